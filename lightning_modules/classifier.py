@@ -1,0 +1,84 @@
+"""The black-box control: trunk, global mean, linear layer. Its units are the channels of the trunk."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from lightning_modules.contract import ModelOutput, UnitTable
+from lightning_modules.interpretable import InterpretableModule
+from lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec
+
+_CROSS_ENTROPY = {"cross_entropy": 1.0}
+
+
+class Classifier(InterpretableModule):
+    """Plain image classifier.
+
+    Presets: ``sgd`` (the dense recipe of Norrenbrock et al. 2025 without its diversity loss) and ``sketch`` (ours).
+
+    Args:
+        kwargs: arguments of :class:`~lightning_modules.interpretable.InterpretableModule`.
+
+    Example:
+        >>> model = Classifier(num_classes=4, image_size=(32, 32))
+        >>> output = model(torch.rand(2, 3, 32, 32))
+        >>> torch.allclose(output.maps.mean((2, 3)), output.scores)
+        True
+    """
+
+    presets: ClassVar[dict[str, PhasePlan]] = {
+        "sgd": PhasePlan(
+            (
+                Phase(
+                    "train",
+                    150,
+                    {"trunk": 5e-3, "head": 1e-2},
+                    _CROSS_ENTROPY,
+                    weight_decay={"trunk": 5e-4, "head": 5e-4},
+                    optimizer=OptimizerSpec("SGD", {"momentum": 0.9}),
+                    scheduler=SchedulerSpec("StepLR", {"step_size": 30, "gamma": 0.4}),
+                    selectable=True,
+                ),
+            )
+        ),
+        "sketch": PhasePlan(
+            (
+                Phase(
+                    "train",
+                    10,
+                    {"trunk": 3e-3, "head": 3e-3},
+                    _CROSS_ENTROPY,
+                    optimizer=OptimizerSpec("AdamW"),
+                    scheduler=SchedulerSpec("OneCycleLR", per="step"),
+                    selectable=True,
+                ),
+            )
+        ),
+    }
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.linear = nn.Linear(self.trunk.out_channels, self.num_classes)
+
+    def forward(self, images: Tensor) -> ModelOutput:
+        """Trunk, mean over cells, linear head."""
+        latent = self.trunk(images)
+        scores = latent.mean(dim=(2, 3))
+        return ModelOutput(self.head(scores), scores, latent, latent)
+
+    def head(self, scores: Tensor) -> Tensor:
+        """Logits ``(B, K)`` of scores ``(B, U)``."""
+        return self.linear(scores)  # type: ignore[no-any-return]
+
+    def units(self) -> UnitTable:
+        """Channels of the trunk; a class owns the channels it weighs positively."""
+        weight = self.linear.weight
+        active = torch.ones(weight.shape[1], dtype=torch.bool, device=weight.device)
+        return UnitTable(kind="feature", active=active, owner=weight.T > 0, pool="mean", weight=weight)
+
+    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
+        """Groups ``trunk`` and ``head``."""
+        return {"trunk": list(self.trunk.parameters()), "head": list(self.linear.parameters())}

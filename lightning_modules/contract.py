@@ -1,0 +1,274 @@
+"""The contract every model answers, so that metrics, projection, reports and studies never ask which model it is.
+
+A model says what it sees (``forward -> ModelOutput``), what its units are (``units() -> UnitTable``), how they make a
+decision (``head`` and ``contributions``), where a cell lies in the image (``geometry``) and what is trained when
+(``phases`` and ``parameter_groups``). Shape letters: B images, K classes, U units, D latent channels, ``h w`` latent
+grid, ``H W`` image.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from lightning_modules.phases import PhasePlan
+
+UnitKind = Literal["prototype", "concept", "feature", "class"]
+Pool = Literal["max", "mean", "focal"]
+
+
+@dataclass(frozen=True)
+class ModelOutput:
+    """What a model sees in a batch.
+
+    Args:
+        logits: ``(B, K)`` float, what the arg-max is taken over.
+        scores: ``(B, U)`` float, exactly what the head consumes; 0 for inactive units.
+        maps: ``(B, U, h, w)`` float, larger means more present; ``scores`` is their pool for active units.
+        latent: ``(B, D, h, w)`` float, the space in which units are compared, or None.
+        extras: further tensors with B rows, such as ``residual`` (B, K) or ``pooled`` (B, U).
+    """
+
+    logits: Tensor
+    scores: Tensor
+    maps: Tensor
+    latent: Tensor | None = None
+    extras: dict[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SourceTable:
+    """Where each unit was projected from; the identity of a source is ``(sample_key, row, col)``.
+
+    Args:
+        sample_key: ``(U,)`` int64, -1 where the unit has no source.
+        sample_id: U strings, empty where there is no source.
+        row: ``(U,)`` int64 grid row.
+        col: ``(U,)`` int64 grid column.
+        label: ``(U,)`` int64 class of the source image, -1 without source.
+        distance: ``(U,)`` float32, distance of the unit to its patch before it was copied; inf without source.
+        box: ``(U, 4)`` int64 inclusive pixels (x0, y0, x1, y1) of the cell in the evaluation transform's frame.
+    """
+
+    sample_key: Tensor
+    sample_id: list[str]
+    row: Tensor
+    col: Tensor
+    label: Tensor
+    distance: Tensor
+    box: Tensor
+
+    @property
+    def found(self) -> Tensor:
+        """``(U,)`` bool, True where the unit has a source."""
+        return self.sample_key >= 0
+
+    def duplicates(self) -> list[list[int]]:
+        """Groups of units that share one source patch.
+
+        Returns:
+            Lists of unit indices, each with at least two members, ordered by their first member.
+        """
+        groups: dict[tuple[int, int, int], list[int]] = {}
+        rows = zip(self.sample_key.tolist(), self.row.tolist(), self.col.tolist(), strict=True)
+        for unit, identity in enumerate(rows):
+            if identity[0] >= 0:
+                groups.setdefault(identity, []).append(unit)
+        return [members for members in groups.values() if len(members) > 1]
+
+
+@dataclass(frozen=True)
+class UnitTable:
+    """What the units of a model are.
+
+    Args:
+        kind: what a unit stands for.
+        active: ``(U,)`` bool; inactive units score 0 and are left out by every metric.
+        owner: ``(U, K)`` bool, the class relation metrics use.
+        pool: how a map becomes a score.
+        weight: ``(K, U)`` float head weights, or None for models without a weight matrix.
+        vectors: ``(U, D)`` float stored vectors the latent is compared with, or None.
+        source: where the units were projected from, or None before projection.
+        names: U names, or None.
+    """
+
+    kind: UnitKind
+    active: Tensor
+    owner: Tensor
+    pool: Pool
+    weight: Tensor | None = None
+    vectors: Tensor | None = None
+    source: SourceTable | None = None
+    names: list[str] | None = None
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Kernel size, stride and padding of one layer on the longest path of a trunk, in pixels."""
+
+    kernel: int
+    stride: int
+    padding: int
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Where a latent cell lies in the image.
+
+    Args:
+        image: ``(H, W)`` pixels.
+        grid: ``(h, w)`` cells.
+        jump: distance of neighbouring cells in pixels.
+        receptive_field: side of the theoretical receptive field in pixels.
+        start: centre of the first cell's receptive field in pixels.
+
+    Example:
+        >>> geometry = Geometry.of([Layer(3, 2, 1), Layer(2, 2, 0)], (16, 8))
+        >>> geometry.grid, geometry.jump, geometry.receptive_field, geometry.start
+        ((4, 2), 4, 5, 1.5)
+        >>> geometry.cell_box(1, 1)
+        (4, 4, 7, 7)
+    """
+
+    image: tuple[int, int]
+    grid: tuple[int, int]
+    jump: int
+    receptive_field: int
+    start: float
+
+    @classmethod
+    def of(cls, layers: Sequence[Layer], image: tuple[int, int]) -> Geometry:
+        """Convolution arithmetic over the layers of a trunk.
+
+        Args:
+            layers: the layers on the longest path, first to last.
+            image: ``(H, W)`` pixels.
+
+        Returns:
+            The geometry of the last layer's output.
+
+        Raises:
+            ValueError: if the image is too small to leave one cell.
+        """
+        grid, jump, field_side, start = list(image), 1, 1, 0.5
+        for layer in layers:
+            grid = [(n + 2 * layer.padding - layer.kernel) // layer.stride + 1 for n in grid]
+            field_side += (layer.kernel - 1) * jump
+            start += ((layer.kernel - 1) / 2 - layer.padding) * jump
+            jump *= layer.stride
+        if min(grid) < 1:
+            raise ValueError(f"Expected argument `image_size` to leave at least one latent cell, but got {image}.")
+        return cls(image, (grid[0], grid[1]), jump, field_side, start)
+
+    def cell_box(
+        self, row: int, col: int, size: Literal["cell", "receptive_field"] | int = "cell"
+    ) -> tuple[int, int, int, int]:
+        """The pixels of one cell.
+
+        Args:
+            row: grid row.
+            col: grid column.
+            size: ``"cell"`` for the tile of the grid, ``"receptive_field"`` for the theoretical field clipped to the
+                image, an integer for a square of that side about the field's centre, shifted to stay inside.
+
+        Returns:
+            Inclusive pixels ``(x0, y0, x1, y1)``.
+
+        Raises:
+            ValueError: if the cell lies outside the grid or the square is larger than the image.
+        """
+        height, width = self.image
+        if not (0 <= row < self.grid[0] and 0 <= col < self.grid[1]):
+            raise ValueError(f"Expected argument `row`, `col` to lie in the grid {self.grid}, but got ({row}, {col}).")
+        spans = [
+            self._span(index, cells, n, size)
+            for index, cells, n in ((col, self.grid[1], width), (row, self.grid[0], height))
+        ]
+        return spans[0][0], spans[1][0], spans[0][1], spans[1][1]
+
+    def _span(self, index: int, cells: int, pixels: int, size: str | int) -> tuple[int, int]:
+        if size == "cell":
+            return index * pixels // cells, -(-(index + 1) * pixels // cells) - 1
+        centre = self.start + self.jump * index
+        if size == "receptive_field":
+            first = math.floor(centre - self.receptive_field / 2 + 0.5)
+            return max(first, 0), min(first + self.receptive_field, pixels) - 1
+        side = int(size)
+        if not 1 <= side <= pixels:
+            raise ValueError(f"Expected argument `size` to be between 1 and {pixels} pixels, but got {side}.")
+        first = min(max(math.floor(centre - side / 2 + 0.5), 0), pixels - side)
+        return first, first + side - 1
+
+
+@runtime_checkable
+class InterpretableModel(Protocol):
+    """The five questions every model answers (see the module docstring)."""
+
+    def __call__(self, images: Tensor) -> ModelOutput:
+        """See RGB images ``(B, 3, H, W)`` in [0, 1]."""
+        ...
+
+    def head(self, scores: Tensor) -> Tensor:
+        """Map scores ``(B, U)`` to logits ``(B, K)``."""
+        ...
+
+    def contributions(self, output: ModelOutput, classes: Tensor) -> Tensor:
+        """``(B, U)`` share of every unit in the logit of ``classes`` (B,)."""
+        ...
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """Probabilities ``(B, K)`` of logits ``(B, K)``."""
+        ...
+
+    def units(self) -> UnitTable:
+        """What the units are."""
+        ...
+
+    @property
+    def geometry(self) -> Geometry:
+        """Where a latent cell lies in the image."""
+        ...
+
+    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
+        """Every parameter, once, by group name."""
+        ...
+
+    def phases(self) -> PhasePlan:
+        """What is trained when."""
+        ...
+
+
+@runtime_checkable
+class Projectable(Protocol):
+    """A model whose units are vectors that can be replaced by latent patches of training images."""
+
+    def distance_maps(self, latent: Tensor) -> Tensor:
+        """Direct (never expanded) distances ``(B, U, h, w)`` float32 of every cell to every unit."""
+        ...
+
+    def allowed(self, targets: Tensor) -> Tensor:
+        """``(B, U)`` bool: may the unit be projected onto an image with this target (``(B,)`` or ``(B, K)``)?"""
+        ...
+
+    def load_patches(self, patches: Tensor, valid: Tensor, source: SourceTable) -> None:
+        """Copy ``patches`` (U, D) into the units where ``valid`` (U,) and remember ``source``."""
+        ...
+
+
+def empty_sources(units: int) -> SourceTable:
+    """A source table in which no unit has a source."""
+    return SourceTable(
+        sample_key=torch.full((units,), -1, dtype=torch.int64),
+        sample_id=[""] * units,
+        row=torch.full((units,), -1, dtype=torch.int64),
+        col=torch.full((units,), -1, dtype=torch.int64),
+        label=torch.full((units,), -1, dtype=torch.int64),
+        distance=torch.full((units,), torch.inf),
+        box=torch.full((units, 4), -1, dtype=torch.int64),
+    )

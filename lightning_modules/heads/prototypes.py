@@ -1,0 +1,118 @@
+"""Prototype vectors compared with every cell of a latent map."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lightning_modules.contract import SourceTable, empty_sources
+
+Similarity = Literal["l2_log", "cosine"]
+SOURCE_BUFFERS = ("sample_key", "row", "col", "label", "distance", "box")
+
+
+class PrototypeLayer(nn.Module):
+    """U prototype vectors, which of them are active, and where each was projected from.
+
+    Source: Chen et al. 2019 (ProtoPNet): d = ‖z − p‖² at every cell, s = log((d + 1)/(d + ε)). With ``cosine`` both
+    sides are normalised, d = 1 − cos and s = max(1 − d, 0). Training uses the expanded form ‖z‖² − 2⟨z, p⟩ + ‖p‖²;
+    evaluation and projection the direct one, because the expanded form cancels in float32: an exact hit must score
+    exactly ln(1/ε). Always float32, also under autocast.
+
+    Args:
+        num_prototypes: U.
+        channels: D.
+        similarity: how a distance becomes a similarity.
+        epsilon: ε of ``l2_log``.
+
+    Example:
+        >>> layer = PrototypeLayer(2, 3).eval()
+        >>> z = layer.vectors.detach()[:1, :, None, None].expand(1, 3, 2, 2)
+        >>> round(layer.similarities(layer.distances(z)).amax((2, 3))[0, 0].item(), 4)
+        9.2103
+    """
+
+    sample_key: Tensor
+    row: Tensor
+    col: Tensor
+    label: Tensor
+    distance: Tensor
+    box: Tensor
+    active: Tensor
+    projected: Tensor
+
+    def __init__(
+        self, num_prototypes: int, channels: int, similarity: Similarity = "l2_log", epsilon: float = 1e-4
+    ) -> None:
+        super().__init__()
+        self.similarity = similarity
+        self.epsilon = epsilon
+        self.vectors = nn.Parameter(torch.rand(num_prototypes, channels))
+        self.register_buffer("active", torch.ones(num_prototypes, dtype=torch.bool))
+        self.register_buffer("projected", torch.tensor(False))
+        empty = empty_sources(num_prototypes)
+        for name in SOURCE_BUFFERS:
+            self.register_buffer(name, getattr(empty, name))
+        self.sample_id = empty.sample_id
+
+    def distances(self, latent: Tensor, direct: bool | None = None) -> Tensor:
+        """Distances of every cell to every prototype.
+
+        Args:
+            latent: ``(B, D, h, w)`` float.
+            direct: use the direct form; by default in evaluation mode.
+
+        Returns:
+            ``(B, U, h, w)`` float32, >= 0.
+        """
+        with torch.autocast(latent.device.type, enabled=False):
+            cells, vectors = latent.float(), self.vectors.float()
+            if self.similarity == "cosine":
+                cells, vectors = F.normalize(cells, dim=1), F.normalize(vectors, dim=1)
+            if direct if direct is not None else not self.training:
+                flat = cells.flatten(2).transpose(1, 2)
+                euclidean = torch.cdist(flat, vectors[None], compute_mode="donot_use_mm_for_euclid_dist")
+                squared = euclidean.square().transpose(1, 2).reshape(*euclidean.shape[::2], *cells.shape[2:])
+            else:
+                product = F.conv2d(cells, vectors[:, :, None, None])
+                norms = cells.square().sum(1, keepdim=True) + vectors.square().sum(1)[:, None, None]
+                squared = (norms - 2 * product).clamp_min(0)
+            return squared / 2 if self.similarity == "cosine" else squared
+
+    def similarities(self, distances: Tensor) -> Tensor:
+        """Similarities of distances, elementwise; ``l2_log`` in (0, ln(1/ε)], ``cosine`` in [0, 1]."""
+        if self.similarity == "cosine":
+            return (1 - distances).clamp_min(0)
+        return torch.log((distances + 1) / (distances + self.epsilon))
+
+    def source(self) -> SourceTable | None:
+        """Where the prototypes come from, or None before the first projection."""
+        if not self.projected:
+            return None
+        return SourceTable(sample_id=list(self.sample_id), **{name: getattr(self, name) for name in SOURCE_BUFFERS})
+
+    @torch.no_grad()
+    def load_patches(self, patches: Tensor, valid: Tensor, source: SourceTable) -> None:
+        """Copy patches into the vectors.
+
+        Args:
+            patches: ``(U, D)`` float.
+            valid: ``(U,)`` bool, vectors elsewhere stay as they are.
+            source: where the patches come from.
+        """
+        self.vectors.copy_(torch.where(valid[:, None], patches.to(self.vectors), self.vectors))
+        for name in SOURCE_BUFFERS:
+            getattr(self, name).copy_(getattr(source, name))
+        self.sample_id = list(source.sample_id)
+        self.projected.fill_(True)
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """The source ids, which are text and therefore no buffer."""
+        return {"sample_id": self.sample_id}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Restore the source ids."""
+        self.sample_id = list(state["sample_id"])

@@ -1,0 +1,179 @@
+"""The one LightningModule base: steps, losses by name, optimisers from the phase plan.
+
+A model adds its architecture (``forward``, ``head``), its units (``units``), its parameter groups and its loss terms;
+everything about training stages comes from its :class:`~lightning_modules.phases.PhasePlan`.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from lightning import LightningModule
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from lightning_modules.contract import Geometry, ModelOutput, UnitTable
+from lightning_modules.losses import cross_entropy
+from lightning_modules.phases import Phase, PhaseOverride, PhasePlan
+from lightning_modules.trunks import Trunk, TrunkOptions, build_trunk
+
+LossTerm = Callable[[ModelOutput, dict[str, Any]], Tensor]
+
+
+class InterpretableModule(LightningModule, ABC):
+    """Base of all models.
+
+    Args:
+        num_classes: K, linked from the data.
+        image_size: ``(H, W)`` pixels of the images, linked from the data.
+        trunk: the backbone, as plain data.
+        preset: name of one of the model's phase plans.
+        phases: changes to the preset: phase name -> fields, a new phase, or null to remove one.
+        epoch_scale: multiplies all epochs of the plan, after ``phases``.
+    """
+
+    presets: ClassVar[dict[str, PhasePlan]] = {}
+    actions: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(
+        self,
+        num_classes: int,
+        image_size: tuple[int, int],
+        trunk: TrunkOptions | None = None,
+        preset: str = "sketch",
+        phases: dict[str, PhaseOverride | None] | None = None,
+        epoch_scale: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.save_hyperparameters(logger=False)
+        if num_classes < 2:
+            raise ValueError(f"Expected argument `num_classes` to be at least 2, but got {num_classes}.")
+        if preset not in self.presets:
+            raise ValueError(f"Expected argument `preset` to be one of {sorted(self.presets)}, but got {preset!r}.")
+        self.num_classes = num_classes
+        self.image_size = (image_size[0], image_size[1])
+        self.trunk: Trunk = build_trunk(trunk if trunk is not None else {"name": "sketch"})
+        plan = self.presets[preset].override(phases or {})
+        self.plan = plan if epoch_scale == 1.0 else plan.scaled(epoch_scale)
+        self.phase_index = 0
+
+    # -- the contract ------------------------------------------------------------------------------------------------
+    @abstractmethod
+    def forward(self, images: Tensor) -> ModelOutput:
+        """See images ``(B, 3, H, W)``, RGB in [0, 1]."""
+
+    @abstractmethod
+    def units(self) -> UnitTable:
+        """What the units are."""
+
+    @abstractmethod
+    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
+        """Every parameter, once, by group name."""
+
+    def contributions(self, output: ModelOutput, classes: Tensor) -> Tensor:
+        """The share of every unit in the logit of one class per image.
+
+        Args:
+            output: the output for B images.
+            classes: ``(B,)`` int64.
+
+        Returns:
+            ``(B, U)`` float; rows sum to logit - head(0) - residual.
+        """
+        weight = self.units().weight
+        if weight is None:
+            raise TypeError(f"{type(self).__name__} has no weight matrix and must define `contributions` itself.")
+        return weight[classes] * output.scores
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """Class probabilities ``(B, K)`` of logits ``(B, K)``."""
+        return logits.softmax(dim=1)
+
+    @property
+    def geometry(self) -> Geometry:
+        """Where a latent cell lies in the image."""
+        return self.trunk.geometry(self.image_size)
+
+    def phases(self) -> PhasePlan:
+        """What is trained when."""
+        return self.plan
+
+    # -- losses and steps --------------------------------------------------------------------------------------------
+    def loss_terms(self) -> dict[str, LossTerm]:
+        """Loss terms by the names phase plans use; each takes the output and the batch."""
+        return {
+            "cross_entropy": lambda output, batch: cross_entropy(
+                output.logits, batch["label"], batch.get("class_targets")
+            )
+        }
+
+    def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
+        """One step under the loss coefficients of the phase."""
+        output: ModelOutput = self(batch["image"])
+        terms = self.loss_terms()
+        values = {name: terms[name](output, batch) for name in self.phase.losses}
+        loss = torch.stack([coefficient * values[name] for name, coefficient in self.phase.losses.items()]).sum()
+        hits = (output.logits.detach().argmax(1) == batch["label"]).float().mean()
+        size = batch["image"].shape[0]
+        logged = {"loss": loss.detach(), "accuracy": hits} | {name: value.detach() for name, value in values.items()}
+        for name, value in logged.items():
+            shown = name in ("loss", "accuracy")
+            self.log(
+                f"train/{name}", value, on_step=False, on_epoch=True, prog_bar=shown, batch_size=size, sync_dist=True
+            )
+        return loss
+
+    def validation_step(self, batch: dict[str, Any], batch_idx: int) -> dict[str, ModelOutput]:
+        """One forward, shared by every metric the evaluation callback feeds."""
+        return {"output": self(batch["image"])}
+
+    def test_step(self, batch: dict[str, Any], batch_idx: int) -> dict[str, ModelOutput]:
+        """As in validation."""
+        return self.validation_step(batch, batch_idx)
+
+    # -- phases ------------------------------------------------------------------------------------------------------
+    @property
+    def phase(self) -> Phase:
+        """The phase under way."""
+        return self.plan.phases[self.phase_index]
+
+    def enter_phase(self, index: int) -> None:
+        """Freeze and unfreeze parameters and set every module's mode for one phase.
+
+        Args:
+            index: position in the plan.
+        """
+        self.phase_index = index
+        for name, parameters in self.parameter_groups().items():
+            for parameter in parameters:
+                parameter.requires_grad_(name in self.phase.trainable)
+        self.apply_modes()
+
+    def apply_modes(self) -> None:
+        """Train mode for everything but the BatchNorm layers the phase keeps on their running statistics."""
+        self.train()
+        if self.phase.bn == "train":
+            return
+        moving = [] if self.phase.bn == "eval" else self.phase.bn
+        groups = self.parameter_groups()
+        moving_parameters = {id(parameter) for name in moving for parameter in groups[name]}
+        for module in self.modules():
+            if isinstance(module, _BatchNorm) and id(module.weight) not in moving_parameters:
+                module.eval()
+
+    def configure_optimizers(self) -> Any:
+        """Optimiser and scheduler of the stored phase; never a function of ``trainer.current_epoch``."""
+        per_step = self.phase.scheduler is not None and self.phase.scheduler.per == "step"
+        steps = 1
+        if per_step:
+            self.trainer.fit_loop.setup_data()
+            steps = math.ceil(self.trainer.num_training_batches / self.trainer.accumulate_grad_batches)
+        optimizer, scheduler = self.plan.build(self.phase_index, self.parameter_groups(), steps)
+        if scheduler is None:
+            return optimizer
+        interval = "step" if per_step else "epoch"
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": interval}}

@@ -1,0 +1,312 @@
+"""A training schedule written as data: ordered phases, each saying what is trained, how, for how long.
+
+The warm-up, joint, projection and last-layer stages of ProtoPNet, the pretrain and train stages of PIPNet, the dense
+and fine-tune stages of QPM are tables of one type. ``callbacks.PhaseSchedule`` walks them inside one ``fit``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, Protocol, TypedDict, cast
+
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import LRScheduler
+
+
+@dataclass(frozen=True)
+class OptimizerSpec:
+    """An optimiser of ``torch.optim`` by name.
+
+    Args:
+        name: class name.
+        kwargs: further arguments.
+        key: phases with the same key share the optimiser's state and scheduler.
+    """
+
+    name: str = "Adam"
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    key: str | None = None
+
+
+@dataclass(frozen=True)
+class SchedulerSpec:
+    """A scheduler of ``torch.optim.lr_scheduler`` by name.
+
+    Args:
+        name: class name.
+        kwargs: further arguments; ``total_steps`` or ``T_max`` left out means the length of the phase (of all phases
+            with the optimiser's key), ``max_lr`` left out means the learning rates of the phase.
+        per: step after every epoch or after every batch.
+    """
+
+    name: str
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    per: Literal["epoch", "step"] = "epoch"
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One stage of training.
+
+    Args:
+        name: unique within the plan.
+        epochs: at least 1.
+        trainable: parameter group -> learning rate; all other groups are frozen.
+        losses: loss term -> coefficient; terms not named are not computed.
+        weight_decay: parameter group -> weight decay, 0 if not named.
+        bn: "train" or "eval" for all BatchNorm layers, or the groups whose BatchNorm layers are in train mode.
+        optimizer: the optimiser.
+        scheduler: the learning-rate schedule, or None for constant rates.
+        on_enter: actions before the first batch.
+        on_exit: actions after the last batch and before validation.
+        selectable: whether best-checkpoint selection may look at this phase.
+    """
+
+    name: str
+    epochs: int
+    trainable: dict[str, float]
+    losses: dict[str, float]
+    weight_decay: dict[str, float] = field(default_factory=dict)
+    bn: Literal["train", "eval"] | list[str] = "train"
+    optimizer: OptimizerSpec = field(default_factory=OptimizerSpec)
+    scheduler: SchedulerSpec | None = None
+    on_enter: tuple[str, ...] = ()
+    on_exit: tuple[str, ...] = ()
+    selectable: bool = False
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1:
+            raise ValueError(
+                f"Expected argument `epochs` of phase {self.name!r} to be at least 1, but got {self.epochs}. "
+                f"Remove the phase with `phases: {{{self.name}: null}}`."
+            )
+        if not self.trainable:
+            raise ValueError(f"Expected argument `trainable` of phase {self.name!r} to name at least one group.")
+
+
+class PhaseOverride(TypedDict, total=False):
+    """Fields of one phase to change from yaml; mappings are merged key by key and null removes a key."""
+
+    epochs: int
+    trainable: dict[str, float | None]
+    losses: dict[str, float | None]
+    weight_decay: dict[str, float | None]
+    bn: Literal["train", "eval"] | list[str]
+    optimizer: OptimizerSpec
+    scheduler: SchedulerSpec | None
+    on_enter: list[str]
+    on_exit: list[str]
+    selectable: bool
+
+
+@dataclass(frozen=True)
+class PhasePlan:
+    """Ordered phases.
+
+    Args:
+        phases: at least one, with unique names.
+
+    Example:
+        >>> warm = Phase("warm", 2, {"addon": 3e-3}, {"cross_entropy": 1.0})
+        >>> last = Phase("last", 3, {"head": 1e-4}, {"cross_entropy": 1.0}, on_enter=("project",))
+        >>> plan = PhasePlan((warm, last))
+        >>> plan.total_epochs, plan.locate(1), plan.locate(2)
+        (5, (0, 1), (1, 0))
+        >>> plan.override({"last": {"epochs": 1}, "warm": None}).total_epochs
+        1
+    """
+
+    phases: tuple[Phase, ...]
+
+    def __post_init__(self) -> None:
+        names = [phase.name for phase in self.phases]
+        if not names:
+            raise ValueError("Expected argument `phases` to leave at least one phase to train, but got none.")
+        if len(set(names)) < len(names):
+            raise ValueError(f"Expected argument `phases` to have unique names, but got {names}.")
+
+    @property
+    def total_epochs(self) -> int:
+        """Epochs of all phases together."""
+        return sum(phase.epochs for phase in self.phases)
+
+    def locate(self, epoch: int) -> tuple[int, int]:
+        """The phase of an epoch.
+
+        Args:
+            epoch: 0-based epoch of the run.
+
+        Returns:
+            Index of the phase and epoch within it; epochs beyond the plan belong to the last phase.
+        """
+        for index, phase in enumerate(self.phases):
+            if epoch < phase.epochs or index == len(self.phases) - 1:
+                return index, epoch
+            epoch -= phase.epochs
+        raise AssertionError("a plan has phases")
+
+    def scaled(self, factor: float) -> PhasePlan:
+        """The same plan with epochs and epoch-wise scheduler steps multiplied by ``factor``, at least 1 each."""
+        return PhasePlan(
+            tuple(
+                replace(
+                    phase,
+                    epochs=max(1, round(phase.epochs * factor)),
+                    scheduler=phase.scheduler and _scaled(phase.scheduler, factor),
+                )
+                for phase in self.phases
+            )
+        )
+
+    def override(self, changes: Mapping[str, PhaseOverride | None]) -> PhasePlan:
+        """Change, append or remove phases.
+
+        Args:
+            changes: phase name -> fields to change, or None to remove the phase. A name the plan does not have appends
+                a phase and must state ``epochs``, ``trainable`` and ``losses``.
+
+        Raises:
+            ValueError: for a new phase that is incomplete (often a misspelt name) or the removal of an unknown one.
+        """
+        phases = {phase.name: phase for phase in self.phases}
+        for name, change in changes.items():
+            if change is None and name in phases:
+                del phases[name]
+            elif change is None:
+                raise ValueError(f"Expected `phases.{name}` to be one of {list(phases)} to be removed.")
+            elif name in phases:
+                phases[name] = _merge(phases[name], change)
+            elif {"epochs", "trainable", "losses"} <= set(change):
+                phases[name] = _merge(Phase(name, change["epochs"], {"": 0.0}, {}), change)
+            else:
+                raise ValueError(
+                    f"Expected `phases.{name}` to be one of {list(phases)}, or a new phase that states epochs, "
+                    f"trainable and losses, but got only {sorted(change)}."
+                )
+        return PhasePlan(tuple(phases.values()))
+
+    def check(self, groups: Collection[str], losses: Collection[str], actions: Collection[str]) -> None:
+        """Refuse names the model does not have, before any work starts.
+
+        Args:
+            groups: parameter groups of the model.
+            losses: loss terms of the model.
+            actions: actions that can be run.
+
+        Raises:
+            ValueError: naming the phase, the field and what is known.
+        """
+        for phase in self.phases:
+            bn = [] if isinstance(phase.bn, str) else phase.bn
+            for place, used, known in (
+                ("trainable", phase.trainable, groups),
+                ("weight_decay", phase.weight_decay, groups),
+                ("bn", bn, groups),
+                ("losses", phase.losses, losses),
+                ("on_enter", phase.on_enter, actions),
+                ("on_exit", phase.on_exit, actions),
+            ):
+                if unknown := [name for name in used if name not in known]:
+                    raise ValueError(
+                        f"Expected `phases.{phase.name}.{place}` to use only {sorted(known)}, but got {unknown}."
+                    )
+            _named(torch.optim, phase.optimizer.name, f"phases.{phase.name}.optimizer")
+            if phase.scheduler:
+                _named(torch.optim.lr_scheduler, phase.scheduler.name, f"phases.{phase.name}.scheduler")
+        self._check_shared_optimizers()
+
+    def _check_shared_optimizers(self) -> None:
+        first: dict[str, Phase] = {}
+        for phase in self.phases:
+            if (key := phase.optimizer.key) is None:
+                continue
+            other = first.setdefault(key, phase)
+            if list(other.trainable) != list(phase.trainable):
+                raise ValueError(
+                    f"Expected the phases with optimizer key {key!r} to train the same groups, but "
+                    f"{other.name!r} trains {list(other.trainable)} and {phase.name!r} {list(phase.trainable)}."
+                )
+
+    def build(
+        self, index: int, groups: Mapping[str, list[nn.Parameter]], steps_per_epoch: int
+    ) -> tuple[torch.optim.Optimizer, LRScheduler | None]:
+        """The optimiser and scheduler of one phase.
+
+        Args:
+            index: the phase.
+            groups: parameter groups of the model.
+            steps_per_epoch: optimiser steps in an epoch, for schedulers that step per batch.
+
+        Returns:
+            An optimiser with one named parameter group per trainable group, and its scheduler or None.
+        """
+        phase = self.phases[index]
+        options = [
+            {"params": groups[name], "lr": lr, "weight_decay": phase.weight_decay.get(name, 0.0), "name": name}
+            for name, lr in phase.trainable.items()
+        ]
+        optimizer = _named(torch.optim, phase.optimizer.name, "optimizer")(options, **phase.optimizer.kwargs)
+        if phase.scheduler is None:
+            return optimizer, None
+        kind = _named(torch.optim.lr_scheduler, phase.scheduler.name, "scheduler")
+        key = phase.optimizer.key
+        length = sum(p.epochs for p in self.phases if p is phase or (key is not None and p.optimizer.key == key))
+        length *= steps_per_epoch if phase.scheduler.per == "step" else 1
+        known = inspect.signature(kind).parameters
+        automatic = {"total_steps": length, "T_max": length, "max_lr": list(phase.trainable.values())}
+        kwargs = {name: value for name, value in automatic.items() if name in known} | phase.scheduler.kwargs
+        return optimizer, cast(LRScheduler, kind(optimizer, **kwargs))
+
+
+class PhasedModule(Protocol):
+    """What walking a plan needs of a model beyond the contract."""
+
+    actions: tuple[str, ...]
+    phase_index: int
+
+    def enter_phase(self, index: int) -> None:
+        """Freeze and unfreeze parameters and set modes for one phase."""
+        ...
+
+    def apply_modes(self) -> None:
+        """Set train and evaluation modes again, as the phase wants them."""
+        ...
+
+    def loss_terms(self) -> dict[str, Any]:
+        """Loss terms by name."""
+        ...
+
+
+def _named(module: Any, name: str, place: str) -> Any:
+    """A class of a torch module by name."""
+    found = getattr(module, name, None)
+    if not inspect.isclass(found):
+        raise ValueError(f"Expected `{place}.name` to be a class of {module.__name__}, but got {name!r}.")
+    return found
+
+
+def _merge(phase: Phase, change: PhaseOverride) -> Phase:
+    """Mappings key by key, everything else replaced."""
+    values: dict[str, Any] = {}
+    for f in fields(Phase):
+        if f.name not in change:
+            continue
+        value = change[f.name]  # type: ignore[literal-required]
+        if f.name in ("trainable", "losses", "weight_decay"):
+            old = {k: v for k, v in getattr(phase, f.name).items() if k}
+            value = {k: v for k, v in (old | value).items() if v is not None}
+        values[f.name] = tuple(value) if f.name in ("on_enter", "on_exit") else value
+    return replace(phase, **values)
+
+
+def _scaled(scheduler: SchedulerSpec, factor: float) -> SchedulerSpec:
+    if scheduler.per == "step":
+        return scheduler
+    kwargs = {
+        k: max(1, round(v * factor)) if k in ("step_size", "T_max", "total_steps") else v
+        for k, v in scheduler.kwargs.items()
+    }
+    return replace(scheduler, kwargs=kwargs)

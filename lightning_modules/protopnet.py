@@ -1,0 +1,202 @@
+"""ProtoPNet (Chen et al. 2019, *This Looks Like That*): class-owned prototypes, log-similarity, linear head.
+
+Architecture, losses and phases top to bottom. Deviations from the released code: the cluster and separation costs are
+exact minima, BatchNorm keeps its running statistics in phases that train the head only, and a prototype that finds no
+patch keeps its vector. The pruned variant is a phase plan with a ``prune`` phase appended, not another class.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, cast
+
+import torch
+from torch import Tensor, nn
+
+from lightning_modules.contract import ModelOutput, SourceTable, UnitTable
+from lightning_modules.heads.prototypes import PrototypeLayer, Similarity
+from lightning_modules.interpretable import InterpretableModule, LossTerm
+from lightning_modules.losses import cluster, off_class_l1, separation
+from lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec
+
+LOSSES = {"cross_entropy": 1.0, "cluster": 0.8, "separation": -0.08}
+HEAD_LOSSES = {"cross_entropy": 1.0, "off_class_l1": 1e-4}
+
+
+def _joint(name: str, epochs: int, **changes: Any) -> Phase:
+    """A joint phase of the original schedule; all of them share one optimiser and one StepLR."""
+    rates = {"trunk": 1e-4, "addon": 3e-3, "prototypes": 3e-3}
+    return Phase(
+        name,
+        epochs,
+        rates,
+        LOSSES,
+        weight_decay={"trunk": 1e-3, "addon": 1e-3},
+        optimizer=OptimizerSpec("Adam", key="joint"),
+        scheduler=SchedulerSpec("StepLR", {"step_size": 5, "gamma": 0.1}),
+        **changes,
+    )
+
+
+def _last(name: str = "last", epochs: int = 20) -> Phase:
+    return Phase(name, epochs, {"head": 1e-4}, HEAD_LOSSES, bn="eval", on_enter=("project",), selectable=True)
+
+
+_WARM = Phase("warm", 5, {"addon": 3e-3, "prototypes": 3e-3}, LOSSES, weight_decay={"addon": 1e-3}, bn="eval")
+
+
+class ProtoPNet(InterpretableModule):
+    """Prototypical part network.
+
+    Source: Chen et al. 2019; presets ``original`` (two cycles of the published schedule), ``quanproto`` (Schlinge et
+    al. 2025) and ``sketch`` (ours, for the from-scratch trunk).
+
+    Args:
+        prototypes_per_class: prototypes owned by each class.
+        prototype_channels: D, channels of the add-on and of the prototypes.
+        similarity: ``l2_log`` or ``cosine``.
+        epsilon: ε of ``l2_log``.
+        off_class_init: initial head weight between a class and a prototype of another class.
+        kwargs: arguments of :class:`~lightning_modules.interpretable.InterpretableModule`.
+
+    Example:
+        >>> model = ProtoPNet(num_classes=4, image_size=(32, 32), prototypes_per_class=2)
+        >>> output = model(torch.rand(3, 3, 32, 32))
+        >>> output.logits.shape, output.scores.shape, output.maps.shape
+        (torch.Size([3, 4]), torch.Size([3, 8]), torch.Size([3, 8, 4, 4]))
+    """
+
+    presets: ClassVar[dict[str, PhasePlan]] = {
+        "original": PhasePlan((_WARM, _joint("joint", 6), _last("last", 20), _joint("joint2", 10), _last("last2", 20))),
+        "quanproto": PhasePlan(
+            (
+                _WARM,
+                Phase(
+                    "joint",
+                    100,
+                    {"trunk": 4.7e-5, "addon": 4.9e-5, "prototypes": 2.3e-3},
+                    LOSSES,
+                    scheduler=SchedulerSpec("StepLR", {"step_size": 35, "gamma": 0.5}),
+                ),
+                Phase(
+                    "last",
+                    10,
+                    {"head": 1e-4},
+                    {"cross_entropy": 1.0, "off_class_l1": 1e-3},
+                    bn="eval",
+                    on_enter=("project",),
+                    selectable=True,
+                ),
+            )
+        ),
+        "sketch": PhasePlan(
+            (
+                Phase("warm", 1, {"addon": 3e-3, "prototypes": 3e-3}, LOSSES, bn="eval"),
+                Phase(
+                    "joint",
+                    9,
+                    {"trunk": 6e-3, "addon": 6e-3, "prototypes": 6e-3},
+                    LOSSES,
+                    optimizer=OptimizerSpec("AdamW"),
+                    scheduler=SchedulerSpec("OneCycleLR", per="step"),
+                ),
+                Phase("last", 2, {"head": 1e-2}, HEAD_LOSSES, bn="eval", on_enter=("project",), selectable=True),
+            )
+        ),
+    }
+
+    def __init__(
+        self,
+        prototypes_per_class: int = 10,
+        prototype_channels: int = 128,
+        similarity: Similarity = "l2_log",
+        epsilon: float = 1e-4,
+        off_class_init: float = -0.5,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        for name, value in (("prototypes_per_class", prototypes_per_class), ("prototype_channels", prototype_channels)):
+            if value < 1:
+                raise ValueError(f"Expected argument `{name}` to be at least 1, but got {value}.")
+        self.addon = nn.Sequential(
+            nn.Conv2d(self.trunk.out_channels, prototype_channels, 1),
+            nn.ReLU(),
+            nn.Conv2d(prototype_channels, prototype_channels, 1),
+            nn.Sigmoid(),
+        )
+        for layer in self.addon:
+            if isinstance(layer, nn.Conv2d):
+                nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+                nn.init.constant_(cast(Tensor, layer.bias), 0.0)
+        units = prototypes_per_class * self.num_classes
+        self.prototypes = PrototypeLayer(units, prototype_channels, similarity, epsilon)
+        classes = torch.arange(self.num_classes).repeat_interleave(prototypes_per_class)
+        self.owner: Tensor
+        self.register_buffer("owner", classes[:, None] == torch.arange(self.num_classes))
+        self.linear = nn.Linear(units, self.num_classes, bias=False)
+        with torch.no_grad():
+            self.linear.weight.copy_(torch.where(self.owner.T, 1.0, off_class_init))
+
+    def forward(self, images: Tensor) -> ModelOutput:
+        """Trunk, add-on, similarity of every cell to every prototype, best cell, linear head."""
+        latent = self.addon(self.trunk(images))
+        distances = self.prototypes.distances(latent)
+        maps = self.prototypes.similarities(distances)
+        scores = maps.amax(dim=(2, 3)) * self.prototypes.active
+        extras = {"distance": distances.amin(dim=(2, 3))}
+        return ModelOutput(self.head(scores), scores, maps, latent, extras)
+
+    def head(self, scores: Tensor) -> Tensor:
+        """Logits ``(B, K)`` of scores ``(B, U)``."""
+        return self.linear(scores)  # type: ignore[no-any-return]
+
+    def units(self) -> UnitTable:
+        """Prototypes, owned by their class."""
+        return UnitTable(
+            kind="prototype",
+            active=self.prototypes.active,
+            owner=self.owner & self.prototypes.active[:, None],
+            pool="max",
+            weight=self.linear.weight,
+            vectors=self.prototypes.vectors,
+            source=self.prototypes.source(),
+        )
+
+    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
+        """Groups ``trunk``, ``addon``, ``prototypes``, ``head``."""
+        return {
+            "trunk": list(self.trunk.parameters()),
+            "addon": list(self.addon.parameters()),
+            "prototypes": list(self.prototypes.parameters()),
+            "head": list(self.linear.parameters()),
+        }
+
+    def loss_terms(self) -> dict[str, LossTerm]:
+        """Adds ``cluster``, ``separation`` and ``off_class_l1``."""
+        return super().loss_terms() | {
+            "cluster": lambda output, batch: cluster(output.extras["distance"], self.allowed(batch["label"])),
+            "separation": lambda output, batch: separation(output.extras["distance"], self.allowed(batch["label"])),
+            "off_class_l1": lambda output, batch: off_class_l1(self.linear.weight, self.owner),
+        }
+
+    # -- projection and pruning --------------------------------------------------------------------------------------
+    def distance_maps(self, latent: Tensor) -> Tensor:
+        """Direct distances ``(B, U, h, w)`` of every cell to every prototype."""
+        return self.prototypes.distances(latent, direct=True)
+
+    def allowed(self, targets: Tensor) -> Tensor:
+        """``(B, U)`` bool: the prototype belongs to the class (``(B,)`` int64) of the image."""
+        return self.owner.T[targets]
+
+    def load_patches(self, patches: Tensor, valid: Tensor, source: SourceTable) -> None:
+        """Replace the prototypes by latent patches of training images."""
+        self.prototypes.load_patches(patches, valid, source)
+
+    @torch.no_grad()
+    def prune(self, keep: Tensor) -> None:
+        """Deactivate prototypes; shapes stay.
+
+        Args:
+            keep: ``(U,)`` bool.
+        """
+        self.prototypes.active.logical_and_(keep)
+        self.linear.weight.masked_fill_(~self.prototypes.active, 0.0)

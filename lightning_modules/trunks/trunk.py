@@ -1,0 +1,209 @@
+"""What every model looks through: input normalisation and a convolutional network whose geometry is known.
+
+Normalisation is the first layer, so that training, projection, perturbation and evaluation cannot disagree about it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal, NotRequired, TypedDict, get_args
+
+import torch
+from torch import Tensor, nn
+
+from lightning_modules.contract import Geometry, Layer
+from lightning_modules.trunks.mobilenet import mobilenet
+from lightning_modules.trunks.resnet import RESNETS, resnet
+from lightning_modules.trunks.sketch import SKETCH_CHANNELS, sketch
+from lightning_modules.trunks.weights import load_weights
+
+TrunkName = Literal["sketch", "resnet18", "resnet34", "resnet50", "mobilenet_v2"]
+Strides = Literal["standard", "reduced"]
+Normalization = Literal["imagenet", "none"] | dict[str, list[float]]
+
+_STATISTICS = {
+    "imagenet": {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]},
+    "none": {"mean": [0.0, 0.0, 0.0], "std": [1.0, 1.0, 1.0]},
+}
+
+
+class TrunkOptions(TypedDict):
+    """What a trunk is, as plain data: it is parsed from yaml and stored in checkpoints."""
+
+    name: TrunkName
+    weights: NotRequired[str | None]  # null, a torchvision enum name, or a path
+    strides: NotRequired[Strides]  # "reduced": ResNets with one cell per 8 instead of 32 pixels
+    normalization: NotRequired[Normalization]
+
+
+class Normalize(nn.Module):
+    """Subtract the mean and divide by the standard deviation of each channel.
+
+    Args:
+        normalization: ``"imagenet"`` (the statistics of torchvision's weights), ``"none"``, or
+            ``{"mean": [r, g, b], "std": [r, g, b]}`` for RGB in [0, 1].
+
+    Raises:
+        ValueError: if the statistics are not three finite means and three finite standard deviations > 0.
+
+    Example:
+        >>> Normalize({"mean": [0.5, 0.5, 0.5], "std": [2.0, 2.0, 2.0]})(torch.ones(1, 3, 1, 1)).flatten()
+        tensor([0.2500, 0.2500, 0.2500])
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, normalization: Normalization = "imagenet") -> None:
+        super().__init__()
+        mean, std = _statistics(normalization)
+        # not persistent: the statistics come back with the init arguments, and torchvision's files do not hold them
+        self.register_buffer("mean", torch.tensor(mean).view(3, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(std).view(3, 1, 1), persistent=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Normalised images.
+
+        Args:
+            images: ``(B, 3, H, W)`` float, RGB in [0, 1].
+
+        Returns:
+            ``(B, 3, H, W)`` float.
+        """
+        return (images - self.mean) / self.std
+
+
+class Trunk(nn.Module):
+    """Normalisation, then a convolutional network without pool and classifier.
+
+    Its state dict holds torchvision's parameter names behind ``net.``. The forward pass has no data-dependent branch:
+    ``torch.fx`` can trace it.
+
+    Args:
+        net: the network.
+        out_channels: channels of its output, D0.
+        normalization: see :class:`Normalize`.
+
+    Example:
+        >>> trunk = build_trunk({"name": "sketch"})
+        >>> trunk(torch.rand(2, 3, 64, 32)).shape
+        torch.Size([2, 128, 8, 4])
+        >>> trunk.geometry((64, 32))
+        Geometry(image=(64, 32), grid=(8, 4), jump=8, receptive_field=38, start=4.0)
+    """
+
+    def __init__(self, net: nn.Module, out_channels: int, normalization: Normalization = "imagenet") -> None:
+        super().__init__()
+        self.normalize = Normalize(normalization)
+        self.net = net
+        self.out_channels = out_channels
+        self.layers = longest_path(net)
+        for module in net.modules():
+            if isinstance(module, nn.ReLU | nn.ReLU6):
+                module.inplace = False  # explainers read what a layer saw; in place, it is overwritten
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Features of the images.
+
+        Args:
+            images: ``(B, 3, H, W)`` float, RGB in [0, 1].
+
+        Returns:
+            ``(B, D0, h, w)`` float.
+        """
+        features: Tensor = self.net(self.normalize(images))
+        return features
+
+    def geometry(self, image_size: tuple[int, int]) -> Geometry:
+        """Where a cell of the output lies in an image of ``(H, W)`` pixels.
+
+        Raises:
+            ValueError: if the image is too small to leave one cell.
+        """
+        return Geometry.of(self.layers, image_size)
+
+
+def longest_path(net: nn.Module) -> list[Layer]:
+    """The layers that set the geometry: convolutions and poolings in order, without the shortcuts named ``downsample``.
+
+    Args:
+        net: a network whose modules are registered in the order of the forward pass and have square kernels.
+
+    Returns:
+        First to last.
+
+    Example:
+        >>> longest_path(nn.Sequential(nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.ReLU(), nn.MaxPool2d(2)))
+        [Layer(kernel=3, stride=2, padding=1), Layer(kernel=2, stride=2, padding=0)]
+    """
+    return [
+        Layer(_side(module.kernel_size), _side(module.stride), _side(module.padding))
+        for path, module in net.named_modules()
+        if isinstance(module, nn.Conv2d | nn.MaxPool2d | nn.AvgPool2d) and "downsample" not in path.split(".")
+    ]
+
+
+def build_trunk(options: TrunkOptions) -> Trunk:
+    """Build a trunk from plain data.
+
+    Without weights the initialisation is random and repeats under the same global seed.
+
+    Args:
+        options: ``name``; ``weights`` null (the default), a torchvision enum name such as ``IMAGENET1K_V1``, or the
+            path of a state dict of torchvision's network or of the trunk; ``strides`` ``"standard"`` (the default) or
+            ``"reduced"``; ``normalization`` as in :class:`Normalize`, ``"imagenet"`` by default.
+
+    Returns:
+        The trunk, in training mode.
+
+    Raises:
+        FileNotFoundError: if the weights cannot be found.
+        ValueError: if an option is unknown, or the weights do not fit.
+
+    Example:
+        >>> trunk = build_trunk({"name": "resnet18", "strides": "reduced"})
+        >>> trunk.out_channels, trunk.geometry((224, 224)).grid
+        (512, (28, 28))
+    """
+    _check(options)
+    name, strides = options["name"], options.get("strides", "standard")
+    if name in RESNETS:
+        net, out_channels = resnet(name, strides)
+    else:
+        net, out_channels = mobilenet() if name == "mobilenet_v2" else (sketch(), SKETCH_CHANNELS)
+    weights = options.get("weights")
+    if weights not in (None, "None"):  # a `null` typed on the command line arrives as the word None
+        load_weights(net, name, weights)
+    return Trunk(net, out_channels, options.get("normalization", "imagenet"))
+
+
+def _check(options: TrunkOptions) -> None:
+    known = list(TrunkOptions.__annotations__)
+    if not options.keys() <= set(known):
+        raise ValueError(f"Expected argument `trunk` to have keys of {known}, but got {list(options)}.")
+    name, strides = options.get("name"), options.get("strides", "standard")
+    if name not in get_args(TrunkName):
+        raise ValueError(f"Expected argument `trunk.name` to be one of {get_args(TrunkName)}, but got {name!r}.")
+    if strides not in get_args(Strides):
+        raise ValueError(f"Expected argument `trunk.strides` to be one of {get_args(Strides)}, but got {strides!r}.")
+    if strides == "reduced" and name not in RESNETS:
+        raise ValueError(
+            f"Expected argument `trunk.strides` to be 'standard' for {name}, but got 'reduced'. "
+            f"Reduced strides exist for {list(RESNETS)}."
+        )
+
+
+def _statistics(normalization: Normalization) -> tuple[list[float], list[float]]:
+    statistics: Any = _STATISTICS.get(normalization) if isinstance(normalization, str) else normalization
+    if isinstance(statistics, dict) and statistics.keys() == {"mean", "std"}:
+        mean, std = statistics["mean"], statistics["std"]
+        if len(mean) == len(std) == 3 and all(map(math.isfinite, [*mean, *std])) and min(std) > 0:
+            return mean, std
+    raise ValueError(
+        "Expected argument `normalization` to be 'imagenet', 'none' or {'mean': [r, g, b], 'std': [r, g, b]} with "
+        f"std > 0, but got {normalization!r}."
+    )
+
+
+def _side(size: Any) -> int:
+    return int(size[0] if isinstance(size, tuple) else size)

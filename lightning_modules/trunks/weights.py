@@ -1,0 +1,92 @@
+"""Pretrained weights of a trunk: torchvision's by enum name, or any state dict by path; never a silent fallback."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlparse
+
+import torch
+from torch import Tensor, nn
+from torchvision.models import WeightsEnum, get_model_weights, list_models
+
+_CLASSIFIERS = ("fc.", "classifier.")  # torchvision's names for what a trunk leaves out
+_TRUNK_PREFIX = "net."
+
+
+def load_weights(net: nn.Module, name: str, weights: str) -> None:
+    """Load pretrained weights into a network with torchvision's parameter names, strictly.
+
+    A path holds the state dict of torchvision's ``name`` or of the trunk itself; classifier keys are dropped by name,
+    every other key must match. Parameters keep their dtype: half-precision files are cast up. Reading a file cannot run
+    code. An enum name is looked for in torchvision's cache (``$TORCH_HOME/hub/checkpoints``) and fetched if absent.
+
+    Args:
+        net: the network to fill, changed in place.
+        name: torchvision's name of the network, for instance ``"resnet18"``; or a trunk unknown to torchvision.
+        weights: an enum name such as ``"IMAGENET1K_V1"``, or a path.
+
+    Raises:
+        FileNotFoundError: if the file is absent and, for an enum name, cannot be fetched.
+        ValueError: if the file holds no state dict, or one of another network.
+    """
+    file = _locate(name, weights)
+    state = _read_state_dict(file)
+    if all(key.startswith(_TRUNK_PREFIX) for key in state):
+        state = {key.removeprefix(_TRUNK_PREFIX): value for key, value in state.items()}
+    # a plain dict on purpose: without version metadata, files older than `num_batches_tracked` load too
+    kept = {key: value for key, value in state.items() if not key.startswith(_CLASSIFIERS)}
+    try:
+        net.load_state_dict(kept, strict=True)
+    except RuntimeError as error:
+        raise ValueError(
+            f"Expected argument `weights` to be a state dict of torchvision's {name} or of the trunk, but got {file}: "
+            f"{error}\nPass the file of the network named in `trunk.name`, or change that name."
+        ) from error
+
+
+def _locate(name: str, weights: str) -> Path:
+    choices: list[WeightsEnum] = list(get_model_weights(name)) if name in list_models(module=None) else []
+    for choice in choices:
+        if choice.name == weights:
+            return _cached(choice)
+    file = Path(weights).expanduser()
+    if not file.is_file():
+        raise FileNotFoundError(
+            f"Expected argument `weights` of trunk {name!r} to be null, one of {[choice.name for choice in choices]} "
+            f"or an existing file, but got {weights!r}. Pass `weights: /path/to/file.pth` or `weights: null`."
+        )
+    return file
+
+
+def _cached(choice: WeightsEnum) -> Path:
+    folder = Path(torch.hub.get_dir(), "checkpoints")
+    file = folder / Path(urlparse(choice.url).path).name
+    if not file.is_file():
+        try:
+            choice.get_state_dict(check_hash=True, weights_only=True)
+        except Exception as error:  # the network fails in many types, all of which mean: no file
+            raise FileNotFoundError(
+                f"Expected argument `weights` to name weights that are cached or can be fetched, but got "
+                f"{choice.name}: {file.name} is not in {folder}, and {choice.url} cannot be fetched ({error!r}). "
+                "Put the file into that folder, or pass `weights: /path/to/file.pth` or `weights: null`."
+            ) from error
+    return file
+
+
+def _read_state_dict(file: Path) -> Mapping[str, Tensor]:
+    try:
+        state = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # an unpickler that is fed a foreign or cut file raises any type
+        reason = str(error).split("\n")[0]
+        raise ValueError(
+            f"Expected argument `weights` to be a file that torch.load(..., weights_only=True) reads, but got {file} "
+            f"({type(error).__name__}: {reason}). Fetch it again, or save it with torch.save(model.state_dict(), file)."
+        ) from error
+    if not (isinstance(state, Mapping) and state and all(isinstance(value, Tensor) for value in state.values())):
+        found = f"the keys {list(state)[:6]}" if isinstance(state, Mapping) else f"a {type(state).__name__}"
+        raise ValueError(
+            f"Expected argument `weights` to hold a state dict, names with tensors, but got {file} with {found}. "
+            "Save it with torch.save(model.state_dict(), file)."
+        )
+    return state
