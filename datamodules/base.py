@@ -1,0 +1,207 @@
+"""The data module every data set extends: one loader factory, exact evaluation sampling, resumable training order.
+
+A subclass fills four things: ``num_classes``, ``dataset(split)``, ``capabilities(split)`` and, where folds exist,
+``split_record``. Everything random in training is a function of (seed, epoch, sample id), so that neither a resumed
+run nor the number of workers changes anything.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sized
+from typing import Any, Literal, cast
+
+import torch
+from lightning import LightningDataModule
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
+
+from datamodules.sample import Batch, Capabilities, Sample
+
+Split = Literal["train", "projection", "val", "test"]
+SPLITS: tuple[Split, ...] = ("train", "projection", "val", "test")
+
+
+class ImageDataset(Dataset[Sample], ABC):
+    """Samples that are asked for by index, or by ``(epoch, index)`` where augmentation depends on the epoch."""
+
+    @property
+    @abstractmethod
+    def sample_ids(self) -> list[str]:
+        """The ids of all samples, in order."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+
+class ExactSampler(DistributedSampler[Any]):
+    """Evaluation order: rank r sees samples r, r + W, r + 2W, ... without padding or dropping.
+
+    Lightning leaves a ``DistributedSampler`` alone, and the one it would inject counts some samples twice.
+
+    Args:
+        dataset: the data set.
+        rank: this process.
+        world_size: number of processes W.
+
+    Raises:
+        ValueError: if there are fewer samples than processes, which would leave a process without a batch.
+
+    Example:
+        >>> [list(ExactSampler(range(5), rank, 2)) for rank in (0, 1)]
+        [[0, 2, 4], [1, 3]]
+    """
+
+    def __init__(self, dataset: Sized, rank: int = 0, world_size: int = 1) -> None:
+        if len(dataset) < world_size:
+            raise ValueError(
+                f"Expected the data set to have at least one sample per process, but got {len(dataset)} samples for "
+                f"{world_size} processes. Lower `--trainer.devices`."
+            )
+        super().__init__(cast("Dataset[Any]", dataset), world_size, rank, shuffle=False)
+        self._length = len(dataset)
+
+    def __len__(self) -> int:
+        return len(range(self.rank, self._length, self.num_replicas))
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(range(self.rank, self._length, self.num_replicas))
+
+
+class EpochSampler(DistributedSampler[Any]):
+    """Training order: a permutation drawn from (seed, epoch), shared by all ranks, yielding ``(epoch, index)``.
+
+    The epoch is asked for when iteration starts, because Lightning's ``set_epoch`` comes too late after a resume. The
+    permutation is padded with its own first entries so that every rank has equally many batches.
+
+    Args:
+        dataset: the data set.
+        epoch: called at the start of each pass.
+        seed: seed of the run.
+        rank: this process.
+        world_size: number of processes.
+
+    Example:
+        >>> first = list(EpochSampler(range(4), lambda: 3, seed=0))
+        >>> sorted(first)
+        [(3, 0), (3, 1), (3, 2), (3, 3)]
+        >>> first == list(EpochSampler(range(4), lambda: 3, seed=0))
+        True
+    """
+
+    def __init__(
+        self, dataset: Sized, epoch: Callable[[], int], seed: int = 0, rank: int = 0, world_size: int = 1
+    ) -> None:
+        super().__init__(cast("Dataset[Any]", dataset), world_size, rank, shuffle=True, seed=seed)
+        self._length = len(dataset)
+        self._epoch = epoch
+
+    def __iter__(self) -> Iterator[Any]:
+        epoch = self._epoch()
+        generator = torch.Generator().manual_seed((self.seed * 1_000_003 + epoch) % 2**63)
+        order = torch.randperm(self._length, generator=generator)
+        padded = order[torch.arange(self.total_size) % self._length]
+        return iter([(epoch, index) for index in padded[self.rank :: self.num_replicas].tolist()])
+
+
+class ImageDataModule(LightningDataModule, ABC):
+    """Loaders over the splits of one data set.
+
+    Args:
+        image_size: side of the square images in pixels, or ``(H, W)``.
+        batch_size: images per process and training step.
+        eval_batch_size: images per process and evaluation step; ``batch_size`` if None.
+        num_workers: loader processes.
+        seed: seed of order and augmentation (linked to ``seed_everything``).
+    """
+
+    def __init__(
+        self,
+        image_size: int | tuple[int, int] = 224,
+        batch_size: int = 64,
+        eval_batch_size: int | None = None,
+        num_workers: int = 0,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.save_hyperparameters(logger=False)
+        for name, value, least in (("batch_size", batch_size, 1), ("num_workers", num_workers, 0)):
+            if value < least:
+                raise ValueError(f"Expected argument `{name}` to be at least {least}, but got {value}.")
+        self.image_size = (image_size, image_size) if isinstance(image_size, int) else (image_size[0], image_size[1])
+        self.batch_size = batch_size
+        self.eval_batch_size = eval_batch_size or batch_size
+        self.num_workers = num_workers
+        self.seed = seed
+        self.evaluated_split: Split = "test"
+
+    @property
+    @abstractmethod
+    def num_classes(self) -> int:
+        """Number of logits a model must produce."""
+
+    @property
+    @abstractmethod
+    def class_names(self) -> list[str]:
+        """The K class names."""
+
+    @abstractmethod
+    def dataset(self, split: Split) -> ImageDataset:
+        """The samples of one split, which accept an index or ``(epoch, index)``.
+
+        Args:
+            split: "train" is augmented; "projection" is the same images through the evaluation transform.
+        """
+
+    @abstractmethod
+    def capabilities(self, split: Split) -> Capabilities:
+        """Which optional fields the split's samples have."""
+
+    def split_record(self) -> dict[str, Any] | None:
+        """The split as plain data for ``split.json``, or None where the data set defines its own."""
+        return None
+
+    @property
+    def has_validation(self) -> bool:
+        """Whether there is a validation split."""
+        return True
+
+    def train_dataloader(self) -> DataLoader[Batch]:
+        """Shuffled, augmented training batches."""
+        return self._loader("train")
+
+    def projection_dataloader(self) -> DataLoader[Batch]:
+        """The training images through the evaluation transform, each exactly once over all processes."""
+        return self._loader("projection")
+
+    def val_dataloader(self) -> DataLoader[Batch] | list[DataLoader[Batch]]:
+        """Validation batches, each sample exactly once over all processes."""
+        return self._loader("val") if self.has_validation else []
+
+    def test_dataloader(self) -> DataLoader[Batch]:
+        """Batches of ``evaluated_split`` ("test" unless set), each sample exactly once over all processes."""
+        return self._loader(self.evaluated_split)
+
+    def _loader(self, split: Split) -> DataLoader[Batch]:
+        dataset = self.dataset(split)
+        rank, world_size = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
+        training = split == "train"
+        sampler = (
+            EpochSampler(dataset, self._epoch, self.seed, rank, world_size)
+            if training
+            else ExactSampler(dataset, rank, world_size)
+        )
+        loader = DataLoader(
+            dataset,
+            batch_size=self.batch_size if training else self.eval_batch_size,
+            sampler=sampler,
+            num_workers=self.num_workers,
+            persistent_workers=self.num_workers > 0 and split in ("train", "val"),
+        )
+        return cast("DataLoader[Batch]", loader)
+
+    def _epoch(self) -> int:
+        """The epoch under way; ``trainer.current_epoch`` is one too small while a resumed run builds its loaders."""
+        if self.trainer is None:
+            return 0
+        progress = cast(Any, self.trainer.fit_loop.epoch_progress.current)
+        return int(progress.processed)

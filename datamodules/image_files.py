@@ -1,0 +1,244 @@
+"""Data sets that lie in files: finding the folder, decoding, and one error that lists everything that is wrong.
+
+Folders are only read. What was verified is remembered in the cache folder, never beside the data.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+from lightning.pytorch.utilities import rank_zero_warn
+from numpy.typing import NDArray
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
+
+Verify = Literal["decode", "header", "none"]
+SHOWN = 5
+
+
+class Problems:
+    """Collects everything that is wrong with a data set, to say it in one error.
+
+    Args:
+        what: the data set and its folder.
+        remedy: what to do about it.
+
+    Example:
+        >>> problems = Problems("toy data in /data", "Download it again.")
+        >>> problems.wrong("a.txt is empty")
+        >>> problems.raise_any()
+        Traceback (most recent call last):
+            ...
+        ValueError: Expected toy data in /data to be complete and consistent, but got 1 problem:
+          a.txt is empty
+        Download it again.
+    """
+
+    def __init__(self, what: str, remedy: str) -> None:
+        self._what = what
+        self._remedy = remedy
+        self._texts: list[str] = []
+        self._missing = False
+
+    def wrong(self, text: str) -> None:
+        """Note a problem."""
+        self._texts.append(text)
+
+    def missing(self, text: str) -> None:
+        """Note a file that is not there; the error becomes a ``FileNotFoundError``."""
+        self._missing = True
+        self._texts.append(text)
+
+    def raise_any(self) -> None:
+        """Raise one error that counts the problems and shows the first five, if there are any.
+
+        Raises:
+            FileNotFoundError: if a file is missing.
+            ValueError: if everything is there but something is wrong.
+        """
+        if not self._texts:
+            return
+        count = len(self._texts)
+        shown = "".join(f"\n  {text}" for text in self._texts[:SHOWN])
+        more = f"\n  ... and {count - SHOWN} more" if count > SHOWN else ""
+        text = (
+            f"Expected {self._what} to be complete and consistent, but got {count} problem{'s' * (count > 1)}:"
+            f"{shown}{more}\n{self._remedy}"
+        )
+        raise FileNotFoundError(text) if self._missing else ValueError(text)
+
+
+@dataclass(frozen=True)
+class ImageFile:
+    """One image of a data set.
+
+    Args:
+        sample_id: its id.
+        path: where it lies.
+        mask: its object mask, or None.
+    """
+
+    sample_id: str
+    path: Path
+    mask: Path | None = None
+
+
+def locate(root: str | Path, folder: str, marker: str, remedy: str) -> Path:
+    """Find the official folder of a data set: ``root`` itself or ``root/folder``.
+
+    Args:
+        root: what the user gave.
+        folder: official name of the folder.
+        marker: a file that lies in it.
+        remedy: how to get the data.
+
+    Returns:
+        The folder that holds ``marker``.
+
+    Raises:
+        FileNotFoundError: saying what lies there instead, and where the data is if ``root`` is one level off.
+    """
+    root = Path(root).expanduser()
+    for candidate in (root, root / folder):
+        if (candidate / marker).is_file():
+            return candidate
+    if not root.is_dir():
+        raise FileNotFoundError(f"Expected argument `root` to be a folder, but there is none at {root}. {remedy}")
+    entries = sorted(path.name for path in root.iterdir())
+    near = [root.resolve().parent, *(root / name for name in entries)]
+    found = [place for place in near if (place / marker).is_file() or (place / folder / marker).is_file()]
+    holds = ", ".join(entries[:SHOWN]) + (", ..." if len(entries) > SHOWN else "") if entries else "nothing"
+    advice = f"The data is one level off: use `--data.root {found[0]}`." if found else remedy
+    raise FileNotFoundError(f"Expected argument `root` to hold {folder}/{marker}, but {root} holds {holds}. {advice}")
+
+
+def decode_image(path: Path, mode: Literal["RGB", "L"] = "RGB") -> NDArray[np.uint8]:
+    """Decode an image file completely (Pillow: OpenCV returns a picture for truncated files without a word).
+
+    Args:
+        path: the file.
+        mode: ``RGB``, or ``L`` for masks.
+
+    Returns:
+        ``(H, W, 3)`` or ``(H, W)`` uint8, writable.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it cannot be decoded, with the path and the decoder's words.
+    """
+    try:
+        with Image.open(path) as image:
+            return np.array(image.convert(mode))
+    except FileNotFoundError:
+        raise
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        words = "the file is empty" if path.stat().st_size == 0 else str(error)
+        raise ValueError(
+            f"Expected {path} to be an image, but it cannot be decoded: {words}. Replace the file or list its id in "
+            "`exclude`."
+        ) from error
+
+
+def verify_images(files: Sequence[ImageFile], verify: Verify, num_workers: int, problems: Problems) -> None:
+    """Check that every image and mask is there and readable, once for this exact list of (path, size, mtime).
+
+    Args:
+        files: the images.
+        verify: ``decode`` reads every pixel (about 2 ms per photo and core), ``header`` only the size, ``none`` only
+            looks whether the file is there.
+        num_workers: processes that share the work.
+        problems: where findings are noted.
+
+    Raises:
+        ValueError: if ``verify`` is unknown.
+    """
+    if verify not in get_args(Verify):
+        raise ValueError(f"Expected argument `verify` to be one of {list(get_args(Verify))}, but got {verify!r}.")
+    present = []
+    digest = hashlib.sha256(verify.encode())
+    for file in files:
+        stamps = [_stamp(path) for path in (file.path, file.mask) if path is not None]
+        if None in stamps:
+            path = file.path if stamps[0] is None else file.mask
+            problems.missing(f"image {file.sample_id}: there is no file {path}")
+            continue
+        present.append(file)
+        digest.update("\n".join(stamp for stamp in stamps if stamp).encode())
+    remembered = cache_folder() / "verified" / digest.hexdigest()
+    if verify == "none" or remembered.is_file():
+        return
+    checks = _Checks(present, verify)
+    loader = DataLoader(checks, batch_size=64, num_workers=num_workers, collate_fn=list)
+    found = [text for texts in loader for text in texts if text]
+    for text in found:
+        problems.wrong(text)
+    if len(present) == len(files) and not found:
+        remember(remembered, b"")
+
+
+class _Checks(Dataset[str]):
+    """Item i is what is wrong with file i, or an empty string."""
+
+    def __init__(self, files: Sequence[ImageFile], verify: Verify) -> None:
+        self._files = files
+        self._verify = verify
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __getitem__(self, index: int) -> str:
+        file = self._files[index]
+        try:
+            size = self._size(file.path, "RGB")
+            if file.mask is not None and (mask_size := self._size(file.mask, "L")) != size:
+                return (
+                    f"image {file.sample_id}: {file.path} has {size[0]}x{size[1]} pixels (width x height), but its "
+                    f"mask {file.mask} has {mask_size[0]}x{mask_size[1]}"
+                )
+        except ValueError as error:
+            return f"image {file.sample_id}: {error}"
+        return ""
+
+    def _size(self, path: Path, mode: Literal["RGB", "L"]) -> tuple[int, int]:
+        """(width, height); raises ``ValueError`` for a bad file."""
+        if self._verify == "decode":
+            height, width = decode_image(path, mode).shape[:2]
+            return width, height
+        try:
+            with Image.open(path) as image:
+                return image.size
+        except OSError as error:
+            raise ValueError(f"{path} is not an image: {error}") from error
+
+
+def _stamp(path: Path) -> str | None:
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return f"{path.absolute()}\t{status.st_size}\t{status.st_mtime_ns}"
+
+
+def cache_folder() -> Path:
+    """Where results about data are remembered: ``PROTOMETRY_CACHE``, or the user's cache folder."""
+    chosen = os.environ.get("PROTOMETRY_CACHE")
+    if chosen:
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "protometry"
+
+
+def remember(path: Path, content: bytes) -> None:
+    """Write a cache file in one step; a cache folder that cannot be written only costs the time to compute again."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f"{path.name}.{os.getpid()}.part")
+        part.write_bytes(content)
+        part.replace(path)
+    except OSError as error:
+        rank_zero_warn(f"The cache folder cannot be written ({error}): set PROTOMETRY_CACHE to a writable folder.")

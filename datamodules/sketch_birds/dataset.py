@@ -1,0 +1,212 @@
+"""The images of one split, rendered on demand, and every change the intervention interface allows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from datamodules.base import ImageDataset
+from datamodules.interventions import RGB
+from datamodules.sample import Sample, sample_key
+from datamodules.sketch_birds.bank import FIRST_OBJECT_CODE, LABEL_MAP_CODES, PART_NAMES, PARTS
+from datamodules.sketch_birds.class_table import Attributes, target_set
+from datamodules.sketch_birds.edit import Pose, edit_scene
+from datamodules.sketch_birds.render import draw_image, draw_label_map, locate_points, primitives
+from datamodules.sketch_birds.scene import SPLIT_CODES, Knobs, Scene, sample_scene
+
+Targets = Literal["soft", "label", "attributes"]
+
+
+class SketchBirdsDataset(ImageDataset):
+    """Procedural birds of one split; also an :class:`~datamodules.interventions.InterventionDataset`.
+
+    Nothing is stored: image ``i`` is a function of (seed, split, i), whatever the order, worker or process.
+
+    Args:
+        classes: ``(K, 5)`` int64 class table, columns beak, eye, foot, tail, wing.
+        attributes: the attributes to report as concepts.
+        split: "train", "val" or "test".
+        length: number of images; image ``i`` shows class ``i mod K``.
+        image_size: ``(H, W)`` pixels.
+        knobs: what the scenes may contain.
+        seed: seed of the data.
+        targets: "soft" adds ``class_targets``, uniform over T(x); "attributes" adds ``labels``; "label" adds nothing.
+        spatial: whether samples carry masks, label maps, points, boxes and certainties.
+
+    Example:
+        >>> from datamodules.sketch_birds.class_table import all_attributes
+        >>> table = np.array([[0, 0, 0, 0, 0], [1, 1, 1, 1, 1]])
+        >>> dataset = SketchBirdsDataset(table, all_attributes(), "test", 4, (64, 64))
+        >>> sample = dataset[1]
+        >>> sample["sample_id"], int(sample["label"]), tuple(sample["image"].shape), sample["label_map"].dtype
+        ('test/00001', 1, (3, 64, 64), torch.uint8)
+        >>> bool((dataset.intervene(1) == dataset.image(1)).all())
+        True
+    """
+
+    def __init__(  # noqa: PLR0913 - one flat constructor, the knobs are grouped
+        self,
+        classes: NDArray[np.int64],
+        attributes: Attributes,
+        split: str,
+        length: int,
+        image_size: tuple[int, int],
+        knobs: Knobs | None = None,
+        seed: int = 0,
+        targets: Targets = "soft",
+        spatial: bool = True,
+    ) -> None:
+        if split not in SPLIT_CODES:
+            raise ValueError(f"Expected argument `split` to be one of {list(SPLIT_CODES)}, but got {split!r}.")
+        self.table = classes
+        self.attributes = attributes
+        self.split = split
+        self.image_size = image_size
+        self.knobs = knobs or Knobs()
+        self.seed = seed
+        self.targets = targets
+        self.spatial = spatial
+        self._length = length
+        self._rows: list[list[int]] = classes.tolist()
+        self._shown = np.stack([attributes.of(row) for row in self._rows])
+        self._carriers = np.stack([shown.any(axis=0) for shown in attributes.shown])
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: int | tuple[int, int]) -> Sample:
+        i = index[1] if isinstance(index, tuple) else index
+        scene = self.scene(i)
+        polygons = primitives(scene)
+        picture = draw_image(scene, polygons, self.image_size).transpose(2, 0, 1)
+        shown = self._shown[scene.label] & np.asarray(scene.kept)[:, None]
+        concepts = torch.from_numpy(shown.any(axis=0))
+        sample_id = self.sample_id(i)
+        sample: Sample = {
+            "image": torch.from_numpy(np.divide(picture, np.float32(255), dtype=np.float32, order="C")),
+            "label": torch.tensor(scene.label),
+            "sample_id": sample_id,
+            "sample_key": torch.tensor(sample_key(sample_id)),
+            "concepts": concepts,
+        }
+        if self.targets == "attributes":
+            sample["labels"] = concepts.clone()
+        elif self.targets == "soft":
+            targets = torch.from_numpy(target_set(self.table, scene.label, scene.kept)).float()
+            sample["class_targets"] = targets / targets.sum()
+        if self.knobs.contexts:
+            sample["context"] = torch.tensor(scene.context)
+        if self.spatial:
+            self._add_spatial(sample, scene, draw_label_map(polygons, self.image_size), shown)
+        return sample
+
+    def _add_spatial(
+        self, sample: Sample, scene: Scene, label_map: NDArray[np.uint8], shown: NDArray[np.bool_]
+    ) -> None:
+        pixels = label_map.tobytes()
+        part_seen = np.array([any(code in pixels for code in LABEL_MAP_CODES[part]) for part in PART_NAMES])
+        carriers = np.where(shown.any(axis=0), shown, self._carriers)
+        certainty = np.where((carriers & part_seen[:, None]).any(axis=0), 4, 1).astype(np.uint8)
+        mask = (label_map > 0) & (label_map < FIRST_OBJECT_CODE)
+        columns, rows = np.flatnonzero(mask.any(axis=0)), np.flatnonzero(mask.any(axis=1))
+        points, visible = locate_points(scene, label_map)
+        sample["object_mask"] = torch.from_numpy(mask)
+        sample["label_map"] = torch.from_numpy(label_map)
+        sample["part_points"] = torch.from_numpy(points)
+        sample["part_visible"] = torch.from_numpy(visible)
+        sample["bounding_box"] = torch.tensor([columns[0], rows[0], columns[-1], rows[-1]], dtype=torch.float32)
+        sample["concept_certainty"] = torch.from_numpy(certainty)
+
+    def scene(self, i: int) -> Scene:
+        """What is in image ``i``.
+
+        Raises:
+            IndexError: if there is no such image.
+        """
+        if not 0 <= i < self._length:
+            raise IndexError(f"Expected argument `i` to be in [0, {self._length}), but got {i}.")
+        return sample_scene(self.seed, self.split, i, self._rows, self.knobs)
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes K."""
+        return len(self._rows)
+
+    @property
+    def parts(self) -> Mapping[str, Sequence[str]]:
+        """Part name -> names of all its variants, whether or not a class uses them."""
+        return PARTS
+
+    @cached_property
+    def classes(self) -> list[dict[str, int]]:
+        """For each class: part name -> index of its variant."""
+        return [dict(zip(PART_NAMES, row, strict=True)) for row in self._rows]
+
+    def image(self, i: int) -> NDArray[np.uint8]:
+        """``(H, W, 3)`` uint8, RGB."""
+        return self._draw(self.scene(i))
+
+    def label_map(self, i: int) -> NDArray[np.uint8]:
+        """``(H, W)`` uint8 label codes; the occluder's code is 32 + ``n_background(i)``."""
+        return draw_label_map(primitives(self.scene(i)), self.image_size)
+
+    def label(self, i: int) -> int:
+        """Class index."""
+        return self.scene(i).label
+
+    @property
+    def sample_ids(self) -> list[str]:
+        """Ids of all samples."""
+        return [self.sample_id(i) for i in range(len(self))]
+
+    def sample_id(self, i: int) -> str:
+        """Such as "train/00012"."""
+        return f"{self.split}/{i:05d}"
+
+    def present(self, i: int) -> frozenset[str]:
+        """Names of the parts the image was drawn with."""
+        return frozenset(part for part, kept in zip(PART_NAMES, self.scene(i).kept, strict=True) if kept)
+
+    def n_background(self, i: int) -> int:
+        """Number of background objects; the occluder is none of them, as removing it shows more of the bird."""
+        return len(self.scene(i).objects)
+
+    def target_set(self, i: int) -> frozenset[int]:
+        """T(x): the classes that agree with the image on every part present (all classes if none is)."""
+        scene = self.scene(i)
+        return frozenset(np.flatnonzero(target_set(self.table, scene.label, scene.kept)).tolist())
+
+    def intervene(
+        self,
+        i: int,
+        drop: Collection[str] = (),
+        drop_background: Collection[int] = (),
+        background: RGB | None = None,
+        swap: Mapping[str, int] | None = None,
+        pose: Pose | None = None,
+    ) -> NDArray[np.uint8]:
+        """The image with some things removed or replaced, in any combination.
+
+        Args:
+            i: index of the image.
+            drop: names of present parts to remove; what is behind them shows.
+            drop_background: indices below ``n_background(i)`` of objects to remove.
+            background: RGB colour 0..255 that replaces the background.
+            swap: present part -> index of the variant to draw instead.
+            pose: ``(matrix, shift)`` from canonical to scene coordinates that replaces the bird's.
+
+        Returns:
+            ``(H, W, 3)`` uint8; without arguments equal to ``image(i)``.
+
+        Raises:
+            ValueError: if a part or an object is not there, or a variant does not exist.
+        """
+        return self._draw(edit_scene(self.scene(i), drop, drop_background, background, swap, pose))
+
+    def _draw(self, scene: Scene) -> NDArray[np.uint8]:
+        return draw_image(scene, primitives(scene), self.image_size)

@@ -1,0 +1,63 @@
+"""The sizes SketchBirds comes in."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from datamodules.sketch_birds.bank import PARTS
+
+_ALL_VARIANTS = tuple(tuple(range(len(names))) for names in PARTS.values())
+
+
+@dataclass(frozen=True)
+class Preset:
+    """The numbers of a preset; variants are indices for beak, eye, foot, tail, wing."""
+
+    num_birds: int
+    variants: tuple[tuple[int, ...], ...]
+    image_size: int | tuple[int, int]
+    train_size: int
+    val_size: int
+    test_size: int
+
+
+PRESETS = {
+    "tiny": Preset(8, ((0, 1), (0, 1), (0, 2), (0, 4), (0, 3)), 64, 256, 64, 64),
+    "small": Preset(20, ((0, 1, 2), (0, 1, 2), (0, 1, 2), (0, 4, 8), (0, 3, 4)), 128, 4000, 400, 400),
+    "default": Preset(50, _ALL_VARIANTS, 128, 10_000, 500, 500),
+    "full": Preset(50, _ALL_VARIANTS, 256, 50_000, 500, 500),
+}
+
+
+def check_choice(name: str, value: str, choices: Collection[str]) -> None:
+    """Raise ``ValueError`` unless ``value`` is one of ``choices``."""
+    if value not in choices:
+        raise ValueError(f"Expected argument `{name}` to be one of {list(choices)}, but got {value!r}.")
+
+
+def preset_numbers(preset: str, **overrides: int | tuple[int, int] | None) -> Preset:
+    """A preset with its numbers overridden.
+
+    Args:
+        preset: name of the preset.
+        overrides: fields of :class:`Preset`; None keeps the preset's number.
+
+    Raises:
+        ValueError: if there is no such preset or a number is too small.
+
+    Example:
+        >>> preset_numbers("tiny", image_size=96, num_birds=None).image_size
+        96
+    """
+    check_choice("preset", preset, PRESETS)
+    numbers = replace(PRESETS[preset], **{k: v for k, v in overrides.items() if v is not None})  # type: ignore[arg-type]
+    least = {"num_birds": 3, "train_size": numbers.num_birds, "val_size": 1, "test_size": 1}
+    for name, lowest in least.items():
+        if getattr(numbers, name) < lowest:
+            raise ValueError(f"Expected argument `{name}` to be at least {lowest}, but got {getattr(numbers, name)}.")
+    if np.min(numbers.image_size) < 16:
+        raise ValueError(f"Expected argument `image_size` to be at least 16, but got {numbers.image_size}.")
+    return numbers

@@ -1,0 +1,286 @@
+"""How samples are divided into train, validation and test, and how that division is kept.
+
+Folds are lists of sample ids; nothing is copied or moved on disk. A split is written down as ``split.json`` in the run
+folder and may be handed back, so that an evaluation months later sees the same test set or stops.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from sklearn.model_selection import StratifiedKFold, train_test_split
+from torch import Tensor
+
+Scheme = Literal["cv70", "official"]
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Population:
+    """The samples that are divided.
+
+    Args:
+        dataset: name of the data set.
+        ids: sample ids in their canonical order (official number, or sorted path).
+        strata: class index of each sample.
+        class_names: name of each class index, for messages.
+        excluded: ids the user left out; they are not among ``ids``.
+
+    Example:
+        >>> Population("toy", ["2", "1"], [0, 1], ["a", "b"]).content_sha256[:8]
+        '9cfa0bff'
+    """
+
+    dataset: str
+    ids: Sequence[str]
+    strata: Sequence[int]
+    class_names: Sequence[str]
+    excluded: Sequence[str] = ()
+
+    @property
+    def content_sha256(self) -> str:
+        """SHA-256 over the sorted lines ``sample_id TAB stratum``, joined by newlines."""
+        lines = sorted(f"{name}\t{stratum}" for name, stratum in zip(self.ids, self.strata, strict=True))
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+    def require_per_class(self, least: int, ids: Sequence[str], where: str) -> None:
+        """Raise if a class has fewer than ``least`` of ``ids``.
+
+        Raises:
+            ValueError: with the number of such classes and the first one's name and count.
+        """
+        stratum_of = dict(zip(self.ids, self.strata, strict=True))
+        counts = Counter(stratum_of[name] for name in ids)
+        short = [stratum for stratum in range(len(self.class_names)) if counts[stratum] < least]
+        if short:
+            raise ValueError(
+                f"Expected every class to have at least {least} samples {where}, but got {len(short)} classes with "
+                f"fewer; the first is {self.class_names[short[0]]!r} with {counts[short[0]]}. Add images, leave the "
+                "class out, or use `scheme: official`."
+            )
+
+
+@dataclass(frozen=True)
+class Splits:
+    """A division of a population: one test list and one validation list per fold; train is everything else.
+
+    Args:
+        dataset: name of the data set.
+        scheme: how it was made.
+        seed: seed it was made with.
+        content_sha256: fingerprint of the population.
+        test: test ids.
+        val: validation ids of each fold.
+        rest: ids in neither the test list nor any validation list.
+        exclude: ids that were left out beforehand.
+    """
+
+    dataset: str
+    scheme: str
+    seed: int
+    content_sha256: str
+    test: list[str]
+    val: list[list[str]]
+    rest: list[str]
+    exclude: list[str]
+
+    def record(self) -> dict[str, Any]:
+        """The content of ``split.json``."""
+        return {"schema": SCHEMA, "folds": len(self.val), **vars(self)}
+
+    def indices(self, population: Population, fold: int | None) -> dict[str, list[int]]:
+        """Positions in the population of each part of one fold, in the population's order.
+
+        Args:
+            population: the samples this split was made of.
+            fold: which validation list to hold out; None trains on everything that is not test.
+
+        Returns:
+            ``{"train": [...], "val": [...], "test": [...]}``, disjoint and together complete.
+
+        Raises:
+            ValueError: if the fold does not exist, the parts overlap or are incomplete, or a class is not in train.
+        """
+        if fold is not None and not 0 <= fold < len(self.val):
+            allowed = f"0 to {len(self.val) - 1}" if self.val else "null, because this split has no validation part"
+            raise ValueError(f"Expected argument `fold` to be {allowed} or null, but got {fold}.")
+        named = Counter([*self.test, *self.rest, *(name for part in self.val for name in part)])
+        twice = [name for name, count in named.items() if count > 1]
+        if twice or named.keys() != set(population.ids):
+            raise ValueError(
+                f"Expected the parts of the split to be disjoint and complete, but got {len(twice)} ids in two parts "
+                f"and {len(named)} ids for {len(population.ids)} samples. Remove `split_file` to make the split again."
+            )
+        test, val = set(self.test), set(self.val[fold] if fold is not None else [])
+        parts: dict[str, list[int]] = {"train": [], "val": [], "test": []}
+        for index, name in enumerate(population.ids):
+            parts["test" if name in test else "val" if name in val else "train"].append(index)
+        population.require_per_class(1, [population.ids[i] for i in parts["train"]], "in the training part")
+        return parts
+
+
+def cv70(population: Population, seed: int = 42, folds: int = 4) -> Splits:
+    """Split 70/30 with stratified folds on the 70 %.
+
+    Schlinge et al. 2025, *QuanProto*, after Raschka 2018: ``train_test_split(train_size=.7)`` and then
+    ``StratifiedKFold`` over the training ids in their original order, both stratified by class.
+
+    Args:
+        population: the samples.
+        seed: seed of both steps.
+        folds: number of folds.
+
+    Returns:
+        The split with ``folds`` validation lists; together they are the whole 70 %.
+
+    Raises:
+        ValueError: if a class has fewer than ``folds`` samples in all, or in the 70 %.
+
+    Example:
+        >>> toy = Population("toy", [str(i) for i in range(20)], [i % 2 for i in range(20)], ["a", "b"])
+        >>> split = cv70(toy, folds=2)
+        >>> len(split.test), [len(part) for part in split.val], split.rest
+        (6, [7, 7], [])
+    """
+    population.require_per_class(max(folds, 2), population.ids, "for the folds")
+    order = list(range(len(population.ids)))
+    train, test = train_test_split(
+        order, train_size=0.7, random_state=seed, shuffle=True, stratify=list(population.strata)
+    )
+    train, test = sorted(train), sorted(test)
+    ids = population.ids
+    population.require_per_class(folds, [ids[i] for i in train], "in the 70 % that is divided into folds")
+    splitter = StratifiedKFold(folds, shuffle=True, random_state=seed)
+    held_out = splitter.split(train, [population.strata[i] for i in train])
+    val = [[ids[train[i]] for i in part] for _, part in held_out]
+    return _splits(population, "cv70", seed, [ids[i] for i in test], val)
+
+
+def official(population: Population, is_test: Sequence[bool], val_fraction: float = 0.2, seed: int = 42) -> Splits:
+    """Keep the data set's own test part and hold out validation samples of every class by hash.
+
+    Per class the ``max(1, round(val_fraction * n))`` training ids with the smallest SHA-256 of ``seed:sample_id`` are
+    validation, a rule that needs no minimum number of samples and no order. Validation never equals test.
+
+    Args:
+        population: the samples.
+        is_test: whether the data set calls the sample test.
+        val_fraction: share of each class's training samples; 0 means no validation part.
+        seed: seed of the hash.
+
+    Returns:
+        The split with one validation list, or none if ``val_fraction`` is 0.
+
+    Raises:
+        ValueError: if ``val_fraction`` is not in [0, 1).
+
+    Example:
+        >>> toy = Population("toy", list("abcd"), [0, 0, 0, 0], ["x"])
+        >>> split = official(toy, [False, False, False, True], val_fraction=0.3)
+        >>> split.test, len(split.val[0]), len(split.rest)
+        (['d'], 1, 2)
+    """
+    if not 0 <= val_fraction < 1:
+        raise ValueError(f"Expected argument `val_fraction` to be in [0, 1), but got {val_fraction}.")
+    of_class: dict[int, list[str]] = {}
+    for name, stratum, held_out in zip(population.ids, population.strata, is_test, strict=True):
+        if not held_out:
+            of_class.setdefault(stratum, []).append(name)
+    chosen: set[str] = set()
+    for members in of_class.values():
+        ranked = sorted(members, key=lambda name: hashlib.sha256(f"{seed}:{name}".encode()).digest())
+        chosen.update(ranked[: max(1, round(val_fraction * len(members)))] if val_fraction else [])
+    test = [name for name, held_out in zip(population.ids, is_test, strict=True) if held_out]
+    val = [[name for name in population.ids if name in chosen]] if val_fraction else []
+    return _splits(population, "official", seed, test, val)
+
+
+def _splits(population: Population, scheme: Scheme, seed: int, test: list[str], val: list[list[str]]) -> Splits:
+    taken = {*test, *(name for part in val for name in part)}
+    rest = [name for name in population.ids if name not in taken]
+    excluded = list(population.excluded)
+    return Splits(population.dataset, scheme, seed, population.content_sha256, test, val, rest, excluded)
+
+
+def read_splits(path: str | Path) -> Splits:
+    """Read a ``split.json``.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The split, not yet compared with any data (see :func:`require_same_content`).
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it is not a split of this schema.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"Expected argument `split_file` to be a split.json, but there is no file {path}.")
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        schema, folds = record.pop("schema"), record.pop("folds")
+        splits = Splits(**record)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"Expected argument `split_file` to be a split.json, but {path} is not one ({error})."
+        ) from error
+    if schema != SCHEMA or folds != len(splits.val):
+        raise ValueError(
+            f"Expected argument `split_file` to have schema {SCHEMA} and {folds} folds, but {path} has schema {schema} "
+            f"and {len(splits.val)} folds."
+        )
+    return splits
+
+
+def require_same_content(splits: Splits, population: Population) -> None:
+    """Stop if a split was made of other samples.
+
+    Args:
+        splits: a split that was read back.
+        population: the samples at hand.
+
+    Raises:
+        ValueError: with how many ids are new or gone and the first of them.
+    """
+    if splits.dataset != population.dataset:
+        raise ValueError(
+            f"Expected argument `split_file` to be a split of {population.dataset}, but got one of {splits.dataset}."
+        )
+    if splits.content_sha256 == population.content_sha256:
+        return
+    listed = [*splits.test, *splits.rest, *(name for part in splits.val for name in part)]
+    known, present = set(listed), set(population.ids)
+    new = [name for name in population.ids if name not in known]
+    gone = [name for name in listed if name not in present]
+    first = f"; the first is {(new + gone)[0]!r}" if new or gone else ", but some belong to another class"
+    raise ValueError(
+        f"Expected argument `split_file` to be a split of the samples under `root`, but {len(new)} ids are new and "
+        f"{len(gone)} are gone{first}. Use the data, `classes` and `exclude` the split was made with, or drop it."
+    )
+
+
+def class_weights(labels: Sequence[int], num_classes: int) -> Tensor:
+    """Weights n / (K n_c) that give every class the same say.
+
+    Args:
+        labels: class index of each training sample, n in all.
+        num_classes: K.
+
+    Returns:
+        ``(K,)`` float32; 1 for balanced data.
+
+    Example:
+        >>> class_weights([0, 0, 0, 1], 2)
+        tensor([0.6667, 2.0000])
+    """
+    counts = torch.bincount(torch.as_tensor(labels, dtype=torch.int64), minlength=num_classes)
+    return len(labels) / (num_classes * counts.float())

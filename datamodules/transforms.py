@@ -1,0 +1,281 @@
+"""From a photo to the model's frame: deterministic geometry for evaluation, named random presets for training.
+
+One call moves the image, mask, label map, points and box together. Everything is a strict albumentations ``Compose``
+(an unknown argument is an error there, and a silent default elsewhere), and randomness comes from a seed per sample.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast, get_args
+
+import albumentations as A
+import cv2
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+cv2.setNumThreads(0)  # loader workers are the parallelism; OpenCV's own threads only get in their way
+
+GeometryPreset = Literal["stretch", "letterbox", "shorter_crop", "center_crop"]
+Crop = Literal["none", "box"]
+Augmentation = Literal["none", "geometric", "photometric", "geometric_photometric"]
+ResizeFilter = Literal["area", "linear"]
+
+
+@dataclass(frozen=True)
+class Photo:
+    """An image and what is annotated on it, all in the same pixels.
+
+    Args:
+        image: ``(H, W, 3)`` uint8 RGB.
+        object_mask: ``(H, W)`` bool.
+        label_map: ``(H, W)`` uint8.
+        points: ``(N, 2)`` float (x, y); pixel (floor x, floor y).
+        visible: ``(N,)`` bool.
+        box: ``(4,)`` float inclusive pixels (x0, y0, x1, y1).
+    """
+
+    image: NDArray[np.uint8]
+    object_mask: NDArray[np.bool_] | None = None
+    label_map: NDArray[np.uint8] | None = None
+    points: NDArray[np.float32] | None = None
+    visible: NDArray[np.bool_] | None = None
+    box: NDArray[np.float32] | None = None
+
+
+class PhotoTransform:
+    """Optional box crop, geometry preset, then optional augmentation.
+
+    Horizontal flips and warps only occur in augmentations, which return the image alone. Colour jitter runs on uint8:
+    each of its steps rounds to 1/255, which costs less than half the time of float32.
+
+    Args:
+        size: ``(H, W)`` pixels of the result.
+        geometry: ``stretch`` resizes to the frame; ``letterbox`` fits the photo inside and pads with black;
+            ``shorter_crop`` fills the frame and cuts the centre; ``center_crop`` cuts the centre without resizing.
+        crop: ``box`` cuts the photo to its box first.
+        resize_filter: ``area`` averages when shrinking; ``linear`` samples, as published set-ups did.
+        augmentation: ``geometric`` (flip, perspective, affine), ``photometric`` (colour jitter), both, or ``none``.
+
+    Raises:
+        ValueError: if a name is unknown.
+
+    Example:
+        >>> photo = Photo(np.zeros((100, 200, 3), np.uint8), box=np.array([50, 20, 99, 59], np.float32))
+        >>> PhotoTransform((50, 50))(photo).box
+        array([12., 10., 24., 29.], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        size: tuple[int, int],
+        geometry: GeometryPreset = "stretch",
+        crop: Crop = "none",
+        resize_filter: ResizeFilter = "area",
+        augmentation: Augmentation = "none",
+    ) -> None:
+        for name, value, allowed in (
+            ("geometry", geometry, get_args(GeometryPreset)),
+            ("crop", crop, get_args(Crop)),
+            ("resize_filter", resize_filter, get_args(ResizeFilter)),
+            ("augmentation", augmentation, get_args(Augmentation)),
+        ):
+            if value not in allowed:
+                raise ValueError(f"Expected argument `{name}` to be one of {list(allowed)}, but got {value!r}.")
+        self.crop = crop
+        self.random = augmentation != "none"
+        steps = geometry_steps(size, geometry, resize_filter) + augmentation_steps(augmentation)
+        self._compose = A.Compose(
+            steps,
+            keypoint_params=None if self.random else A.KeypointParams(format="xy", remove_invisible=False),
+            additional_targets={"label_map": "mask"},
+            strict=True,
+        )
+
+    def __call__(self, photo: Photo, seed: int | None = None) -> Photo:
+        """Transform one photo.
+
+        Args:
+            photo: image and annotations.
+            seed: where the augmentation's randomness comes from, see :func:`transform_seed`.
+
+        Returns:
+            The photo in the model's frame: points outside it are invisible and hold (0, 0), the box is clipped. Only
+            the image if there is an augmentation.
+
+        Raises:
+            ValueError: if ``crop="box"`` and there is no box, or an augmentation gets no seed.
+        """
+        if self.crop == "box":
+            photo = _cropped_to_box(photo)
+        if not self.random:
+            return self._with_annotations(photo)
+        if seed is None:
+            raise ValueError("Expected argument `seed` to be an integer because augmentation is on, but got None.")
+        self._compose.set_random_seed(seed)
+        return Photo(self._compose(image=photo.image)["image"])
+
+    def _with_annotations(self, photo: Photo) -> Photo:
+        targets: dict[str, Any] = {"image": photo.image}
+        if photo.object_mask is not None:
+            targets["mask"] = photo.object_mask.astype(np.uint8)
+        if photo.label_map is not None:
+            targets["label_map"] = photo.label_map
+        box = np.zeros(4) if photo.box is None else photo.box
+        corners = np.array([[box[0], box[1]], [box[2] + 1, box[3] + 1]])
+        points = np.zeros((0, 2)) if photo.points is None else photo.points
+        moved = self._compose(**targets, keypoints=np.concatenate([points, corners]))
+        keypoints = np.asarray(moved["keypoints"], dtype=np.float64)
+        image = moved["image"]
+        result = Photo(
+            image,
+            object_mask=moved["mask"].astype(np.bool_) if photo.object_mask is not None else None,
+            label_map=moved["label_map"] if photo.label_map is not None else None,
+            box=_inclusive(keypoints[-2:].ravel(), image.shape) if photo.box is not None else None,
+        )
+        if photo.points is None:
+            return result
+        kept, visible = _inside(keypoints[:-2], photo.visible, image.shape)
+        return replace(result, points=kept, visible=visible)
+
+
+def geometry_steps(size: tuple[int, int], geometry: GeometryPreset, resize_filter: ResizeFilter = "area") -> list[Any]:
+    """The deterministic steps of a geometry preset.
+
+    Masks take the source pixel at the centre (``INTER_NEAREST_EXACT``); plain nearest takes the top-left one.
+
+    Args:
+        size: ``(H, W)`` pixels of the result.
+        geometry: see :class:`PhotoTransform`.
+        resize_filter: see :class:`PhotoTransform`.
+
+    Returns:
+        albumentations transforms.
+    """
+    height, width = size
+    filters = {
+        "interpolation": cv2.INTER_LINEAR,
+        "mask_interpolation": cv2.INTER_NEAREST_EXACT,
+        "area_for_downscale": "image" if resize_filter == "area" else None,
+        "p": 1.0,
+    }
+    fill = {"border_mode": cv2.BORDER_CONSTANT, "fill": 0, "fill_mask": 0, "p": 1.0}
+    if geometry == "stretch":
+        return [A.Resize(height=height, width=width, **filters)]
+    if geometry == "letterbox":
+        longest = A.LongestMaxSize(max_size_hw=(height, width), **filters)
+        return [longest, A.PadIfNeeded(min_height=height, min_width=width, **fill)]
+    cut = A.CenterCrop(height=height, width=width, pad_if_needed=True, **fill)
+    return [cut] if geometry == "center_crop" else [A.SmallestMaxSize(max_size_hw=(height, width), **filters), cut]
+
+
+def augmentation_steps(augmentation: Augmentation) -> list[Any]:
+    """The random steps of a training preset, applied after the resize (cheaper, and the same for all photo sizes).
+
+    Schlinge et al. 2025: ``geometric`` is a flip with probability .5, a perspective of scale 0-.05 with probability .5
+    and an affine of scale .85-1.15, translation, rotation and shear up to .15, 15 and 15 degrees with replicated
+    borders; ``photometric`` is colour jitter of .85-1.15 with a hue of .025.
+
+    Args:
+        augmentation: see :class:`PhotoTransform`.
+
+    Returns:
+        albumentations transforms.
+    """
+    border = cv2.BORDER_REPLICATE
+    geometric = [
+        A.HorizontalFlip(p=0.5),
+        A.Perspective(scale=(0.0, 0.05), border_mode=border, p=0.5),
+        A.Affine(
+            scale=(0.85, 1.15),
+            translate_percent=(-0.15, 0.15),
+            rotate=(-15.0, 15.0),
+            shear=(-15.0, 15.0),
+            rotate_method="ellipse",
+            border_mode=border,
+            p=1.0,
+        ),
+    ]
+    factors = (0.85, 1.15)
+    photometric = [
+        A.ColorJitter(brightness=factors, contrast=factors, saturation=factors, hue=(-0.025, 0.025), p=1.0),
+    ]
+    presets: dict[str, list[Any]] = {"none": [], "geometric": geometric, "photometric": photometric}
+    return presets.get(augmentation, geometric + photometric)
+
+
+def pixel_box(xywh: NDArray[np.float64], shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """A box of corner, width and height as inclusive pixels inside the frame.
+
+    Args:
+        xywh: ``(4,)`` x, y, width and height in pixels.
+        shape: ``(H, W, ...)`` of the image.
+
+    Returns:
+        ``(4,)`` (floor x, floor y, ceil(x + w) - 1, ceil(y + h) - 1), clipped.
+
+    Example:
+        >>> pixel_box(np.array([1.5, 2.0, 3.0, 9.0]), (10, 20))
+        array([1., 2., 4., 9.], dtype=float32)
+    """
+    x, y, width, height = xywh
+    return _inclusive(np.array([x, y, x + width, y + height]), shape)
+
+
+def transform_seed(seed: int, epoch: int, sample_key: int) -> int:
+    """The seed of one sample's augmentation in one epoch, the same in every process and after a resume.
+
+    Args:
+        seed: seed of the run.
+        epoch: epoch number.
+        sample_key: see :func:`datamodules.sample.sample_key`.
+
+    Returns:
+        An integer in 0..2**32 - 1.
+
+    Example:
+        >>> transform_seed(0, 1, 5) == transform_seed(0, 1, 5), transform_seed(0, 1, 5) == transform_seed(0, 2, 5)
+        (True, False)
+    """
+    return int(np.random.SeedSequence((seed, epoch, sample_key)).generate_state(1)[0])
+
+
+def image_tensor(image: NDArray[np.uint8]) -> Tensor:
+    """An ``(H, W, 3)`` uint8 image as ``(3, H, W)`` float32 in 0..1."""
+    return torch.from_numpy(image).permute(2, 0, 1).to(torch.float32, memory_format=torch.contiguous_format).div_(255)
+
+
+def _inclusive(corners: NDArray[np.float64], shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Inclusive pixels of exclusive corners (x0, y0, x1, y1); the rounding removes float32 noise before the floor."""
+    corners = np.round(corners, 3)
+    box = np.concatenate([np.floor(corners[:2]), np.ceil(corners[2:]) - 1])
+    limits = np.array([shape[1] - 1, shape[0] - 1] * 2)
+    return cast(NDArray[np.float32], np.clip(box, 0, limits).astype(np.float32))
+
+
+def _inside(
+    points: NDArray[np.float64], visible: NDArray[np.bool_] | None, shape: tuple[int, ...]
+) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """Which points are visible inside the frame; the others become (0, 0)."""
+    seen = np.asarray(((points >= 0) & (points < np.array([shape[1], shape[0]]))).all(axis=1))
+    if visible is not None:
+        seen = seen & visible
+    return np.where(seen[:, None], points, 0).astype(np.float32), seen
+
+
+def _cropped_to_box(photo: Photo) -> Photo:
+    if photo.box is None:
+        raise ValueError("Expected the photo to have a box because `crop` is 'box', but it has none. Use `crop: none`.")
+    x0, y0, x1, y1 = (int(value) for value in photo.box)
+    rows, columns = slice(y0, y1 + 1), slice(x0, x1 + 1)
+    shift = np.array([x0, y0], dtype=np.float32)
+    return Photo(
+        photo.image[rows, columns],
+        None if photo.object_mask is None else photo.object_mask[rows, columns],
+        None if photo.label_map is None else photo.label_map[rows, columns],
+        None if photo.points is None else photo.points - shift,
+        photo.visible,
+        np.array([0, 0, x1 - x0, y1 - y0], dtype=np.float32),
+    )

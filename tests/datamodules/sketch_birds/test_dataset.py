@@ -1,0 +1,257 @@
+"""Samples: the contract, independence of order and process, and interventions."""
+
+import hashlib
+import pickle
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, Subset
+
+from datamodules.interventions import InterventionDataset
+from datamodules.sample import sample_key
+from datamodules.sketch_birds import SketchBirds, SketchBirdsDataset
+from datamodules.sketch_birds.bank import FIRST_OBJECT_CODE, LABEL_MAP_CODES, PART_NAMES
+from datamodules.sketch_birds.class_table import all_attributes
+
+EVALUATION = {
+    "image": (torch.float32, (3, 64, 64)),
+    "label": (torch.int64, ()),
+    "sample_key": (torch.int64, ()),
+    "class_targets": (torch.float32, (8,)),
+    "object_mask": (torch.bool, (64, 64)),
+    "part_points": (torch.float32, (15, 2)),
+    "part_visible": (torch.bool, (15,)),
+    "label_map": (torch.uint8, (64, 64)),
+    "concepts": (torch.bool, (20,)),
+    "concept_certainty": (torch.uint8, (20,)),
+    "bounding_box": (torch.float32, (4,)),
+    "context": (torch.int64, ()),
+}
+TRAINING = ("image", "label", "sample_key", "class_targets", "concepts", "context")
+
+
+@pytest.fixture(scope="module")
+def birds():
+    return SketchBirds("tiny", contexts=3, occluders=0.5)
+
+
+@pytest.fixture(scope="module")
+def large():
+    return SketchBirds("default", image_size=128).dataset("test")
+
+
+def digest(sample):
+    state = hashlib.sha256(sample["sample_id"].encode())
+    for name in sorted(sample.keys() - {"sample_id"}):
+        state.update(name.encode() + np.ascontiguousarray(sample[name].numpy()).tobytes())
+    return state.hexdigest()
+
+
+@pytest.mark.parametrize("split", ["train", "projection", "val", "test"])
+def test_contract_of_every_split(birds, split):
+    dataset = birds.dataset(split)
+    expected = {k: EVALUATION[k] for k in TRAINING} if split == "train" else EVALUATION
+    for i in range(12):
+        sample = dataset[i]
+        assert {k: (v.dtype, tuple(v.shape)) for k, v in sample.items() if k != "sample_id"} == expected
+        assert sample["sample_id"] == f"{'train' if split == 'projection' else split}/{i:05d}"
+        assert sample["sample_key"] == sample_key(sample["sample_id"])
+        assert sample["image"].min() >= 0
+        assert sample["image"].max() <= 1
+        assert sample["image"].is_contiguous()
+        assert sample["class_targets"].sum() == pytest.approx(1)
+        assert sample["class_targets"][sample["label"]] > 0
+
+
+def test_spatial_fields_agree(birds):
+    for i in range(40):
+        sample = birds.dataset("projection")[i]
+        mask, codes = sample["object_mask"], sample["label_map"]
+        assert torch.equal(mask, (codes >= 1) & (codes <= 31))
+        rows, columns = mask.nonzero().T
+        box = [columns.min(), rows.min(), columns.max(), rows.max()]
+        assert sample["bounding_box"].tolist() == [float(v) for v in box]
+        x, y = sample["part_points"][sample["part_visible"]].floor().long().T
+        assert ((x >= 0) & (x < 64) & (y >= 0) & (y < 64)).all()
+        assert mask[y, x].all()
+        assert set(sample["concept_certainty"].tolist()) <= {1, 4}
+
+
+def test_image_equals_the_picture_of_the_intervention_interface(birds):
+    dataset = birds.dataset("val")
+    sample = dataset[5]
+    picture = (sample["image"] * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
+    assert (picture == dataset.image(5)).all()
+    assert (sample["label_map"].numpy() == dataset.label_map(5)).all()
+    assert sample["label"] == dataset.label(5)
+
+
+def test_epoch_is_ignored(birds):
+    dataset = birds.dataset("train")
+    assert digest(dataset[(0, 3)]) == digest(dataset[(7, 3)]) == digest(dataset[3])
+
+
+def test_projection_shows_the_training_images(birds):
+    for i in range(8):
+        assert torch.equal(birds.dataset("train")[i]["image"], birds.dataset("projection")[i]["image"])
+
+
+def test_index_out_of_range(birds):
+    with pytest.raises(IndexError, match=r"Expected argument `i` to be in \[0, 64\), but got 64"):
+        birds.dataset("val")[64]
+
+
+def test_any_order_and_pickling_give_the_same_bytes(birds):
+    dataset = birds.dataset("projection")
+    straight = [digest(dataset[i]) for i in range(12)]
+    assert straight == [digest(dataset[i]) for i in reversed(range(12))][::-1]
+    assert straight == [digest(pickle.loads(pickle.dumps(dataset))[i]) for i in range(12)]
+    assert straight == [
+        digest(SketchBirds("tiny", contexts=3, occluders=0.5).dataset("projection")[i]) for i in range(12)
+    ]
+    assert len(set(straight)) == 12
+
+
+def test_workers_give_the_same_bytes(birds):
+    dataset = Subset(birds.dataset("projection"), range(8))
+    batches = [next(iter(DataLoader(dataset, batch_size=8, num_workers=0)))]
+    two = list(DataLoader(dataset, batch_size=4, num_workers=2))
+    for name in batches[0].keys() - {"sample_id"}:
+        assert torch.equal(batches[0][name], torch.cat([batch[name] for batch in two])), name
+
+
+def test_targets_are_uniform_over_the_target_set(birds):
+    dataset = birds.dataset("train")
+    sizes = set()
+    for i in range(64):
+        classes, label, present = dataset.classes, dataset.label(i), dataset.present(i)
+        slow = {c for c in range(8) if all(classes[c][part] == classes[label][part] for part in present)}
+        assert dataset.target_set(i) == slow
+        targets = dataset[i]["class_targets"]
+        assert set(targets.nonzero().flatten().tolist()) == slow
+        assert targets[targets > 0].tolist() == pytest.approx([1 / len(slow)] * len(slow))
+        sizes.add(len(slow))
+    assert len(sizes) > 2
+
+
+def test_concepts_follow_the_parts_kept():
+    table = np.array([[3, 0, 1, 0, 0]])  # red tail, red wing
+    dataset = SketchBirdsDataset(table, all_attributes(), "train", 60, (64, 64))
+    names = dataset.attributes.names
+    dataset.knobs = SketchBirds("tiny", part_removal=1.0).dataset("train").knobs
+    for i in range(60):
+        sample, present = dataset[i], dataset.present(i)
+        value = dict(zip(names, sample["concepts"].tolist(), strict=True))
+        certainty = dict(zip(names, sample["concept_certainty"].tolist(), strict=True))
+        assert value["beak::spoon"] == ("beak" in present)
+        assert value["tail_color::red"] == ("tail" in present)
+        assert value["any_color::red"] == bool({"tail", "wing"} & present)
+        assert not value["beak::cone"]
+        assert not value["any_color::blue"]
+        assert certainty["beak::cone"] == (4 if "beak" in present else 1)  # a kept part is visible without occluders
+
+
+def test_certainty_is_low_where_the_part_is_hidden():
+    dataset = SketchBirds("tiny", image_size=128, occluders=1.0).dataset("test")
+    parts = [name.split("::")[0].split("_")[0] for name in dataset.attributes.names]
+    hidden = 0
+    for i in range(40):
+        sample = dataset[i]
+        codes = set(sample["label_map"].unique().tolist())
+        for part in PART_NAMES:
+            seen = bool(codes & set(LABEL_MAP_CODES[part]))
+            rows = [name == part for name in parts]
+            assert set(sample["concept_certainty"][torch.tensor(rows)].tolist()) == {4 if seen else 1}
+            hidden += not seen
+    assert hidden > 0
+
+
+def test_targets_choose_the_fields():
+    plain = SketchBirds("tiny", part_removal=0.0).dataset("test")[0]
+    assert "class_targets" not in plain
+    assert "labels" not in plain
+    multi = SketchBirds("tiny", task="attributes").dataset("train")[1]
+    assert torch.equal(multi["labels"], multi["concepts"])
+    assert "class_targets" not in multi
+
+
+def test_unknown_split_is_refused():
+    with pytest.raises(ValueError, match=r"Expected argument `split` to be one of .*projection"):
+        SketchBirdsDataset(np.zeros((1, 5), dtype=int), all_attributes(), "projection", 1, (64, 64))
+
+
+def test_implements_the_intervention_interface(large):
+    assert isinstance(large, InterventionDataset)
+    assert large.n_classes == len(large.classes) == 50
+    assert list(large.parts) == list(large.classes[0]) == ["beak", "eye", "foot", "tail", "wing"]
+    assert large.present(0) == frozenset(large.parts)
+    assert large.target_set(7) == {7}
+
+
+def test_no_intervention_is_the_image(large):
+    for i in range(5):
+        assert (large.intervene(i) == large.image(i)).all()
+
+
+def changed_outside(large, i, codes, **change):
+    """Changed pixels, and those of them outside the 5x5-dilated mask of ``codes``."""
+    changed = (large.intervene(i, **change) != large.image(i)).any(axis=-1)
+    mask = np.isin(large.label_map(i), codes).astype(np.uint8)
+    return changed.sum(), (changed & (cv2.dilate(mask, np.ones((5, 5), np.uint8)) == 0)).sum()
+
+
+def test_dropping_parts_changes_their_pixels_only(large):
+    counts = [changed_outside(large, i, LABEL_MAP_CODES[part], drop=[part]) for i in range(30) for part in large.parts]
+    changed, outside = np.sum(counts, axis=0)
+    assert min(count for count, _ in counts) > 0
+    assert outside <= 0.001 * changed
+
+
+def test_dropping_background_objects_changes_their_pixels_only(large):
+    counts = [
+        changed_outside(large, i, [FIRST_OBJECT_CODE + j], drop_background=[j])
+        for i in range(15)
+        for j in range(large.n_background(i))
+    ]
+    changed, outside = np.sum(counts, axis=0)
+    assert changed > 0
+    assert outside <= 0.001 * changed
+
+
+def test_background_color_replaces_the_background(large):
+    before, after = large.image(2), large.intervene(2, background=(10, 20, 30))
+    was = (before == (85, 85, 153)).all(axis=-1)
+    assert was.any()
+    assert (after[was] == (10, 20, 30)).all()
+
+
+def test_swap_draws_the_other_variant_and_pose_moves_the_bird(large):
+    other = (large.classes[0]["tail"] + 1) % 9
+    assert (large.intervene(0, swap={"tail": other}) != large.image(0)).any()
+    scene = large.scene(0)
+    assert (large.intervene(0, pose=(scene.matrix, scene.shift)) == large.image(0)).all()
+    moved = large.intervene(0, drop_background=range(large.n_background(0)), pose=(scene.matrix, (0.25, -0.125)))
+    centred = large.intervene(0, drop_background=range(large.n_background(0)), pose=(scene.matrix, (0.0, 0.0)))
+    # .25 and .125 of half the side are 16 pixels right and 8 down
+    assert (moved[24:104, 32:112] == centred[16:96, 16:96]).all()
+
+
+def test_combined_changes(large):
+    both = large.intervene(1, drop=["tail", "beak"], background=(0, 0, 0))
+    assert (both != large.intervene(1, drop=["tail"], background=(0, 0, 0))).any()
+    bare = large.intervene(1, drop=list(large.parts), drop_background=range(large.n_background(1)))
+    colors = np.unique(bare.reshape(-1, 3), axis=0)
+    fill = colors[(colors == colors[:, :1]).all(axis=1)]
+    assert len(fill) >= 2  # the grey body and its shade are all that is left before the background
+    assert (bare[0, 0] == (85, 85, 153)).all()
+
+
+def test_absent_things_are_errors(birds, large):
+    with pytest.raises(ValueError, match="`drop_background` to hold indices below"):
+        large.intervene(0, drop_background=[large.n_background(0)])
+    train = birds.dataset("train")
+    i = next(i for i in range(50) if "beak" not in train.present(i))
+    with pytest.raises(ValueError, match=r"`drop` to name parts present.*'beak'"):
+        train.intervene(i, drop=["beak"])

@@ -1,0 +1,85 @@
+import hashlib
+import io
+import tarfile
+
+import pytest
+
+from datamodules.download import Archive, download, is_free
+
+
+def archive(folder, members, name="toy.tgz"):
+    path = folder / name
+    with tarfile.open(path, "w:gz") as tar:
+        for member, content in members.items():
+            info = tarfile.TarInfo(member)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    return Archive(path.as_uri(), hashlib.md5(path.read_bytes()).hexdigest(), path.stat().st_size)
+
+
+@pytest.fixture
+def server(tmp_path):
+    folder = tmp_path / "server"
+    folder.mkdir()
+    return folder
+
+
+@pytest.mark.parametrize("existing", [True, False])
+def test_archives_end_up_side_by_side(tmp_path, server, existing):
+    root = tmp_path / "home" / "data"
+    if existing:
+        root.mkdir(parents=True)
+    first = archive(server, {"TOY/a.txt": b"a", "names.txt": b"n"})
+    second = archive(server, {"masks/m.png": b"m"}, "masks.tgz")
+    download([first, second], root)
+    assert {str(p.relative_to(root)) for p in root.rglob("*") if p.is_file()} == {
+        "TOY/a.txt",
+        "names.txt",
+        "masks/m.png",
+    }
+    assert [path.name for path in root.parent.iterdir()] == ["data"]  # nothing temporary is left
+
+
+def test_folder_with_content_is_not_touched(tmp_path, server):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/mine.txt").write_text("mine")
+    with pytest.raises(ValueError, match="`root` to be missing or empty for a download"):
+        download([archive(server, {"a": b""})], tmp_path / "data")
+    assert [path.name for path in (tmp_path / "data").iterdir()] == ["mine.txt"]
+
+
+def test_wrong_checksum_leaves_nothing(tmp_path, server):
+    good = archive(server, {"a": b"1"})
+    bad = Archive(good.url, "0" * 32, good.size)
+    with pytest.raises(
+        ValueError, match=rf"to have md5 0000.*, but got {good.md5} \({good.size} of {good.size} bytes\)"
+    ):
+        download([bad], tmp_path / "home/data")
+    assert not list((tmp_path / "home").iterdir())
+
+
+def test_member_outside_is_refused(tmp_path, server):
+    with pytest.raises(ValueError, match="to be a sound tar file, but got"):
+        download([archive(server, {"../../evil.txt": b"x"})], tmp_path / "home/data")
+    assert not list(tmp_path.rglob("evil.txt"))
+    assert not list((tmp_path / "home").iterdir())
+
+
+def test_truncated_archive(tmp_path, server):
+    path = server / "cut.tgz"
+    path.write_bytes(b"no tar at all")
+    cut = Archive(path.as_uri(), hashlib.md5(path.read_bytes()).hexdigest(), 13)
+    with pytest.raises(ValueError, match=r"cut\.tgz to be a sound tar file"):
+        download([cut], tmp_path / "home/data")
+
+
+def test_unreachable(tmp_path):
+    with pytest.raises(OSError, match="No such file"):
+        download([Archive((tmp_path / "none.tgz").as_uri(), "", 0)], tmp_path / "home/data")
+
+
+def test_is_free(tmp_path):
+    assert is_free(tmp_path / "none")
+    (tmp_path / "file").touch()
+    assert not is_free(tmp_path / "file")
+    assert not is_free(tmp_path)

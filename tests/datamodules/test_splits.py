@@ -1,0 +1,218 @@
+import gzip
+import hashlib
+import json
+import warnings
+
+import pytest
+import torch
+
+from datamodules.splits import (
+    Population,
+    class_weights,
+    cv70,
+    official,
+    read_splits,
+    require_same_content,
+)
+
+
+def population(per_class=(10, 12, 8), **changes):
+    strata = [c for c, n in enumerate(per_class) for _ in range(n)]
+    options = {
+        "dataset": "toy",
+        "ids": [str(i + 1) for i in range(len(strata))],
+        "strata": strata,
+        "class_names": [f"class {c}" for c in range(len(per_class))],
+    }
+    return Population(**{**options, **changes})
+
+
+def saved(tmp_path, splits, **changes):
+    path = tmp_path / "split.json"
+    path.write_text(json.dumps({**splits.record(), **changes}))
+    return path
+
+
+class TestCv70:
+    def test_sizes_by_class(self):
+        people = population((10, 20, 10))
+        splits = cv70(people)
+        stratum = dict(zip(people.ids, people.strata, strict=True))
+
+        def counts(ids):
+            return [sum(stratum[name] == c for name in ids) for c in range(3)]
+
+        assert counts(splits.test) == [3, 6, 3]  # 30 % of each class
+        assert [sum(column) for column in zip(*map(counts, splits.val), strict=True)] == [7, 14, 7]
+        assert all(
+            abs(n - total / 4) < 1 for part in splits.val for n, total in zip(counts(part), [7, 14, 7], strict=True)
+        )
+
+    def test_parts_are_disjoint_and_complete_in_every_fold(self):
+        people = population()
+        splits = cv70(people)
+        held_out = []
+        for fold in range(4):
+            parts = splits.indices(people, fold)
+            assert sorted(parts["train"] + parts["val"] + parts["test"]) == list(range(30))
+            assert parts["test"] == sorted(parts["test"])
+            held_out += parts["val"]
+        assert len(held_out) == len(set(held_out)) == 21
+
+    def test_without_fold_the_whole_70_percent_is_train(self):
+        people = population()
+        parts = cv70(people).indices(people, None)
+        assert len(parts["train"]) == 21
+        assert parts["val"] == []
+
+    def test_depends_on_the_seed_only(self):
+        assert cv70(population()) == cv70(population())
+        assert cv70(population()).test != cv70(population(), seed=1).test
+
+    def test_smallest_class_that_can_be_split(self):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert len(cv70(population((6, 6))).val) == 4
+
+    @pytest.mark.parametrize("fold", [-1, 4])
+    def test_fold_out_of_range(self, fold):
+        people = population()
+        with pytest.raises(ValueError, match=rf"`fold` to be 0 to 3 or null, but got {fold}"):
+            cv70(people).indices(people, fold)
+
+    def test_fewer_samples_than_folds(self):
+        with pytest.raises(ValueError, match=r"at least 4 samples for the folds, but got 1 .*'class 1' with 3"):
+            cv70(population((10, 3, 10)))
+
+    def test_too_few_after_the_test_split(self):
+        with pytest.raises(ValueError, match=r"at least 4 samples in the 70 %"):
+            cv70(population((10, 4, 10)))
+
+    def test_real_subset(self, shared_data):
+        folder = shared_data("cub") / "CUB_200_2011"
+        assert_known(folder.joinpath("image_class_labels.txt").read_text(), "d985e5ecc228faf3", "45f77abce92cd4d4")
+
+    def test_real_full_tables(self, shared_data):
+        table = shared_data("cub") / "full_tables/image_class_labels.txt.gz"
+        splits = assert_known(gzip.decompress(table.read_bytes()).decode(), "b05180a43f624a7d", "a69be1c61b603ac9")
+        assert len(splits.test) == 3537
+        assert sorted(len(part) for part in splits.val) == [2062, 2063, 2063, 2063]
+
+
+def assert_known(table, test_hash, val_hash):
+    rows = [line.split() for line in table.splitlines()]
+    labels = [int(label) - 1 for _, label in rows]
+    people = Population("cub200", [name for name, _ in rows], labels, [str(c) for c in range(max(labels) + 1)])
+    splits = cv70(people)
+    for ids, expected in ((splits.test, test_hash), (splits.val[0], val_hash)):
+        text = "\n".join(sorted(ids, key=int))
+        assert hashlib.sha256(text.encode()).hexdigest().startswith(expected)
+    return splits
+
+
+class TestOfficial:
+    def test_by_definition(self):
+        people = population((10, 5, 3))
+        is_test = [i % 5 == 4 for i in range(18)]
+        splits = official(people, is_test, val_fraction=0.3, seed=7)
+        expected = set()
+        for c in range(3):
+            ids = [n for n, s, t in zip(people.ids, people.strata, is_test, strict=True) if s == c and not t]
+            size = max(1, round(0.3 * len(ids)))  # 8, 4, 3 training ids: 2, 1, 1
+            expected |= set(sorted(ids, key=lambda n: hashlib.sha256(f"7:{n}".encode()).hexdigest())[:size])
+        assert len(expected) == 4
+        assert set(splits.val[0]) == expected
+        assert splits.test == [n for n, t in zip(people.ids, is_test, strict=True) if t]
+
+    def test_does_not_depend_on_order(self):
+        people = population()
+        other = population(ids=people.ids[::-1], strata=people.strata[::-1])
+        assert set(official(people, [False] * 30).val[0]) == set(official(other, [False] * 30).val[0])
+
+    def test_no_validation(self):
+        people = population()
+        splits = official(people, [i % 2 == 0 for i in range(30)], val_fraction=0)
+        assert splits.val == []
+        assert len(splits.indices(people, None)["train"]) == 15
+        with pytest.raises(ValueError, match="null, because this split has no validation part"):
+            splits.indices(people, 0)
+
+    def test_class_left_without_training_images(self):
+        people = population((4, 1))
+        splits = official(people, [False] * 5)
+        with pytest.raises(ValueError, match=r"at least 1 samples in the training part.*'class 1' with 0"):
+            splits.indices(people, 0)
+
+    @pytest.mark.parametrize("fraction", [-0.1, 1.0])
+    def test_fraction_out_of_range(self, fraction):
+        with pytest.raises(ValueError, match=r"`val_fraction` to be in \[0, 1\)"):
+            official(population(), [False] * 30, val_fraction=fraction)
+
+
+class TestFile:
+    @pytest.mark.parametrize("make", [cv70, lambda p: official(p, [i % 3 == 0 for i in range(30)])])
+    def test_round_trip(self, tmp_path, make):
+        people = population(excluded=["99"])
+        splits = make(people)
+        again = read_splits(saved(tmp_path, splits))
+        require_same_content(again, people)
+        assert again == splits
+        assert again.exclude == ["99"]
+
+    def test_fields(self):
+        record = cv70(population()).record()
+        assert record["schema"] == 1
+        assert record["folds"] == 4
+        assert set(record) == {
+            *("schema", "dataset", "scheme", "seed", "folds", "content_sha256", "test", "val", "rest", "exclude"),
+        }
+
+    def test_content_hash_by_hand(self):
+        people = population((1, 1), ids=["10", "9"])
+        assert people.content_sha256 == hashlib.sha256(b"10\t0\n9\t1").hexdigest()
+
+    def test_new_and_gone_ids(self, tmp_path):
+        splits = read_splits(saved(tmp_path, official(population(), [i % 3 == 0 for i in range(30)])))
+        other = population(ids=["a", "b", *[str(i + 1) for i in range(2, 30)]])
+        with pytest.raises(ValueError, match="2 ids are new and 2 are gone; the first is 'a'"):
+            require_same_content(splits, other)
+        with pytest.raises(ValueError, match=r"0 ids are new and 8 are gone; the first is '(2[3-9]|30)'"):
+            require_same_content(splits, population((10, 12)))
+
+    def test_same_ids_other_classes(self, tmp_path):
+        splits = read_splits(saved(tmp_path, cv70(population())))
+        with pytest.raises(ValueError, match="0 ids are new and 0 are gone, but some belong to another class"):
+            require_same_content(splits, population((12, 10, 8)))
+
+    def test_other_data_set(self, tmp_path):
+        splits = read_splits(saved(tmp_path, cv70(population())))
+        with pytest.raises(ValueError, match="a split of birds, but got one of toy"):
+            require_same_content(splits, population(dataset="birds"))
+
+    def test_missing(self, tmp_path):
+        with pytest.raises(FileNotFoundError, match=r"`split_file` to be a split.json, but there is no file"):
+            read_splits(tmp_path / "split.json")
+
+    @pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": 1, "folds": 1, "test": []}'])
+    def test_no_split(self, tmp_path, text):
+        path = tmp_path / "split.json"
+        path.write_text(text)
+        with pytest.raises(ValueError, match=r"to be a split.json, but .* is not one"):
+            read_splits(path)
+
+    def test_other_schema(self, tmp_path):
+        with pytest.raises(ValueError, match=r"schema 1 .* has schema 2"):
+            read_splits(saved(tmp_path, cv70(population()), schema=2))
+
+    @pytest.mark.parametrize("overlap", [True, False])
+    def test_edited_parts(self, tmp_path, overlap):
+        splits = cv70(population())
+        test = [*splits.test, splits.val[0][0]] if overlap else splits.test[1:]
+        edited = read_splits(saved(tmp_path, splits, test=test))
+        with pytest.raises(ValueError, match=f"got {int(overlap)} ids in two parts and {30 if overlap else 29} ids"):
+            edited.indices(population(), 0)
+
+
+def test_class_weights_by_hand():
+    # n = 6, K = 3: 6/(3*3), 6/(3*2), 6/(3*1)
+    torch.testing.assert_close(class_weights([0, 0, 0, 1, 1, 2], 3), torch.tensor([2 / 3, 1.0, 2.0]))
