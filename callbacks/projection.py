@@ -1,0 +1,196 @@
+"""Projection: every unit becomes the nearest latent patch of a training image it may stand for; exact over ranks.
+
+Source: Chen et al. 2019 (ProtoPNet), projection of prototypes. The order on ties is (distance, sample key, cell), so
+that the result does not depend on the order of the images, the batch size or the number of processes. What travels
+between processes is U·(D + 4) numbers, whatever the number of images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from lightning import LightningModule, Trainer
+from lightning.pytorch.utilities import rank_zero_info
+from torch import Tensor, distributed, nn
+
+from datamodules.sample import sample_key
+from lightning_modules.contract import InterpretableModel, Projectable, SourceTable
+
+LARGEST = torch.iinfo(torch.int64).max
+
+
+@dataclass
+class NearestPatches:
+    """The nearest patch of every unit so far.
+
+    Args:
+        distance: ``(U,)`` float32, inf where there is none.
+        sample_key: ``(U,)`` int64.
+        cell: ``(U,)`` int64, row·w + col.
+        label: ``(U,)`` int64.
+        patch: ``(U, D)`` float.
+    """
+
+    distance: Tensor
+    sample_key: Tensor
+    cell: Tensor
+    label: Tensor
+    patch: Tensor
+
+    @classmethod
+    def empty(cls, units: int, channels: int, device: torch.device) -> NearestPatches:
+        """Nothing seen yet."""
+        largest = torch.full((units,), LARGEST, device=device)
+        return cls(
+            distance=torch.full((units,), torch.inf, device=device),
+            sample_key=largest,
+            cell=largest.clone(),
+            label=torch.full_like(largest, -1),
+            patch=torch.zeros(units, channels, device=device),
+        )
+
+    def update(self, distances: Tensor, latent: Tensor, allowed: Tensor, keys: Tensor, labels: Tensor) -> None:
+        """Take in one batch.
+
+        Args:
+            distances: ``(B, U, h, w)`` direct distances.
+            latent: ``(B, D, h, w)``.
+            allowed: ``(B, U)`` bool, the unit may be projected onto the image.
+            keys: ``(B,)`` int64 sample keys.
+            labels: ``(B,)`` int64 classes.
+        """
+        near, cell = distances.flatten(2).min(dim=2)  # the first cell on ties
+        near = near.masked_fill(~allowed, torch.inf)
+        best = near.amin(dim=0)
+        key = torch.where(near == best, keys[:, None], LARGEST)
+        row = key.argmin(dim=0)
+        unit = torch.arange(len(best), device=best.device)
+        found = NearestPatches(
+            best, keys[row], cell[row, unit], labels[row], latent.flatten(2)[row, :, cell[row, unit]].to(self.patch)
+        )
+        better = (best < self.distance) | ((best == self.distance) & (found.sample_key < self.sample_key))
+        better &= torch.isfinite(best)
+        for name in ("distance", "sample_key", "cell", "label"):
+            setattr(self, name, torch.where(better, getattr(found, name), getattr(self, name)))
+        self.patch = torch.where(better[:, None], found.patch, self.patch)
+
+    def reduce(self) -> None:
+        """Agree over all processes on (distance, sample key, cell) and take the patch of the lowest owning rank."""
+        if not distributed.is_initialized():
+            return
+        owner = torch.isfinite(self.distance)
+        for name in ("distance", "sample_key", "cell"):
+            own = getattr(self, name)
+            absent = torch.full_like(own, torch.inf if own.is_floating_point() else LARGEST)
+            agreed = torch.where(owner, own, absent)
+            distributed.all_reduce(agreed, distributed.ReduceOp.MIN)
+            owner &= own == agreed
+            setattr(self, name, agreed)
+        rank = torch.where(owner, distributed.get_rank(), distributed.get_world_size())
+        lowest = rank.clone()
+        distributed.all_reduce(lowest, distributed.ReduceOp.MIN)
+        owner &= rank == lowest
+        found = torch.isfinite(self.distance)
+        label = torch.where(owner, self.label, 0)
+        distributed.all_reduce(label)
+        self.label = torch.where(found, label, -1)
+        self.patch = torch.where(owner[:, None], self.patch, 0.0)
+        distributed.all_reduce(self.patch)
+
+
+@torch.no_grad()
+def nearest_patches(module: nn.Module, batches: Iterable[dict[str, Any]], device: torch.device) -> NearestPatches:
+    """The nearest allowed patch of every unit over all batches of all processes.
+
+    Args:
+        module: a projectable model in evaluation mode.
+        batches: images through the evaluation transform, each once over all processes.
+        device: where to compute.
+
+    Returns:
+        Equal on all processes.
+    """
+    units = cast(InterpretableModel, module).units()
+    if units.vectors is None:
+        raise TypeError(f"Expected a model whose units have vectors, but got {type(module).__name__}.")
+    nearest = NearestPatches.empty(len(units.active), units.vectors.shape[1], device)
+    for batch in batches:
+        images, keys, labels = (batch[name].to(device) for name in ("image", "sample_key", "label"))
+        latent = cast(InterpretableModel, module)(images).latent
+        assert latent is not None
+        targets = batch["labels"].to(device) if "labels" in batch else labels
+        projectable = cast(Projectable, module)
+        allowed = projectable.allowed(targets) & units.active
+        nearest.update(projectable.distance_maps(latent), latent, allowed, keys, labels)
+    nearest.reduce()
+    return nearest
+
+
+@torch.no_grad()
+def project(trainer: Trainer, module: LightningModule) -> dict[str, float]:
+    """Action ``project``: replace every unit by its nearest patch and remember where it came from.
+
+    Args:
+        trainer: its data module gives the images and the ids.
+        module: a :class:`~lightning_modules.contract.Projectable`.
+
+    Returns:
+        moved_mean and moved_max (distance of units to their patches), without_patch, duplicates (units that share a
+        patch with an earlier unit), unique.
+    """
+    if not isinstance(module, Projectable):
+        raise TypeError(f"Expected a model with prototypes for the action 'project', but got {type(module).__name__}.")
+    datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
+    modes = {name: part.training for name, part in module.named_modules()}
+    module.eval()
+    loader = datamodule.projection_dataloader()
+    with torch.autocast(module.device.type, enabled=False):
+        nearest = nearest_patches(module, loader, module.device)
+    for name, part in module.named_modules():
+        part.training = modes[name]
+    valid = torch.isfinite(nearest.distance)
+    ids = {sample_key(sample_id): sample_id for sample_id in loader.dataset.sample_ids}
+    source = _source_table(module, nearest, valid, ids)
+    module.load_patches(nearest.patch, valid, source)
+    return _report(module, nearest, valid, source)
+
+
+def _source_table(module: LightningModule, nearest: NearestPatches, valid: Tensor, ids: dict[int, str]) -> SourceTable:
+    geometry = cast(InterpretableModel, module).geometry
+    cell = torch.where(valid, nearest.cell, -1)
+    row, col = cell // geometry.grid[1], torch.where(valid, cell % geometry.grid[1], -1)
+    keys = torch.where(valid, nearest.sample_key, -1)
+    boxes = [
+        geometry.cell_box(r, c) if r >= 0 else (-1, -1, -1, -1) for r, c in zip(row.tolist(), col.tolist(), strict=True)
+    ]
+    return SourceTable(
+        sample_key=keys,
+        sample_id=[ids[key] if key >= 0 else "" for key in keys.tolist()],
+        row=row,
+        col=col,
+        label=nearest.label,
+        distance=nearest.distance,
+        box=torch.tensor(boxes, dtype=torch.int64, device=cell.device),
+    )
+
+
+def _report(module: LightningModule, nearest: NearestPatches, valid: Tensor, source: SourceTable) -> dict[str, float]:
+    active = cast(InterpretableModel, module).units().active
+    missing = (active & ~valid).nonzero().flatten().tolist()
+    duplicates = source.duplicates()
+    if missing:
+        rank_zero_info(f"Units without any allowed image keep their vectors: {missing}")
+    if duplicates:
+        rank_zero_info(f"Units that share one source patch: {duplicates}")
+    moved = nearest.distance[valid]
+    shared = sum(len(group) - 1 for group in duplicates)
+    return {
+        "moved_mean": moved.mean().item() if len(moved) else 0.0,
+        "moved_max": moved.max().item() if len(moved) else 0.0,
+        "without_patch": float(len(missing)),
+        "duplicates": float(shared),
+        "unique": float(valid.sum().item() - shared),
+    }

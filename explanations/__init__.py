@@ -1,0 +1,1 @@
+"""Where a unit looks: explainers, and views that draw their maps."""

@@ -1,0 +1,179 @@
+"""Pictures of explanations: crops, boxes, tiles and contact sheets, shared by loggers, reports and studies.
+
+Pure functions from images and boxes to new images; equal inputs and library versions give equal bytes. Boxes are
+inclusive pixels (x0, y0, x1, y1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PIL import Image, ImageDraw, ImageFont
+from torch import Tensor
+
+Box = tuple[int, int, int, int]
+WHITE, BLACK, BOX_COLOUR = "#ffffff", "#000000", "#ff8c00"
+GAP, CAPTION_SIZE, CAPTION_LINES, TITLE_SIZE = 4, 12, 2, 16
+
+
+def to_image(tensor: Tensor) -> Image.Image:
+    """A tensor as an 8-bit RGB picture.
+
+    Args:
+        tensor: ``(3, H, W)`` float in 0..1; rounding errors beyond are clipped.
+
+    Returns:
+        An image of width W and height H.
+
+    Raises:
+        ValueError: if the tensor has another shape or is not floating point.
+
+    Example:
+        >>> import torch
+        >>> to_image(torch.tensor([1.0, 0.5, 0.0]).view(3, 1, 1)).getpixel((0, 0))
+        (255, 128, 0)
+    """
+    if tensor.ndim != 3 or tensor.shape[0] != 3 or not tensor.is_floating_point():
+        raise ValueError(
+            f"Expected argument `tensor` to be (3, H, W) float, but got {tuple(tensor.shape)} {tensor.dtype}."
+        )
+    pixels = (tensor.detach().cpu().float().clamp(0, 1) * 255).round().byte()
+    return Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy())
+
+
+def crop(image: Image.Image, box: Box, margin: int = 0) -> Image.Image:
+    """The pixels of a box.
+
+    Args:
+        image: any image.
+        box: inclusive pixels.
+        margin: pixels to add on every side, clipped to the image.
+
+    Raises:
+        ValueError: if the box is empty or leaves the image.
+
+    Example:
+        >>> crop(Image.new("RGB", (8, 8)), (2, 3, 4, 3)).size
+        (3, 1)
+        >>> crop(Image.new("RGB", (8, 8)), (2, 3, 4, 3), margin=4).size
+        (8, 8)
+    """
+    x0, y0, x1, y1 = _checked(image, box)
+    right, lower = min(x1 + margin + 1, image.width), min(y1 + margin + 1, image.height)
+    return image.crop((max(x0 - margin, 0), max(y0 - margin, 0), right, lower))
+
+
+def draw_box(image: Image.Image, box: Box, colour: str = BOX_COLOUR, width: int = 2) -> Image.Image:
+    """A copy of an image with the outline of a box; the line covers the box's outermost pixels.
+
+    Args:
+        image: any image.
+        box: inclusive pixels.
+        colour: any colour Pillow knows.
+        width: of the line in pixels.
+
+    Raises:
+        ValueError: if the box is empty or leaves the image.
+
+    Example:
+        >>> drawn = draw_box(Image.new("RGB", (4, 4)), (1, 1, 3, 3), "#ff0000", 1)
+        >>> [drawn.getpixel((x, 2))[0] for x in range(4)]
+        [0, 255, 0, 255]
+    """
+    copy = image.copy()
+    ImageDraw.Draw(copy).rectangle(_checked(image, box), outline=colour, width=width)
+    return copy
+
+
+def prototype_tile(image: Image.Image, box: Box, size: int = 112, caption: str = "") -> Image.Image:
+    """A source image with the box drawn, beside the enlarged crop, above a caption.
+
+    Args:
+        image: any RGB image.
+        box: inclusive pixels.
+        size: side in pixels of the two square panels the pictures are fitted into.
+        caption: up to two lines, each cut with an ellipsis where it is too wide.
+
+    Returns:
+        An image whose size depends on ``size`` alone.
+    """
+    box = _checked(image, box)
+    whole, scale = _fit(image, size)
+    part, _ = _fit(crop(image, box), size)
+    tile = Image.new("RGB", (2 * size + GAP, size + CAPTION_LINES * (CAPTION_SIZE + GAP)), WHITE)
+    for left, panel in ((0, draw_box(whole, _scaled(box, scale, whole))), (size + GAP, part)):
+        tile.paste(panel, (left + (size - panel.width) // 2, (size - panel.height) // 2))
+    draw, font = ImageDraw.Draw(tile), ImageFont.load_default(CAPTION_SIZE)
+    for index, line in enumerate(caption.splitlines()[:CAPTION_LINES]):
+        place = (0, size + index * (CAPTION_SIZE + GAP))
+        draw.text(place, _cut(line, font, tile.width), fill=BLACK, font=font)
+    return tile
+
+
+def sheet(tiles: Sequence[Sequence[Image.Image]], columns: int, titles: Sequence[str]) -> Image.Image:
+    """A contact sheet on white: groups of tiles, each under its title.
+
+    Args:
+        tiles: one sequence per title; a group wraps to the next line after ``columns`` tiles.
+        columns: tiles in a line, at least 1.
+        titles: one text per group, cut with an ellipsis where it is wider than the sheet.
+
+    Returns:
+        An image as wide as ``columns`` of the widest tile.
+
+    Raises:
+        ValueError: if there are no tiles, no columns, or not one title per group.
+    """
+    every = [tile for group in tiles for tile in group]
+    if not every or columns < 1 or len(titles) != len(tiles):
+        raise ValueError(
+            "Expected arguments `tiles`, `columns`, `titles` to hold tiles, at least one column and one title per "
+            f"group, but got {len(every)} tiles in {len(tiles)} groups, {columns} columns and {len(titles)} titles."
+        )
+    step_x, step_y = max(tile.width for tile in every) + 2 * GAP, max(tile.height for tile in every) + GAP
+    header = TITLE_SIZE + 2 * GAP
+    lines = sum(-(-len(group) // columns) for group in tiles)
+    picture = Image.new("RGB", (columns * step_x, len(tiles) * header + lines * step_y), WHITE)
+    draw, font, top = ImageDraw.Draw(picture), ImageFont.load_default(TITLE_SIZE), 0
+    for title, group in zip(titles, tiles, strict=True):
+        draw.text((GAP, top + GAP), _cut(title, font, picture.width - 2 * GAP), fill=BLACK, font=font)
+        top += header
+        for index, tile in enumerate(group):
+            row, column = divmod(index, columns)
+            picture.paste(tile, (GAP + column * step_x, top + row * step_y))
+        top += -(-len(group) // columns) * step_y
+    return picture
+
+
+def _checked(image: Image.Image, box: Box) -> Box:
+    x0, y0, x1, y1 = box
+    if not (0 <= x0 <= x1 < image.width and 0 <= y0 <= y1 < image.height):
+        raise ValueError(
+            f"Expected argument `box` to be inclusive pixels (x0, y0, x1, y1) inside an image of {image.width} x "
+            f"{image.height}, but got {tuple(box)}."
+        )
+    return x0, y0, x1, y1
+
+
+def _scaled(box: Box, scale: float, image: Image.Image) -> Box:
+    """The box in the scaled ``image``, at least one pixel."""
+    x0, y0 = min(round(box[0] * scale), image.width - 1), min(round(box[1] * scale), image.height - 1)
+    x1, y1 = (round((last + 1) * scale) - 1 for last in box[2:])
+    return x0, y0, max(min(x1, image.width - 1), x0), max(min(y1, image.height - 1), y0)
+
+
+def _fit(image: Image.Image, size: int) -> tuple[Image.Image, float]:
+    """Scale the longer side to ``size``; enlarging keeps pixels sharp, so that nothing is invented."""
+    scale = size / max(image.size)
+    method = Image.Resampling.NEAREST if scale > 1 else Image.Resampling.LANCZOS
+    width, height = max(round(image.width * scale), 1), max(round(image.height * scale), 1)
+    return image.resize((width, height), method), scale
+
+
+def _cut(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int) -> str:
+    """The text, or its beginning and an ellipsis."""
+    if font.getlength(text) <= width:
+        return text
+    while text and font.getlength(text + "…") > width:
+        text = text[:-1]
+    return text.rstrip() + "…"

@@ -1,0 +1,197 @@
+"""How often the model is right, for one label per image and for several."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from metrics.functional.checks import check_tensor
+
+
+def _check_single_label(logits: Tensor, labels: Tensor) -> None:
+    check_tensor("logits", logits, ("B", "K"), "float")
+    check_tensor("labels", labels, (logits.shape[0],), "int64")
+
+
+def _check_multi_label(logits: Tensor, labels: Tensor) -> None:
+    check_tensor("logits", logits, ("B", "K"), "float")
+    check_tensor("labels", labels, tuple(logits.shape), "bool")
+
+
+def _zero_one(hits: Tensor, logits: Tensor) -> Tensor:
+    return hits.double().masked_fill(~logits.isfinite().all(dim=1), torch.nan)
+
+
+def _better_classes(logits: Tensor, labels: Tensor) -> Tensor:
+    own, truth = logits.gather(1, labels[:, None]), labels[:, None]
+    index = torch.arange(logits.shape[1], device=logits.device)
+    return ((logits > own) | ((logits == own) & (index < truth))).sum(dim=1)
+
+
+def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
+    """Whether the largest logit is that of the true class.
+
+    Source: Schlinge et al. (2025), section 5. Plain micro accuracy, ties to the lowest class.
+
+    Args:
+        logits: ``(B, K)`` float.
+        labels: ``(B,)`` int64 in ``[0, K)``.
+
+    Returns:
+        ``(B,)`` float64, 1 or 0; NaN where a logit is not finite. Higher is better.
+
+    Raises:
+        ValueError: if a shape or dtype differs from the above.
+
+    Example:
+        >>> accuracy(torch.tensor([[2.0, 2.0, 0.0], [1.0, 3.0, 0.0]]), torch.tensor([1, 1]))
+        tensor([0., 1.], dtype=torch.float64)
+    """
+    _check_single_label(logits, labels)
+    return _zero_one(_better_classes(logits, labels) == 0, logits)
+
+
+def top_k_accuracy(logits: Tensor, labels: Tensor, k: int = 3) -> Tensor:
+    """Whether the true class is among the k best.
+
+    Source: Schlinge et al. (2025), section 5. Fewer than k classes are better, where better is a larger logit or an
+    equal one at a lower index; constant logits therefore do not score 1.
+
+    Args:
+        logits: ``(B, K)`` float with K > k.
+        labels: ``(B,)`` int64 in ``[0, K)``.
+        k: number of classes that count as a hit, at least 1.
+
+    Returns:
+        ``(B,)`` float64, 1 or 0; NaN where a logit is not finite. Higher is better.
+
+    Raises:
+        ValueError: if ``k`` is not in ``[1, K)`` or a shape or dtype differs from the above.
+
+    Example:
+        >>> top_k_accuracy(torch.tensor([[2.0, 2.0, 0.0], [2.0, 2.0, 0.0]]), torch.tensor([1, 2]), k=2)
+        tensor([1., 0.], dtype=torch.float64)
+    """
+    _check_single_label(logits, labels)
+    if not 1 <= k < logits.shape[1]:
+        raise ValueError(
+            f"Expected argument `k` to be at least 1 and below the number of classes {logits.shape[1]}, but got {k}."
+        )
+    return _zero_one(_better_classes(logits, labels) < k, logits)
+
+
+def subset_accuracy(logits: Tensor, labels: Tensor, threshold: float = 0.0) -> Tensor:
+    """Whether the predicted label set is exactly the true one.
+
+    The predicted set holds the labels whose logit exceeds ``threshold``, which is chosen on the validation split.
+
+    Args:
+        logits: ``(B, K)`` float.
+        labels: ``(B, K)`` bool.
+        threshold: on logits.
+
+    Returns:
+        ``(B,)`` float64, 1 or 0; NaN where a logit is not finite. Higher is better.
+
+    Raises:
+        ValueError: if a shape or dtype differs from the above.
+
+    Example:
+        >>> subset_accuracy(torch.tensor([[1.0, -1.0, 2.0]]), torch.tensor([[True, False, True]]))
+        tensor([1.], dtype=torch.float64)
+    """
+    _check_multi_label(logits, labels)
+    return _zero_one(((logits > threshold) == labels).all(dim=1), logits)
+
+
+def confusion_matrix(logits: Tensor, labels: Tensor, num_classes: int) -> Tensor:
+    """Counts of (truth, prediction) pairs.
+
+    Args:
+        logits: ``(B, K)`` float; rows that are not finite are left out.
+        labels: ``(B,)`` int64 in ``[0, K)``.
+        num_classes: K.
+
+    Returns:
+        ``(K, K)`` int64, rows are the truth.
+
+    Raises:
+        ValueError: if a shape or dtype differs from the above.
+
+    Example:
+        >>> confusion_matrix(torch.tensor([[2.0, 1.0], [0.0, 1.0], [3.0, 1.0]]), torch.tensor([0, 1, 1]), 2)
+        tensor([[1, 0],
+                [1, 1]])
+    """
+    _check_single_label(logits, labels)
+    if logits.shape[1] != num_classes:
+        raise ValueError(
+            f"Expected argument `logits` to have num_classes = {num_classes} columns, but got {logits.shape[1]}."
+        )
+    cells = labels * num_classes + logits.argmax(dim=1)
+    counted = logits.isfinite().all(dim=1).long()
+    counts = torch.zeros(num_classes**2, dtype=torch.int64, device=logits.device).scatter_add(0, cells, counted)
+    return counts.view(num_classes, num_classes)
+
+
+def f1_score(confusion: Tensor) -> Tensor:
+    """F1 of every class.
+
+    ``2 tp / (2 tp + fp + fn)``. A class that is predicted but never true scores 0.
+
+    Args:
+        confusion: ``(K, K)`` int64 counts, rows are the truth.
+
+    Returns:
+        ``(K,)`` float64 in [0, 1], NaN where a class is neither true nor predicted. Higher is better.
+
+    Example:
+        >>> f1_score(torch.tensor([[1, 0, 0], [1, 1, 0], [0, 0, 0]]))
+        tensor([0.6667, 0.6667,    nan], dtype=torch.float64)
+    """
+    hits = confusion.diagonal()
+    return label_f1_score(hits, confusion.sum(dim=0) - hits, confusion.sum(dim=1) - hits)
+
+
+def balanced_accuracy(confusion: Tensor) -> Tensor:
+    """Recall of every class.
+
+    Args:
+        confusion: ``(K, K)`` int64 counts, rows are the truth.
+
+    Returns:
+        ``(K,)`` float64 in [0, 1], NaN where a class has no sample. Higher is better.
+
+    Example:
+        >>> balanced_accuracy(torch.tensor([[1, 0, 0], [1, 1, 0], [0, 0, 0]]))
+        tensor([1.0000, 0.5000,    nan], dtype=torch.float64)
+    """
+    return confusion.diagonal().double() / confusion.sum(dim=1)
+
+
+def _label_counts(logits: Tensor, labels: Tensor, threshold: float = 0.0) -> Tensor:
+    _check_multi_label(logits, labels)
+    predicted, counted = logits > threshold, logits.isfinite().all(dim=1, keepdim=True)
+    outcomes = torch.stack([predicted & labels, predicted & ~labels, ~predicted & labels])
+    return (outcomes & counted).sum(dim=1)
+
+
+def label_f1_score(true_positive: Tensor, false_positive: Tensor, false_negative: Tensor) -> Tensor:
+    """F1 of every label of a multi-label task.
+
+    ``2 tp / (2 tp + fp + fn)``.
+
+    Args:
+        true_positive: ``(K,)`` int64 counts.
+        false_positive: ``(K,)`` int64 counts.
+        false_negative: ``(K,)`` int64 counts.
+
+    Returns:
+        ``(K,)`` float64 in [0, 1], NaN where a label is neither true nor predicted. Higher is better.
+
+    Example:
+        >>> label_f1_score(torch.tensor([2, 0]), torch.tensor([1, 0]), torch.tensor([1, 0]))
+        tensor([0.6667,    nan], dtype=torch.float64)
+    """
+    doubled = 2 * true_positive.double()
+    return doubled / (doubled + false_positive + false_negative)

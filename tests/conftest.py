@@ -1,0 +1,24 @@
+"""Fixtures shared by all tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.ddp_pool import DdpPool
+
+
+@pytest.fixture(scope="session")
+def ddp_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DdpPool]:
+    """Two processes over gloo, started at the first use; see ``tests/ddp_pool.py`` for how to use them."""
+    pool = DdpPool(tmp_path_factory.mktemp("ddp_pool"))
+    yield pool
+    pool.close()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "ddp_pool" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.ddp)

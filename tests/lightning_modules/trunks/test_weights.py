@@ -1,0 +1,259 @@
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import shutil
+from pathlib import Path
+from urllib.error import URLError
+
+import pytest
+import torch
+from torchvision import models
+from torchvision.transforms.functional import normalize
+
+from lightning_modules.trunks import build_trunk
+
+ROOT = Path(__file__).parents[3]
+BACKBONES = Path(os.environ.get("PROTOMETRY_DATA", ROOT.parent / "shared" / "data"), "backbones")
+RESNET18_FILE = "resnet18-f37072fd.pth"
+
+
+@pytest.fixture(scope="module")
+def resnet18_state():
+    torch.manual_seed(7)
+    model = models.resnet18(weights=None)
+    for module in model.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            torch.nn.init.uniform_(module.running_mean, -0.1, 0.1)
+    return model.state_dict()
+
+
+@pytest.fixture
+def resnet18_file(resnet18_state, tmp_path):
+    torch.save(resnet18_state, tmp_path / "resnet18.pth")
+    return tmp_path / "resnet18.pth"
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """An empty torchvision cache and no network."""
+
+    def refuse(*_args, **_kwargs):
+        raise URLError("no route to host")
+
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("torch.hub.urlopen", refuse)
+    folder = tmp_path / "cache" / "hub" / "checkpoints"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def assert_holds(trunk, state):
+    """Every entry of the trunk is that of the torchvision state dict."""
+    own = trunk.state_dict()
+    assert len(own) == sum(not key.startswith(("fc.", "classifier.")) for key in state)
+    for key, value in own.items():
+        assert torch.equal(value, state[key.removeprefix("net.")].to(value.dtype)), key
+
+
+def test_path_of_a_torchvision_state_dict(resnet18_file, resnet18_state):
+    assert_holds(build_trunk({"name": "resnet18", "weights": str(resnet18_file)}), resnet18_state)
+    reduced = build_trunk({"name": "resnet18", "weights": str(resnet18_file), "strides": "reduced"})
+    assert_holds(reduced, resnet18_state)
+
+
+def test_path_of_a_trunk_state_dict(tmp_path):
+    torch.manual_seed(2)
+    for name in ("sketch", "mobilenet_v2"):
+        trunk = build_trunk({"name": name})
+        torch.save(trunk.state_dict(), tmp_path / "trunk.pt")
+        again = build_trunk({"name": name, "weights": str(tmp_path / "trunk.pt")})
+        assert all(torch.equal(again.state_dict()[k], v) for k, v in trunk.state_dict().items())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_cast_up(dtype, resnet18_state, tmp_path):
+    half = {key: value.to(dtype) if value.is_floating_point() else value for key, value in resnet18_state.items()}
+    torch.save(half, tmp_path / "half.pth")
+    trunk = build_trunk({"name": "resnet18", "weights": str(tmp_path / "half.pth")})
+    assert {value.dtype for value in trunk.parameters()} == {torch.float32}
+    assert_holds(trunk, half)
+
+
+def test_files_older_than_num_batches_tracked(resnet18_state, tmp_path):
+    old = copy.copy(resnet18_state)  # keeps the version metadata, which would ask for the counters
+    for key in [key for key in old if key.endswith("num_batches_tracked")]:
+        del old[key]
+    torch.save(old, tmp_path / "old.pth")
+    assert_holds(build_trunk({"name": "resnet18", "weights": str(tmp_path / "old.pth")}), resnet18_state)
+
+
+def test_missing_and_unexpected_keys_are_listed(resnet18_state, tmp_path):
+    state = dict(resnet18_state)
+    state["layer1.0.renamed.weight"] = state.pop("layer1.0.conv1.weight")
+    del state["layer4.1.bn2.running_var"]
+    torch.save(state, tmp_path / "renamed.pth")
+    with pytest.raises(ValueError, match=r"argument `weights` to be a state dict of .*resnet18") as caught:
+        build_trunk({"name": "resnet18", "weights": str(tmp_path / "renamed.pth")})
+    missing, unexpected = str(caught.value).split("Unexpected key")
+    assert "Missing key(s)" in missing
+    assert "layer1.0.conv1.weight" in missing
+    assert "layer4.1.bn2.running_var" in missing
+    assert "layer1.0.renamed.weight" in unexpected
+    assert "renamed.pth" in missing
+
+
+def test_weights_of_another_network(resnet18_file):
+    with pytest.raises(ValueError, match=r"(?s)torchvision's resnet34 .*Missing key.*layer1\.2\.conv1\.weight"):
+        build_trunk({"name": "resnet34", "weights": str(resnet18_file)})
+    with pytest.raises(ValueError, match=r"(?s)resnet50.*size mismatch for layer1\.0\.conv1\.weight"):
+        build_trunk({"name": "resnet50", "weights": str(resnet18_file)})
+
+
+class Exploit:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (Path(self.path),)
+
+
+def test_unreadable_files(resnet18_file, tmp_path):
+    whole = resnet18_file.read_bytes()
+    files = {
+        "truncated.pth": whole[: len(whole) // 2],
+        "empty.pth": b"",
+        "page.pth": b"<html>404 not found</html>",
+        "pickled.pth": pickle.dumps({"conv1.weight": Exploit(tmp_path / "written")}, protocol=2),
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ValueError, match=rf"`weights` to be a file that torch.load.* reads, but got .*{name}"):
+            build_trunk({"name": "resnet18", "weights": str(tmp_path / name)})
+    assert not (tmp_path / "written").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        ({"epoch": 3, "state_dict": {}}, r"the keys \['epoch', 'state_dict'\]"),
+        ([torch.zeros(1)], "a list"),
+        ({}, r"the keys \[\]"),
+    ],
+)
+def test_files_without_a_state_dict(content, found, tmp_path):
+    torch.save(content, tmp_path / "other.pth")
+    with pytest.raises(ValueError, match=f"`weights` to hold a state dict, .* with {found}"):
+        build_trunk({"name": "resnet18", "weights": str(tmp_path / "other.pth")})
+
+
+@pytest.mark.parametrize(
+    ("name", "weights", "choices"),
+    [
+        ("resnet18", "absent.pth", r"\['IMAGENET1K_V1'\]"),
+        ("resnet50", "IMAGENET1K_V3", r"\['IMAGENET1K_V1', 'IMAGENET1K_V2'\]"),
+        ("resnet50", "DEFAULT", r"\['IMAGENET1K_V1', 'IMAGENET1K_V2'\]"),  # its meaning moves with torchvision
+        ("sketch", "IMAGENET1K_V1", r"\[\]"),
+        ("mobilenet_v2", "", "IMAGENET1K_V2"),
+    ],
+)
+def test_neither_an_enum_name_nor_a_file(name, weights, choices, hub):
+    with pytest.raises(FileNotFoundError, match=rf"trunk '{name}' to be null, one of .*{choices}.*but got '{weights}'"):
+        build_trunk({"name": name, "weights": weights})
+
+
+def test_enum_name_from_the_cache(hub, resnet18_file, resnet18_state):
+    shutil.copy(resnet18_file, hub / RESNET18_FILE)
+    assert_holds(build_trunk({"name": "resnet18", "weights": "IMAGENET1K_V1"}), resnet18_state)
+
+
+@pytest.mark.parametrize(
+    ("name", "weights", "file"),
+    [
+        ("resnet18", "IMAGENET1K_V1", RESNET18_FILE),
+        ("resnet34", "IMAGENET1K_V1", "resnet34-b627a593.pth"),
+        ("resnet50", "IMAGENET1K_V1", "resnet50-0676ba61.pth"),
+        ("resnet50", "IMAGENET1K_V2", "resnet50-11ad3fa6.pth"),
+        ("mobilenet_v2", "IMAGENET1K_V1", "mobilenet_v2-b0353104.pth"),
+        ("mobilenet_v2", "IMAGENET1K_V2", "mobilenet_v2-7ebf99e0.pth"),
+    ],
+)
+def test_enum_name_offline_is_one_error_with_file_folder_and_remedy(name, weights, file, hub):
+    with pytest.raises(FileNotFoundError, match=r"pass `weights: /path/to/file.pth` or `weights: null`") as caught:
+        build_trunk({"name": name, "weights": weights})
+    assert f"{file} is not in {hub}" in str(caught.value)
+    assert "no route to host" in str(caught.value)
+
+
+def test_enum_name_fetched_once(hub, resnet18_file, resnet18_state, monkeypatch):
+    fetched = []
+
+    def download(url, destination, hash_prefix, progress=True):
+        fetched.append((url.rsplit("/", 1)[-1], hash_prefix))
+        shutil.copy(resnet18_file, destination)
+
+    monkeypatch.setattr("torch.hub.download_url_to_file", download)
+    for _ in range(2):
+        assert_holds(build_trunk({"name": "resnet18", "weights": "IMAGENET1K_V1"}), resnet18_state)
+    assert fetched == [(RESNET18_FILE, "f37072fd")]
+
+
+def test_download_with_a_wrong_hash_is_refused_and_not_kept(hub, tmp_path, monkeypatch):
+    (tmp_path / "page").write_bytes(b"sign in to this network")
+
+    class Response:
+        def __init__(self):
+            self.stream = (tmp_path / "page").open("rb")
+            self.headers = {"Content-Length": "23"}
+
+        def info(self):
+            return self
+
+        def get_all(self, _name):
+            return ["23"]
+
+        def __getattr__(self, name):
+            return getattr(self.stream, name)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_args):
+            self.stream.close()
+
+    monkeypatch.setattr("torch.hub.urlopen", lambda *_args, **_kwargs: Response())
+    with pytest.raises(FileNotFoundError, match=r"cannot be fetched \(.*invalid hash value"):
+        build_trunk({"name": "resnet18", "weights": "IMAGENET1K_V1"})
+    assert list(hub.iterdir()) == []
+
+
+def test_damaged_cache_names_the_file(hub):
+    (hub / RESNET18_FILE).write_bytes(b"cut")
+    with pytest.raises(ValueError, match=f"torch.load.* reads, but got .*{RESNET18_FILE}"):
+        build_trunk({"name": "resnet18", "weights": "IMAGENET1K_V1"})
+
+
+@pytest.mark.parametrize(
+    ("file", "classes"),
+    [("mobilenet_v2_imagenet_coral_dequant.pt", 1000), ("mobilenet_v2_inat_birds_coral_dequant.pt", 965)],
+)
+def test_real_weights_equal_torchvision_bit_for_bit(file, classes):
+    if not (BACKBONES / file).is_file():
+        pytest.skip(f"{file} is not in {BACKBONES}; set PROTOMETRY_DATA to the data folder")
+    trunk = build_trunk({"name": "mobilenet_v2", "weights": str(BACKBONES / file)}).eval()
+    reference = models.mobilenet_v2(num_classes=classes)
+    reference.load_state_dict(torch.load(BACKBONES / file, weights_only=True), strict=True)
+    reference.eval()
+    generator = torch.Generator().manual_seed(0)
+    images = torch.rand(3, 3, 5, 5, generator=generator)
+    images = torch.nn.functional.interpolate(images, (160, 96), mode="bilinear")
+    with torch.inference_mode():
+        features = trunk(images)
+        inputs = normalize(images, [0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
+        assert torch.equal(features, reference.features(inputs))
+    assert features.shape == (3, 1280, 5, 3)
+    pooled = features.mean((2, 3))
+    assert torch.cdist(pooled, pooled)[~torch.eye(3, dtype=torch.bool)].min() > 0.1 * pooled.norm(dim=1).min()

@@ -1,0 +1,199 @@
+import math
+
+import pytest
+import torch
+
+from metrics.functional import (
+    accuracy,
+    balanced_accuracy,
+    confusion_matrix,
+    f1_score,
+    label_f1_score,
+    subset_accuracy,
+    top_k_accuracy,
+)
+from metrics.functional.classification import _label_counts
+
+DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+LOGITS = torch.tensor([[2.0, 2, 0], [1, 3, 0], [0, 1, 2], [5, 0, 1]])
+LABELS = torch.tensor([1, 1, 2, 2])
+MULTI_LOGITS = torch.tensor([[1.0, -1, 2], [-1, 1, 1], [1, 1, -1]])
+MULTI_LABELS = torch.tensor([[True, False, True], [False, True, False], [True, True, False]])
+
+
+def random_case(seed, dtype, batch=9, classes=5):
+    """Logits with many ties."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randint(-2, 3, (batch, classes), generator=generator).to(dtype)
+    return logits, torch.randint(classes, (batch,), generator=generator)
+
+
+def slow_hit(row, label, k):
+    return float(label in sorted(range(len(row)), key=lambda j: (-row[j], j))[:k])
+
+
+def slow_f1(tp, fp, fn):
+    return 2 * tp / (2 * tp + fp + fn) if tp + fp + fn else math.nan
+
+
+def same(values, expected):
+    return values == pytest.approx(expected, abs=1e-12, nan_ok=True)
+
+
+class TestSingleLabel:
+    def test_hand_case(self):
+        # predictions 0 (tie to the lowest), 1, 2, 0
+        assert accuracy(LOGITS, LABELS).tolist() == [0, 1, 1, 0]
+        # the true class 2 of the last image has one better class, the true class 1 of the first too
+        assert top_k_accuracy(LOGITS, LABELS, 2).tolist() == [1, 1, 1, 1]
+        table = confusion_matrix(LOGITS, LABELS, 3)
+        assert table.tolist() == [[0, 0, 0], [1, 1, 0], [1, 0, 1]]
+        assert table.dtype == torch.int64
+        # class 0 is predicted twice but never true: F1 0, recall undefined; classes 1 and 2: tp 1, fn 1
+        assert same(f1_score(table).tolist(), [0, 2 / 3, 2 / 3])
+        assert same(balanced_accuracy(table).tolist(), [math.nan, 0.5, 0.5])
+
+    def test_class_balanced_is_not_accuracy(self):
+        logits = torch.tensor([[1.0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 0, 0]])
+        labels = torch.tensor([0, 0, 1, 2])
+        # 3 of 4 right, but recalls 2/2, 1/1, 0/1
+        assert accuracy(logits, labels).mean() == 0.75
+        assert balanced_accuracy(confusion_matrix(logits, labels, 3)).mean() == pytest.approx(2 / 3)
+
+    def test_constant_logits_hit_one_class_in_three(self):
+        logits, labels = torch.zeros(3, 3), torch.arange(3)
+        assert accuracy(logits, labels).mean() == pytest.approx(1 / 3)
+        assert top_k_accuracy(logits, labels, 2).tolist() == [1, 1, 0]
+        assert balanced_accuracy(confusion_matrix(logits, labels, 3)).mean() == pytest.approx(1 / 3)
+
+    @pytest.mark.parametrize("dtype", DTYPES)
+    @pytest.mark.parametrize("seed", range(4))
+    def test_slow_oracle(self, seed, dtype):
+        logits, labels = random_case(seed, dtype)
+        pairs = list(zip(logits.tolist(), labels.tolist(), strict=True))
+        assert accuracy(logits, labels).tolist() == [slow_hit(row, label, 1) for row, label in pairs]
+        for k in (1, 2, 4):
+            assert top_k_accuracy(logits, labels, k).tolist() == [slow_hit(row, label, k) for row, label in pairs]
+        predicted = [max(range(5), key=lambda j, row=row: (row[j], -j)) for row, _ in pairs]
+        truth = labels.tolist()
+        table = confusion_matrix(logits, labels, 5)
+        both = list(zip(truth, predicted, strict=True))
+        assert table.tolist() == [[both.count((row, column)) for column in range(5)] for row in range(5)]
+        tp = [both.count((c, c)) for c in range(5)]
+        expected = [slow_f1(tp[c], predicted.count(c) - tp[c], truth.count(c) - tp[c]) for c in range(5)]
+        assert same(f1_score(table).tolist(), expected)
+        recall = [tp[c] / truth.count(c) if c in truth else math.nan for c in range(5)]
+        assert same(balanced_accuracy(table).tolist(), recall)
+
+    def test_relabelling_classes_moves_the_values(self):
+        logits = torch.randn(9, 5, generator=torch.Generator().manual_seed(0))
+        labels = random_case(0, torch.float32)[1]
+        order = torch.randperm(5, generator=torch.Generator().manual_seed(2))
+        moved = order.argsort()[labels]
+        assert torch.equal(accuracy(logits[:, order], moved), accuracy(logits, labels))
+        table = confusion_matrix(logits, labels, 5)
+        assert torch.equal(confusion_matrix(logits[:, order], moved, 5), table[order][:, order])
+
+    def test_perfect_and_worst(self):
+        labels = torch.arange(4)
+        right = torch.nn.functional.one_hot(labels, 4).float()
+        wrong = right.roll(1, dims=1)
+        for logits, expected in ((right, 1), (wrong, 0)):
+            table = confusion_matrix(logits, labels, 4)
+            for values in (accuracy(logits, labels), f1_score(table), balanced_accuracy(table)):
+                assert values.tolist() == [expected] * 4
+
+    @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+    def test_not_finite_is_undefined(self, bad):
+        logits = torch.cat([LOGITS, torch.tensor([[bad, 0, 0]])])
+        labels = torch.cat([LABELS, torch.tensor([0])])
+        assert accuracy(logits, labels).isnan().tolist() == [False] * 4 + [True]
+        assert top_k_accuracy(logits, labels, 2).isnan().tolist() == [False] * 4 + [True]
+        assert torch.equal(confusion_matrix(logits, labels, 3), confusion_matrix(LOGITS, LABELS, 3))
+
+    def test_empty_batch_and_layout(self):
+        empty = torch.zeros(0, 5), torch.zeros(0, dtype=torch.int64)
+        assert accuracy(*empty).shape == top_k_accuracy(*empty).shape == (0,)
+        assert confusion_matrix(*empty, 5).sum() == 0
+        assert f1_score(confusion_matrix(*empty, 5)).isnan().all()
+        strided = LOGITS.T.contiguous().T
+        assert torch.equal(accuracy(strided, LABELS), accuracy(LOGITS, LABELS))
+
+    def test_errors(self):
+        for call in (accuracy, top_k_accuracy, lambda x, y: confusion_matrix(x, y, 3)):
+            with pytest.raises(ValueError, match="`logits` to be of shape"):
+                call(LOGITS[0], LABELS)
+            with pytest.raises(ValueError, match="`labels` to be of shape"):
+                call(LOGITS, LABELS[:2])
+            with pytest.raises(ValueError, match=r"`labels` to be of shape .* dtype int64"):
+                call(LOGITS, LABELS.int())
+        for k in (0, 3, 4):
+            with pytest.raises(
+                ValueError, match=f"`k` to be at least 1 and below the number of classes 3, but got {k}"
+            ):
+                top_k_accuracy(LOGITS, LABELS, k)
+        with pytest.raises(ValueError, match="to have num_classes = 4 columns, but got 3"):
+            confusion_matrix(LOGITS, LABELS, 4)
+
+    @pytest.mark.parametrize("label", [-1, 3])
+    def test_a_label_out_of_range_is_never_a_miss(self, label):
+        for call in (accuracy, lambda x, y: top_k_accuracy(x, y, 2), lambda x, y: confusion_matrix(x, y, 3)):
+            with pytest.raises((RuntimeError, IndexError), match="out of bounds"):
+                call(LOGITS, torch.tensor([label, label, label, label]))
+
+
+class TestMultiLabel:
+    def test_hand_case(self):
+        # predicted {0, 2}, {1, 2}, {0, 1}; truth {0, 2}, {1}, {0, 1}
+        assert subset_accuracy(MULTI_LOGITS, MULTI_LABELS).tolist() == [1, 0, 1]
+        counts = _label_counts(MULTI_LOGITS, MULTI_LABELS)
+        assert counts.tolist() == [[2, 2, 1], [0, 0, 1], [0, 0, 0]]
+        # label 2: tp 1, fp 1 -> 2/3
+        assert same(label_f1_score(*counts).tolist(), [1, 1, 2 / 3])
+
+    def test_the_threshold_is_strict_and_on_logits(self):
+        # at 1 only the logit 2 remains: {2}, {}, {}
+        assert _label_counts(MULTI_LOGITS, MULTI_LABELS, 1.0).tolist() == [[0, 0, 1], [0, 0, 0], [2, 2, 0]]
+        assert subset_accuracy(MULTI_LOGITS, MULTI_LABELS, 1.0).tolist() == [0, 0, 0]
+
+    @pytest.mark.parametrize("dtype", DTYPES)
+    @pytest.mark.parametrize("seed", range(3))
+    def test_slow_oracle(self, seed, dtype):
+        logits, _ = random_case(seed, dtype, batch=8, classes=4)
+        labels = torch.rand(8, 4, generator=torch.Generator().manual_seed(seed + 9)) < 0.4
+        for threshold in (0.0, 0.5):
+            truth = [{j for j in range(4) if row[j]} for row in labels.tolist()]
+            predicted = [{j for j in range(4) if row[j] > threshold} for row in logits.tolist()]
+            pairs = list(zip(truth, predicted, strict=True))
+            assert subset_accuracy(logits, labels, threshold).tolist() == [float(t == p) for t, p in pairs]
+            expected = [
+                slow_f1(
+                    sum(j in t and j in p for t, p in pairs),
+                    sum(j not in t and j in p for t, p in pairs),
+                    sum(j in t and j not in p for t, p in pairs),
+                )
+                for j in range(4)
+            ]
+            assert same(label_f1_score(*_label_counts(logits, labels, threshold)).tolist(), expected)
+
+    def test_a_label_nobody_has_is_undefined(self):
+        zeros = torch.zeros(3, dtype=torch.int64)
+        assert label_f1_score(zeros, zeros, zeros).isnan().all()
+
+    @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+    def test_not_finite_is_undefined(self, bad):
+        logits = torch.cat([MULTI_LOGITS, torch.tensor([[1.0, bad, 1]])])
+        labels = torch.cat([MULTI_LABELS, torch.ones(1, 3, dtype=torch.bool)])
+        assert subset_accuracy(logits, labels).isnan().tolist() == [False, False, False, True]
+        assert torch.equal(_label_counts(logits, labels), _label_counts(MULTI_LOGITS, MULTI_LABELS))
+
+    def test_empty_batch(self):
+        assert subset_accuracy(torch.zeros(0, 3), torch.zeros(0, 3, dtype=torch.bool)).shape == (0,)
+
+    def test_errors(self):
+        with pytest.raises(ValueError, match=r"`labels` to be of shape .* dtype bool, but got .* torch.int64"):
+            subset_accuracy(MULTI_LOGITS, MULTI_LABELS.long())
+        with pytest.raises(ValueError, match="`labels` to be of shape"):
+            _label_counts(MULTI_LOGITS, MULTI_LABELS[:2])
+        with pytest.raises(ValueError, match="`logits` to be of shape"):
+            subset_accuracy(MULTI_LOGITS.long(), MULTI_LABELS)

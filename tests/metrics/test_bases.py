@@ -1,0 +1,286 @@
+"""The four bases, each with the smallest subclass that uses it."""
+
+import math
+import warnings
+
+import pytest
+import torch
+
+from metrics import ImageMean, ImageRatio, ItemMean, ModelValue
+from tests.metrics.tester import (
+    check_attributes,
+    check_collection,
+    check_forward,
+    check_protocol,
+    check_splits,
+    check_two_processes,
+    check_undefined,
+    same,
+    updated,
+)
+
+NAN = math.nan
+Z = 1.959963984540054
+
+
+class Values(ImageMean):
+    name, unit, reads, higher_is_better = "values", "fraction", ("values", "valid"), True
+
+    def update(self, values, valid=None):
+        self._accumulate(values, valid)
+
+
+class Hits(Values):
+    interval = "wilson"
+
+
+class Ratio(ImageRatio):
+    name, unit, reads, higher_is_better = "ratio", "fraction", ("numerator", "denominator"), True
+
+    def update(self, numerator, denominator):
+        self._accumulate(numerator, denominator)
+
+
+class Columns(ItemMean):
+    """Share of positive entries of each of three columns; a column without entries is undefined."""
+
+    name, unit, reads, higher_is_better, averaged_over = "columns", "fraction", ("entries",), True, "unit"
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.add_state("hits", torch.zeros(3, dtype=torch.int64), dist_reduce_fx="sum")
+        self.add_state("shown", torch.zeros(3, dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, entries):
+        finite = entries.isfinite()
+        self.hits = self.hits + ((entries > 0) & finite).sum(0)
+        self.shown = self.shown + finite.sum(0)
+        self.dropped = self.dropped + (~finite).all(1).sum()
+
+    def values(self):
+        return self.hits.double() / self.shown
+
+
+class Largest(ModelValue):
+    name, unit, reads, higher_is_better = "largest", "count", ("weight",), False
+
+    def update(self, weight):
+        self._store(weight.max())
+
+
+def slow_image_mean(record):
+    means = []
+    for row, valid in zip(record["values"].tolist(), record["valid"].tolist(), strict=True):
+        defined = [value for value, ok in zip(row, valid, strict=True) if ok and math.isfinite(value)]
+        if defined:
+            means.append(sum(defined) / len(defined))
+    return sum(means) / len(means) if means else NAN
+
+
+def slow_ratio(record):
+    pairs = zip(record["numerator"].tolist(), record["denominator"].tolist(), strict=True)
+    pairs = [(a, b) for a, b in pairs if math.isfinite(a) and math.isfinite(b) and b]
+    return sum(a for a, _ in pairs) / sum(b for _, b in pairs) if pairs else NAN
+
+
+def slow_columns(record):
+    shares = []
+    for column in record["entries"].T.tolist():
+        finite = [entry for entry in column if math.isfinite(entry)]
+        if finite:
+            shares.append(sum(entry > 0 for entry in finite) / len(finite))
+    return sum(shares) / len(shares) if shares else NAN
+
+
+def records():
+    """Eleven images; about a fifth of what they hold is undefined."""
+    generator = torch.Generator().manual_seed(0)
+    values = torch.rand(11, 3, generator=generator)
+    values[torch.rand(11, 3, generator=generator) < 0.2] = NAN
+    values[4], values[5, 0], values[6, 1] = NAN, torch.inf, -torch.inf
+    valid = torch.rand(11, 3, generator=generator) < 0.8
+    denominator = torch.randint(0, 4, (11,), generator=generator).float()
+    numerator = (torch.rand(11, generator=generator) * denominator).floor()
+    numerator[3], denominator[5] = NAN, torch.inf
+    entries = torch.randn(11, 3, generator=generator)
+    entries[:, 2], entries[7] = NAN, torch.inf
+    return {
+        Values: ({"values": values, "valid": valid}, slow_image_mean),
+        Ratio: ({"numerator": numerator, "denominator": denominator}, slow_ratio),
+        Columns: ({"entries": entries}, slow_columns),
+    }
+
+
+RECORDS = records()
+
+
+@pytest.mark.parametrize("metric_class", RECORDS)
+class TestBases:
+    def test_attributes(self, metric_class):
+        check_attributes(metric_class())
+
+    def test_splits(self, metric_class):
+        check_splits(metric_class, *RECORDS[metric_class])
+
+    def test_protocol(self, metric_class):
+        check_protocol(metric_class, RECORDS[metric_class][0])
+
+    def test_collection(self, metric_class):
+        check_collection(metric_class, RECORDS[metric_class][0])
+
+    def test_two_processes(self, metric_class, ddp_pool):
+        check_two_processes(ddp_pool, metric_class, RECORDS[metric_class][0])
+
+
+class TestImageMean:
+    def test_images_before_entries(self):
+        # image means 1, (0 + 0.5)/2, none; two images: (1 + 0.25)/2; 3 + 1 undefined entries
+        metric = Values()
+        metric.update(torch.tensor([[1.0, NAN], [0.0, 0.5], [NAN, NAN]]))
+        metric.update(torch.zeros(1, 2), torch.tensor([[False, False]]))
+        assert metric.compute() == 0.625
+        summary = metric.summary()
+        # s² = 2 * 0.375² = 0.28125, half width z * sqrt(0.28125 / 2) = z * 0.375
+        assert summary["low"] == pytest.approx(0.625 - Z * 0.375)
+        assert summary["high"] == pytest.approx(0.625 + Z * 0.375)
+        assert (summary["n"], summary["skipped"]) == (2, 5)
+        assert type(summary["n"]) is type(summary["skipped"]) is int
+
+    def test_one_undefined_among_ten(self):
+        metric = Values()
+        metric.update(torch.tensor([0.5] * 9 + [NAN]))
+        assert metric.summary() == {"value": 0.5, "low": 0.5, "high": 0.5, "n": 9, "skipped": 1}
+
+    def test_wilson(self):
+        metric = Hits()
+        metric.update(torch.tensor([1.0] * 8 + [0.0] * 2))
+        summary = metric.summary()
+        assert [summary["low"], summary["high"]] == pytest.approx([0.4902, 0.9433], abs=5e-5)
+
+    def test_one_image_has_no_interval(self):
+        metric = updated(Values(), {"values": torch.tensor([0.5])})
+        assert metric.summary() == pytest.approx(
+            {"value": 0.5, "low": NAN, "high": NAN, "n": 1, "skipped": 0}, nan_ok=True
+        )
+
+    def test_mean_of_batches_of_any_size(self):
+        values = torch.tensor([0.0] * 5 + [1.0] * 5)
+        for batch in (1, 4, 5, 10):
+            assert updated(Values(), {"values": values}, batch).compute() == 0.5
+
+    def test_float64_sums(self):
+        metric = Values()
+        metric.update(torch.full((3,), 0.1, dtype=torch.bfloat16))
+        metric.update(torch.tensor([1e8, 1.0]))
+        assert metric.value_sum == 3 * 0.10009765625 + 1e8 + 1
+        assert not metric.value_sum.requires_grad
+
+    def test_no_gradient_is_kept(self):
+        values = torch.tensor([0.5, 1.0], requires_grad=True)
+        assert not Values()(values).requires_grad
+
+    def test_no_slot_at_all(self):
+        metric = Values()
+        metric.update(torch.zeros(4, 0))
+        assert metric.summary()["n"] == 0
+
+    def test_undefined(self):
+        record = {"values": torch.tensor([[NAN, 1.0]]), "valid": torch.tensor([[True, False]])}
+        check_undefined(Values, record, skipped=2)
+
+    def test_errors(self):
+        with pytest.raises(ValueError, match="`valid` to be of shape"):
+            Values().update(torch.zeros(2, 3), torch.ones(2, dtype=torch.bool))
+
+
+class TestImageRatio:
+    def test_hand_case(self):
+        metric = Ratio()
+        metric.update(torch.tensor([1.0, 2, 0, 0, NAN]), torch.tensor([2.0, 2, 4, 0, 1]))
+        summary = metric.summary()
+        assert summary["value"] == 0.375
+        assert (summary["high"] - summary["low"]) / 2 / Z == pytest.approx(0.30136, abs=1e-5)
+        assert (summary["n"], summary["skipped"]) == (3, 2)
+
+    def test_undefined(self):
+        check_undefined(Ratio, {"numerator": torch.zeros(3), "denominator": torch.zeros(3)}, skipped=3)
+
+
+class TestItemMean:
+    def test_hand_case(self):
+        # columns: 1 of 2, 1 of 1, none shown; the last image is left out
+        metric = Columns()
+        metric.update(torch.tensor([[1.0, NAN, NAN], [-1.0, 2.0, NAN], [NAN, NAN, NAN]]))
+        summary = metric.summary()
+        assert summary["value"] == 0.75
+        # s² = 2 * 0.25² = 0.125, half width z * sqrt(0.0625)
+        assert [summary["low"], summary["high"]] == pytest.approx([0.75 - Z * 0.25, 0.75 + Z * 0.25])
+        assert (summary["n"], summary["skipped"]) == (2, 2)
+
+    def test_undefined(self):
+        check_undefined(Columns, {"entries": torch.full((2, 3), NAN)}, skipped=5)
+
+
+class SinglePrecision(Columns):
+    def values(self):
+        return self.hits / self.shown
+
+
+def test_item_values_must_be_float64():
+    metric = updated(SinglePrecision(), {"entries": torch.ones(2, 3)})
+    with pytest.raises(TypeError, match=r"`values` to return float64, but got torch\.float32; cast before dividing"):
+        metric.compute()
+
+
+def model_facts(rank, world_size, metric, late):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        if not (late and rank == 0):
+            metric.update(torch.tensor([3.0, 7.0]))
+        return metric.compute(), metric.summary()
+
+
+class TestModelValue:
+    def test_update_overwrites(self):
+        metric = Largest()
+        metric.update(torch.tensor([5.0, 2.0]))
+        metric.update(torch.tensor([3.0]))
+        assert metric.compute() == 3
+        assert metric.compute().dtype == torch.float64
+        assert metric.summary() == pytest.approx(
+            {"value": 3, "low": NAN, "high": NAN, "n": 1, "skipped": 0}, nan_ok=True
+        )
+
+    def test_forward_overwrites_too(self):
+        metric = Largest()
+        assert metric(torch.tensor([5.0, 2.0])) == 5
+        assert metric(torch.tensor([3.0])) == 3
+        assert metric.compute() == 3
+
+    def test_protocol(self):
+        check_attributes(Largest())
+        check_protocol(Largest, {"weight": torch.tensor([1.0, 4.0, 2.0])})
+        check_forward(Largest, {"weight": torch.tensor([9.0, 4.0, 2.0, 1.0])})
+        check_collection(Largest, {"weight": torch.tensor([1.0, 4.0])})
+
+    def test_merging_keeps_the_one_that_was_updated(self):
+        metric, other = Largest(), Largest()
+        other.update(torch.tensor([3.0]))
+        metric.merge_state(other)
+        assert metric.value == 3
+
+    @pytest.mark.parametrize("bad", [NAN, math.inf, -math.inf])
+    def test_undefined(self, bad):
+        check_undefined(Largest, {"weight": torch.tensor([bad])}, skipped=1)
+
+    @pytest.mark.parametrize("late", [False, True])
+    def test_two_processes(self, ddp_pool, late):
+        for value, summary in ddp_pool.run(model_facts, Largest(), late):
+            assert value == 7
+            assert (summary["value"], summary["n"]) == (7, 1)
+
+
+def test_same():
+    assert same(NAN, torch.tensor(NAN))
+    assert not same(1.0, 1.0 + 1e-9)
+    assert not same(NAN, 0.0)

@@ -1,0 +1,197 @@
+import math
+from functools import partial
+
+import pytest
+import torch
+
+from metrics import Accuracy, BalancedAccuracy, F1Score, LabelF1Score, SubsetAccuracy, TopKAccuracy
+from metrics import functional as kernels
+from tests.metrics.tester import (
+    check_attributes,
+    check_collection,
+    check_protocol,
+    check_splits,
+    check_two_processes,
+    check_undefined,
+    updated,
+)
+
+NAN = math.nan
+K = 4
+LOGITS = torch.tensor([[2.0, 2, 0], [1, 3, 0], [0, 1, 2], [5, 0, 1]])
+LABELS = torch.tensor([1, 1, 2, 2])
+MULTI_LOGITS = torch.tensor([[1.0, -1, 2], [-1, 1, 1], [1, 1, -1]])
+MULTI_LABELS = torch.tensor([[True, False, True], [False, True, False], [True, True, False]])
+
+
+def ordered(row):
+    return sorted(range(len(row)), key=lambda j: (-row[j], j))
+
+
+def defined(record):
+    pairs = zip(record["logits"].tolist(), record["labels"].tolist(), strict=True)
+    return [(row, label) for row, label in pairs if all(map(math.isfinite, row))]
+
+
+def mean(values):
+    values = [value for value in values if not math.isnan(value)]
+    return sum(values) / len(values) if values else NAN
+
+
+def slow_top_k(k, record):
+    return mean([float(label in ordered(row)[:k]) for row, label in defined(record)])
+
+
+def slow_per_class(statistic, record):
+    pairs = [(label, ordered(row)[0]) for row, label in defined(record)]
+    values = []
+    for c in range(K):
+        tp = sum(pair == (c, c) for pair in pairs)
+        fp = sum(y != c and p == c for y, p in pairs)
+        fn = sum(y == c and p != c for y, p in pairs)
+        values.append(statistic(tp, fp, fn))
+    return mean(values)
+
+
+def slow_f1(tp, fp, fn):
+    return 2 * tp / (2 * tp + fp + fn) if tp + fp + fn else NAN
+
+
+def slow_recall(tp, fp, fn):
+    return tp / (tp + fn) if tp + fn else NAN
+
+
+def slow_subset(record):
+    return mean([float([logit > 0.5 for logit in row] == label) for row, label in defined(record)])
+
+
+def slow_label_f1(record):
+    pairs = defined(record)
+    values = []
+    for j in range(K):
+        tp = sum(row[j] > 0.5 and label[j] for row, label in pairs)
+        fp = sum(row[j] > 0.5 and not label[j] for row, label in pairs)
+        fn = sum(row[j] <= 0.5 and label[j] for row, label in pairs)
+        values.append(slow_f1(tp, fp, fn))
+    return mean(values)
+
+
+def record(multi_label):
+    """Thirteen images with ties, one of them with a logit that is not finite; class 3 is never true."""
+    generator = torch.Generator().manual_seed(3)
+    logits = torch.randint(-2, 3, (13, K), generator=generator).float()
+    logits[5, 1] = NAN
+    if multi_label:
+        labels = torch.rand(13, K, generator=generator) < 0.4
+        labels[:6] = logits[:6] > 0.5
+        return {"logits": logits, "labels": labels}
+    return {"logits": logits, "labels": torch.randint(K - 1, (13,), generator=generator)}
+
+
+SINGLE, MULTI = record(False), record(True)
+CASES = {
+    "accuracy": (Accuracy, SINGLE, partial(slow_top_k, 1)),
+    "top2_accuracy": (partial(TopKAccuracy, k=2), SINGLE, partial(slow_top_k, 2)),
+    "balanced_accuracy": (partial(BalancedAccuracy, K), SINGLE, partial(slow_per_class, slow_recall)),
+    "f1": (partial(F1Score, K), SINGLE, partial(slow_per_class, slow_f1)),
+    "subset_accuracy": (partial(SubsetAccuracy, threshold=0.5), MULTI, slow_subset),
+    "label_f1": (partial(LabelF1Score, K, threshold=0.5), MULTI, slow_label_f1),
+}
+
+
+@pytest.mark.parametrize(("build", "record", "oracle"), CASES.values(), ids=CASES)
+class TestEveryClass:
+    def test_attributes(self, build, record, oracle):
+        check_attributes(build())
+        assert build().higher_is_better is True
+        assert build().unit == "fraction"
+
+    def test_splits(self, build, record, oracle):
+        check_splits(build, record, oracle)
+
+    def test_protocol(self, build, record, oracle):
+        check_protocol(build, record)
+
+    def test_collection(self, build, record, oracle):
+        check_collection(build, record)
+
+    def test_two_processes(self, build, record, oracle, ddp_pool):
+        check_two_processes(ddp_pool, build, record)
+
+    def test_half_precision_and_layout(self, build, record, oracle):
+        expected = updated(build(), record).compute()
+        for logits in (
+            record["logits"].half(),
+            record["logits"].bfloat16(),
+            record["logits"].double(),
+            record["logits"].T.contiguous().T,
+        ):
+            assert updated(build(), record | {"logits": logits}).compute() == expected
+
+    def test_undefined(self, build, record, oracle):
+        items = 0 if isinstance(build(), (Accuracy, TopKAccuracy, SubsetAccuracy)) else K
+        check_undefined(build, record | {"logits": record["logits"] * NAN}, skipped=13 + items)
+
+    def test_interval_contains_the_value(self, build, record, oracle):
+        summary = updated(build(), record).summary()
+        assert summary["low"] < summary["value"] < summary["high"]
+
+
+def test_names():
+    assert [Accuracy.name, SubsetAccuracy.name, BalancedAccuracy.name] == ["accuracy", "accuracy", "balanced_accuracy"]
+    assert [F1Score.name, LabelF1Score.name] == ["f1", "f1"]
+    assert [TopKAccuracy().name, TopKAccuracy(5).name] == ["top3_accuracy", "top5_accuracy"]
+    assert [Accuracy.averaged_over, F1Score.averaged_over, LabelF1Score.averaged_over] == ["image", "class", "label"]
+
+
+def test_single_label_hand_case():
+    one = {"logits": LOGITS, "labels": LABELS}
+    expected = {Accuracy(): 0.5, TopKAccuracy(2): 1.0, BalancedAccuracy(3): 0.5, F1Score(3): 4 / 9}
+    for metric, value in expected.items():
+        assert updated(metric, one).compute().item() == pytest.approx(value, abs=1e-12)
+    # class 0 has no sample: recall undefined, F1 0
+    assert (updated(BalancedAccuracy(3), one).summary()["n"], updated(F1Score(3), one).summary()["n"]) == (2, 3)
+    assert updated(BalancedAccuracy(3), one).summary()["skipped"] == 1
+
+
+def test_multi_label_hand_case():
+    one = {"logits": MULTI_LOGITS, "labels": MULTI_LABELS}
+    assert updated(SubsetAccuracy(), one).compute().item() == pytest.approx(2 / 3, abs=1e-12)
+    assert updated(LabelF1Score(3), one).compute().item() == pytest.approx(8 / 9, abs=1e-12)
+
+
+def test_intervals():
+    hits = {"logits": torch.tensor([[1.0, 0.0]] * 10), "labels": torch.tensor([0] * 8 + [1] * 2)}
+    summary = updated(Accuracy(), hits).summary()
+    assert [summary["low"], summary["high"]] == pytest.approx([0.4902, 0.9433], abs=5e-5)
+    table = kernels.confusion_matrix(hits["logits"], hits["labels"], 2)
+    for metric, kernel in ((F1Score(2), kernels.f1_score), (BalancedAccuracy(2), kernels.balanced_accuracy)):
+        summary = updated(metric, hits).summary()
+        assert (summary["low"], summary["high"]) == kernels.bootstrap_interval(table, kernel)
+    # label values 1, 1, 2/3: mean 8/9, s² = 1/27, half width z sqrt(1/81) = 1.959964 / 9
+    summary = updated(LabelF1Score(3), {"logits": MULTI_LOGITS, "labels": MULTI_LABELS}).summary()
+    assert [summary["low"], summary["high"]] == pytest.approx([(8 - 1.959964) / 9, (8 + 1.959964) / 9], abs=1e-6)
+
+
+def test_values_per_class():
+    assert updated(F1Score(3), {"logits": LOGITS, "labels": LABELS}).values().tolist() == pytest.approx(
+        [0, 2 / 3, 2 / 3]
+    )
+    labels = updated(LabelF1Score(3), {"logits": MULTI_LOGITS, "labels": MULTI_LABELS})
+    assert labels.values().tolist() == pytest.approx([1, 1, 2 / 3])
+
+
+def test_errors():
+    with pytest.raises(ValueError, match="`k` to be at least 1, but got 0"):
+        TopKAccuracy(0)
+    for metric_class in (BalancedAccuracy, F1Score, LabelF1Score):
+        with pytest.raises(ValueError, match="`num_classes` to be at least 1, but got 0"):
+            metric_class(0)
+    with pytest.raises(ValueError, match="below the number of classes 3, but got 3"):
+        TopKAccuracy().update(LOGITS, LABELS)
+    with pytest.raises(ValueError, match="to have num_classes = 5 columns, but got 3"):
+        F1Score(5).update(LOGITS, LABELS)
+    with pytest.raises(ValueError, match="to have num_classes = 5 columns, but got shape"):
+        LabelF1Score(5).update(MULTI_LOGITS, MULTI_LABELS)
+    with pytest.raises(ValueError, match="Unexpected keyword arguments: `top`"):
+        Accuracy(top=1)

@@ -1,0 +1,172 @@
+"""Checks that hold for every metric class; a test file brings how to build one, a record, and a slow oracle.
+
+``record`` maps the argument names of ``update`` to tensors with one row per image. ``oracle`` maps a record to the
+value by a loop over the definition.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import pickle
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torchmetrics import MetricCollection
+
+from metrics import ModelValue, SummaryMetric
+
+Record = dict[str, Tensor]
+TOLERANCE = 1e-12
+
+
+def rows(record: Record, index: Any) -> Record:
+    """Some images of a record."""
+    return {name: value[index] for name, value in record.items()}
+
+
+def images(record: Record) -> int:
+    """Number of images of a record."""
+    return len(next(iter(record.values())))
+
+
+def same(value: float | Tensor, expected: float | Tensor) -> bool:
+    """Equal to 1e-12, NaN equals NaN."""
+    return math.isclose(float(value), float(expected), rel_tol=TOLERANCE, abs_tol=TOLERANCE) or (
+        math.isnan(value) and math.isnan(expected)
+    )
+
+
+def same_summaries(one: dict[str, float], other: dict[str, float]) -> bool:
+    """Equal to 1e-12 in every field."""
+    return one.keys() == other.keys() and all(same(one[field], other[field]) for field in one)
+
+
+def updated(metric: SummaryMetric, record: Record, batch: int | None = None) -> SummaryMetric:
+    """The metric after it has seen the record in batches."""
+    total = images(record)
+    for first in range(0, total, batch or total):
+        metric.update(**rows(record, slice(first, first + (batch or total))))
+    return metric
+
+
+def check_attributes(metric: SummaryMetric) -> None:
+    """What every class declares, and that it reads what ``update`` takes."""
+    assert isinstance(metric.name, str)
+    assert isinstance(metric.unit, str)
+    assert tuple(inspect.signature(metric.update).parameters) == metric.reads
+    assert isinstance(type(metric).higher_is_better, bool)
+    assert metric.averaged_over in ("image", "object", "pair", "unit", "class", "concept", "label", "none")
+    assert type(metric).is_differentiable is False
+    assert type(metric).full_state_update is False
+    for state, default in metric._defaults.items():
+        assert isinstance(default, Tensor), state
+        assert default.dtype in (torch.float64, torch.int64), state
+
+
+def check_splits(build: Callable[[], SummaryMetric], record: Record, oracle: Callable[[Record], float]) -> None:
+    """Any batch size and any order gives the value of the oracle, and per batch too."""
+    expected = oracle(record)
+    summary = updated(build(), record).summary()
+    assert same(summary["value"], expected), (summary["value"], expected)
+    for batch in (1, 3, images(record)):
+        metric = updated(build(), record, batch)
+        value = metric.compute()
+        assert value.dtype == torch.float64
+        assert value.shape == ()
+        assert same(value, expected), batch
+        assert same_summaries(metric.summary(), summary)
+    order = torch.randperm(images(record), generator=torch.Generator().manual_seed(0))
+    assert same_summaries(updated(build(), rows(record, order), 2).summary(), summary)
+    for first in range(0, images(record), 4):
+        part = rows(record, slice(first, first + 4))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            assert same(updated(build(), part).compute(), oracle(part))
+
+
+def check_protocol(build: Callable[[], SummaryMetric], record: Record) -> None:
+    """Clone, pickle, reset, ``forward`` = ``update`` + ``compute``, empty batches, half precision states."""
+    metric = updated(build(), record)
+    value, summary = metric.compute(), metric.summary()
+    for copy in (metric.clone(), pickle.loads(pickle.dumps(metric)), metric.half(), metric.to("cpu")):
+        assert same(copy.compute(), value)
+        assert same_summaries(copy.summary(), summary)
+    check_forward(build, record)
+    fresh = metric.clone()
+    fresh.reset()
+    assert all(torch.equal(getattr(fresh, state), default) for state, default in fresh._defaults.items())
+    assert same(updated(fresh, record).compute(), value)
+    if not isinstance(metric, ModelValue):
+        before = {state: getattr(metric, state).clone() for state in metric._defaults}
+        metric.update(**rows(record, slice(0, 0)))
+        assert all(torch.equal(getattr(metric, state), kept) for state, kept in before.items())
+    with torch.inference_mode():
+        inside = updated(build(), record)
+    assert same(updated(inside, record).compute(), updated(updated(build(), record), record).compute())
+
+
+def check_forward(build: Callable[[], SummaryMetric], record: Record) -> None:
+    """``forward`` returns the value of the batch and accumulates like ``update``."""
+    half = images(record) // 2
+    parts = [rows(record, slice(0, half)), rows(record, slice(half, None))]
+    forward, plain = build(), build()
+    for part in parts:
+        batch_value = forward(**part)
+        plain.update(**part)
+        assert same(batch_value, updated(build(), part).compute())
+    assert same_summaries(forward.summary(), plain.summary())
+
+
+def check_collection(build: Callable[[], SummaryMetric], record: Record) -> None:
+    """In a collection, fed by argument name with more than it reads."""
+    collection = MetricCollection({"family/one": build(), "family/two": build()}, compute_groups=False)
+    collection.update(**record, unread=torch.zeros(1))
+    value = updated(build(), record).compute()
+    result = collection.compute()
+    assert result.keys() == {"family/one", "family/two"}
+    assert all(same(entry, value) for entry in result.values())
+
+
+def check_undefined(build: Callable[[], SummaryMetric], record: Record, skipped: int) -> None:
+    """A record without any defined value gives NaN, one warning and a count."""
+    metric = updated(build(), record)
+    with pytest.warns(UserWarning, match="is NaN: nothing it could measure") as caught:
+        assert metric.compute().isnan()
+    assert len(caught) == 1
+    summary = metric.summary()
+    assert (summary["n"], summary["skipped"]) == (0, skipped)
+    assert all(math.isnan(summary[field]) for field in ("value", "low", "high"))
+    metric = build()
+    with pytest.warns(UserWarning, match="before the ``update``") as caught:
+        assert metric.compute().isnan()
+    assert len(caught) == 1
+
+
+def summarise_share(rank: int, world_size: int, metric: SummaryMetric, record: Record, shares: list[slice]) -> Any:
+    """What one of two processes computes from its share, twice, and whether its own states survive."""
+    share = rows(record, shares[rank])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        if images(share):
+            updated(metric, share, 2)
+        before = {state: getattr(metric, state).clone() for state in metric._defaults}
+        summary, value, again = metric.summary(), metric.compute(), metric.summary()
+        kept = all(torch.equal(getattr(metric, state), local) for state, local in before.items())
+    return summary, value, again, kept
+
+
+def check_two_processes(ddp_pool: Any, build: Callable[[], SummaryMetric], record: Record) -> None:
+    """Strided halves of an odd number of images, and a process without any, give the value of one process."""
+    assert images(record) % 2 == 1
+    expected = updated(build(), record).summary()
+    for shares in ([slice(0, None, 2), slice(1, None, 2)], [slice(None), slice(0, 0)], [slice(0, 0), slice(None)]):
+        for summary, value, again, kept in ddp_pool.run(summarise_share, build(), record, shares):
+            assert same_summaries(summary, expected), (shares, summary, expected)
+            assert same_summaries(again, expected)
+            assert same(value, expected["value"])
+            assert kept

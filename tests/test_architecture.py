@@ -1,0 +1,164 @@
+"""Who may know whom: every import of every room is read with ``ast`` and held against the plan of the house."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+# room -> prefixes of the names of other rooms it may import
+ARROWS: dict[str, tuple[str, ...]] = {
+    "metrics.functional": (),
+    "metrics": ("metrics.functional",),
+    "datamodules": (),
+    "lightning_modules": ("metrics accuracy",),
+    "explanations": (
+        "lightning_modules.contract",
+        "metrics.functional.regions",
+        "metrics.functional.perturbation",
+    ),
+    "callbacks": (
+        "lightning_modules.contract",
+        "lightning_modules.phases",
+        "explanations",
+        "metrics",
+        "datamodules.sample",
+    ),
+    "reports": ("explanations", "metrics.functional", "lightning_modules.contract", "datamodules.sample"),
+    "studies": ("explanations", "metrics.functional", "lightning_modules.contract", "datamodules.sample"),
+}
+SCRIPTS = ("train", "evaluate")  # may import every room; no room may import them
+HOUSE = {*(room.split(".")[0] for room in ARROWS), *SCRIPTS, "tests", "benchmarks"}
+
+# room -> third-party packages; rooms that are not listed are free
+PACKAGES: dict[str, set[str]] = {
+    "metrics.functional": {"torch"},
+    "metrics": {"torch", "torchmetrics"},
+    "datamodules": {
+        *("lightning", "torch", "torchvision", "albumentations", "numpy", "PIL", "cv2", "sklearn", "scipy"),
+    },
+    "lightning_modules": {"lightning", "torch", "torchvision", "scipy", "sklearn"},
+    "explanations": {"torch", "PIL"},
+}
+
+
+def room_of(path: Path) -> str:
+    """The room of a source file, given its path below the root."""
+    return "metrics.functional" if path.parts[:2] == ("metrics", "functional") else path.parts[0]
+
+
+def imported_names(source: str, path: Path) -> list[tuple[int, str]]:
+    """Line and absolute name of everything a source imports, wherever the import stands."""
+    package = path.parts[:-1]
+    names = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names += [(node.lineno, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            module = ".".join([*above, *([node.module] if node.module else [])])
+            names += [(node.lineno, f"{module}.{alias.name}") for alias in node.names]
+    return names
+
+
+def is_below(name: str, prefix: str) -> bool:
+    """Whether a dotted name is a prefix or lies below it."""
+    if prefix == "metrics accuracy":  # the one metric a model may log
+        return is_below(name, "metrics") and name.lower().endswith("accuracy")
+    return name == prefix or name.startswith(f"{prefix}.")
+
+
+def violations(source: str, path: Path) -> list[str]:
+    """Imports of a source file that the plan does not allow."""
+    room = room_of(path)
+    found = []
+    for line, name in imported_names(source, path):
+        top = name.split(".")[0]
+        if top in HOUSE:
+            allowed = any(is_below(name, prefix) for prefix in (room, *ARROWS[room]))
+        else:
+            packages = PACKAGES.get(room)
+            extra = {"jsonargparse"} if path.name == "__main__.py" else set()
+            allowed = top in sys.stdlib_module_names or packages is None or top in packages | extra
+        if not allowed:
+            found.append(f"{path}:{line}: room `{room}` may not import `{name}`")
+    return found
+
+
+def built_rooms() -> list[str]:
+    """Top-level packages that exist."""
+    return sorted(init.parent.name for init in ROOT.glob("*/__init__.py"))
+
+
+def test_every_room_is_in_the_plan():
+    assert set(built_rooms()) <= {room.split(".")[0] for room in ARROWS}
+    assert {"lightning_modules", "datamodules", "metrics", "callbacks", "explanations"} <= set(built_rooms())
+
+
+@pytest.mark.parametrize("room", built_rooms())
+def test_rooms_import_only_what_the_plan_allows(room):
+    files = sorted((ROOT / room).rglob("*.py"))
+    assert files
+    found = [line for file in files for line in violations(file.read_text("utf-8"), file.relative_to(ROOT))]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "name"),
+    [
+        ("metrics/functional/f1.py", "import numpy as np", "numpy"),
+        ("metrics/functional/f1.py", "from torchmetrics import Metric", "torchmetrics.Metric"),
+        ("metrics/functional/f1.py", "from metrics.ranking import F1", "metrics.ranking.F1"),
+        ("metrics/functional/f1.py", "from ..ranking import F1", "metrics.ranking.F1"),
+        ("metrics/f1.py", "from lightning_modules.contract import Geometry", "lightning_modules.contract.Geometry"),
+        ("metrics/f1.py", "import scipy.stats", "scipy.stats"),
+        ("datamodules/cub200.py", "import lightning_modules", "lightning_modules"),
+        ("datamodules/cub200.py", "import pandas", "pandas"),
+        ("datamodules/sketch_birds/scene.py", "from metrics import F1", "metrics.F1"),
+        ("lightning_modules/protopnet.py", "import datamodules.sample", "datamodules.sample"),
+        ("lightning_modules/protopnet.py", "from callbacks import Projection", "callbacks.Projection"),
+        ("lightning_modules/protopnet.py", "from metrics import Consistency", "metrics.Consistency"),
+        ("lightning_modules/heads/tree.py", "def f():\n    import numpy", "numpy"),
+        ("explanations/prp.py", "from lightning_modules import ProtoPNet", "lightning_modules.ProtoPNet"),
+        ("explanations/prp.py", "from metrics.functional.ranking import top_k", "metrics.functional.ranking.top_k"),
+        ("explanations/prp.py", "import jsonargparse", "jsonargparse"),
+        ("callbacks/pruning.py", "from lightning_modules.protopnet import ProtoPNet", "lightning_modules.protopnet"),
+        ("callbacks/pruning.py", "from datamodules.base import Split", "datamodules.base.Split"),
+        ("callbacks/pruning.py", "from train import main", "train.main"),
+        ("reports/page.py", "from metrics import Consistency", "metrics.Consistency"),
+        ("studies/plan.py", "from callbacks.media import grid", "callbacks.media.grid"),
+        ("studies/plan.py", "from tests.conftest import tiny", "tests.conftest.tiny"),
+        (
+            "explanations/box.py",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from datamodules.sample import Batch",
+            "datamodules.sample.Batch",
+        ),
+    ],
+)
+def test_forbidden_imports_are_found(path, source, name):
+    (found,) = violations(f"import math\n{source}\n", Path(path))
+    assert found.startswith(f"{path}:")
+    assert f"may not import `{name}" in found
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("metrics/functional/f1.py", "import math, torch\nfrom torch.nn import functional\nfrom . import ranking"),
+        ("metrics/f1.py", "from torchmetrics import Metric\nfrom metrics.functional import f1\nfrom .ranking import A"),
+        ("datamodules/cub200.py", "import cv2, numpy, lightning\nfrom PIL import Image\nfrom datamodules import base"),
+        ("datamodules/__main__.py", "from jsonargparse import auto_cli"),
+        ("lightning_modules/heads/tree.py", "import torchvision.models\nfrom .. import contract"),
+        ("lightning_modules/interpretable.py", "from metrics import Accuracy\nfrom metrics.functional import accuracy"),
+        ("explanations/box.py", "from metrics.functional.regions import box\nimport lightning_modules.contract"),
+        ("callbacks/media.py", "import wandb\nfrom metrics import F1\nfrom explanations.box import draw"),
+        ("callbacks/media.py", "from lightning_modules.phases import Phase\nfrom datamodules.sample import Batch"),
+        ("studies/plan.py", "import json, numpy\nfrom explanations import prp"),
+    ],
+)
+def test_allowed_imports_pass(path, source):
+    assert violations(source, Path(path)) == []

@@ -1,0 +1,105 @@
+"""What lies where: metadata in one place, typed packages, short files, and our package names not taken by others."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import subprocess
+import tomllib
+from configparser import ConfigParser
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ROOMS = {"lightning_modules", "datamodules", "explanations", "metrics", "callbacks", "studies", "reports"}
+FOLDERS = ROOMS | {"configs", "benchmarks", "docs", "tests", ".ci"}
+FILES = {
+    *("setup.cfg", "pyproject.toml", "ruff.toml", ".gitignore", "train.py", "evaluate.py"),
+    *("README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md"),
+}
+MAX_LINES = 400
+
+
+def packages() -> list[str]:
+    """Top-level packages that exist."""
+    return sorted(init.parent.name for init in ROOT.glob("*/__init__.py"))
+
+
+def shadow(module: str) -> str | None:
+    """Why ``import module`` would not give ours, or None if it does."""
+    spec = importlib.util.find_spec(module)
+    file = Path(spec.origin if spec and spec.origin else "nothing")
+    if file.resolve().is_relative_to(ROOT.resolve()):
+        return None
+    owners = ", ".join(importlib.metadata.packages_distributions().get(module, ["no distribution"]))
+    return f"`import {module}` gives {file} of {owners}: uninstall it, or put the repository first on the path"
+
+
+def unexpected(tracked: list[str]) -> list[str]:
+    """Tracked paths whose first part has no place at the top level."""
+    return [path for path in tracked if path.split("/")[0] not in (FOLDERS if "/" in path else FILES)]
+
+
+def too_long(root: Path) -> list[str]:
+    """Source files above the limit, with their number of lines."""
+    files = [*root.glob("*.py"), *(file for folder in (*ROOMS, "benchmarks") for file in (root / folder).rglob("*.py"))]
+    lengths = {file.relative_to(root).as_posix(): len(file.read_text("utf-8").splitlines()) for file in files}
+    return [f"{name}: {length} lines" for name, length in sorted(lengths.items()) if length > MAX_LINES]
+
+
+@pytest.mark.parametrize("module", [*packages(), *sorted(file.stem for file in ROOT.glob("*.py"))])
+def test_our_modules_are_not_shadowed(module):
+    assert shadow(module) is None
+
+
+def test_packages_are_rooms():
+    assert set(packages()) <= ROOMS
+
+
+def test_a_foreign_package_is_named():
+    assert "torchmetrics: uninstall it" in str(shadow("torchmetrics"))
+
+
+@pytest.mark.parametrize("package", packages())
+def test_packages_are_typed_and_packed(package):
+    assert (ROOT / package / "py.typed").is_file()
+    config = ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    patterns = config["options.packages.find"]["include"].split()
+    assert any(fnmatch(package, pattern) for pattern in patterns), f"{package} is not in [options.packages.find]"
+    assert config["options.package_data"]["*"] == "py.typed"
+
+
+def test_setup_cfg_owns_the_metadata():
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    assert set(pyproject) == {"build-system"}
+    config = ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    assert config["metadata"]["name"] == "protometry"
+    assert {"metadata", "options", "options.extras_require", "tool:pytest", "mypy", "coverage:run"} <= set(config)
+    assert not (ROOT / "setup.py").exists()
+
+
+def test_top_level_holds_only_what_belongs_there():
+    listing = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listing.returncode != 0 or not listing.stdout:
+        pytest.skip(f"not a git checkout with tracked files: {listing.stderr.strip()}")
+    assert unexpected(listing.stdout.splitlines()) == []
+
+
+def test_misplaced_files_are_found():
+    tracked = ["setup.cfg", "metrics/ranking.py", ".ci/check.sh", "tests", "setup.py", "utils/io.py", "notes.md"]
+    assert unexpected(tracked) == ["tests", "setup.py", "utils/io.py", "notes.md"]
+
+
+def test_source_files_are_short():
+    assert too_long(ROOT) == []
+
+
+def test_long_files_are_found(tmp_path):
+    (tmp_path / "metrics" / "functional").mkdir(parents=True)
+    (tmp_path / "metrics" / "functional" / "long.py").write_text("x = 1\n" * (MAX_LINES + 1))
+    (tmp_path / "metrics" / "short.py").write_text("x = 1\n" * MAX_LINES)
+    assert too_long(tmp_path) == ["metrics/functional/long.py: 401 lines"]

@@ -1,0 +1,131 @@
+"""Train any model on any data set: ``python train.py fit --config configs/quickstart.yaml``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from lightning import Trainer
+from lightning.pytorch.cli import ArgsType, LightningArgumentParser, LightningCLI, SaveConfigCallback
+from lightning.pytorch.utilities import rank_zero_info
+from lightning.pytorch.utilities.exceptions import SIGTERMException
+
+import callbacks
+import evaluate
+from callbacks.run_folder import check_unchanged, place_loggers, resume_path, run_name
+from datamodules.base import ImageDataModule
+from lightning_modules import InterpretableModule
+
+ALWAYS = {
+    "schedule": callbacks.PhaseSchedule,
+    "evaluation": callbacks.Interpretability,
+    "media": callbacks.PrototypeMedia,
+    "progress": callbacks.PhaseProgressBar,
+    "checkpoint": callbacks.RunCheckpoint,
+}
+DEFAULTS = {
+    "max_epochs": -1,  # the phase plan says how many
+    "num_sanity_val_steps": 0,
+    "logger": [{"class_path": "callbacks.RunCSVLogger"}, {"class_path": "callbacks.RunWandbLogger"}],
+}
+
+
+class SaveConfig(SaveConfigCallback):
+    """Writes ``config.yaml`` and ``split.json`` into the run folder and sends the config to the loggers."""
+
+    def save_config(self, trainer: Trainer, pl_module: Any, stage: str) -> None:
+        """Called on rank zero, before training."""
+        for logger in trainer.loggers:
+            logger.log_hyperparams(json.loads(self.parser.dump(self.config, format="json")))
+        record = trainer.datamodule.split_record()  # type: ignore[attr-defined]
+        if record is not None and stage == "fit":
+            (Path(trainer.default_root_dir) / "split.json").write_text(json.dumps(record, indent=1) + "\n")
+
+
+class TrainCLI(LightningCLI):
+    """Links facts of the data to the model and gives each run a folder of its own."""
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """The arguments of a run and the callbacks every run has."""
+        parser.add_argument("--runs", type=str, default="runs", help="folder of all runs")
+        parser.add_argument("--experiment", type=str | None, default=None, help="folder of this run below --runs")
+        parser.add_argument(
+            "--test_after_fit", type=bool, default=False, help="evaluate the best checkpoint at the end"
+        )
+        for key, kind in ALWAYS.items():
+            parser.add_lightning_class_args(kind, key)
+        parser.link_arguments("seed_everything", "schedule.seed")
+        parser.link_arguments("seed_everything", "data.init_args.seed")
+        parser.link_arguments("data.num_classes", "model.init_args.num_classes", apply_on="instantiate")
+        parser.link_arguments("data.image_size", "model.init_args.image_size", apply_on="instantiate")
+
+    @staticmethod
+    def subcommands() -> dict[str, set[str]]:
+        """All but predict."""
+        return {name: skipped for name, skipped in LightningCLI.subcommands().items() if name != "predict"}
+
+    def parse_arguments(self, parser: LightningArgumentParser, args: ArgsType) -> None:
+        """Keep the checkpoint from Lightning, which would let its hyper-parameters override the command line."""
+        super().parse_arguments(parser, args)
+        self.ckpt_path = self.config[self.config.subcommand].pop("ckpt_path", None)
+
+    def before_instantiate_classes(self) -> None:
+        """Find the run folder, refuse to mix runs, and place the loggers."""
+        config = self.config[self.subcommand]
+        data, model = config.data.as_dict(), config.model.as_dict()
+        name = run_name(model["class_path"], data["class_path"], data["init_args"].get("fold"), config.seed_everything)
+        folder = Path(config.runs) / (config.experiment or name)
+        fitting = self.subcommand == "fit"
+        path = resume_path(folder, self.ckpt_path) if fitting or self.ckpt_path == "last" else self.ckpt_path
+        checkpoint = check_unchanged(Path(path), model, data) if path else {}
+        config.ckpt_path = str(path) if path else None
+        config.trainer.default_root_dir = str(folder)
+        config.trainer.logger = config.trainer.logger if fitting else False
+        place_loggers(config.trainer.logger, folder, checkpoint)
+        self.trained_classes = checkpoint.get("hyper_parameters", {}).get("num_classes")
+
+    def after_instantiate_classes(self) -> None:
+        """Refuse data with another number of classes than the checkpoint was trained on."""
+        if self.trained_classes not in (None, self.datamodule.num_classes):
+            raise ValueError(
+                f"Expected data with the {self.trained_classes} classes of the checkpoint, but "
+                f"{type(self.datamodule).__name__} has {self.datamodule.num_classes}."
+            )
+
+    def instantiate_trainer(self, **kwargs: Any) -> Trainer:
+        """The schedule comes first, checkpoints are written atomically."""
+        trainer = super().instantiate_trainer(plugins=callbacks.AtomicCheckpointIO(), **kwargs)
+        trainer.callbacks.sort(key=lambda callback: not isinstance(callback, callbacks.PhaseSchedule))  # type: ignore[attr-defined]
+        return trainer
+
+    def after_fit(self) -> None:
+        """Evaluate the best checkpoint and say where everything lies."""
+        if self.config.fit.test_after_fit:
+            evaluate.after_fit(self.trainer)
+        rank_zero_info(f"Run folder: {self.trainer.default_root_dir}")
+
+
+def main(args: ArgsType = None) -> TrainCLI:
+    """Run the command line, from the shell or in process."""
+    return TrainCLI(
+        InterpretableModule,
+        ImageDataModule,
+        save_config_callback=SaveConfig,
+        save_config_kwargs={"overwrite": True},
+        seed_everything_default=0,
+        trainer_defaults=DEFAULTS,
+        subclass_mode_model=True,
+        subclass_mode_data=True,
+        auto_configure_optimizers=False,
+        args=args,
+    )
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except SIGTERMException:
+        rank_zero_info("Stopped by SIGTERM; the last checkpoint stands. Resume with `--ckpt_path last`.")
+        sys.exit(143)
