@@ -152,11 +152,11 @@ def test_trunk_equals_torchvision_bit_for_bit(name):
         {k.removeprefix("net."): v for k, v in trunk.state_dict().items()}
         | {k: v for k, v in reference.state_dict().items() if k.startswith(("fc.", "classifier."))}
     )
-    reference.eval()
+    reference.eval().to(memory_format=torch.channels_last)
     if name == "resnet18":
         reference.avgpool = reference.fc = nn.Identity()
     images = torch.rand(2, 3, 64, 96)
-    inputs = normalize(images, IMAGENET["mean"], IMAGENET["std"])
+    inputs = normalize(images, IMAGENET["mean"], IMAGENET["std"]).contiguous(memory_format=torch.channels_last)
     with torch.inference_mode():
         expected = reference(inputs) if name == "resnet18" else reference.features(inputs)
         assert torch.equal(trunk(images).flatten(1), expected.flatten(1))
