@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +16,7 @@ from jsonargparse import auto_cli
 from lightning import Trainer, seed_everything
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_only
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 from rich.console import Console
 from rich.table import Table
 
@@ -32,12 +34,12 @@ class Hardware:
 
     Args:
         accelerator: as for ``lightning.Trainer``.
-        devices: number of devices, or "auto".
+        devices: number of devices, their indices, or "auto".
         num_nodes: number of machines.
     """
 
     accelerator: str = "auto"
-    devices: int | str = 1
+    devices: int | list[int] | str = 1
     num_nodes: int = 1
 
 
@@ -65,26 +67,30 @@ class Request:
         folder = self.ckpt_path.parent
         return folder.parent if folder.name == "checkpoints" else folder
 
-    @property
-    def identity(self) -> dict[str, Any]:
-        """What tells two evaluations of a run apart."""
+    def identity(self, step: int) -> dict[str, Any]:
+        """What tells two evaluations of a run apart; ``step`` is the checkpoint's, which a resumed run replaces."""
         name = self.ckpt_path.resolve().relative_to(self.run_folder.resolve()).as_posix()
-        return {"checkpoint": name, "split": self.split, "suite": list(self.suite), "seed": self.seed}
+        return {"checkpoint": name, "step": step, "split": self.split, "suite": list(self.suite), "seed": self.seed}
 
-    def folder(self) -> Path:
+    def folder(self, step: int) -> Path:
         """Where the result goes: ``evaluation``, or a folder of its own if another result already lies there.
+
+        Args:
+            step: the checkpoint's ``global_step``.
 
         Raises:
             FileExistsError: if this very evaluation has been done and ``overwrite`` is not set.
         """
         first = self.run_folder / "evaluation"
-        words = [self.ckpt_path.stem, self.split, *self.suite, *([f"seed{self.seed}"] if self.seed else [])]
+        seed = [f"seed{self.seed}"] if self.seed else []
+        words = [self.ckpt_path.stem, f"step{step}", self.split, *self.suite, *seed]
         own = first / "-".join(words).replace("/", ".")
         for folder in (first, own):
             if not (folder / "metrics.json").exists():
                 return folder
-            earlier = json.loads((folder / "metrics.json").read_text())
-            if {key: earlier.get(key) for key in self.identity} == self.identity:
+            earlier = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+            identity = self.identity(step)
+            if {key: earlier.get(key) for key in identity} == identity:
                 if self.overwrite:
                     return folder
                 raise FileExistsError(
@@ -123,8 +129,9 @@ def after_fit(trainer: Trainer) -> None:
     engine = next(c for c in trainer.callbacks if isinstance(c, Interpretability))  # type: ignore[attr-defined]
     checkpoint = next(c for c in trainer.callbacks if isinstance(c, RunCheckpoint))  # type: ignore[attr-defined]
     request = Request(checkpoint.best_or_last(trainer), tuple(engine.requested))
-    accelerator = "cpu" if trainer.strategy.root_device.type == "cpu" else "auto"
-    hardware = Hardware(accelerator, trainer.num_devices, trainer.num_nodes)
+    on_cpu = trainer.strategy.root_device.type == "cpu"
+    devices = trainer.num_devices if on_cpu else trainer.device_ids
+    hardware = Hardware("cpu" if on_cpu else "auto", devices, trainer.num_nodes)
     try:
         evaluate(request, hardware, {}, trainer.loggers)
     except FileExistsError as done:
@@ -151,12 +158,10 @@ def evaluate(
         ValueError: if the checkpoint is foreign or does not fit the data.
     """
     checkpoint = read_checkpoint(request.ckpt_path, mmap=True)
-    folder = request.folder()
+    step = checkpoint["global_step"]
+    folder = request.folder(step)
     seed_everything(request.seed, verbose=False)
-    stored = checkpoint["hyper_parameters"]
-    trunk = {**(stored.get("trunk") or {"name": "sketch"}), "weights": None}  # the checkpoint holds the weights
-    module: InterpretableModule = _rebuild(InterpretableModule, stored, {"trunk": trunk})
-    module.load_state_dict(checkpoint["state_dict"])
+    module = _module(request, checkpoint)
     datamodule = _datamodule(request, checkpoint["datamodule_hyper_parameters"], data_changes)
     if datamodule.num_classes != module.num_classes:
         raise ValueError(
@@ -178,14 +183,28 @@ def evaluate(
     start = time.perf_counter()
     trainer.test(module, datamodule, verbose=False)
     seconds = time.perf_counter() - start
-    result = _describe(request, stored, datamodule) | _measured(engine.evaluation, seconds)
+    result = {"schema": 1, **request.identity(step)}
+    result |= _describe(request, checkpoint["hyper_parameters"], datamodule) | _measured(engine.evaluation, seconds)
     if trainer.is_global_zero:
-        folder.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(_strict(result), indent=2, allow_nan=False, ensure_ascii=False)
-        (folder / "metrics.json").write_text(text + "\n")
-        _log(result, loggers, checkpoint["global_step"])
+        _write(result, folder / "metrics.json")
+        _log(result, loggers, max(0, step - 1))  # beside the validation of the epoch that ended with the checkpoint
         show(result, folder)
     return result
+
+
+def _module(request: Request, checkpoint: dict[str, Any]) -> InterpretableModule:
+    """The model of the run with the weights of the checkpoint."""
+    stored = checkpoint["hyper_parameters"]
+    trunk = {**(stored.get("trunk") or {"name": "sketch"}), "weights": None}  # the checkpoint holds the weights
+    module: InterpretableModule = _rebuild(InterpretableModule, stored, {"trunk": trunk})
+    try:
+        module.load_state_dict(checkpoint["state_dict"])
+    except RuntimeError as error:
+        raise ValueError(
+            f"Expected {request.ckpt_path} to hold the weights of {stored['_class_path']}, but got "
+            f"{' '.join(str(error).split())}"
+        ) from error
+    return module
 
 
 def _rebuild(base: Any, stored: dict[str, Any], changes: dict[str, Any]) -> Any:
@@ -210,18 +229,16 @@ def _datamodule(request: Request, stored: dict[str, Any], changes: dict[str, Any
 
 
 def _describe(request: Request, model: dict[str, Any], datamodule: ImageDataModule) -> dict[str, Any]:
-    best = request.ckpt_path.stem == "best"
+    best, settings = request.ckpt_path.stem == "best", datamodule.hparams
     return {
-        "schema": 1,
-        **request.identity,
         "model": model["_class_path"].rsplit(".", 1)[-1],
-        "dataset": type(datamodule).__module__.split(".")[1],
-        "fold": getattr(datamodule, "fold", None),
+        "dataset": type(datamodule).__module__.removeprefix("datamodules.").split(".")[0],
+        "fold": settings.get("fold"),
         "explainer": None,
         "protocol": {
-            "crop": getattr(datamodule, "crop", None),
+            "crop": settings.get("crop"),
             "weights": (model.get("trunk") or {}).get("weights"),
-            "augmentation": getattr(datamodule, "augmentation", None),
+            "augmentation": settings.get("augmentation"),
             "selection": "best validation score after projection" if best else "last epoch",
         },
     }
@@ -240,6 +257,15 @@ def _log(result: dict[str, Any], loggers: Sequence[Logger], step: int) -> None:
         logger.log_metrics({key: entry["value"] for key, entry in result["metrics"].items()}, step)
         logger.save()
         logger.finalize("success")
+
+
+def _write(result: dict[str, Any], path: Path) -> None:
+    """Strict JSON that is there as a whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".part")
+    text = json.dumps(_strict(result), indent=2, allow_nan=False, ensure_ascii=False)
+    temporary.write_text(text + "\n", encoding="utf-8")
+    temporary.replace(path)
 
 
 def _strict(value: Any) -> Any:
@@ -289,5 +315,26 @@ def main(args: list[str] | None = None) -> None:
     auto_cli({"run": run}, args=args, as_positional=False)
 
 
+def from_shell(command: Callable[[], object]) -> None:
+    """Run a command line, with exit codes: 2 after one line for a mistake of the user, 143 if ended by SIGTERM.
+
+    Args:
+        command: parses ``sys.argv`` and works; the texts of its errors that need no traceback start with "Expected".
+    """
+    try:
+        command()
+    except SIGTERMException:
+        rank_zero_info("Stopped by SIGTERM; a training run goes on from its last epoch with `--ckpt_path last`.")
+        sys.exit(143)
+    except (ValueError, TypeError, FileNotFoundError, FileExistsError) as error:
+        found: BaseException | None = error  # the parser wraps what a constructor raises
+        while found is not None and not str(found).startswith("Expected"):
+            found = found.__cause__
+        if found is None:
+            raise
+        print(f"error: {found}", file=sys.stderr)
+        sys.exit(2)
+
+
 if __name__ == "__main__":
-    main()
+    from_shell(main)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
 from lightning import Trainer
-from lightning.pytorch.cli import ArgsType, LightningArgumentParser, LightningCLI, SaveConfigCallback
+from lightning.pytorch.cli import ArgsType, LightningArgumentParser, LightningCLI
 from lightning.pytorch.utilities import rank_zero_info
-from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 import callbacks
 import evaluate
-from callbacks.run_folder import check_unchanged, place_loggers, resume_path, run_name
+from callbacks.run_folder import SaveConfig, belongs_to, check_unchanged, place_loggers, resume_path, run_name
 from datamodules.base import ImageDataModule
 from lightning_modules import InterpretableModule
 
@@ -30,18 +27,6 @@ DEFAULTS = {
     "num_sanity_val_steps": 0,
     "logger": [{"class_path": "callbacks.RunCSVLogger"}, {"class_path": "callbacks.RunWandbLogger"}],
 }
-
-
-class SaveConfig(SaveConfigCallback):
-    """Writes ``config.yaml`` and ``split.json`` into the run folder and sends the config to the loggers."""
-
-    def save_config(self, trainer: Trainer, pl_module: Any, stage: str) -> None:
-        """Called on rank zero, before training."""
-        for logger in trainer.loggers:
-            logger.log_hyperparams(json.loads(self.parser.dump(self.config, format="json")))
-        record = trainer.datamodule.split_record()  # type: ignore[attr-defined]
-        if record is not None and stage == "fit":
-            (Path(trainer.default_root_dir) / "split.json").write_text(json.dumps(record, indent=1) + "\n")
 
 
 class TrainCLI(LightningCLI):
@@ -80,10 +65,11 @@ class TrainCLI(LightningCLI):
         fitting = self.subcommand == "fit"
         path = resume_path(folder, self.ckpt_path) if fitting or self.ckpt_path == "last" else self.ckpt_path
         checkpoint = check_unchanged(Path(path), model, data) if path else {}
+        self.requested = config.clone()
         config.ckpt_path = str(path) if path else None
         config.trainer.default_root_dir = str(folder)
         config.trainer.logger = config.trainer.logger if fitting else False
-        place_loggers(config.trainer.logger, folder, checkpoint)
+        place_loggers(config.trainer.logger, folder, checkpoint if path and belongs_to(folder, path) else {})
         self.trained_classes = checkpoint.get("hyper_parameters", {}).get("num_classes")
 
     def after_instantiate_classes(self) -> None:
@@ -95,7 +81,8 @@ class TrainCLI(LightningCLI):
             )
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
-        """The schedule comes first, checkpoints are written atomically."""
+        """The schedule comes first, checkpoints are written atomically, the config is saved as it was asked for."""
+        self.config[self.subcommand] = self.requested
         trainer = super().instantiate_trainer(plugins=callbacks.AtomicCheckpointIO(), **kwargs)
         trainer.callbacks.sort(key=lambda callback: not isinstance(callback, callbacks.PhaseSchedule))  # type: ignore[attr-defined]
         return trainer
@@ -113,7 +100,7 @@ def main(args: ArgsType = None) -> TrainCLI:
         InterpretableModule,
         ImageDataModule,
         save_config_callback=SaveConfig,
-        save_config_kwargs={"overwrite": True},
+        save_config_kwargs={"save_to_log_dir": False},
         seed_everything_default=0,
         trainer_defaults=DEFAULTS,
         subclass_mode_model=True,
@@ -124,8 +111,4 @@ def main(args: ArgsType = None) -> TrainCLI:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except SIGTERMException:
-        rank_zero_info("Stopped by SIGTERM; the last checkpoint stands. Resume with `--ckpt_path last`.")
-        sys.exit(143)
+    evaluate.from_shell(main)

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import os
-import pickle
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -18,10 +18,11 @@ from lightning import LightningModule, Trainer
 from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch.callbacks import Checkpoint
 
+from callbacks.interpretability import Interpretability
 from lightning_modules.contract import InterpretableModel
 
 INSTANTIATOR = "lightning.pytorch.cli.instantiate_module"
-NEEDED = ("state_dict", "hyper_parameters", "pytorch-lightning_version", "loops", "callbacks")
+NEEDED = ("state_dict", "hyper_parameters", "datamodule_hyper_parameters", "global_step", "loops", "callbacks")
 
 
 def read_checkpoint(path: str | Path, **options: Any) -> dict[str, Any]:
@@ -41,20 +42,30 @@ def read_checkpoint(path: str | Path, **options: Any) -> dict[str, Any]:
     if not Path(path).is_file():
         raise FileNotFoundError(f"Expected argument `ckpt_path` to be a checkpoint file, but {path} does not exist.")
     try:
+        _check_sums(path)
         checkpoint = torch.load(path, weights_only=True, **({"map_location": "cpu"} | options))
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:
+    except Exception as error:  # an unpickler that is fed a foreign or damaged file raises any type
+        reason = str(error).split("\n")[0] or type(error).__name__
         raise ValueError(
             f"Expected {path} to be a checkpoint with tensors and plain types only, but it is damaged or foreign "
-            f"({str(error).splitlines()[0]}). Use another checkpoint of the run."
+            f"({reason}). Use another checkpoint of the run."
         ) from error
     missing = [key for key in NEEDED if not isinstance(checkpoint, Mapping) or key not in checkpoint]
     if missing:
         raise ValueError(f"Expected {path} to be a checkpoint written by train.py, but it lacks {', '.join(missing)}.")
     for key in ("hyper_parameters", "datamodule_hyper_parameters"):
-        builder = checkpoint.get(key, {}).get("_instantiator", INSTANTIATOR)
+        stored = checkpoint[key]
+        builder = stored.get("_instantiator", INSTANTIATOR) if isinstance(stored, Mapping) else type(stored).__name__
         if builder != INSTANTIATOR:
             raise ValueError(f"Expected {path} to be a checkpoint of this project, but it wants to run {builder!r}.")
     return cast(dict[str, Any], checkpoint)
+
+
+def _check_sums(path: str | Path) -> None:
+    """Compare the check sums that ``torch.save`` wrote; ``torch.load`` does not look at them."""
+    with zipfile.ZipFile(path) as archive:
+        if (name := archive.testzip()) is not None:
+            raise ValueError(f"wrong check sum of {name}")
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -93,7 +104,7 @@ class RunCheckpoint(Checkpoint):
         mode: whether a larger or a smaller value is better.
 
     Raises:
-        ValueError: if ``monitor`` is not a validation key.
+        ValueError: if ``monitor`` is not a validation key; at set-up, if nothing computes it.
     """
 
     def __init__(self, monitor: str = "val/general/accuracy", mode: Literal["max", "min"] = "max") -> None:
@@ -118,10 +129,20 @@ class RunCheckpoint(Checkpoint):
         name = "last.ckpt" if self.best_score is None else "best.ckpt"
         return self.folder(trainer) / name
 
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Look for ``monitor`` in the validation suite, before hours of training."""
+        engines = [c for c in trainer.callbacks if isinstance(c, Interpretability)]  # type: ignore[attr-defined]
+        known = [f"val/{key}" for engine in engines for key in engine.validation_suite]
+        if stage == "fit" and self.monitor not in known:
+            raise ValueError(
+                f"Expected argument `monitor` to be one of {known}, but got {self.monitor!r}. Add it to "
+                "`evaluation.validation_suite`, or select on another."
+            )
+
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save the state before the first batch of a fresh run."""
         if trainer.global_step == 0:
-            trainer.save_checkpoint(self.folder(trainer) / "last.ckpt")
+            self._save(trainer, "last.ckpt")
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Remember that this epoch has been validated."""
@@ -131,17 +152,25 @@ class RunCheckpoint(Checkpoint):
         """Save the best one first, so that the last one remembers it."""
         plan = cast(InterpretableModel, pl_module).phases()
         selectable = plan.phases[plan.locate(trainer.current_epoch)[0]].selectable
-        if selectable and self._validated and self._improved(trainer):
-            trainer.save_checkpoint(self.folder(trainer) / "best.ckpt")
+        if self._validated and self._improved(trainer, selectable):
+            self._save(trainer, "best.ckpt")
         self._validated = False
-        trainer.save_checkpoint(self.folder(trainer) / "last.ckpt")
+        self._save(trainer, "last.ckpt")
 
-    def _improved(self, trainer: Trainer) -> bool:
+    def _save(self, trainer: Trainer, name: str) -> None:
+        if not trainer.fast_dev_run:  # type: ignore[attr-defined]
+            trainer.save_checkpoint(self.folder(trainer) / name, weights_only=False)
+
+    def _improved(self, trainer: Trainer, selectable: bool) -> bool:
         if self.monitor not in trainer.callback_metrics:
             known = sorted(key for key in trainer.callback_metrics if key.startswith("val/"))
-            raise ValueError(f"Expected argument `monitor` to be one of {known}, but got {self.monitor!r}.")
+            raise ValueError(
+                f"Expected argument `monitor` to be one of {known}, but got {self.monitor!r}, which is not applicable "
+                "to this model and data."
+            )
         score = float(trainer.callback_metrics[self.monitor])
-        better = self.best_score is None or (score > self.best_score if self.mode == "max" else score < self.best_score)
+        best = self.best_score
+        better = selectable and (best is None or (score > best if self.mode == "max" else score < best))
         if better:
             self.best_score = score
         return better

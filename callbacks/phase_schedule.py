@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
+from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor, distributed
 
 from callbacks.projection import project
@@ -66,7 +67,7 @@ class PhaseSchedule(Callback):
         first = cast(list[Callback], trainer.callbacks)[0]  # type: ignore[attr-defined]
         if first is not self:
             raise ValueError(f"Expected PhaseSchedule to be the first callback, but got {type(first).__name__} first.")
-        if not isinstance(trainer.strategy, DDPStrategy | SingleDeviceStrategy):
+        if type(trainer.strategy) not in (DDPStrategy, SingleDeviceStrategy):  # DeepSpeed's is a subclass of DDP's
             raise ValueError(
                 "Expected `trainer.strategy` to be a single device or ddp, but got "
                 f"{type(trainer.strategy).__name__}; switching phases is not verified under it."
@@ -76,10 +77,11 @@ class PhaseSchedule(Callback):
         loop = trainer.fit_loop
         if loop.max_epochs in (None, -1):
             loop.max_epochs = plan.total_epochs
-        elif loop.max_epochs > plan.total_epochs:
+        elif not 1 <= loop.max_epochs <= plan.total_epochs:
             raise ValueError(
                 f"Expected `trainer.max_epochs` to be at most the {plan.total_epochs} epochs of the phase plan, but "
-                f"got {loop.max_epochs}. Leave it out, or change the plan with `model.init_args.phases`."
+                f"got {loop.max_epochs} (1 is the least). Pass -1, or change the plan with "
+                "`model.init_args.phases`."
             )
         self._module = module
         module.enter_phase(self.index)
@@ -110,6 +112,7 @@ class PhaseSchedule(Callback):
             self._park(trainer, plan)
         _broadcast_buffers(module)
         self._run(plan.phases[index].on_enter, trainer, module)
+        _assert_equal_over_ranks(module, plan.phases[index].name)  # before the wrap, which would copy rank 0's over
         self.index, self.entered = index, True
         cast(PhasedModule, module).enter_phase(index)
         if isinstance(trainer.strategy, DDPStrategy):
@@ -117,7 +120,6 @@ class PhaseSchedule(Callback):
             trainer.strategy.configure_ddp()
         trainer.strategy.setup_optimizers(trainer)
         self._unpark(trainer, plan.phases[index])
-        _assert_equal_over_ranks(module, plan.phases[index].name)
 
     def _park(self, trainer: Trainer, plan: PhasePlan) -> None:
         """Keep the optimiser of the phase that ends, if a later phase shares its key."""
@@ -138,9 +140,14 @@ class PhaseSchedule(Callback):
         for name in actions:
             action = ACTIONS.get(name)
             report = action(trainer, module) if action else getattr(module, name)(trainer)
+            report = report or {}
+            figures = ", ".join(f"{key} {value:.4g}" for key, value in report.items())
+            rank_zero_info(f"{name} in epoch {trainer.current_epoch + 1}: {figures or 'done'}")
+            for logger in trainer.loggers:
+                logger.log_metrics({f"{name}/{key}": value for key, value in report.items()}, trainer.global_step)
             for callback in cast(list[Callback], trainer.callbacks):  # type: ignore[attr-defined]
                 if isinstance(callback, ActionListener):
-                    callback.on_action_end(trainer, module, name, report or {})
+                    callback.on_action_end(trainer, module, name, report)
 
     # -- steps -------------------------------------------------------------------------------------------------------
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
@@ -174,8 +181,8 @@ class PhaseSchedule(Callback):
         if not torch.isfinite(loss):
             phase = _plan(module).phases[self.index].name
             raise RuntimeError(
-                f"The loss is {loss.item()} in phase {phase!r} at step {step}, epoch {trainer.current_epoch}; sample "
-                f"ids of the batch: {', '.join(sample_ids)}. Lower the learning rates of the phase "
+                f"The loss is {loss.item()} in phase {phase!r} at step {step}, epoch {trainer.current_epoch + 1}; "
+                f"sample ids of the batch: {', '.join(sample_ids)}. Lower the learning rates of the phase "
                 "(`model.init_args.phases`) or clip gradients (`trainer.gradient_clip_val`)."
             )
 

@@ -32,6 +32,11 @@ class PhaseProgressBar(RichProgressBar):
         console = Console(**self._console_kwargs)
         self.plain = not (console.is_terminal or console.is_jupyter)
 
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Start the clock for a run that goes on in the middle of an epoch."""
+        super().on_train_start(trainer, pl_module)
+        self._started = time.monotonic()
+
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Start the clock, or a new bar."""
         super().on_train_epoch_start(trainer, pl_module)

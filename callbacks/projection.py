@@ -123,8 +123,14 @@ def nearest_patches(module: nn.Module, batches: Iterable[dict[str, Any]], device
         assert latent is not None
         targets = batch["labels"].to(device) if "labels" in batch else labels
         projectable = cast(Projectable, module)
+        distances = projectable.distance_maps(latent)
+        if not torch.isfinite(distances).all():
+            raise ValueError(
+                "Expected finite distances to project, but got NaN or infinity in the batch of the samples "
+                f"{', '.join(batch['sample_id'])}. Training has diverged."
+            )
         allowed = projectable.allowed(targets) & units.active
-        nearest.update(projectable.distance_maps(latent), latent, allowed, keys, labels)
+        nearest.update(distances, latent, allowed, keys, labels)
     nearest.reduce()
     return nearest
 
@@ -139,7 +145,8 @@ def project(trainer: Trainer, module: LightningModule) -> dict[str, float]:
 
     Returns:
         moved_mean and moved_max (distance of units to their patches), without_patch, duplicates (units that share a
-        patch with an earlier unit), unique.
+        patch with an earlier unit), unique, and for single-label data with a validation split accuracy_before and
+        accuracy_after.
     """
     if not isinstance(module, Projectable):
         raise TypeError(f"Expected a model with prototypes for the action 'project', but got {type(module).__name__}.")
@@ -147,15 +154,32 @@ def project(trainer: Trainer, module: LightningModule) -> dict[str, float]:
     modes = {name: part.training for name, part in module.named_modules()}
     module.eval()
     loader = datamodule.projection_dataloader()
+    before = _validation_accuracy(module, datamodule)
     with torch.autocast(module.device.type, enabled=False):
         nearest = nearest_patches(module, loader, module.device)
-    for name, part in module.named_modules():
-        part.training = modes[name]
     valid = torch.isfinite(nearest.distance)
     ids = {sample_key(sample_id): sample_id for sample_id in loader.dataset.sample_ids}
     source = _source_table(module, nearest, valid, ids)
     module.load_patches(nearest.patch, valid, source)
-    return _report(module, nearest, valid, source)
+    after = _validation_accuracy(module, datamodule)
+    for name, part in module.named_modules():
+        part.training = modes[name]
+    accuracy = {"accuracy_before": before, "accuracy_after": after}
+    return _report(module, nearest, valid, source) | {name: v for name, v in accuracy.items() if v is not None}
+
+
+def _validation_accuracy(module: LightningModule, datamodule: Any) -> float | None:
+    """Accuracy on the validation split over all processes; None without one, or for several labels."""
+    if not datamodule.has_validation or datamodule.capabilities("val").multi_label is True:
+        return None
+    counts = torch.zeros(2, dtype=torch.int64, device=module.device)
+    for batch in datamodule.val_dataloader():
+        labels = batch["label"].to(module.device)
+        logits = cast(InterpretableModel, module)(batch["image"].to(module.device)).logits
+        counts += torch.stack([(logits.argmax(dim=1) == labels).sum(), torch.tensor(len(labels), device=module.device)])
+    if distributed.is_initialized():
+        distributed.all_reduce(counts)
+    return float(counts[0] / counts[1])
 
 
 def _source_table(module: LightningModule, nearest: NearestPatches, valid: Tensor, ids: dict[int, str]) -> SourceTable:

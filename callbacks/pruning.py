@@ -113,9 +113,9 @@ def prune(trainer: Trainer, module: LightningModule) -> dict[str, float]:
     keep, rescued = keep_one_per_class(neighbours.keep() & units.active, units.owner, neighbours)
     if rescued:
         rank_zero_info(f"Classes that would have lost every prototype keep their best one: {rescued}")
+    kept, before = float(keep.sum()), float(units.active.sum())  # counted now: the table shows the model as it changes
     module.prune(keep)
-    kept = float(keep.sum())
-    return {"kept": kept, "pruned": float(units.active.sum()) - kept, "rescued": float(len(rescued))}
+    return {"kept": kept, "pruned": before - kept, "rescued": float(len(rescued))}
 
 
 def keep_one_per_class(keep: Tensor, owner: Tensor, neighbours: Neighbours) -> tuple[Tensor, list[int]]:
@@ -132,7 +132,7 @@ def keep_one_per_class(keep: Tensor, owner: Tensor, neighbours: Neighbours) -> t
     """
     lost = owner.any(dim=0) & ~(owner & keep[:, None]).any(dim=0)
     votes = (neighbours.own & torch.isfinite(neighbours.distance)).sum(dim=1).double()
-    nearness = 1 / (1 + neighbours.distance[:, 0])  # in [0, 1): breaks ties between votes
+    nearness = 1 / (1 + neighbours.distance[:, 0])  # in [0, 1], above 0 with any vote: breaks ties between votes
     value = torch.where(owner, (votes + nearness)[:, None], -1.0)
     best = value.argmax(dim=0)[lost]
     keep = keep.clone()

@@ -2,13 +2,42 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from lightning import LightningModule, Trainer
+from lightning.pytorch.cli import SaveConfigCallback
+
 from callbacks.checkpoint import read_checkpoint
 
+LINKED_MODEL_ARGUMENTS = ("num_classes", "image_size")  # facts of the data, checked there
 FREE_DATA_ARGUMENTS = ("root", "num_workers", "eval_batch_size")  # change no result
+
+
+class SaveConfig(SaveConfigCallback):
+    """Writes ``config.yaml`` and ``split.json`` into the folder of a training run and sends the config to its loggers.
+
+    The config is the one asked for; what the command line fills in (folders, places to resume from) belongs to one
+    start of the run and is not in it.
+    """
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Nothing outside training: the folder describes the run, not what is done with it later."""
+        if stage == "fit":
+            super().setup(trainer, pl_module, stage)
+
+    def save_config(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Called on rank zero, before training."""
+        folder = Path(trainer.default_root_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.parser.save(self.config, folder / "config.yaml", skip_none=False, overwrite=True)
+        for logger in trainer.loggers:
+            logger.log_hyperparams(json.loads(self.parser.dump(self.config, format="json")))
+        record = trainer.datamodule.split_record()  # type: ignore[attr-defined]
+        if record is not None:
+            (folder / "split.json").write_text(json.dumps(record, indent=1) + "\n")
 
 
 def run_name(model: str, data: str, fold: int | None, seed: int) -> str:
@@ -29,18 +58,18 @@ def run_name(model: str, data: str, fold: int | None, seed: int) -> str:
 
 
 def resume_path(folder: Path, ckpt_path: str | None) -> Path | None:
-    """The checkpoint a run goes on from.
+    """The checkpoint a run goes on from; a run that a cluster has queued again needs no ``ckpt_path``.
 
     Args:
         folder: the run folder.
-        ckpt_path: "last", a file, or None for a fresh run (or one that a cluster has queued again).
+        ckpt_path: "last", a file, or None for a fresh run.
 
     Returns:
         The file, or None for a fresh run.
 
     Raises:
         FileNotFoundError: if "last" is asked for and there is none.
-        ValueError: if a fresh run would lie on top of an earlier one.
+        ValueError: if a fresh run, or one that goes on from elsewhere, would lie on top of an earlier one.
     """
     last = folder / "checkpoints" / "last.ckpt"
     if ckpt_path == "last":
@@ -50,10 +79,10 @@ def resume_path(folder: Path, ckpt_path: str | None) -> Path | None:
                 "name its folder with `--experiment`."
             )
         return last
-    if ckpt_path is not None:
+    if ckpt_path is not None and (belongs_to(folder, ckpt_path) or not last.exists()):
         return Path(ckpt_path)
-    if queued := sorted(folder.glob("hpc_ckpt_*.ckpt"), key=lambda path: path.stat().st_mtime):
-        return queued[-1]
+    if ckpt_path is None and any(queued := list(folder.glob("hpc_ckpt_*.ckpt"))):
+        return max([*queued, last], key=lambda path: path.stat().st_mtime if path.exists() else 0.0)
     if last.exists():
         raise ValueError(
             f"Expected a folder without a run, but {folder} holds one. Resume it with `--ckpt_path last`, or start "
@@ -62,12 +91,17 @@ def resume_path(folder: Path, ckpt_path: str | None) -> Path | None:
     return None
 
 
+def belongs_to(folder: Path, ckpt_path: str | Path) -> bool:
+    """Whether a checkpoint lies in a run folder, so that going on from it continues that run."""
+    return folder.resolve() in Path(ckpt_path).resolve().parents
+
+
 def check_unchanged(path: Path, model: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
     """Refuse to resume under other hyper-parameters than those the checkpoint was trained with.
 
     Args:
         path: the checkpoint.
-        model: requested class_path and init_args of the model; None stands for a value linked from the data.
+        model: requested class_path and init_args of the model.
         data: the same for the data module.
 
     Returns:
@@ -79,13 +113,13 @@ def check_unchanged(path: Path, model: Mapping[str, Any], data: Mapping[str, Any
     checkpoint = read_checkpoint(path, mmap=True)
     differing = []
     for section, requested, stored, free in (
-        ("model", model, checkpoint["hyper_parameters"], ()),
-        ("data", data, checkpoint.get("datamodule_hyper_parameters", {}), FREE_DATA_ARGUMENTS),
+        ("model", model, checkpoint["hyper_parameters"], LINKED_MODEL_ARGUMENTS),
+        ("data", data, checkpoint["datamodule_hyper_parameters"], FREE_DATA_ARGUMENTS),
     ):
         if (theirs := stored.get("_class_path")) != (ours := requested["class_path"]):
             differing.append(f"{section}: {theirs} in the checkpoint, {ours} requested")
         for name, value in requested.get("init_args", {}).items():
-            if name not in free and value is not None and name in stored and _plain(stored[name]) != _plain(value):
+            if name not in free and name in stored and _plain(stored[name]) != _plain(value):
                 differing.append(f"{section}.{name}: {stored[name]!r} in the checkpoint, {value!r} requested")
     if differing:
         raise ValueError(
@@ -96,9 +130,9 @@ def check_unchanged(path: Path, model: Mapping[str, Any], data: Mapping[str, Any
 
 
 def _plain(value: Any) -> Any:
-    """Tuples and lists compare equal, None entries of mappings do not count."""
+    """Tuples and lists compare equal."""
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items() if item is not None}
+        return {key: _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
@@ -115,7 +149,7 @@ def place_loggers(loggers: Any, folder: Path, checkpoint: Mapping[str, Any]) -> 
         "resume_step": checkpoint.get("global_step"),
         "run_id": checkpoint.get("logger_run_ids", {}).get("RunWandbLogger"),
     }
-    for logger in loggers if isinstance(loggers, list) else []:
+    for logger in loggers if isinstance(loggers, list) else [loggers]:
         for name, value in known.items():
-            if name in logger.init_args and logger.init_args[name] is None:
+            if name in getattr(logger, "init_args", ()) and logger.init_args[name] is None:
                 logger.init_args[name] = value

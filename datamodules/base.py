@@ -124,8 +124,13 @@ class ImageDataModule(LightningDataModule, ABC):
     ) -> None:
         super().__init__()
         self.save_hyperparameters(logger=False)
-        for name, value, least in (("batch_size", batch_size, 1), ("num_workers", num_workers, 0)):
-            if value < least:
+        least_values = (
+            ("batch_size", batch_size, 1),
+            ("eval_batch_size", eval_batch_size, 1),
+            ("num_workers", num_workers, 0),
+        )
+        for name, value, least in least_values:
+            if value is not None and value < least:
                 raise ValueError(f"Expected argument `{name}` to be at least {least}, but got {value}.")
         self.image_size = (image_size, image_size) if isinstance(image_size, int) else (image_size[0], image_size[1])
         self.batch_size = batch_size

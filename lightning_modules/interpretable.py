@@ -18,7 +18,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from lightning_modules.contract import Geometry, ModelOutput, UnitTable
 from lightning_modules.losses import cross_entropy
-from lightning_modules.phases import Phase, PhaseOverride, PhasePlan
+from lightning_modules.phases import Phase, PhaseOverride, PhasePlan, plain
 from lightning_modules.trunks import Trunk, TrunkOptions, build_trunk
 
 LossTerm = Callable[[ModelOutput, dict[str, Any]], Tensor]
@@ -50,6 +50,7 @@ class InterpretableModule(LightningModule, ABC):
     ) -> None:
         super().__init__()
         self.save_hyperparameters(logger=False)
+        self.hparams["phases"] = phases and plain(phases)  # checkpoints hold plain types only
         if num_classes < 2:
             raise ValueError(f"Expected argument `num_classes` to be at least 2, but got {num_classes}.")
         if preset not in self.presets:
@@ -101,6 +102,20 @@ class InterpretableModule(LightningModule, ABC):
     def phases(self) -> PhasePlan:
         """What is trained when."""
         return self.plan
+
+    def setup(self, stage: str) -> None:
+        """Refuse data with several labels per image.
+
+        Raises:
+            ValueError: if the data module says so.
+        """
+        datamodule: Any = getattr(self.trainer, "datamodule", None)
+        split = "train" if stage == "fit" else getattr(datamodule, "evaluated_split", "test")
+        if datamodule is not None and datamodule.capabilities(split).multi_label is True:
+            raise ValueError(
+                f"Expected data with one label per image for {type(self).__name__}, but {type(datamodule).__name__} has "
+                "several. Choose its single-label task."
+            )
 
     # -- losses and steps --------------------------------------------------------------------------------------------
     def loss_terms(self) -> dict[str, LossTerm]:
@@ -168,12 +183,16 @@ class InterpretableModule(LightningModule, ABC):
     def configure_optimizers(self) -> Any:
         """Optimiser and scheduler of the stored phase; never a function of ``trainer.current_epoch``."""
         per_step = self.phase.scheduler is not None and self.phase.scheduler.per == "step"
-        steps = 1
-        if per_step:
-            self.trainer.fit_loop.setup_data()
-            steps = math.ceil(self.trainer.num_training_batches / self.trainer.accumulate_grad_batches)
+        steps = self._steps_per_epoch() if per_step else 1
         optimizer, scheduler = self.plan.build(self.phase_index, self.parameter_groups(), steps)
         if scheduler is None:
             return optimizer
         interval = "step" if per_step else "epoch"
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": interval}}
+
+    def _steps_per_epoch(self) -> int:
+        """Optimiser steps; counted here since ``fit_loop.setup_data`` would start workers before a resume is done."""
+        batches = len(self.trainer.datamodule.train_dataloader())  # type: ignore[attr-defined]
+        limit = self.trainer.limit_train_batches
+        batches = int(batches * limit) if isinstance(limit, float) else min(batches, limit)
+        return math.ceil(batches / self.trainer.accumulate_grad_batches)

@@ -7,8 +7,8 @@ and fine-tune stages of QPM are tables of one type. ``callbacks.PhaseSchedule`` 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal, Protocol, TypedDict, cast
 
 import torch
@@ -88,7 +88,10 @@ class Phase:
 
 
 class PhaseOverride(TypedDict, total=False):
-    """Fields of one phase to change from yaml; mappings are merged key by key and null removes a key."""
+    """Fields of one phase to change from yaml; mappings are merged key by key and null removes a key.
+
+    Optimiser and scheduler may also be given as mappings of their fields.
+    """
 
     epochs: int
     trainable: dict[str, float | None]
@@ -169,7 +172,8 @@ class PhasePlan:
                 a phase and must state ``epochs``, ``trainable`` and ``losses``.
 
         Raises:
-            ValueError: for a new phase that is incomplete (often a misspelt name) or the removal of an unknown one.
+            ValueError: for a new phase that is incomplete (often a misspelt name), the removal of an unknown phase or
+                key, or an unknown field.
         """
         phases = {phase.name: phase for phase in self.phases}
         for name, change in changes.items():
@@ -229,6 +233,12 @@ class PhasePlan:
                     f"Expected the phases with optimizer key {key!r} to train the same groups, but "
                     f"{other.name!r} trains {list(other.trainable)} and {phase.name!r} {list(phase.trainable)}."
                 )
+            for name in ("trainable", "weight_decay", "optimizer", "scheduler"):
+                if (value := getattr(phase, name)) != getattr(other, name):
+                    raise ValueError(
+                        f"Expected the phases with optimizer key {key!r} to have equal `{name}`, because they share "
+                        f"one optimiser, but {other.name!r} has {getattr(other, name)} and {phase.name!r} has {value}."
+                    )
 
     def build(
         self, index: int, groups: Mapping[str, list[nn.Parameter]], steps_per_epoch: int
@@ -288,8 +298,33 @@ def _named(module: Any, name: str, place: str) -> Any:
     return found
 
 
+_EPOCH_COUNTS = {"step_size", "T_max", "T_0", "total_steps", "total_iters", "milestones"}
+_SPECS: dict[str, Callable[..., OptimizerSpec | SchedulerSpec]] = {
+    "optimizer": OptimizerSpec,
+    "scheduler": SchedulerSpec,
+}
+
+
+def plain(changes: Mapping[str, PhaseOverride | None]) -> dict[str, dict[str, Any] | None]:
+    """Overrides as plain data, for checkpoints.
+
+    Example:
+        >>> plain({"warm": None, "joint": {"optimizer": OptimizerSpec("SGD")}})
+        {'warm': None, 'joint': {'optimizer': {'name': 'SGD', 'kwargs': {}, 'key': None}}}
+    """
+    return {
+        name: change
+        if change is None
+        else {k: asdict(cast(Any, v)) if is_dataclass(v) else v for k, v in change.items()}
+        for name, change in changes.items()
+    }
+
+
 def _merge(phase: Phase, change: PhaseOverride) -> Phase:
     """Mappings key by key, everything else replaced."""
+    if unknown := [name for name in change if name not in PhaseOverride.__annotations__]:
+        known = list(PhaseOverride.__annotations__)
+        raise ValueError(f"Expected `phases.{phase.name}` to have only fields of {known}, but got {unknown}.")
     values: dict[str, Any] = {}
     for f in fields(Phase):
         if f.name not in change:
@@ -297,7 +332,13 @@ def _merge(phase: Phase, change: PhaseOverride) -> Phase:
         value = change[f.name]  # type: ignore[literal-required]
         if f.name in ("trainable", "losses", "weight_decay"):
             old = {k: v for k, v in getattr(phase, f.name).items() if k}
+            if absent := [k for k, v in value.items() if v is None and k not in old]:
+                raise ValueError(
+                    f"Expected `phases.{phase.name}.{f.name}` to remove only {list(old)}, but got {absent}."
+                )
             value = {k: v for k, v in (old | value).items() if v is not None}
+        elif f.name in _SPECS and isinstance(value, Mapping):
+            value = _SPECS[f.name](**value)
         values[f.name] = tuple(value) if f.name in ("on_enter", "on_exit") else value
     return replace(phase, **values)
 
@@ -305,8 +346,10 @@ def _merge(phase: Phase, change: PhaseOverride) -> Phase:
 def _scaled(scheduler: SchedulerSpec, factor: float) -> SchedulerSpec:
     if scheduler.per == "step":
         return scheduler
-    kwargs = {
-        k: max(1, round(v * factor)) if k in ("step_size", "T_max", "total_steps") else v
-        for k, v in scheduler.kwargs.items()
-    }
+    kwargs = dict(scheduler.kwargs)
+    for name in _EPOCH_COUNTS & kwargs.keys():
+        value = kwargs[name]
+        several = isinstance(value, list | tuple)
+        scaled = [max(1, round(v * factor)) for v in (value if several else [value])]
+        kwargs[name] = scaled if several else scaled[0]
     return replace(scheduler, kwargs=kwargs)

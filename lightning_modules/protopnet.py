@@ -7,7 +7,7 @@ patch keeps its vector. The pruned variant is a phase plan with a ``prune`` phas
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,7 @@ from lightning_modules.losses import cluster, off_class_l1, separation
 from lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec
 
 LOSSES = {"cross_entropy": 1.0, "cluster": 0.8, "separation": -0.08}
+COSINE_LOSSES = {"cross_entropy": 1.0, "cluster": 1.0, "separation": -0.1}
 HEAD_LOSSES = {"cross_entropy": 1.0, "off_class_l1": 1e-4}
 
 
@@ -41,20 +42,67 @@ def _last(name: str = "last", epochs: int = 20) -> Phase:
     return Phase(name, epochs, {"head": 1e-4}, HEAD_LOSSES, bn="eval", on_enter=("project",), selectable=True)
 
 
+def _sketch(name: str, epochs: int, **changes: Any) -> Phase:
+    """A phase of the from-scratch schedule: one AdamW and one OneCycle throughout.
+
+    Prototypes that start as random vectors lie far from every patch and learn slowly: the first projection, after one
+    epoch, puts them among the patches; the second, before the rates fall, makes the last one cost little.
+    """
+    return Phase(
+        name,
+        epochs,
+        {"trunk": 6e-3, "addon": 6e-3, "prototypes": 6e-3},
+        LOSSES,
+        optimizer=OptimizerSpec("AdamW", {"weight_decay": 0.0}, key="sketch"),
+        scheduler=SchedulerSpec("OneCycleLR", per="step"),
+        **changes,
+    )
+
+
+def _pretrained(name: str, epochs: int) -> Phase:
+    """A phase that fine-tunes a pretrained trunk on few images: frozen BatchNorm, one Adam and one OneCycle."""
+    return Phase(
+        name,
+        epochs,
+        {"trunk": 1e-4, "addon": 1e-3, "prototypes": 1e-3},
+        COSINE_LOSSES,
+        bn="eval",
+        optimizer=OptimizerSpec("Adam", key="joint"),
+        scheduler=SchedulerSpec("OneCycleLR", per="step"),
+        on_enter=("project",),
+    )
+
+
 _WARM = Phase("warm", 5, {"addon": 3e-3, "prototypes": 3e-3}, LOSSES, weight_decay={"addon": 1e-3}, bn="eval")
+
+
+def _addon(kind: str, inputs: int, channels: int) -> nn.Sequential:
+    """The 1×1 convolutions between trunk and prototypes, Kaiming normal by fan-out, bias 0."""
+    layers: list[nn.Module] = [nn.Conv2d(inputs, channels, 1)]
+    if kind == "sigmoid":
+        layers += [nn.ReLU(), nn.Conv2d(channels, channels, 1), nn.Sigmoid()]
+    for layer in layers:
+        if isinstance(layer, nn.Conv2d):
+            nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+            nn.init.constant_(cast(Tensor, layer.bias), 0.0)
+    return nn.Sequential(*layers)
 
 
 class ProtoPNet(InterpretableModule):
     """Prototypical part network.
 
     Source: Chen et al. 2019; presets ``original`` (two cycles of the published schedule), ``quanproto`` (Schlinge et
-    al. 2025) and ``sketch`` (ours, for the from-scratch trunk).
+    al. 2025), ``sketch`` (ours, for the from-scratch trunk) and ``pretrained`` (ours, for a pretrained trunk, cosine
+    similarity and few images).
 
     Args:
         prototypes_per_class: prototypes owned by each class.
         prototype_channels: D, channels of the add-on and of the prototypes.
+        addon: ``sigmoid`` is the original (1×1 convolution, ReLU, 1×1 convolution, sigmoid); ``linear`` is one 1×1
+            convolution, which suits ``cosine`` and few training images.
         similarity: ``l2_log`` or ``cosine``.
         epsilon: ε of ``l2_log``.
+        own_class_init: initial head weight between a class and its own prototypes.
         off_class_init: initial head weight between a class and a prototype of another class.
         kwargs: arguments of :class:`~lightning_modules.interpretable.InterpretableModule`.
 
@@ -88,28 +136,32 @@ class ProtoPNet(InterpretableModule):
                 ),
             )
         ),
+        "pretrained": PhasePlan(
+            (
+                Phase("warm", 20, {"addon": 3e-3, "prototypes": 3e-3}, COSINE_LOSSES, bn="eval", on_enter=("project",)),
+                _pretrained("joint", 14),
+                _pretrained("settle", 8),
+                Phase("last", 10, {"head": 3e-3}, HEAD_LOSSES, bn="eval", on_enter=("project",), selectable=True),
+            )
+        ),
         "sketch": PhasePlan(
             (
-                Phase("warm", 1, {"addon": 3e-3, "prototypes": 3e-3}, LOSSES, bn="eval"),
-                Phase(
-                    "joint",
-                    9,
-                    {"trunk": 6e-3, "addon": 6e-3, "prototypes": 6e-3},
-                    LOSSES,
-                    optimizer=OptimizerSpec("AdamW"),
-                    scheduler=SchedulerSpec("OneCycleLR", per="step"),
-                ),
-                Phase("last", 2, {"head": 1e-2}, HEAD_LOSSES, bn="eval", on_enter=("project",), selectable=True),
+                _sketch("warm", 1),
+                _sketch("joint", 6, on_enter=("project",)),
+                _sketch("settle", 4, on_enter=("project",)),
+                Phase("last", 3, {"head": 1e-2}, HEAD_LOSSES, bn="eval", on_enter=("project",), selectable=True),
             )
         ),
     }
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a command line sets these one by one
         self,
         prototypes_per_class: int = 10,
         prototype_channels: int = 128,
+        addon: Literal["sigmoid", "linear"] = "sigmoid",
         similarity: Similarity = "l2_log",
         epsilon: float = 1e-4,
+        own_class_init: float = 1.0,
         off_class_init: float = -0.5,
         **kwargs: Any,
     ) -> None:
@@ -117,16 +169,7 @@ class ProtoPNet(InterpretableModule):
         for name, value in (("prototypes_per_class", prototypes_per_class), ("prototype_channels", prototype_channels)):
             if value < 1:
                 raise ValueError(f"Expected argument `{name}` to be at least 1, but got {value}.")
-        self.addon = nn.Sequential(
-            nn.Conv2d(self.trunk.out_channels, prototype_channels, 1),
-            nn.ReLU(),
-            nn.Conv2d(prototype_channels, prototype_channels, 1),
-            nn.Sigmoid(),
-        )
-        for layer in self.addon:
-            if isinstance(layer, nn.Conv2d):
-                nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
-                nn.init.constant_(cast(Tensor, layer.bias), 0.0)
+        self.addon = _addon(addon, self.trunk.out_channels, prototype_channels)
         units = prototypes_per_class * self.num_classes
         self.prototypes = PrototypeLayer(units, prototype_channels, similarity, epsilon)
         classes = torch.arange(self.num_classes).repeat_interleave(prototypes_per_class)
@@ -134,7 +177,7 @@ class ProtoPNet(InterpretableModule):
         self.register_buffer("owner", classes[:, None] == torch.arange(self.num_classes))
         self.linear = nn.Linear(units, self.num_classes, bias=False)
         with torch.no_grad():
-            self.linear.weight.copy_(torch.where(self.owner.T, 1.0, off_class_init))
+            self.linear.weight.copy_(torch.where(self.owner.T, own_class_init, off_class_init))
 
     def forward(self, images: Tensor) -> ModelOutput:
         """Trunk, add-on, similarity of every cell to every prototype, best cell, linear head."""
@@ -153,7 +196,7 @@ class ProtoPNet(InterpretableModule):
         """Prototypes, owned by their class."""
         return UnitTable(
             kind="prototype",
-            active=self.prototypes.active,
+            active=self.prototypes.active.clone(),
             owner=self.owner & self.prototypes.active[:, None],
             pool="max",
             weight=self.linear.weight,
@@ -171,10 +214,13 @@ class ProtoPNet(InterpretableModule):
         }
 
     def loss_terms(self) -> dict[str, LossTerm]:
-        """Adds ``cluster``, ``separation`` and ``off_class_l1``."""
+        """Adds ``cluster``, ``separation`` (both among active prototypes) and ``off_class_l1``."""
+        active = self.prototypes.active
         return super().loss_terms() | {
-            "cluster": lambda output, batch: cluster(output.extras["distance"], self.allowed(batch["label"])),
-            "separation": lambda output, batch: separation(output.extras["distance"], self.allowed(batch["label"])),
+            "cluster": lambda output, batch: cluster(output.extras["distance"], self.allowed(batch["label"]) & active),
+            "separation": lambda output, batch: separation(
+                output.extras["distance"], self.allowed(batch["label"]) | ~active
+            ),
             "off_class_l1": lambda output, batch: off_class_l1(self.linear.weight, self.owner),
         }
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.cub_tree import make_cub
 from tests.ddp_pool import DdpPool
 
 
@@ -15,6 +17,12 @@ def ddp_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DdpPool]:
     pool = DdpPool(tmp_path_factory.mktemp("ddp_pool"))
     yield pool
     pool.close()
+
+
+@pytest.fixture
+def cub_tree(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a small CUB tree, see :func:`tests.cub_tree.make_cub`."""
+    return lambda name="cub", **options: make_cub(tmp_path / name, **options)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -50,7 +50,8 @@ class PrototypeLayer(nn.Module):
         super().__init__()
         self.similarity = similarity
         self.epsilon = epsilon
-        self.vectors = nn.Parameter(torch.rand(num_prototypes, channels))
+        draw = torch.randn if similarity == "cosine" else torch.rand  # all directions, or the range of a sigmoid
+        self.vectors = nn.Parameter(draw(num_prototypes, channels))
         self.register_buffer("active", torch.ones(num_prototypes, dtype=torch.bool))
         self.register_buffer("projected", torch.tensor(False))
         empty = empty_sources(num_prototypes)
@@ -92,7 +93,7 @@ class PrototypeLayer(nn.Module):
         """Where the prototypes come from, or None before the first projection."""
         if not self.projected:
             return None
-        return SourceTable(sample_id=list(self.sample_id), **{name: getattr(self, name) for name in SOURCE_BUFFERS})
+        return SourceTable(sample_id=list(self.sample_id), **{n: getattr(self, n).clone() for n in SOURCE_BUFFERS})
 
     @torch.no_grad()
     def load_patches(self, patches: Tensor, valid: Tensor, source: SourceTable) -> None:

@@ -1,0 +1,149 @@
+"""Whole runs in two processes: ranks stay equal, and projection and evaluation find what one process finds."""
+
+import csv
+import hashlib
+import json
+import os
+import shutil
+from unittest import mock
+
+import pytest
+import torch
+from lightning import Callback
+
+import evaluate
+from evaluate import Hardware, Request
+from tests.tiny_runs import StopError, differences, fit, fit_args, last, start, state, stop_at
+
+TWO = ["--trainer.devices=2", "--trainer.strategy=ddp", "--data.batch_size=8"]
+
+
+class Record(Callback):
+    """Remembers a hash of the parameters after every step."""
+
+    hashes: list = []  # noqa: RUF012  (read after the run by the process itself)
+
+    def on_train_batch_end(self, trainer, pl_module, *args):
+        digest = hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in pl_module.parameters())).hexdigest()
+        Record.hashes.append((pl_module.phase.name, digest))
+
+
+class Plant(Callback):
+    """Makes one process differ in the last bit of one number, in the middle of the second phase."""
+
+    def on_train_batch_end(self, trainer, pl_module, *args):
+        if trainer.global_step == 6 and trainer.global_rank == 1:
+            weight = pl_module.linear.weight.data
+            weight[0, 0] = torch.nextafter(weight[0, 0], torch.tensor(9.0))
+
+
+def as_launched(rank, world_size):
+    """The environment in which Lightning finds itself started by a launcher."""
+    return mock.patch.dict(os.environ, LOCAL_RANK=str(rank), NODE_RANK="0", WORLD_SIZE=str(world_size))
+
+
+def fit_on(rank, world_size, folder, *more):
+    Record.hashes = []
+    error = None
+    with as_launched(rank, world_size):
+        try:
+            fit(folder, *TWO, *more)
+        except (RuntimeError, StopError) as raised:
+            error = repr(raised)
+    return Record.hashes, error
+
+
+def evaluate_on(rank, world_size, path):
+    with as_launched(rank, world_size):
+        return evaluate.evaluate(Request(path, overwrite=True), Hardware("cpu", world_size), {})["metrics"]
+
+
+def close(metrics):
+    return {key: pytest.approx([e["value"], *e["ci95"], e["n"]], abs=1e-6, nan_ok=True) for key, e in metrics.items()}
+
+
+def figures(metrics):
+    return {key: [entry["value"], *entry["ci95"], entry["n"]] for key, entry in metrics.items()}
+
+
+@pytest.fixture(scope="module")
+def straight(ddp_pool, tmp_path_factory):
+    """Folder and step hashes of an uninterrupted run of two processes."""
+    folder = tmp_path_factory.mktemp("runs") / "two"
+    (first, error), (second, _) = ddp_pool.run(fit_on, folder, "--trainer.callbacks+=tests.ddp.test_training.Record")
+    assert error is None
+    return folder, first, second
+
+
+def test_ranks_stay_equal_in_every_phase(straight):
+    _, first, second = straight
+    assert [phase for phase, _ in first] == [name for name in ("warm", "joint", "last", "joint2") for _ in range(4)]
+    assert first == second
+    assert len({digest for _, digest in first}) == 16
+
+
+def test_a_planted_difference_ends_the_run_at_the_next_phase(ddp_pool, tmp_path):
+    answers = ddp_pool.run(fit_on, tmp_path / "run", "--trainer.callbacks+=tests.ddp.test_training.Plant")
+    for _, error in answers:
+        assert "The processes hold different parameters or buffers at the start of phase 'last'" in error
+    assert last(tmp_path / "run")["global_step"] == 8
+
+
+@pytest.mark.parametrize("step", [6, 8])
+def test_a_resumed_run_ends_with_the_same_weights(step, ddp_pool, tmp_path, straight):
+    folder = tmp_path / "run"
+    for _, error in ddp_pool.run(fit_on, folder, *stop_at(step)):
+        assert error == "StopError()"
+    for _, error in ddp_pool.run(fit_on, folder, "--ckpt_path", "last"):
+        assert error is None
+    assert differences(state(folder), state(straight[0])) == []
+    assert (folder / "metrics.csv").read_text() == (straight[0] / "metrics.csv").read_text()
+
+
+def sources(folder):
+    with (folder / "prototypes" / "last-epoch02.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_projection_finds_the_same_sources_as_one_process(ddp_pool, tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    with pytest.raises(StopError):
+        fit(one, *stop_at(16), "--data.batch_size=8")
+    shutil.copytree(one, two)
+    more = ["--ckpt_path", "last", "--trainer.max_epochs=3"]
+    fit(one, *more, "--data.batch_size=8")
+    for _, error in ddp_pool.run(fit_on, two, *more):
+        assert error is None
+    for first, second in zip(sources(one), sources(two), strict=True):
+        for name in ("unit", "class", "sample_id", "row", "col", "x0", "y0", "x1", "y1", "duplicate_of"):
+            assert first[name] == second[name]
+        assert float(first["distance"]) == pytest.approx(float(second["distance"]), abs=1e-6)
+
+
+def test_evaluation_of_an_odd_number_of_images(ddp_pool, straight):
+    path = straight[0] / "checkpoints" / "best.ckpt"
+    reference = evaluate.evaluate(Request(path, overwrite=True), Hardware("cpu"), {})["metrics"]
+    assert reference["general/accuracy"]["n"] == 33
+    for metrics in ddp_pool.run(evaluate_on, path):
+        assert figures(metrics) == close(reference)
+
+
+@pytest.mark.slow
+def test_launched_from_the_shell(tmp_path, straight):
+    folder = tmp_path / "run"
+    process = start(*fit_args(folder, *TWO, "--test_after_fit=true"))
+    said, _ = process.communicate()
+    assert process.returncode == 0, said
+    assert differences(state(folder), state(straight[0])) == []
+    path = folder / "checkpoints" / "best.ckpt"
+    reference = evaluate.evaluate(Request(path, ("all", "general")), Hardware("cpu"), {})["metrics"]
+    for arguments in ([], ["--overwrite", "true"]):  # the result of training itself, then that of another command
+        if arguments:
+            arguments += ["--trainer.devices", "2", "--trainer.accelerator", "cpu", "--ckpt_path", str(path)]
+            process = start("run", *arguments, script="evaluate.py")
+            said, _ = process.communicate()
+            assert process.returncode == 0, said
+        result = json.loads((folder / "evaluation" / "metrics.json").read_text())["metrics"]
+        assert {key: entry["value"] for key, entry in result.items()} == pytest.approx(
+            {key: entry["value"] for key, entry in reference.items()}, abs=1e-6
+        )

@@ -1,0 +1,45 @@
+"""Shared by the integration tests: one thread, private folders, and one finished run to look at."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.tiny_runs import fit
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
+    """As the processes that tests start; the number of threads decides the last bits of a sum."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(autouse=True)
+def private_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing reads the user's cache or writes into the working directory."""
+    monkeypatch.setenv("PROTOMETRY_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setattr(sys, "argv", ["train.py"])  # LightningCLI warns about arguments beside its own
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an uninterrupted run, for reading only."""
+    folder = tmp_path_factory.mktemp("runs") / "straight"
+    fit(folder)
+    return folder
+
+
+@pytest.fixture
+def run_copy(finished_run: Path, tmp_path: Path) -> Path:
+    """A copy of the finished run to change."""
+    return Path(shutil.copytree(finished_run, tmp_path / "runs" / "copy"))

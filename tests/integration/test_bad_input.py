@@ -1,0 +1,315 @@
+"""Mistakes end in one clear error: settings before any work, damaged files before they are used, bad numbers at once."""
+
+import errno
+import os
+
+import pytest
+import torch
+
+import evaluate
+import train
+from callbacks import checkpoint as checkpoint_module
+from tests.tiny_runs import STEPS_PER_EPOCH, differences, fit, fit_args, last, run_evaluation, start, state
+
+
+def files(folder):
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+# -- settings ---------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("--model.protos=3", "'protos' is not accepted"),
+        ("--modle.preset=sketch", "modle.preset"),
+        ("--data.batch_size=many", "Expected a <class 'int'>. Got value: many"),
+        ("--model=lightning_modules.Nothing", "has no attribute 'Nothing'"),
+        ("--model.trunk={name: resnet19}", "resnet50.*Got value: resnet19"),
+        ("--data.preset=huge", "'full'.*Got value: huge"),
+        ("--model.phases={warm: {epoch: 1}}", "Unexpected keys: {'epoch'}"),
+    ],
+)
+def test_what_the_parser_refuses(argument, message, tmp_path, capsys):
+    with pytest.raises(SystemExit) as end:
+        fit(tmp_path / "run", argument)
+    assert end.value.code == 2
+    text = " ".join(capsys.readouterr().err.split())
+    assert pytest.raises(AssertionError, match=message).matches(AssertionError(text)), text
+    assert files(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("--model.preset=fast", r"Expected argument `preset` to be one of \['original', .*but got 'fast'"),
+        ("--model.phases={warmup: {epochs: 1}}", "Expected `phases.warmup` to be one of .*'warm'.*or a new phase"),
+        ("--model.phases={warm: {losses: {clst: 1}}}", "`phases.warm.losses` to use only .*'cluster'.*got .'clst'"),
+        ("--model.phases={warm: {trainable: {body: 1}}}", "`phases.warm.trainable` to use only .*'trunk'.*got .'body'"),
+        ("--model.phases={warm: {on_enter: [push]}}", "`phases.warm.on_enter` to use only .*'project'.*got .'push'"),
+        ("--model.phases={warm: {epochs: 0}}", "Expected argument `epochs` of phase 'warm' to be at least 1"),
+        (
+            "--model.phases={warm: null, joint: null, last: null, joint2: null, last2: null}",
+            "Expected argument `phases` to leave at least one phase",
+        ),
+        ("--trainer.max_epochs=0", "Expected `trainer.max_epochs` to be .*4 epochs of the phase plan, but got 0"),
+        ("--trainer.max_epochs=99", "Expected `trainer.max_epochs` to be .*4 epochs of the phase plan, but got 99"),
+        ("--checkpoint.monitor=general/accuracy", "Expected argument `monitor` to be a validation key"),
+        ("--checkpoint.monitor=val/general/acc", "Expected argument `monitor` to be one of .*'val/general/accuracy'"),
+        ("--evaluation.suite=[genral]", "Expected argument `suite` to hold names among .*'general'.*got .'genral'"),
+        ("--data.image_size=8", "Expected argument `image_size` to be at least 16"),
+        ("--data.batch_size=0", "Expected argument `batch_size` to be at least 1"),
+        ("--data.eval_batch_size=0", "Expected argument `eval_batch_size` to be at least 1"),
+        ("--trainer.logger={class_path: callbacks.RunWandbLogger, init_args: {save_dir: ''}}", "`save_dir`"),
+    ],
+)
+def test_what_is_refused_before_training(argument, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        fit(tmp_path / "run", argument)
+    assert not (tmp_path / "run" / "checkpoints").exists()
+    assert not (tmp_path / "run" / "metrics.csv").exists()
+
+
+def test_a_corrected_start_takes_the_same_folder(tmp_path):
+    folder = tmp_path / "run"
+    with pytest.raises(ValueError, match="`monitor`"):
+        fit(folder, "--checkpoint.monitor=val/general/acc", "--trainer.max_epochs=1")
+    fit(folder, "--trainer.max_epochs=1")
+    assert last(folder)["global_step"] == STEPS_PER_EPOCH
+
+
+def test_a_monitor_that_does_not_apply_ends_the_first_epoch(tmp_path, cub_tree):
+    args = [f"--data.root={cub_tree()}", "--data.image_size=32", "--checkpoint.monitor=val/general/top3_accuracy"]
+    with pytest.raises(ValueError, match="but got 'val/general/top3_accuracy', which is not applicable"):
+        fit(tmp_path / "run", *args, model="Classifier", data="Cub200")
+    assert last(tmp_path / "run")["global_step"] == 0
+
+
+def test_missing_data(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"Expected argument `root` to be a folder, but there is none at .*Get"):
+        fit(tmp_path / "run", f"--data.root={tmp_path / 'nowhere'}", model="Classifier", data="Cub200")
+
+
+# -- resuming ---------------------------------------------------------------------------------------------------------
+def test_last_without_a_run(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"Expected .*run/checkpoints/last.ckpt to resume from"):
+        fit(tmp_path / "run", "--ckpt_path", "last")
+    with pytest.raises(FileNotFoundError, match=r"`ckpt_path` to be a checkpoint file, but nothing.ckpt does not exist"):
+        fit(tmp_path / "run", "--ckpt_path", "nothing.ckpt")
+    assert files(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["last.ckpt", "metrics.csv"])
+def test_a_fresh_run_on_top_of_another(name, run_copy):
+    for path in run_copy.rglob("*.*"):
+        if path.name != name:
+            path.unlink()
+    kept = {path: path.read_bytes() for path in run_copy.rglob("*.*")}
+    with pytest.raises(ValueError, match=r"Resume it with `--ckpt_path last`"):
+        fit(run_copy)
+    assert {path: path.read_bytes() for path in run_copy.rglob("*.*")} == kept
+
+
+@pytest.mark.parametrize("path", ["last", "checkpoints/best.ckpt"])
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("--model.prototypes_per_class=3", "model.prototypes_per_class: 2 in the checkpoint, 3 requested"),
+        ("--model.phases={joint: null, last2: null}", "model.phases: "),
+        ("--model=lightning_modules.Classifier", "model: lightning_modules.ProtoPNet in the checkpoint, "),
+        ("--data.batch_size=8", "data.batch_size: 16 in the checkpoint, 8 requested"),
+        ("--data.test_size=null", "data.test_size: 33 in the checkpoint, None requested"),
+        ("--seed_everything=1", "data.seed: 0 in the checkpoint, 1 requested"),
+    ],
+)
+def test_changed_settings(path, argument, message, run_copy, finished_run):
+    path = path if path == "last" else str(run_copy / path)
+    args = fit_args(run_copy, "--ckpt_path", path)
+    if argument.startswith("--model="):
+        args = [argument if a == "lightning_modules.ProtoPNet" else a for a in args if not a.startswith("--model")]
+    else:
+        args.append(argument)
+    with pytest.raises(ValueError, match=f"Expected the settings that .* was trained with.*{message}"):
+        train.main(args)
+    assert files(run_copy) == files(finished_run)
+
+
+def test_data_with_other_classes_than_the_checkpoint(tmp_path, cub_tree):
+    folder, args = tmp_path / "run", ["--data.image_size=32", "--model.phases={train: {epochs: 1}}"]
+    kinds = {"model": "Classifier", "data": "Cub200"}
+    fit(folder, f"--data.root={cub_tree('three')}", *args, **kinds)
+    other = cub_tree("four", classes=4)
+    with pytest.raises(ValueError, match="Expected data with the 3 classes of the checkpoint, but Cub200 has 4"):
+        fit(folder, f"--data.root={other}", *args, "--ckpt_path", "last", **kinds)
+    with pytest.raises(ValueError, match=r"Expected data with the 3 classes of .*last.ckpt, but Cub200 has 4"):
+        run_evaluation(folder, "--data_root", str(other))
+    assert not (folder / "evaluation").exists()
+
+
+# -- checkpoints ------------------------------------------------------------------------------------------------------
+class Planted:
+    """A pickled object that would run code."""
+
+    def __reduce__(self):
+        return os.mkdir, ("ran",)
+
+
+def tamper(folder, change):
+    path = folder / "checkpoints" / "last.ckpt"
+    checkpoint = torch.load(path, weights_only=True)
+    torch.save(change(checkpoint) or checkpoint, path)
+
+
+def set_item(*keys):
+    *path, name, value = keys
+
+    def change(checkpoint):
+        for key in path:
+            checkpoint = checkpoint[key]
+        checkpoint[name] = value
+
+    return change
+
+
+def without_weight(name):
+    def change(checkpoint):
+        del checkpoint["state_dict"][name]
+
+    return change
+
+
+def without(*keys):
+    return lambda checkpoint: {key: value for key, value in checkpoint.items() if key not in keys}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (set_item("callbacks", "x", Planted()), "to be a checkpoint with tensors and plain types only"),
+        (lambda checkpoint: checkpoint["state_dict"], "it lacks state_dict, hyper_parameters"),
+        (lambda checkpoint: [1, 2], "it lacks state_dict"),
+        (without("loops", "callbacks"), "it lacks loops, callbacks"),
+        (set_item("hyper_parameters", "_instantiator", "os.system"), "it wants to run 'os.system'"),
+        (set_item("datamodule_hyper_parameters", "_instantiator", "os.system"), "it wants to run 'os.system'"),
+        (set_item("hyper_parameters", 3), "it wants to run 'int'"),
+    ],
+)
+def test_foreign_checkpoints(change, message, run_copy):
+    tamper(run_copy, change)
+    for use in (run_evaluation, lambda folder: fit(folder, "--ckpt_path", "last")):
+        with pytest.raises(ValueError, match=message):
+            use(run_copy)
+    assert not os.path.exists("ran")
+    assert not (run_copy / "evaluation").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (set_item("hyper_parameters", "_class_path", "os.system"), "to name a InterpretableModule, but it names"),
+        (set_item("hyper_parameters", "_class_path", None), "to name a InterpretableModule, but it names None"),
+        (set_item("datamodule_hyper_parameters", "_class_path", "builtins.dict"), "to name a ImageDataModule"),
+        (without_weight("linear.weight"), r"to hold the weights of lightning_modules.ProtoPNet, but got .*linear.weight"),
+    ],
+)
+def test_checkpoints_that_name_other_things(change, message, run_copy):
+    tamper(run_copy, change)
+    with pytest.raises(ValueError, match=message):
+        run_evaluation(run_copy)
+
+
+def test_a_flipped_byte_anywhere(run_copy):
+    path = run_copy / "checkpoints" / "last.ckpt"
+    whole, read = path.read_bytes(), last(run_copy)
+    found = 0
+    for position in range(11, len(whole), len(whole) // 50):
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ 16]) + whole[position + 1 :])
+        try:
+            assert differences(last(run_copy), read) == []  # between the records of the archive nothing is stored
+        except ValueError as error:
+            assert str(error).startswith(f"Expected {path} to be a checkpoint")
+            found += 1
+    assert found > 40
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.99])
+def test_a_truncated_file(share, run_copy):
+    path = run_copy / "checkpoints" / "last.ckpt"
+    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
+    for use in (run_evaluation, lambda folder: fit(folder, "--ckpt_path", "last")):
+        with pytest.raises(ValueError, match=r"last.ckpt to be a checkpoint with .* but it is damaged or foreign"):
+            use(run_copy)
+
+
+# -- bad numbers and full disks ---------------------------------------------------------------------------------------
+def test_a_loss_that_is_not_finite_names_phase_step_and_samples(tmp_path):
+    phases = "{warm: {trainable: {addon: 1.0e+30, prototypes: 1.0e+30}}}"
+    with pytest.raises(RuntimeError, match=r"loss is (nan|-?inf) in phase 'warm' at step 2, .*train/000\d\d, train/000"):
+        fit(tmp_path / "run", f"--model.phases={phases}")
+    assert last(tmp_path / "run")["global_step"] == 0
+
+
+def test_outputs_that_are_not_finite_name_the_samples(run_copy):
+    def change(checkpoint):
+        checkpoint["state_dict"]["prototypes.vectors"][0, 0] = torch.nan
+
+    tamper(run_copy, change)
+    with pytest.raises(ValueError, match=r"Expected finite model outputs, but got .* the samples .*test/0000"):
+        run_evaluation(run_copy)
+    assert not (run_copy / "evaluation").exists()
+
+
+def test_a_full_disk_leaves_the_last_checkpoint(tmp_path, monkeypatch, finished_run):
+    folder, save = tmp_path / "run", torch.save
+
+    def fills_the_disk(checkpoint, file):
+        if checkpoint["global_step"] == 2 * STEPS_PER_EPOCH:
+            file.write(b"half of it")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        save(checkpoint, file)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint_module.torch, "save", fills_the_disk)
+        with pytest.raises(OSError, match=r"Could not write .*last.ckpt .*No space left.*the earlier last.ckpt is unt"):
+            fit(folder)
+    assert last(folder)["global_step"] == STEPS_PER_EPOCH
+    assert files(folder / "checkpoints") == ["last.ckpt"]
+    fit(folder, "--ckpt_path", "last")
+    assert differences(state(folder), state(finished_run)) == []
+
+
+# -- from the shell ---------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("raised", "code", "said"),
+    [
+        (ValueError("Expected argument `x` to be 1, but got 2."), 2, "error: Expected argument `x` to be 1, but got"),
+        (FileNotFoundError("Expected a file."), 2, "error: Expected a file.\n"),
+    ],
+)
+def test_the_shell_sees_one_line(raised, code, said, capsys):
+    def command():
+        try:
+            raise raised
+        except type(raised) as cause:
+            raise ValueError("Does not validate against any of the Union subtypes") from cause
+
+    with pytest.raises(SystemExit) as end:
+        evaluate.from_shell(command)
+    assert end.value.code == code
+    assert capsys.readouterr().err.startswith(said)
+
+
+def test_other_errors_keep_their_traceback():
+    def command():
+        raise ValueError("too many values to unpack")
+
+    with pytest.raises(ValueError, match="too many values"):
+        evaluate.from_shell(command)
+
+
+@pytest.mark.slow
+def test_a_mistake_in_a_process_of_its_own(tmp_path):
+    process = start(*fit_args(tmp_path / "run", "--model.preset=fast"), stderr=-1)
+    _, said = process.communicate()
+    assert process.returncode == 2
+    assert said.splitlines()[-1].startswith("error: Expected argument `preset` to be one of")
+    assert "Traceback" not in said

@@ -1,0 +1,70 @@
+"""Every yaml in ``configs/`` parses and builds a model, its data and its optimisers, by the command it opens with."""
+
+import shlex
+
+import pytest
+
+import train
+from callbacks import Interpretability, PhaseSchedule
+from tests.tiny_runs import ROOT
+
+CONFIGS = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "configs").rglob("*.yaml"))
+PARTNERS = {"data": "configs/model/classifier.yaml", "logger": "configs/quickstart.yaml"}  # of fragments, by folder
+TREES = {"Cub200": "cub_tree"}  # data modules that need files -> the fixture that writes a few of them
+
+
+class InstantiatedError(Exception):
+    """Ends a command before it trains."""
+
+
+def command_of(config):
+    """The words after ``python train.py`` in the first line; fragments are combined with a partner."""
+    if partner := PARTNERS.get(config.split("/")[1]):
+        root = ["--data.root", "DIR"] if "--data.root DIR" in (ROOT / config).read_text() else []
+        return ["fit", "--config", partner, "--config", config, *root]
+    first = (ROOT / config).read_text().splitlines()[0]
+    assert first.startswith("# python train.py fit "), f"{config} must open with its exact command"
+    assert f"--config {config}" in first, f"the command of {config} must use it"
+    return shlex.split(first.removeprefix("# python train.py"))
+
+
+def test_there_are_configs():
+    assert "configs/quickstart.yaml" in CONFIGS
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_the_command_of_a_config_instantiates(config, request, tmp_path, monkeypatch):
+    words = command_of(config)
+    found = {}
+
+    def stop(cli):
+        found["cli"] = cli
+        raise InstantiatedError
+
+    monkeypatch.setattr(train.TrainCLI, "before_fit", stop, raising=False)
+    monkeypatch.chdir(ROOT)
+    text = "".join((ROOT / word).read_text() for word in words if word.endswith(".yaml"))
+    for kind, fixture in TREES.items():
+        if f"datamodules.{kind}" in text:
+            root = str(request.getfixturevalue(fixture)(classes=200, per_class=1))
+            words = [root if word == "DIR" else word for word in words]
+    if "DIR" in words:
+        pytest.skip(f"no small tree for the data of {config}: add one to TREES")
+    if "weights" in text + " ".join(words):
+        words += ["--model.trunk.weights=null"]  # nothing is fetched
+    with pytest.raises(InstantiatedError):
+        train.main([*words, "--runs", str(tmp_path), "--trainer.accelerator=cpu"])
+    assert_trainable(found["cli"])
+
+
+def assert_trainable(cli):
+    model, data, callbacks = cli.model, cli.datamodule, cli.trainer.callbacks
+    assert model.num_classes == data.num_classes
+    assert model.image_size == data.image_size
+    assert isinstance(callbacks[0], PhaseSchedule)
+    plan, groups = model.phases(), model.parameter_groups()
+    plan.check(groups, model.loss_terms(), ["project", "prune", *model.actions])
+    for index in range(len(plan.phases)):
+        plan.build(index, groups, steps_per_epoch=2)
+    (engine,) = [callback for callback in callbacks if isinstance(callback, Interpretability)]
+    assert engine.suite

@@ -1,0 +1,192 @@
+"""Evaluations: the content of metrics.json, agreement with training, and that no result replaces another."""
+
+import csv
+import json
+import shutil
+
+import pytest
+
+import evaluate
+from evaluate import Hardware, Request
+from metrics.suite import FAMILIES
+from tests.tiny_runs import fit, run_evaluation
+
+CPU = Hardware("cpu")
+
+
+def strict(path):
+    def refuse(name):
+        raise AssertionError(f"{name} is not JSON")
+
+    return json.loads(path.read_text(), parse_constant=refuse)
+
+
+def without_timing(result):
+    return {key: value for key, value in result.items() if key != "timing"}
+
+
+@pytest.fixture(scope="session")
+def evaluated_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "evaluated"
+    fit(folder, "--test_after_fit=true")
+    return folder
+
+
+@pytest.fixture
+def evaluated_copy(evaluated_run, tmp_path):
+    return shutil.copytree(evaluated_run, tmp_path / "moved" / "run")
+
+
+def number_or_null(value):
+    return value is None or (isinstance(value, float) and not isinstance(value, bool))
+
+
+def assert_valid(result):
+    assert list(result) == [
+        *("schema", "checkpoint", "step", "split", "suite", "seed", "model", "dataset", "fold", "explainer"),
+        *("protocol", "metrics", "skipped", "timing"),
+    ]
+    assert result["schema"] == 1
+    assert result["protocol"].keys() == {"crop", "weights", "augmentation", "selection"}
+    assert {*result["metrics"], *result["skipped"]} == {key for keys in FAMILIES.values() for key in keys}
+    for entry in result["metrics"].values():
+        assert list(entry) == ["value", "ci95", "n", "skipped", "unit", "higher_is_better"]
+        assert number_or_null(entry["value"])
+        assert len(entry["ci95"]) == 2
+        assert all(number_or_null(bound) for bound in entry["ci95"])
+        assert type(entry["n"]) is int
+        assert type(entry["skipped"]) is int
+        assert isinstance(entry["unit"], str)
+        assert entry["higher_is_better"] in (True, False, None)
+    assert all(isinstance(reason, str) and reason for reason in result["skipped"].values())
+    assert result["timing"].keys() == {"seconds", "images", "images_per_second"}
+
+
+# -- the result -------------------------------------------------------------------------------------------------------
+def test_metrics_json(evaluated_run):
+    result = strict(evaluated_run / "evaluation" / "metrics.json")
+    assert_valid(result)
+    expected = {"checkpoint": "checkpoints/best.ckpt", "step": 12, "split": "test", "suite": ["all"], "seed": 0}
+    expected |= {"model": "ProtoPNet", "dataset": "sketch_birds", "fold": None, "skipped": {}}
+    assert {key: result[key] for key in expected} == expected
+    assert result["protocol"]["selection"] == "best validation score after projection"
+    assert result["timing"]["images"] == result["metrics"]["general/accuracy"]["n"] == 33
+    assert result["metrics"]["compactness/global_size"] == {
+        "value": 16.0,
+        "ci95": [None, None],
+        "n": 1,
+        "skipped": 0,
+        "unit": "count",
+        "higher_is_better": False,
+    }
+
+
+def test_the_loggers_get_the_same_numbers(evaluated_run):
+    result = strict(evaluated_run / "evaluation" / "metrics.json")
+    with (evaluated_run / "metrics.csv").open(newline="") as file:
+        (row,) = [row for row in csv.DictReader(file) if row["general/accuracy"]]
+    assert {key: float(row[key]) for key in result["metrics"]} == {
+        key: entry["value"] for key, entry in result["metrics"].items()
+    }
+
+
+def test_training_and_a_later_evaluation_agree_exactly(evaluated_copy):
+    earlier = strict(evaluated_copy / "evaluation" / "metrics.json")
+    run_evaluation(evaluated_copy, "--overwrite", "true", checkpoint="best")
+    assert without_timing(strict(evaluated_copy / "evaluation" / "metrics.json")) == without_timing(earlier)
+
+
+@pytest.mark.parametrize("changes", [{"eval_batch_size": 1}, {"eval_batch_size": 5}, {"num_workers": 2}])
+def test_batches_and_workers_move_nothing(changes, evaluated_copy):
+    request = Request(evaluated_copy / "checkpoints" / "best.ckpt", overwrite=True)
+    reference = evaluate.evaluate(request, CPU, {"eval_batch_size": 32})["metrics"]
+    other = evaluate.evaluate(request, CPU, changes)["metrics"]
+    assert other.keys() == reference.keys()
+    for key, entry in reference.items():
+        for name in ("value", "ci95", "n"):
+            assert other[key][name] == pytest.approx(entry[name], abs=1e-6, nan_ok=True), (key, name)
+
+
+def test_what_does_not_apply_is_listed_with_the_reason(tmp_path, cub_tree):
+    folder, root = tmp_path / "run", cub_tree()
+    args = [f"--data.root={root}", "--data.image_size=32", "--trainer.max_epochs=1"]
+    fit(folder, *args, model="Classifier", data="Cub200")
+    root.rename(tmp_path / "elsewhere")
+    run_evaluation(folder, "--data_root", str(tmp_path / "elsewhere"))
+    result = strict(folder / "evaluation" / "metrics.json")
+    assert_valid(result)
+    assert result["skipped"] == {"general/top3_accuracy": "num_classes: top-3 accuracy needs more than 3 classes"}
+    assert (result["model"], result["dataset"], result["fold"]) == ("Classifier", "cub200", 0)
+    assert (result["protocol"]["crop"], result["protocol"]["augmentation"]) == ("none", "geometric_photometric")
+
+
+def test_a_data_module_and_a_model_of_the_user(tmp_path):
+    folder = tmp_path / "run"
+    kinds = {"model": "tests.tiny_runs.MyModel", "data": "tests.tiny_runs.MyBirds"}
+    fit(folder, "--trainer.max_epochs=1", "--test_after_fit=true", **kinds)
+    result = strict(folder / "evaluation" / "metrics.json")
+    assert (result["model"], result["dataset"]) == ("MyModel", "tests")
+
+
+# -- no result replaces another ---------------------------------------------------------------------------------------
+def test_every_request_has_a_folder_of_its_own(evaluated_copy):
+    first = (evaluated_copy / "evaluation" / "metrics.json").read_bytes()
+    run_evaluation(evaluated_copy)
+    run_evaluation(evaluated_copy, "--split", "val")
+    run_evaluation(evaluated_copy, "--suite+=general/f1", "--suite+=compactness")
+    run_evaluation(evaluated_copy, "--seed", "7")
+    found = {path.parent.name: strict(path) for path in (evaluated_copy / "evaluation").rglob("metrics.json")}
+    assert sorted(found) == [
+        "evaluation",
+        "last-step16-test-all",
+        "last-step16-test-all-general.f1-compactness",
+        "last-step16-test-all-seed7",
+        "last-step16-val-all",
+    ]
+    assert found["last-step16-val-all"]["metrics"]["general/accuracy"]["n"] == 32
+    assert (evaluated_copy / "evaluation" / "metrics.json").read_bytes() == first
+
+
+def test_a_repeat_needs_overwrite(evaluated_copy):
+    path = evaluated_copy / "evaluation" / "metrics.json"
+    first = path.read_bytes()
+    with pytest.raises(FileExistsError, match=r"Expected no earlier result, but .*`--overwrite true`"):
+        run_evaluation(evaluated_copy, checkpoint="best")
+    assert path.read_bytes() == first
+    run_evaluation(evaluated_copy, "--overwrite", "true", checkpoint="best")
+    assert strict(path)["timing"] != json.loads(first)["timing"]
+    assert list((evaluated_copy / "evaluation").iterdir()) == [path]
+
+
+def test_a_run_that_goes_on_keeps_its_earlier_result(tmp_path):
+    folder = tmp_path / "run"
+    fit(folder, "--trainer.max_epochs=1", "--test_after_fit=true")
+    fit(folder, "--trainer.max_epochs=2", "--test_after_fit=true", "--ckpt_path", "last")
+    found = {path.parent.name: strict(path)["step"] for path in (folder / "evaluation").rglob("metrics.json")}
+    assert found == {"evaluation": 4, "last-step8-test-all": 8}
+
+
+def test_a_checkpoint_without_a_run_folder(finished_run, tmp_path):
+    shutil.copy(finished_run / "checkpoints" / "last.ckpt", tmp_path / "mine.ckpt")
+    evaluate.main(["run", "--ckpt_path", "mine.ckpt", "--trainer.accelerator", "cpu"])
+    assert strict(tmp_path / "evaluation" / "metrics.json")["checkpoint"] == "mine.ckpt"
+
+
+# -- mistakes ---------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("arguments", "kind", "message"),
+    [
+        (["--suite+=genral"], ValueError, "Expected argument `suite` to hold names among .*but got .'genral'"),
+        (["--split", "train"], SystemExit, "2"),
+        (["--trainer.devices", "0"], Exception, "`devices`.*should be an int > 0"),
+    ],
+)
+def test_mistakes_leave_no_result(arguments, kind, message, run_copy):
+    with pytest.raises(kind, match=message):
+        run_evaluation(run_copy, *arguments)
+    assert not (run_copy / "evaluation").exists()
+
+
+def test_a_missing_checkpoint(tmp_path):
+    with pytest.raises(FileNotFoundError, match="Expected argument `ckpt_path` to be a checkpoint file, but .*none.ckpt"):
+        evaluate.main(["run", "--ckpt_path", str(tmp_path / "none.ckpt")])

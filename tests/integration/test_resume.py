@@ -1,0 +1,196 @@
+"""A run that is stopped anywhere and resumed ends as one that was not: same weights bit for bit, same metrics.csv."""
+
+import random
+import shutil
+import signal
+import time
+
+import pytest
+from lightning import Callback
+
+import train
+from callbacks import RunCheckpoint
+from tests.tiny_runs import EPOCHS, STEPS_PER_EPOCH, StopError, differences, fit, fit_args, last, start, state, stop_at
+
+ALL_STEPS = EPOCHS * STEPS_PER_EPOCH
+
+
+class Requeue(Callback):
+    """Does what Lightning does when SLURM announces the end of a job."""
+
+    def on_train_batch_end(self, trainer, *args):
+        if trainer.global_step == 6:
+            trainer.save_checkpoint(f"{trainer.default_root_dir}/hpc_ckpt_1.ckpt", weights_only=False)
+            raise StopError
+
+
+def assert_same_run(folder, straight):
+    assert differences(state(folder), state(straight)) == []
+    assert differences(state(folder, "best"), state(straight, "best")) == []
+    assert (folder / "metrics.csv").read_text() == (straight / "metrics.csv").read_text()
+    pictures = [sorted((run / "prototypes").iterdir()) for run in (folder, straight)]
+    assert [(p.name, p.read_bytes()) for p in pictures[0]] == [(p.name, p.read_bytes()) for p in pictures[1]]
+
+
+# -- in process -------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("step", [0, 6, 8, 11])
+def test_stopped_before_a_batch(step, tmp_path, finished_run):
+    folder = tmp_path / "run"
+    with pytest.raises(StopError):
+        fit(folder, *stop_at(step))
+    assert last(folder)["global_step"] == step // STEPS_PER_EPOCH * STEPS_PER_EPOCH
+    fit(folder, "--ckpt_path", "last")
+    assert_same_run(folder, finished_run)
+
+
+@pytest.mark.parametrize(
+    ("step", "hook"),
+    [
+        (8, "on_validation_batch_end"),
+        (8, "on_train_epoch_start"),
+        (12, "on_save_checkpoint"),
+        (16, "on_train_epoch_end"),
+    ],
+)
+def test_stopped_between_batches(step, hook, tmp_path, finished_run):
+    folder = tmp_path / "run"
+    with pytest.raises(StopError):
+        fit(folder, *stop_at(step, hook))
+    fit(folder, "--ckpt_path", "last")
+    assert_same_run(folder, finished_run)
+
+
+def test_stopped_between_the_best_and_the_last_checkpoint(tmp_path, finished_run, monkeypatch):
+    save = RunCheckpoint._save
+
+    def dies(self, trainer, name):
+        save(self, trainer, name)
+        if name == "best.ckpt":
+            raise StopError
+
+    folder = tmp_path / "run"
+    with monkeypatch.context() as patch, pytest.raises(StopError):
+        patch.setattr(RunCheckpoint, "_save", dies)
+        fit(folder)
+    assert last(folder)["global_step"] == 2 * STEPS_PER_EPOCH
+    fit(folder, "--ckpt_path", "last")
+    assert_same_run(folder, finished_run)
+
+
+def test_stopped_again_and_again_with_two_workers(tmp_path, finished_run):
+    folder = tmp_path / "run"
+    with pytest.raises(StopError):
+        fit(folder, *stop_at(2), "--data.num_workers=2")
+    for step in (5, 10, 15):
+        with pytest.raises(StopError):
+            fit(folder, *stop_at(step), "--data.num_workers=2", "--ckpt_path", "last")
+    fit(folder, "--data.num_workers=2", "--ckpt_path", "last")
+    assert_same_run(folder, finished_run)
+
+
+def test_stopped_by_max_epochs_and_resumed_from_the_saved_config(tmp_path, finished_run):
+    folder = tmp_path / "run"
+    fit(folder, "--trainer.max_epochs=1")
+    config = str(folder / "config.yaml")
+    for epochs in (2, EPOCHS):  # twice, since the config is saved again by every start
+        more = ["--config", config, "--ckpt_path", "last", f"--trainer.max_epochs={epochs}"]
+        train.main(["fit", *more])
+    assert_same_run(folder, finished_run)
+
+
+def test_a_finished_run_stays_as_it_is(run_copy, finished_run):
+    fit(run_copy, "--ckpt_path", "last")
+    assert_same_run(run_copy, finished_run)
+
+
+def test_results_of_the_test_split_stay_in_the_table(tmp_path):
+    folder = tmp_path / "run"
+    fit(folder, "--test_after_fit=true")
+    table = (folder / "metrics.csv").read_text()
+    assert "general/accuracy" in table
+    fit(folder, "--test_after_fit=true", "--ckpt_path", "last")
+    assert (folder / "metrics.csv").read_text() == table
+
+
+def test_a_checkpoint_of_another_run_starts_a_run_of_its_own(tmp_path, run_copy):
+    kept = {path: path.read_bytes() for path in run_copy.rglob("*") if path.is_file()}
+    with pytest.raises(StopError):
+        fit(tmp_path / "other", *stop_at(7))
+    source = tmp_path / "other" / "checkpoints" / "last.ckpt"
+    with pytest.raises(ValueError, match="Expected a folder without a run, but .*copy holds one"):
+        fit(run_copy, "--ckpt_path", str(source))
+    assert {path: path.read_bytes() for path in run_copy.rglob("*") if path.is_file()} == kept
+    fit(tmp_path / "fork", "--ckpt_path", str(source))
+    assert differences(state(tmp_path / "fork"), state(run_copy)) == []
+
+
+def test_an_explicit_file_of_the_run_itself(tmp_path, finished_run):
+    folder = tmp_path / "run"
+    with pytest.raises(StopError):
+        fit(folder, *stop_at(9))
+    fit(folder, "--ckpt_path", str(folder / "checkpoints" / "last.ckpt"))
+    assert_same_run(folder, finished_run)
+
+
+# -- requeued by a cluster --------------------------------------------------------------------------------------------
+def test_a_requeued_run_needs_no_arguments(tmp_path, finished_run):
+    folder = tmp_path / "run"
+    with pytest.raises(StopError):
+        fit(folder, *stop_at(9))
+    (folder / "checkpoints" / "last.ckpt").rename(folder / "hpc_ckpt_1.ckpt")
+    fit(folder)
+    assert_same_run(folder, finished_run)
+    fit(folder)  # queued once more: the last checkpoint is the newer one now
+    assert_same_run(folder, finished_run)
+
+
+def test_a_checkpoint_in_the_middle_of_an_epoch_is_taken_too(tmp_path):
+    folder = tmp_path / "run"
+    with pytest.raises(StopError):
+        fit(folder, "--trainer.callbacks+=tests.integration.test_resume.Requeue")
+    assert fit(folder).trainer.global_step == ALL_STEPS
+
+
+# -- killed -----------------------------------------------------------------------------------------------------------
+def wait_for(process, line):
+    """Read what the process prints until a line has been seen."""
+    for text in process.stdout:
+        if line in text:
+            return
+    pytest.fail(f"the run ended without printing {line!r}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [0, 2])
+def test_killed_in_every_phase(workers, tmp_path, finished_run):
+    moments = random.Random(workers)
+    folder = tmp_path / "run"
+    args = [f"--data.num_workers={workers}"]
+    for line in ("", "phase warm 1/1", "phase joint 1/1"):
+        process = start(*fit_args(folder, *args))
+        if line:
+            wait_for(process, line)
+        else:
+            while not (folder / "checkpoints" / "last.ckpt").exists():
+                time.sleep(0.005)
+        time.sleep(moments.uniform(0, 0.2))
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+        args = [f"--data.num_workers={workers}", "--ckpt_path", "last"]
+    process = start(*fit_args(folder, *args))
+    process.communicate()
+    assert process.returncode == 0
+    assert_same_run(folder, finished_run)
+
+
+@pytest.mark.slow
+def test_sigterm_ends_a_run_with_143(tmp_path, finished_run):
+    folder = tmp_path / "run"
+    process = start(*fit_args(folder))
+    wait_for(process, "phase warm 1/1")
+    process.send_signal(signal.SIGTERM)
+    process.communicate()
+    assert process.returncode == 143
+    assert last(folder)["global_step"] in (STEPS_PER_EPOCH, 2 * STEPS_PER_EPOCH)
+    fit(folder, "--ckpt_path", "last")
+    assert_same_run(folder, finished_run)

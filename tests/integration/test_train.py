@@ -1,0 +1,134 @@
+"""One training run: what lies in its folder, and that the folder says everything needed to go on or start over."""
+
+import csv
+import json
+
+import pytest
+import torch
+import yaml
+
+import train
+from callbacks import read_checkpoint
+from tests.tiny_runs import EPOCHS, STEPS_PER_EPOCH, differences, fit, fit_args, state
+
+
+def contents(folder):
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def rows(folder):
+    with (folder / "metrics.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_run_folder(finished_run):
+    assert sorted(contents(finished_run)) == [
+        "checkpoints/best.ckpt",
+        "checkpoints/last.ckpt",
+        "config.yaml",
+        "metrics.csv",
+        "prototypes/last-epoch02.csv",
+        "prototypes/last-epoch02.png",
+    ]
+
+
+def test_checkpoints_hold_plain_types(finished_run):
+    def walk(value):
+        assert isinstance(value, dict | list | tuple | str | int | float | torch.Tensor | None), type(value)
+        for item in value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ():
+            walk(item)
+
+    checkpoint = read_checkpoint(finished_run / "checkpoints" / "last.ckpt")
+    walk(checkpoint)
+    assert checkpoint["global_step"] == EPOCHS * STEPS_PER_EPOCH
+    assert checkpoint["hyper_parameters"]["num_classes"] == 8
+
+
+def test_the_best_checkpoint_comes_from_a_selectable_phase(finished_run):
+    assert read_checkpoint(finished_run / "checkpoints" / "best.ckpt")["epoch"] == 2
+
+
+def test_every_epoch_has_its_rows(finished_run):
+    table = rows(finished_run)
+    for epoch in range(EPOCHS):
+        values = {k: v for row in table if row["epoch"] == str(epoch) for k, v in row.items() if v}
+        assert float(values["phase"]) == epoch
+        assert {"train/loss", "train/accuracy", "val/general/accuracy"} <= values.keys()
+    (projected,) = [row for row in table if row["project/moved_mean"]]
+    assert int(projected["step"]) == 2 * STEPS_PER_EPOCH
+
+
+def test_the_saved_config_starts_the_same_run_elsewhere(tmp_path, finished_run):
+    before = contents(finished_run)
+    config = str(finished_run / "config.yaml")
+    train.main(["fit", "--config", config, "--runs", str(tmp_path), "--experiment", "cub/again"])
+    assert differences(state(tmp_path / "cub" / "again"), state(finished_run)) == []
+    assert (tmp_path / "cub" / "again" / "metrics.csv").read_bytes() == before["metrics.csv"]
+    assert contents(finished_run) == before
+
+
+def test_the_saved_config_is_what_was_asked_for(run_copy):
+    fit(run_copy, "--ckpt_path", "last")
+    saved = yaml.safe_load((run_copy / "config.yaml").read_text())
+    assert "ckpt_path" not in saved
+    assert saved["trainer"]["default_root_dir"] is None
+    assert saved["trainer"]["logger"]["init_args"] == {"save_dir": None, "resume_step": None}
+    assert saved["experiment"] == "copy"
+
+
+@pytest.mark.parametrize("subcommand", ["validate", "test"])
+def test_other_subcommands_change_nothing(subcommand, run_copy):
+    before = contents(run_copy)
+    cli = train.main([subcommand, *fit_args(run_copy)[1:], "--ckpt_path", "last"])
+    assert contents(run_copy) == before
+    prefix = "val/" if subcommand == "validate" else ""
+    assert 0 <= cli.trainer.callback_metrics[f"{prefix}general/accuracy"] <= 1
+    if subcommand == "validate":
+        last_row = [row for row in rows(run_copy) if row["val/general/accuracy"]][-1]
+        assert float(last_row["val/general/accuracy"]) == cli.trainer.callback_metrics["val/general/accuracy"]
+
+
+def test_a_trial_run_leaves_nothing_in_the_way(tmp_path):
+    fit(tmp_path / "run", "--trainer.fast_dev_run=true")
+    assert contents(tmp_path) == {}
+    fit(tmp_path / "run", "--trainer.max_epochs=1")
+
+
+@pytest.mark.parametrize(
+    ("data", "name"), [("SketchBirds", "sketchbirds/classifier-seed3"), ("Cub200", "cub200/classifier-fold1-seed3")]
+)
+def test_a_run_without_a_name(data, name, tmp_path, cub_tree):
+    args = ["--trainer.max_epochs=1", "--seed_everything=3", "--trainer.limit_train_batches=1", "--trainer.logger=false"]
+    if data == "Cub200":
+        args += [f"--data.root={cub_tree()}", "--data.image_size=32", "--data.fold=1"]
+    command = fit_args(tmp_path / "runs" / "x", *args, model="Classifier", data=data)
+    at = command.index("--experiment")
+    train.main(command[:at] + command[at + 2 :])
+    folder = tmp_path / "runs" / name
+    assert (folder / "checkpoints" / "last.ckpt").is_file()
+    assert (folder / "config.yaml").is_file()
+    if data == "Cub200":
+        record = json.loads((folder / "split.json").read_text())
+        assert record["folds"] == len(record["val"]) == 4
+
+
+def test_without_validation_the_last_checkpoint_is_evaluated(tmp_path, cub_tree):
+    args = [f"--data.root={cub_tree()}", "--data.image_size=32", "--data.fold=null", "--test_after_fit=true"]
+    fit(tmp_path / "run", "--trainer.max_epochs=1", *args, model="Classifier", data="Cub200")
+    assert sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir()) == ["last.ckpt"]
+    result = json.loads((tmp_path / "run" / "evaluation" / "metrics.json").read_text())
+    assert result["checkpoint"] == "checkpoints/last.ckpt"
+    assert result["protocol"]["selection"] == "last epoch"
+
+
+def test_a_resumed_run_continues_its_wandb_run(tmp_path):
+    folder = tmp_path / "run"
+    loggers = "--trainer.logger=[{class_path: callbacks.RunCSVLogger}, {class_path: callbacks.RunWandbLogger}]"
+    fit(folder, loggers, "--trainer.max_epochs=1")
+    run_id = read_checkpoint(folder / "checkpoints" / "last.ckpt")["logger_run_ids"]["RunWandbLogger"]
+    cli = fit(folder, loggers, "--trainer.max_epochs=2", "--ckpt_path", "last")
+    assert cli.trainer.loggers[1].run_id == run_id
+    assert {path.name.rsplit("-", 1)[-1] for path in (folder / "wandb").glob("offline-run-*")} == {run_id}
+    source = folder / "checkpoints" / "last.ckpt"
+    cli = fit(tmp_path / "fork", loggers, "--trainer.max_epochs=2", "--ckpt_path", str(source))
+    assert cli.trainer.loggers[1].run_id != run_id

@@ -1,0 +1,46 @@
+"""The models of the contract test, each as small as it gets; a new model adds one line to ``MODELS``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from lightning import Callback, Trainer
+
+from callbacks import AtomicCheckpointIO, PhaseSchedule, RunCheckpoint
+from datamodules.sketch_birds import SketchBirds
+from lightning_modules import Classifier, InterpretableModule, ProtoPNet
+
+TINY_PROTOPNET = partial(ProtoPNet, prototypes_per_class=2, prototype_channels=8)
+PRUNE = {
+    "epochs": 1, "trainable": {"head": 1e-2}, "losses": {"cross_entropy": 1.0, "off_class_l1": 1e-4}, "bn": "eval",
+    "on_enter": ["prune"], "selectable": True,
+}  # fmt: skip
+SHORT = {  # of preset "original": warm, joint, last with one epoch each
+    **{name: {"epochs": 1} for name in ("warm", "joint", "last")},
+    **dict.fromkeys(("joint2", "last2")),
+}
+
+MODELS: dict[str, Callable[..., InterpretableModule]] = {
+    "ProtoPNet": TINY_PROTOPNET,
+    "ProtoPNet cosine": partial(TINY_PROTOPNET, similarity="cosine", addon="linear"),
+    "ProtoPNet pruned": partial(TINY_PROTOPNET, phases={"prune": PRUNE}),
+    "Classifier": Classifier,
+}
+
+
+def tiny_birds(**changes: Any) -> SketchBirds:
+    """SketchBirds tiny with few, small images: 8 classes, 24 training images of 32x32 in 3 batches."""
+    options = {"image_size": 32, "train_size": 24, "val_size": 8, "test_size": 8, "batch_size": 8}
+    return SketchBirds("tiny", **(options | changes))
+
+
+def tiny_trainer(*callbacks: Callback, **options: Any) -> Trainer:
+    """A silent trainer on one CPU process that walks the whole phase plan."""
+    defaults: dict[str, Any] = {
+        "accelerator": "cpu", "devices": 1, "max_epochs": -1, "logger": False,
+        "enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 0,
+        "plugins": AtomicCheckpointIO(), "enable_checkpointing": any(isinstance(c, RunCheckpoint) for c in callbacks),
+    }  # fmt: skip
+    return Trainer(callbacks=[PhaseSchedule(), *callbacks], **(defaults | options))

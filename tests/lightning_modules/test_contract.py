@@ -1,0 +1,294 @@
+"""The contract test: what every model must answer, whatever it is. It runs over ``registry.MODELS``.
+
+``ContractTest`` is written against the contract only; a test class that provides the fixture ``build`` inherits all
+of it (see ``test_extension.py`` for a model that is not in the registry).
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import fields
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from lightning import Callback, seed_everything
+
+from callbacks.phase_schedule import state_hash
+from callbacks.projection import project
+from callbacks.pruning import Prunable
+from lightning_modules import InterpretableModule
+from lightning_modules.contract import InterpretableModel, ModelOutput, Projectable, UnitTable
+from tests.lightning_modules.registry import MODELS, tiny_birds, tiny_trainer
+
+K = 8
+SIZE = (32, 32)
+Build = Callable[..., InterpretableModule]
+close = torch.testing.assert_close
+
+
+def images(batch: int = 4, size: tuple[int, int] = SIZE) -> torch.Tensor:
+    return torch.rand(batch, 3, *size, generator=torch.Generator().manual_seed(batch))
+
+
+def seen(model: InterpretableModule, pictures: torch.Tensor) -> ModelOutput:
+    with torch.no_grad():
+        return model.eval()(pictures)
+
+
+def tensors_of(output: ModelOutput) -> dict[str, torch.Tensor]:
+    named = {"logits": output.logits, "scores": output.scores, "maps": output.maps} | output.extras
+    return named | ({} if output.latent is None else {"latent": output.latent})
+
+
+def decide(model: InterpretableModule) -> InterpretableModule:
+    """Whatever the model can be put through that changes its units: projection, then pruning of every third unit."""
+    if isinstance(model, Projectable):
+        project(SimpleNamespace(datamodule=tiny_birds()), model)
+    if isinstance(model, Prunable):
+        model.prune(torch.arange(len(model.units().active)) % 3 > 0)
+    return model
+
+
+def assert_equal_tables(first: Any, second: Any) -> None:
+    """All fields of two unit tables, or two source tables, are equal."""
+    for field in fields(first):
+        a, b = getattr(first, field.name), getattr(second, field.name)
+        if field.name == "source" and a is not None:
+            assert_equal_tables(a, b)
+        elif isinstance(a, torch.Tensor):
+            assert torch.equal(a, b), field.name
+        else:
+            assert a == b, field.name
+
+
+def assert_consistent(table: UnitTable) -> None:
+    """Inactive units own no decision."""
+    dead = ~table.active
+    assert not table.owner[dead].any()
+    if table.weight is not None:
+        assert (table.weight[:, dead] == 0).all()
+
+
+class ContractTest:
+    @pytest.fixture
+    def build(self) -> Build:
+        raise NotImplementedError
+
+    @pytest.fixture
+    def model(self, build: Build) -> InterpretableModule:
+        """A model whose BatchNorm statistics are no longer 0 and 1, in evaluation mode."""
+        torch.manual_seed(0)
+        model = build(num_classes=K, image_size=SIZE)
+        with torch.no_grad():
+            model.train()(images(8))
+        return model.eval()
+
+    @pytest.fixture(params=["fresh", "decided"])
+    def any_model(self, model: InterpretableModule, request: pytest.FixtureRequest) -> InterpretableModule:
+        return model if request.param == "fresh" else decide(model).eval()
+
+    # -- what it sees ------------------------------------------------------------------------------------------------
+    @pytest.mark.parametrize(("batch", "size"), [(4, SIZE), (1, SIZE), (2, (32, 64))])
+    def test_shapes_and_dtypes(self, build, batch, size):
+        model = build(num_classes=K, image_size=size)
+        output, table, (h, w) = seen(model, images(batch, size)), model.units(), model.geometry.grid
+        units = len(table.active)
+        assert isinstance(model, InterpretableModel)
+        assert output.logits.shape == (batch, K)
+        assert output.scores.shape == (batch, units)
+        assert output.maps.shape == (batch, units, h, w)
+        assert output.latent is None or output.latent.shape[::2] == (batch, h)
+        assert all(len(tensor) == batch for tensor in output.extras.values())
+        assert {t.dtype for t in (output.logits, output.scores, output.maps)} == {torch.float32}
+        assert table.active.dtype == table.owner.dtype == torch.bool
+        assert table.owner.shape == (units, K)
+        assert table.weight is None or table.weight.shape == (K, units)
+        if table.vectors is not None:
+            assert table.vectors.shape == (units, output.latent.shape[1])
+        assert table.names is None or len(table.names) == units
+
+    @pytest.mark.parametrize("size", [(32, 32), (48, 80)])
+    def test_geometry_is_the_real_grid(self, build, size):
+        model = build(num_classes=K, image_size=size)
+        assert model.geometry.image == size
+        assert model.geometry.grid == tuple(seen(model, images(1, size)).maps.shape[2:])
+
+    def test_one_image_alone_is_the_same_image(self, any_model):
+        alone, together = seen(any_model, images()[:1]), seen(any_model, images())
+        for name, tensor in tensors_of(alone).items():
+            close(tensor, tensors_of(together)[name][:1], msg=name, rtol=1e-4, atol=1e-5)
+
+    def test_permuting_the_images_permutes_every_output(self, any_model):
+        order = torch.tensor([2, 0, 3, 1])
+        straight, permuted = (tensors_of(seen(any_model, x)) for x in (images(), images()[order]))
+        for name, tensor in straight.items():
+            close(permuted[name], tensor[order], msg=name, rtol=1e-5, atol=1e-5)
+
+    def test_evaluation_is_pure(self, any_model):
+        before = state_hash(any_model)
+        first, second = (tensors_of(seen(any_model, images())) for _ in range(2))
+        any_model.contributions(seen(any_model, images()), torch.zeros(4, dtype=torch.int64))
+        assert all(torch.equal(first[name], second[name]) for name in first)
+        assert state_hash(any_model) == before
+
+    # -- how it decides ----------------------------------------------------------------------------------------------
+    def test_scores_are_the_pooled_maps(self, any_model):
+        output, table = seen(any_model, images()), any_model.units()
+        peak, mean = output.maps.amax((2, 3)), output.maps.mean((2, 3))
+        pooled = {"max": peak, "mean": mean, "focal": peak - mean}[table.pool]
+        given = output.extras.get("pooled", output.scores)
+        close(given[:, table.active], pooled[:, table.active], rtol=1e-5, atol=1e-5)
+
+    def test_the_head_maps_scores_to_logits(self, any_model):
+        output = seen(any_model, images())
+        close(any_model.head(output.scores) + output.extras.get("residual", 0), output.logits, rtol=1e-5, atol=1e-5)
+
+    def test_contributions_add_up(self, any_model):
+        output, weight = seen(any_model, images()), any_model.units().weight
+        bias = any_model.head(torch.zeros(1, output.scores.shape[1]))[0]
+        residual = output.extras.get("residual", torch.zeros_like(output.logits))
+        for classes in (torch.arange(4), torch.full((4,), K - 1)):
+            shares, rows = any_model.contributions(output, classes), torch.arange(4)
+            assert shares.shape == output.scores.shape
+            if weight is None:
+                continue
+            close(shares, weight[classes] * output.scores)
+            expected = output.logits[rows, classes] - bias[classes] - residual[rows, classes]
+            close(shares.sum(1), expected, rtol=1e-5, atol=1e-5)
+
+    def test_inactive_units_are_silent(self, model):
+        if not isinstance(model, Prunable):
+            pytest.skip("no unit can be deactivated")
+        maps = seen(model, images()).maps
+        model.prune(torch.arange(len(model.units().active)) % 2 == 0)
+        output, table = seen(model, images()), model.units()
+        dead = ~table.active
+        assert dead.sum() == len(dead) // 2
+        assert (output.scores[:, dead] == 0).all()
+        assert torch.equal(output.maps, maps)
+        for label in range(K):
+            assert (model.contributions(output, torch.full((4,), label))[:, dead] == 0).all()
+
+    def test_units_agree_with_each_other(self, any_model):
+        table = any_model.units()
+        assert_consistent(table)
+        assert table.active.any()
+        assert table.owner.any(dim=0).all(), "a class without any unit"
+
+    def test_probabilities(self, any_model):
+        output = seen(any_model, images())
+        probabilities = any_model.probabilities(output.logits)
+        assert probabilities.shape == (4, K)
+        assert ((probabilities >= 0) & (probabilities <= 1)).all()
+        assert torch.equal(probabilities.argmax(1), output.logits.argmax(1))
+
+    # -- what is kept ------------------------------------------------------------------------------------------------
+    def test_a_saved_model_comes_back(self, any_model):
+        file = io.BytesIO()
+        torch.save(any_model.state_dict(), file)
+        file.seek(0)
+        torch.manual_seed(1)
+        again = type(any_model)(**any_model.hparams)
+        again.load_state_dict(torch.load(file, weights_only=True), strict=True)
+        assert state_hash(again) == state_hash(any_model)
+        assert_equal_tables(any_model.units(), again.units())
+        first, second = (tensors_of(seen(m, images())) for m in (any_model, again))
+        assert all(torch.equal(first[name], second[name]) for name in first)
+
+    def test_projection_is_remembered(self, model):
+        if not isinstance(model, Projectable):
+            pytest.skip("nothing to project")
+        assert model.units().source is None
+        source = decide(model).units().source
+        assert source.found.any()
+        assert all(bool(name) == bool(found) for name, found in zip(source.sample_id, source.found, strict=True))
+
+    # -- how it is trained -------------------------------------------------------------------------------------------
+    def test_groups_hold_every_parameter_once(self, model):
+        grouped = [id(p) for members in model.parameter_groups().values() for p in members]
+        assert len(grouped) == len(set(grouped))
+        assert set(grouped) == {id(p) for p in model.parameters()}
+
+    def test_gradients_reach_exactly_the_groups_of_each_phase(self, build):
+        for model, batch in phases_of(build):
+            sum(c * model.loss_terms()[name](model(batch["image"]), batch) for name, c in model.phase.losses.items()
+                ).backward()  # fmt: skip
+            for group, members in model.parameter_groups().items():
+                if group not in model.phase.trainable:
+                    assert all(p.grad is None for p in members), (model.phase.name, group)
+                    continue
+                assert all(p.grad is not None and p.grad.isfinite().all() for p in members), (model.phase.name, group)
+                assert any((p.grad != 0).any() for p in members), (model.phase.name, group)
+
+    def test_every_loss_term_of_a_phase_trains_something(self, build):
+        for model, batch in phases_of(build):
+            output = model(batch["image"])
+            trained = [p for p in model.parameters() if p.requires_grad]
+            for name in model.phase.losses:
+                value = model.loss_terms()[name](output, batch)
+                assert value.shape == ()
+                assert value.dtype == torch.float32
+                gradients = torch.autograd.grad(value, trained, retain_graph=True, allow_unused=True)
+                assert any(g is not None and (g != 0).any() for g in gradients), (model.phase.name, name)
+
+    @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+    def test_every_phase_trains(self, build, precision):
+        """One batch each, in the order of the plan; finite losses; the named groups move. bfloat16: one preset."""
+        presets = list(build(num_classes=K, image_size=SIZE).presets)
+        for preset in presets if precision == "32-true" else presets[:1]:
+            seed_everything(0, verbose=False)
+            model = build(num_classes=K, image_size=SIZE, preset=preset)
+            model.plan = model.plan.override({phase.name: {"epochs": 1} for phase in model.plan.phases})
+            watch = Watch()
+            trainer = tiny_trainer(watch, precision=precision, limit_train_batches=1, limit_val_batches=1)
+            trainer.fit(model, datamodule=tiny_birds())
+            assert watch.names == [phase.name for phase in model.plan.phases]
+            assert all(torch.isfinite(loss) for loss in watch.losses)
+            for phase, rates, moved in zip(model.plan.phases, watch.rates, watch.moved, strict=True):
+                assert set(rates) == set(phase.trainable), phase.name
+                noticeable = {name for name, rate in rates.items() if rate > 1e-6}  # OneCycle ends near 0
+                assert noticeable <= moved <= set(phase.trainable), phase.name
+            assert_consistent(model.units())
+
+
+def phases_of(build: Build):
+    """A fresh model at the start of each phase of each preset, with a training batch."""
+    batch = next(iter(tiny_birds().train_dataloader()))
+    for preset in build(num_classes=K, image_size=SIZE).presets:
+        torch.manual_seed(0)
+        model = build(num_classes=K, image_size=SIZE, preset=preset)
+        for index in range(len(model.plan.phases)):
+            model.zero_grad()
+            model.enter_phase(index)
+            yield model, batch
+
+
+class Watch(Callback):
+    """Phase names, losses and learning rates of all steps, and the groups each step moved."""
+
+    def __init__(self):
+        self.names, self.losses, self.rates, self.moved = [], [], [], []
+
+    @staticmethod
+    def _copy(model):
+        return {name: [p.detach().clone() for p in members] for name, members in model.parameter_groups().items()}
+
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+        self._before = self._copy(pl_module)
+        self.rates.append({group["name"]: group["lr"] for group in trainer.optimizers[0].param_groups})
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        self.names.append(pl_module.phase.name)
+        self.losses.append(outputs["loss"])
+        after = self._copy(pl_module)
+        moved = {n for n in after if any(not torch.equal(a, b) for a, b in zip(self._before[n], after[n], strict=True))}
+        self.moved.append(moved)
+
+
+class TestRegistry(ContractTest):
+    @pytest.fixture(params=MODELS)
+    def build(self, request: pytest.FixtureRequest) -> Build:
+        return MODELS[request.param]

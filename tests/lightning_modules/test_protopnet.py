@@ -1,0 +1,154 @@
+"""ProtoPNet: what only this model has; everything common is in ``test_contract.py``."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from lightning_modules import ProtoPNet
+from tests.lightning_modules.registry import TINY_PROTOPNET
+
+SIZE = (32, 32)
+close = torch.testing.assert_close
+
+
+def make(**options) -> ProtoPNet:
+    torch.manual_seed(0)
+    return TINY_PROTOPNET(**({"num_classes": 3, "image_size": SIZE} | options)).eval()
+
+
+def images(batch=2):
+    return torch.rand(batch, 3, *SIZE, generator=torch.Generator().manual_seed(1))
+
+
+def test_initial_weights():
+    model = make(num_classes=4, prototypes_per_class=3)
+    weight, owner = model.linear.weight, model.units().owner
+    assert owner.shape == (12, 4)
+    assert owner.int().argmax(1).tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
+    assert (weight[owner.T] == 1).all()
+    assert (weight[~owner.T] == -0.5).all()
+    assert (make(off_class_init=0.0).linear.weight >= 0).all()
+    assert model.linear.bias is None
+    assert ((model.prototypes.vectors >= 0) & (model.prototypes.vectors < 1)).all()
+    convolutions = [layer for layer in model.addon if isinstance(layer, nn.Conv2d)]
+    assert [type(layer) for layer in model.addon] == [nn.Conv2d, nn.ReLU, nn.Conv2d, nn.Sigmoid]
+    assert all((layer.bias == 0).all() for layer in convolutions)
+    wide = make(prototype_channels=128).addon[0]
+    assert wide.weight.std().item() == pytest.approx((2 / 128) ** 0.5, rel=0.05)  # Kaiming, fan-out 128, gain sqrt 2
+
+
+def test_forward_follows_the_definition():
+    model, pictures = make(), images()
+    with torch.no_grad():
+        output = model(pictures)
+        latent = model.addon(model.trunk(pictures))
+    assert torch.equal(output.latent, latent)
+    assert ((latent >= 0) & (latent <= 1)).all()
+    scores = torch.zeros(2, 6, dtype=torch.float64)
+    for image in range(2):
+        for unit in range(6):
+            vector = model.prototypes.vectors[unit].detach().double()
+            cells = latent[image].double().flatten(1).T
+            nearest = min(((cell - vector) ** 2).sum() for cell in cells)
+            scores[image, unit] = torch.log((nearest + 1) / (nearest + 1e-4))
+            assert output.extras["distance"][image, unit].item() == pytest.approx(nearest.item(), rel=1e-5)
+    close(output.scores.double(), scores, rtol=1e-5, atol=1e-5)
+    close(output.logits.double(), scores @ model.linear.weight.detach().double().T, rtol=1e-5, atol=1e-5)
+
+
+def test_images_may_be_projected_onto_by_their_own_class():
+    expected = [[0, 0, 0, 0, 1, 1], [1, 1, 0, 0, 0, 0]]
+    assert make().allowed(torch.tensor([2, 0])).int().tolist() == expected
+
+
+def fake_output(model, distance):
+    output = model(images())
+    output.extras["distance"] = torch.tensor(distance)
+    return output
+
+
+DISTANCE = [[5.0, 3.0, 2.0, 9.0, 8.0, 7.0], [150.0, 160.0, 1.0, 4.0, 6.0, 200.0]]
+
+
+def test_loss_terms_by_hand():
+    """Labels 0 and 2. Cluster: (min(5, 3) + min(6, 200)) / 2; separation: (2 + 1) / 2; L1: 3 classes x 4 x 0.5."""
+    model, batch = make(), {"label": torch.tensor([0, 2])}
+    output = fake_output(model, DISTANCE)
+    values = {name: term(output, batch).item() for name, term in model.loss_terms().items() if name != "cross_entropy"}
+    assert values == {"cluster": 4.5, "separation": 1.5, "off_class_l1": 6.0}
+
+
+def test_inactive_prototypes_are_left_out_of_the_losses():
+    """Without prototypes 1, 2 and 4: cluster (5 + 200) / 2, separation (7 + 4) / 2, L1: 3 prototypes x 2 x 0.5."""
+    model, batch = make(), {"label": torch.tensor([0, 2])}
+    model.prune(torch.tensor([True, False, False, True, False, True]))
+    output = fake_output(model, DISTANCE)
+    values = {name: term(output, batch).item() for name, term in model.loss_terms().items() if name != "cross_entropy"}
+    assert values == {"cluster": 102.5, "separation": 5.5, "off_class_l1": 3.0}
+
+
+def test_pruning_masks_and_never_reshapes():
+    model, pictures = make(), images()
+    shapes = {name: tensor.shape for name, tensor in model.state_dict().items() if isinstance(tensor, torch.Tensor)}
+    before = model(pictures)
+    keep = torch.tensor([True, False, True, True, True, False])
+    model.prune(keep)
+    after = model(pictures)
+    close(after.scores, before.scores * keep)
+    close(after.logits, (before.scores * keep) @ model.linear.weight.T)
+    assert torch.equal(after.maps, before.maps)
+    assert (model.linear.weight[:, ~keep] == 0).all()
+    assert {n: t.shape for n, t in model.state_dict().items() if isinstance(t, torch.Tensor)} == shapes
+    model.prune(torch.tensor([False, True, True, True, True, True]))
+    assert model.units().active.tolist() == [False, False, True, True, True, False]  # what is gone stays gone
+
+
+def test_a_renamed_key_is_named():
+    model = make()
+    state = model.state_dict()
+    state["prototype_vectors"] = state.pop("prototypes.vectors")
+    with pytest.raises(RuntimeError, match=r"(?s)Missing key.*prototypes\.vectors.*Unexpected key.*prototype_vectors"):
+        make().load_state_dict(state)
+
+
+def test_original_schedule():
+    """Two cycles of the published schedule; all joint phases are one optimiser."""
+    phases = ProtoPNet.presets["original"].phases
+    assert [(p.name, p.epochs) for p in phases] == [
+        ("warm", 5), ("joint", 6), ("last", 20), ("joint2", 10), ("last2", 20)
+    ]  # fmt: skip
+    warm, joint, last, joint2, _ = phases
+    assert warm.trainable == {"addon": 3e-3, "prototypes": 3e-3}
+    assert joint.trainable == {"trunk": 1e-4, "addon": 3e-3, "prototypes": 3e-3}
+    assert joint.weight_decay == {"trunk": 1e-3, "addon": 1e-3}
+    assert joint.optimizer == joint2.optimizer
+    assert joint.optimizer.key is not None
+    assert joint.scheduler.kwargs == {"step_size": 5, "gamma": 0.1}
+    assert joint.losses == {"cross_entropy": 1.0, "cluster": 0.8, "separation": -0.08}
+    assert last.trainable == {"head": 1e-4}
+    assert last.losses == {"cross_entropy": 1.0, "off_class_l1": 1e-4}
+
+
+@pytest.mark.parametrize("preset", ProtoPNet.presets)
+def test_every_preset_projects_before_it_is_selected_and_freezes_batchnorm(preset):
+    projected = False
+    for phase in ProtoPNet.presets[preset].phases:
+        projected |= "project" in phase.on_enter
+        assert phase.selectable == (projected and "prototypes" not in phase.trainable)
+        if "trunk" not in phase.trainable:
+            assert phase.bn == "eval"
+
+
+@pytest.mark.parametrize("name", ["prototypes_per_class", "prototype_channels"])
+def test_counts_must_be_positive(name):
+    with pytest.raises(ValueError, match=f"Expected argument `{name}` to be at least 1, but got 0"):
+        make(**{name: 0})
+
+
+def test_common_arguments_are_checked():
+    with pytest.raises(ValueError, match="Expected argument `num_classes` to be at least 2, but got 1"):
+        make(num_classes=1)
+    with pytest.raises(ValueError, match=r"Expected argument `preset` to be one of \['original', .* but got 'orignal'"):
+        make(preset="orignal")

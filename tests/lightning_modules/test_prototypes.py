@@ -1,0 +1,182 @@
+"""The prototype layer: distances, similarities, exact hits, sources."""
+
+from __future__ import annotations
+
+import io
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from lightning_modules.contract import empty_sources
+from lightning_modules.heads.prototypes import PrototypeLayer
+
+close = torch.testing.assert_close
+
+
+def make(units=5, channels=16, **options) -> PrototypeLayer:
+    torch.manual_seed(0)
+    return PrototypeLayer(units, channels, **options).eval()
+
+
+def latents(channels=16, batch=3, size=(2, 4), seed=1):
+    return torch.rand(batch, channels, *size, generator=torch.Generator().manual_seed(seed))
+
+
+def slow_distances(layer, latent):
+    """Cell by cell in float64."""
+    out = torch.zeros(len(latent), len(layer.vectors), *latent.shape[2:], dtype=torch.float64)
+    for b, u, i, j in torch.cartesian_prod(*map(torch.arange, out.shape)).tolist():
+        z, p = latent[b, :, i, j].double(), layer.vectors[u].detach().double()
+        out[b, u, i, j] = 1 - z @ p / (z.norm() * p.norm()) if layer.similarity == "cosine" else ((z - p) ** 2).sum()
+    return out
+
+
+# -- distance --------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("similarity", ["l2_log", "cosine"])
+@pytest.mark.parametrize(("channels", "batch", "size"), [(1, 1, (1, 1)), (16, 3, (2, 4)), (128, 2, (3, 1))])
+def test_both_forms_follow_the_definition(similarity, channels, batch, size):
+    layer, latent = make(channels=channels, similarity=similarity), latents(channels, batch, size)
+    reference = slow_distances(layer, latent)
+    for direct in (True, False):
+        distances = layer.distances(latent, direct=direct)
+        assert distances.dtype == torch.float32
+        assert (distances >= 0).all()
+        close(distances.double(), reference, rtol=1e-4, atol=1e-5 * channels**0.5)
+
+
+def test_evaluation_is_direct_and_training_expanded():
+    layer, latent = make(channels=256), latents(256)
+    direct, expanded = layer.distances(latent, direct=True), layer.distances(latent, direct=False)
+    assert not torch.equal(direct, expanded)
+    assert torch.equal(layer.distances(latent), direct)
+    assert torch.equal(layer.train().distances(latent), expanded)
+    assert torch.equal(layer.distances(latent, direct=True), direct)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize(("similarity", "best"), [("l2_log", math.log(1e4)), ("cosine", 1.0)])
+@pytest.mark.parametrize("channels", [8, 256])
+def test_an_exact_hit_scores_the_maximum(channels, similarity, best, autocast, dtype):
+    """Also under autocast and for a latent that autocast has rounded; the expanded form would reach 8.9 only."""
+    layer, latent = make(channels=channels, similarity=similarity), latents(channels).to(dtype)
+    with torch.no_grad():
+        layer.vectors[2] = latent[1, :, 0, 3].float()
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        distances = layer.distances(latent)
+        similarities = layer.similarities(distances)
+    assert distances[1, 2, 0, 3].item() <= 1e-6
+    assert similarities[1, 2, 0, 3].item() == pytest.approx(best, abs=1e-6)
+    assert similarities[1, 2].flatten().argmax() == 3
+    assert similarities.dtype == torch.float32
+
+
+def test_expanded_form_ignores_autocast():
+    layer, latent = make(channels=256).train(), latents(256)
+    plain = layer.distances(latent)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(layer.distances(latent), plain)
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("similarity", ["l2_log", "cosine"])
+def test_gradients_are_finite_at_an_exact_hit(similarity, training):
+    layer = make(similarity=similarity).train(training)
+    latent = layer.vectors.detach()[:1, :, None, None].repeat(1, 1, 2, 2).requires_grad_()
+    layer.similarities(layer.distances(latent)).sum().backward()
+    assert latent.grad.isfinite().all()
+    assert layer.vectors.grad.isfinite().all()
+    assert (layer.vectors.grad[1:] != 0).any()
+
+
+# -- similarity ------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("epsilon", "distance", "expected"), [
+    (1e-4, 0.0, 9.210340),  # ln 1e4
+    (1e-4, 1.0, 0.693047),  # ln(2 / 1.0001)
+    (1e-4, 1e4, 0.000100),  # ln(10001 / 10000.0001)
+    (1e-14, 0.0, 32.236191),  # ln 1e14
+])  # fmt: skip
+def test_log_similarity_by_hand(epsilon, distance, expected):
+    layer = make(epsilon=epsilon)
+    assert layer.similarities(torch.tensor(distance)).item() == pytest.approx(expected, abs=1e-6)
+
+
+def test_cosine_similarity_by_hand():
+    """p = (1, 0): cos with (2, 0) is 1, with (3, 3) is 1/sqrt 2, with (0, 1) is 0, with (-1, 0) is -1, cut to 0."""
+    layer = make(1, 2, similarity="cosine")
+    with torch.no_grad():
+        layer.vectors.copy_(torch.tensor([[5.0, 0.0]]))
+    latent = torch.tensor([[2.0, 3.0, 0.0, -1.0], [0.0, 3.0, 1.0, 0.0]])[None, :, None]
+    for direct in (True, False):
+        distances = layer.distances(latent, direct)
+        close(distances.flatten(), torch.tensor([0.0, 1 - 0.5**0.5, 1.0, 2.0]), rtol=1e-5, atol=1e-6)
+        close(layer.similarities(distances).flatten(), torch.tensor([1.0, 0.5**0.5, 0.0, 0.0]), rtol=1e-5, atol=1e-6)
+
+
+def test_similarity_falls_with_distance():
+    grid = torch.linspace(0, 4, 100)
+    for similarity in ("l2_log", "cosine"):
+        values = make(similarity=similarity).similarities(grid)
+        assert (values.diff() <= 0).all()
+        assert (values >= 0).all()
+
+
+def test_ties_go_to_the_first_cell():
+    layer = make()
+    latent = latents(batch=1, size=(3, 3))
+    latent[0, :, 1, 0] = latent[0, :, 2, 1] = latent[0, :, 0, 2] = layer.vectors[0].detach()
+    maps = layer.similarities(layer.distances(latent))
+    assert maps[0, 0].flatten().max(0).indices == 2
+
+
+# -- patches and sources ---------------------------------------------------------------------------------------------
+def load(layer):
+    valid = torch.tensor([True, False, True, False, True])
+    table = empty_sources(5)
+    table.sample_key[valid], table.row[valid] = torch.tensor([7, 2**62, 9]), 1
+    table.sample_id[:] = ["a", "", "b", "", "c"]
+    layer.load_patches(torch.full((5, 16), 0.25), valid, table)
+    return valid
+
+
+def test_only_valid_patches_are_copied():
+    layer = make()
+    before = layer.vectors.detach().clone()
+    assert layer.source() is None
+    valid = load(layer)
+    assert (layer.vectors[valid] == 0.25).all()
+    assert torch.equal(layer.vectors[~valid], before[~valid])
+    source = layer.source()
+    assert source.sample_id == ["a", "", "b", "", "c"]
+    assert source.sample_key.tolist() == [7, -1, 2**62, -1, 9]
+    assert torch.equal(source.found, valid)
+    assert layer.vectors.requires_grad
+
+
+def test_sources_survive_a_file():
+    layer, again, file = make(), PrototypeLayer(5, 16), io.BytesIO()
+    load(layer)
+    layer.active[3] = False
+    torch.save(layer.state_dict(), file)
+    file.seek(0)
+    again.load_state_dict(torch.load(file, weights_only=True))
+    assert torch.equal(again.vectors, layer.vectors)
+    assert again.active.tolist() == [True, True, True, False, True]
+    assert again.source().sample_id == layer.source().sample_id
+    assert torch.equal(again.source().sample_key, layer.source().sample_key)
+
+
+@pytest.mark.parametrize("lost", ["active", "projected", "sample_key", "_extra_state"])
+def test_nothing_that_decides_may_be_missing(lost):
+    state = make().state_dict()
+    state["renamed"] = state.pop(lost)
+    with pytest.raises(RuntimeError, match=rf"(?s)Missing key.*{lost}.*Unexpected key.*renamed"):
+        make().load_state_dict(state)
+
+
+def test_cosine_ignores_length():
+    layer, latent = make(similarity="cosine"), latents()
+    close(layer.distances(latent * 7), layer.distances(latent), rtol=1e-4, atol=1e-6)
+    close(1 - layer.distances(latent)[0, 0, 0, 0], F.cosine_similarity(latent[0, :, 0, 0], layer.vectors[0], dim=0))

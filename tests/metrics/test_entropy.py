@@ -1,0 +1,168 @@
+import math
+import warnings
+
+import pytest
+import torch
+
+from metrics import PrototypeEntropy
+from metrics.functional import prototype_entropy
+from tests.metrics.tester import (
+    check_collection,
+    check_protocol,
+    check_splits,
+    check_two_processes,
+    check_undefined,
+    rows,
+    same_summaries,
+    updated,
+)
+
+NAN = math.nan
+ACTIVE = torch.tensor([True, True, False, True, True])
+CASE = torch.tensor([[2.0], [2.0], [1.0], [0.1]])
+
+
+def record():
+    generator = torch.Generator().manual_seed(3)
+    scores = torch.rand(13, 5, generator=generator)
+    scores[:, 3] = -scores[:, 3]
+    scores[4, 0], scores[5, 1], scores[6, 2] = NAN, math.inf, NAN
+    return {"scores": scores, "unit_ids": torch.randint(-1, 2, (13, 2), generator=generator)}
+
+
+def build():
+    return PrototypeEntropy(5, active=ACTIVE)
+
+
+def build_published():
+    return PrototypeEntropy(5, active=ACTIVE, variant="quanproto")
+
+
+def slow_entropy(column):
+    column = [score for score in column if math.isfinite(score)]
+    if not column or max(column) <= 0:
+        return []
+    cells = [min(max(math.floor(score / max(column) * 10), 0), 9) for score in column]
+    shares = [cells.count(cell) / len(cells) for cell in set(cells)]
+    return [-sum(share * math.log2(share) for share in shares)]
+
+
+def slow(data):
+    values = [slow_entropy(data["scores"][:, unit].tolist()) for unit in range(5) if ACTIVE[unit]]
+    values = [value for entry in values for value in entry]
+    return sum(values) / len(values) if values else NAN
+
+
+def slow_published(data):
+    shown = {unit for ids in data["unit_ids"].tolist() for unit in ids if unit >= 0} or set(range(5))
+    values = [slow_entropy(data["scores"][:, unit].tolist()) for unit in shown if ACTIVE[unit]]
+    values = [min(value, 1) for entry in values for value in entry]
+    return sum(values) / len(values) if values else NAN
+
+
+def test_attributes():
+    metric = build()
+    assert (metric.name, metric.unit, metric.averaged_over) == ("entropy", "bits", "unit")
+    assert metric.reads == ("scores", "unit_ids")
+    assert (metric.higher_is_better, metric.is_differentiable, metric.full_state_update) == (False, False, False)
+    # the one state that grows with the number of images: float32, and rows even before any image
+    assert metric.scores.shape == (0, 5)
+    assert updated(metric, record()).scores.dtype == torch.float32
+    assert {state: default.dtype for state, default in metric._defaults.items() if state != "scores"} == {
+        "dropped": torch.int64,
+        "shown": torch.int64,
+    }
+
+
+def test_hand_case():
+    metric = updated(PrototypeEntropy(1), {"scores": CASE}, 3)
+    assert metric.compute() == 1.5
+    assert updated(PrototypeEntropy(1, variant="quanproto"), {"scores": CASE}).compute() == 1
+    assert updated(PrototypeEntropy(1, bins=1), {"scores": CASE}).compute() == 0
+    # two units, 1.5 and 0 bits: s² = 1.125, half width z * .75
+    metric = updated(PrototypeEntropy(3), {"scores": torch.cat([CASE, CASE * 0 + 1, -CASE], dim=1)})
+    summary = metric.summary()
+    assert [summary["value"], summary["low"], summary["high"]] == pytest.approx([0.75, -0.71997, 2.21997], abs=1e-5)
+    assert (summary["n"], summary["skipped"]) == (2, 1)
+
+
+@pytest.mark.parametrize(("make", "oracle"), [(build, slow), (build_published, slow_published)])
+class TestBoth:
+    def test_splits(self, make, oracle):
+        check_splits(make, record(), oracle)
+
+    def test_protocol(self, make, oracle):
+        check_protocol(make, record())
+        check_collection(make, record())
+
+    def test_two_processes(self, make, oracle, ddp_pool):
+        check_two_processes(ddp_pool, make, record())
+
+
+def many_batches(rank, world_size, metric, data):
+    """Processes of very different size; and again after more images, as in a later epoch."""
+    first, more = rows(data, slice(0, 12)), rows(data, slice(12, None))
+    summaries = []
+    for part in (first, more):
+        if rank == 1:
+            updated(metric, part, 5)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            summaries.append(metric.summary())
+    return summaries, tuple(metric.scores.shape)
+
+
+def test_a_process_that_never_sees_an_image(ddp_pool):
+    expected = [updated(build(), rows(record(), slice(0, end))).summary() for end in (12, None)]
+    answers = ddp_pool.run(many_batches, build(), record())
+    for summaries, _ in answers:
+        assert all(same_summaries(one, other) for one, other in zip(summaries, expected, strict=True))
+    assert [shape for _, shape in answers] == [(0, 5), (13, 5)]
+
+
+def test_class_equals_kernel():
+    data = record()
+    values, expected = updated(build(), data, 4).values(), prototype_entropy(data["scores"])
+    torch.testing.assert_close(values[ACTIVE], expected[ACTIVE], rtol=0, atol=0, equal_nan=True)
+    assert values[~ACTIVE].isnan().all()
+
+
+def test_unit_ids_matter_to_the_published_variant_only():
+    scores = torch.tensor([[1.0, 1.0], [1.0, 0.0]])  # 0 and 1 bit
+    ids = torch.tensor([[1], [-1]])
+    for variant, without, with_ids in (("paper", 0.5, 0.5), ("quanproto", 0.5, 1)):
+        assert updated(PrototypeEntropy(2, variant=variant), {"scores": scores}).compute() == without
+        assert updated(PrototypeEntropy(2, variant=variant), {"scores": scores, "unit_ids": ids}).compute() == with_ids
+
+
+def test_what_is_left_out_is_counted():
+    # NaN and infinity of active units; units 2 (inactive) and 3 (never positive)
+    assert updated(build(), record()).summary()["skipped"] == 2 + 2
+
+
+def test_undefined():
+    check_undefined(build, {"scores": -record()["scores"].nan_to_num(0, 0, 0).abs()}, skipped=5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_dtypes_and_strides(dtype):
+    data = record()["scores"].to(dtype)
+    expected = prototype_entropy(data.float())[ACTIVE]
+    for scores in (data, data.T.contiguous().T):
+        values = updated(build(), {"scores": scores}).values()[ACTIVE]
+        torch.testing.assert_close(values, expected, rtol=0, atol=0, equal_nan=True)
+
+
+def test_errors():
+    for arguments, text in (
+        ({"num_units": 0}, "`num_units` to be at least 1, but got 0"),
+        ({"num_units": 2, "bins": 0}, "`bins` to be at least 1, but got 0"),
+        ({"num_units": 2, "variant": "published"}, "`variant` to be one of"),
+        ({"num_units": 2, "active": ACTIVE}, r"`active` to be of shape \(2,\)"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            PrototypeEntropy(**arguments)
+    with pytest.raises(ValueError, match=r"`scores` to be of shape \(B, 5\)"):
+        build().update(torch.zeros(2, 3))
+    with pytest.raises(ValueError, match="`unit_ids` to be of shape"):
+        build().update(torch.zeros(2, 5), torch.zeros(3, 1, dtype=torch.int64))

@@ -1,0 +1,133 @@
+"""Runs that take a second: ProtoPNet on a few small SketchBirds, one epoch in each of four phases.
+
+``fit`` trains in process; what a test compares are checkpoints (``state``, ``differences``) and ``metrics.csv``.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning import Callback
+
+import evaluate
+import train
+from callbacks import read_checkpoint
+from datamodules import SketchBirds
+from lightning_modules import ProtoPNet
+
+ROOT = Path(__file__).resolve().parents[1]
+DATA = {"preset": "tiny", "image_size": 32, "train_size": 64, "val_size": 32, "test_size": 33, "batch_size": 16}
+STEPWISE = "optimizer: {name: AdamW, key: joint}, scheduler: {name: OneCycleLR, per: step}"
+PHASES = (  # warm, joint, last with a projection, joint again with the parked optimiser
+    f"warm: {{epochs: 1}}, joint: {{epochs: 1, {STEPWISE}}}, last: {{epochs: 1}}, joint2: {{epochs: 1, {STEPWISE}}}, "
+    "last2: null"
+)
+MODEL = {
+    "prototypes_per_class": 2,
+    "prototype_channels": 16,
+    "preset": "original",
+    "phases": f"{{{PHASES}}}",
+}
+EPOCHS, STEPS_PER_EPOCH = 4, 4
+
+
+def fit_args(folder: Path, *more: str, model: str = "ProtoPNet", data: str = "SketchBirds") -> list[str]:
+    """The command line of a tiny run in ``folder``."""
+    args = ["fit", "--runs", str(folder.parent), "--experiment", folder.name]
+    args += ["--model", model if "." in model else f"lightning_modules.{model}"]
+    args += ["--data", data if "." in data else f"datamodules.{data}"]
+    if data.endswith("Birds"):
+        args += [f"--data.{name}={value}" for name, value in DATA.items()]
+    if model != "Classifier":
+        args += [f"--model.{name}={value}" for name, value in MODEL.items()]
+    args += ["--trainer.accelerator=cpu", "--trainer.logger=callbacks.RunCSVLogger"]
+    return [*args, "--trainer.enable_model_summary=false", *more]
+
+
+def fit(folder: Path, *more: str, **kinds: str) -> train.TrainCLI:
+    """Train a tiny run in process."""
+    return train.main(fit_args(folder, *more, **kinds))
+
+
+def run_evaluation(folder: Path, *more: str, checkpoint: str = "last") -> None:
+    """``evaluate.py run`` in process."""
+    path = folder / "checkpoints" / f"{checkpoint}.ckpt"
+    evaluate.main(["run", "--ckpt_path", str(path), "--trainer.accelerator", "cpu", *more])
+
+
+def start(*args: str, script: str = "train.py", **options: Any) -> subprocess.Popen[str]:
+    """A command line in a process of its own, with one thread, as the tests themselves."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "WANDB_MODE": "offline", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(ROOT / script), *args]
+    return subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE, **options)
+
+
+def last(folder: Path) -> dict[str, Any]:
+    """The last checkpoint of a run."""
+    return read_checkpoint(folder / "checkpoints" / "last.ckpt")
+
+
+def state(folder: Path, name: str = "last") -> dict[str, Any]:
+    """Everything in a checkpoint that decides how a run goes on."""
+    checkpoint = read_checkpoint(folder / "checkpoints" / f"{name}.ckpt")
+    keys = ("state_dict", "optimizer_states", "lr_schedulers", "callbacks", "epoch", "global_step")
+    return {key: checkpoint[key] for key in keys}
+
+
+def differences(first: Any, second: Any, path: str = "") -> list[str]:
+    """Where two checkpoints differ, bit for bit."""
+    if type(first) is not type(second):
+        return [path]
+    if isinstance(first, torch.Tensor):
+        same = first.dtype == second.dtype and first.shape == second.shape
+        return [] if same and first.numpy().tobytes() == second.numpy().tobytes() else [path]
+    if isinstance(first, dict):
+        if first.keys() != second.keys():
+            return [path]
+        return [found for key in first for found in differences(first[key], second[key], f"{path}/{key}")]
+    if isinstance(first, list | tuple):
+        if len(first) != len(second):
+            return [path]
+        pairs = zip(first, second, strict=True)
+        return [found for index, pair in enumerate(pairs) for found in differences(*pair, f"{path}/{index}")]
+    return [] if first == second else [path]
+
+
+class MyBirds(SketchBirds):
+    """A data set that lies outside the project."""
+
+
+class MyModel(ProtoPNet):
+    """A model that lies outside the project."""
+
+
+class StopError(Exception):
+    """Ends a run as a crash would."""
+
+
+class StopAt(Callback):
+    """Crashes in one hook.
+
+    Args:
+        step: the ``global_step`` to crash at.
+        hook: the hook to crash in.
+    """
+
+    def __init__(self, step: int, hook: str = "on_train_batch_start") -> None:
+        self.step = step
+        setattr(self, hook, self._stop)
+
+    def _stop(self, trainer: Any, *args: Any) -> None:
+        if trainer.global_step == self.step and not trainer.sanity_checking:
+            raise StopError
+
+
+def stop_at(step: int, hook: str = "on_train_batch_start") -> list[str]:
+    """Arguments that make a run crash."""
+    name = "--trainer.callbacks+=tests.tiny_runs.StopAt"
+    return [name, f"--trainer.callbacks.step={step}", f"--trainer.callbacks.hook={hook}"]
