@@ -113,8 +113,8 @@ class InterpretableModule(LightningModule, ABC):
         split = "train" if stage == "fit" else getattr(datamodule, "evaluated_split", "test")
         if datamodule is not None and datamodule.capabilities(split).multi_label is True:
             raise ValueError(
-                f"Expected data with one label per image for {type(self).__name__}, but {type(datamodule).__name__} has "
-                "several. Choose its single-label task."
+                f"Expected data with one label per image for {type(self).__name__}, but {type(datamodule).__name__} "
+                "has several. Choose its single-label task."
             )
 
     # -- losses and steps --------------------------------------------------------------------------------------------

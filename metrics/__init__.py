@@ -1,5 +1,11 @@
 """What is measured: torchmetrics classes over the kernels of ``metrics.functional``."""
 
+from metrics.activation_change import (
+    ClassificationActivationChange,
+    PrototypeActivationChange,
+    VisualizationActivationChange,
+)
+from metrics.alignment import PartConsistency, PartPurity, PartStability
 from metrics.classification import (
     Accuracy,
     BalancedAccuracy,
@@ -16,28 +22,73 @@ from metrics.compactness import (
     NumberOfFeatures,
     Sparsity,
 )
+from metrics.entropy import PrototypeEntropy
 from metrics.image_mean import ImageMean
 from metrics.image_ratio import ImageRatio
 from metrics.item_mean import ItemMean
+from metrics.localisation import EnergyPointingGame, PointingGame, RegionIntersectionOverUnion
+from metrics.location_change import (
+    PrototypeActivationLocationChange,
+    PrototypeActivationLocationContrast,
+    PrototypeLocationChange,
+    PrototypeLocationContrast,
+    VisualizationLocationChange,
+)
+from metrics.misalignment import SpatialMisalignment
 from metrics.model_value import ModelValue
+from metrics.overlap import BackgroundOverlap, InsideOutsideRelevanceDifference, ObjectOverlap
+from metrics.part_consistency import PartCoverageConsistency
+from metrics.prototype_distance import AverageFeatureDistance, AveragePrototypeDistance
+from metrics.rank_change import (
+    ClassificationRankChange,
+    PrototypeRankChange,
+)
+from metrics.similarity_change import (
+    PrototypeSimilarityChange,
+)
 from metrics.summary import SummaryMetric
 
 __all__ = [
     "Accuracy",
+    "AverageFeatureDistance",
+    "AveragePrototypeDistance",
+    "BackgroundOverlap",
     "BalancedAccuracy",
+    "ClassificationActivationChange",
+    "ClassificationRankChange",
+    "EnergyPointingGame",
     "F1Score",
     "FeaturesPerClass",
     "GlobalSize",
     "ImageMean",
     "ImageRatio",
+    "InsideOutsideRelevanceDifference",
     "ItemMean",
     "LabelF1Score",
     "LocalSize",
     "ModelValue",
     "NegativePositiveRatio",
     "NumberOfFeatures",
+    "ObjectOverlap",
+    "PartConsistency",
+    "PartCoverageConsistency",
+    "PartPurity",
+    "PartStability",
+    "PointingGame",
+    "PrototypeActivationChange",
+    "PrototypeActivationLocationChange",
+    "PrototypeActivationLocationContrast",
+    "PrototypeEntropy",
+    "PrototypeLocationChange",
+    "PrototypeLocationContrast",
+    "PrototypeRankChange",
+    "PrototypeSimilarityChange",
+    "RegionIntersectionOverUnion",
     "Sparsity",
+    "SpatialMisalignment",
     "SubsetAccuracy",
     "SummaryMetric",
     "TopKAccuracy",
+    "VisualizationActivationChange",
+    "VisualizationLocationChange",
 ]

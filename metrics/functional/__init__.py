@@ -1,5 +1,15 @@
 """The pure tensor kernels behind the metrics."""
 
+# first, because importing a file binds its name here, and a kernel of `alignment` has that name
+from metrics.functional.part_consistency import part_coverage_consistency
+
+# isort: split
+from metrics.functional.activation_change import (
+    classification_activation_change,
+    prototype_activation_change,
+    visualization_activation_change,
+)
+from metrics.functional.alignment import merge_parts, part_consistency, part_purity, part_stability
 from metrics.functional.classification import (
     accuracy,
     balanced_accuracy,
@@ -17,30 +27,126 @@ from metrics.functional.compactness import (
     number_of_features,
     sparsity,
 )
+from metrics.functional.entropy import prototype_entropy
 from metrics.functional.intervals import bootstrap_interval, mean_interval, ratio_interval, wilson_interval
+from metrics.functional.localisation import energy_pointing_game, pointing_game, region_intersection_over_union
+from metrics.functional.location_change import (
+    prototype_activation_location_change,
+    prototype_activation_location_contrast,
+    prototype_location_change,
+    prototype_location_contrast,
+    visualization_location_change,
+)
+from metrics.functional.misalignment import (
+    accuracy_change,
+    misalignment_activation_change,
+    misalignment_location_change,
+    misalignment_rank_change,
+)
+from metrics.functional.overlap import background_overlap, inside_outside_relevance_difference, object_overlap
+from metrics.functional.perturbation import (
+    completeness_perturbation,
+    keyed_noise,
+    keyed_uniform,
+    masked_projected_gradient,
+)
+from metrics.functional.prototype_distance import (
+    Mode,
+    average_feature_distance,
+    average_prototype_distance,
+    nearest_features,
+)
+from metrics.functional.rank_change import (
+    classification_rank_change,
+    prototype_rank_change,
+)
 from metrics.functional.ranking import gather_units, top_units, unit_ranks
+from metrics.functional.regions import (
+    binarize_maps,
+    bounding_boxes,
+    box_intersection_over_union,
+    clip_saliency,
+    mask_intersection_over_union,
+    patch_boxes,
+    peak_cells,
+    peak_locations,
+    percentile_mask,
+    points_in_boxes,
+    weighted_intersection_over_union,
+    window_boxes,
+)
+from metrics.functional.similarity_change import (
+    prototype_similarity_change,
+)
 from metrics.functional.variants import Variant
 
 __all__ = [
+    "Mode",
     "Variant",
     "accuracy",
+    "accuracy_change",
+    "average_feature_distance",
+    "average_prototype_distance",
+    "background_overlap",
     "balanced_accuracy",
+    "binarize_maps",
     "bootstrap_interval",
+    "bounding_boxes",
+    "box_intersection_over_union",
+    "classification_activation_change",
+    "classification_rank_change",
+    "clip_saliency",
+    "completeness_perturbation",
     "confusion_matrix",
+    "energy_pointing_game",
     "f1_score",
     "features_per_class",
     "gather_units",
     "global_size",
+    "inside_outside_relevance_difference",
+    "keyed_noise",
+    "keyed_uniform",
     "label_f1_score",
     "local_size",
+    "mask_intersection_over_union",
+    "masked_projected_gradient",
     "mean_interval",
+    "merge_parts",
+    "misalignment_activation_change",
+    "misalignment_location_change",
+    "misalignment_rank_change",
+    "nearest_features",
     "negative_positive_ratio",
     "number_of_features",
+    "object_overlap",
+    "part_consistency",
+    "part_coverage_consistency",
+    "part_purity",
+    "part_stability",
+    "patch_boxes",
+    "peak_cells",
+    "peak_locations",
+    "percentile_mask",
+    "pointing_game",
+    "points_in_boxes",
+    "prototype_activation_change",
+    "prototype_activation_location_change",
+    "prototype_activation_location_contrast",
+    "prototype_entropy",
+    "prototype_location_change",
+    "prototype_location_contrast",
+    "prototype_rank_change",
+    "prototype_similarity_change",
     "ratio_interval",
+    "region_intersection_over_union",
     "sparsity",
     "subset_accuracy",
     "top_k_accuracy",
     "top_units",
     "unit_ranks",
+    "visualization_activation_change",
+    "visualization_location_change",
+    "weighted_intersection_over_union",
     "wilson_interval",
+    "window_boxes",
 ]

@@ -147,6 +147,20 @@ def check_undefined(build: Callable[[], SummaryMetric], record: Record, skipped:
     assert len(caught) == 1
 
 
+def check_change(build: Callable[[], SummaryMetric], record: Record) -> None:
+    """A perturbation that changes nothing scores exactly 0 at batch 1, 4 and 16."""
+    unchanged = {name: torch.cat([value, value])[:16] for name, value in record.items()}
+    for name in record:
+        if name.startswith("perturbed_"):
+            clean = unchanged[name.removeprefix("perturbed_")]
+            shape = unchanged[name].shape
+            unchanged[name] = (clean if clean.shape == shape else clean[:, None].expand(shape)).clone()
+    summaries = [updated(build(), unchanged, batch).summary() for batch in (1, 4, 16)]
+    assert summaries[0]["n"] > 1
+    assert all(summary["value"] == summary["low"] == summary["high"] == 0 for summary in summaries)
+    assert summaries[0] == summaries[1] == summaries[2]
+
+
 def summarise_share(rank: int, world_size: int, metric: SummaryMetric, record: Record, shares: list[slice]) -> Any:
     """What one of two processes computes from its share, twice, and whether its own states survive."""
     share = rows(record, shares[rank])

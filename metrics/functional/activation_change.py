@@ -1,0 +1,133 @@
+"""How much activations change under a perturbation: of units, of their saliency, and of classes."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from metrics.functional.checks import check_tensor
+from metrics.functional.regions import _all_finite, weighted_intersection_over_union
+from metrics.functional.variants import Variant, check_variant
+
+Link = Literal["softmax", "sigmoid"]
+
+
+def _check_link(link: Link) -> None:
+    if link not in get_args(Link):
+        raise ValueError(f"Expected argument `link` to be one of {get_args(Link)}, but got {link!r}.")
+
+
+def _change(values: Tensor, other: Tensor, defined: Tensor, ordered: bool = False) -> Tensor:
+    if ordered:
+        values, other = values.sort(descending=True).values, other.sort(descending=True).values
+    return (1 - weighted_intersection_over_union(values, other)).masked_fill(~defined, torch.nan)
+
+
+def prototype_activation_change(maps: Tensor, perturbed_maps: Tensor, variant: Variant = "paper") -> Tensor:
+    """How much the map of each unit changes, cell by cell.
+
+    Source: Schlinge et al. (2025), equation 10: ``1 - Σ min(a, a') / Σ max(a, a')`` over the cells. Of signed maps the
+    positive part counts. ``variant="quanproto"`` sorts both maps first, which makes it blind to place.
+
+    Args:
+        maps: ``(B, k, h, w)`` float.
+        perturbed_maps: ``(B, k, h, w)`` float, of the same units on the perturbed image.
+        variant: reading of the formula.
+
+    Returns:
+        ``(B, k)`` float64 in [0, 1], lower is better; NaN where no cell is positive or a map is not finite.
+
+    Raises:
+        ValueError: if ``variant`` is unknown or a shape or dtype differs from the above.
+
+    Example:
+        >>> maps, perturbed = torch.tensor([[[[0.5, 0.5], [0.0, 0.0]]]]), torch.tensor([[[[0.5, 0.0], [0.5, 0.0]]]])
+        >>> prototype_activation_change(maps, perturbed)
+        tensor([[0.6667]], dtype=torch.float64)
+    """
+    check_variant(variant)
+    check_tensor("maps", maps, ("B", "k", "h", "w"), "float")
+    check_tensor("perturbed_maps", perturbed_maps, tuple(maps.shape), "float")
+    defined = _all_finite(maps) & _all_finite(perturbed_maps)
+    positive, perturbed = maps.double().clamp(min=0), perturbed_maps.double().clamp(min=0)
+    return _change(positive.flatten(2), perturbed.flatten(2), defined, ordered=variant == "quanproto")
+
+
+def _largest_first(clipped: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    """Both maps as ``(B, k, n)``, sorted, with n large enough for every positive value of either."""
+    sides = clipped.flatten(start_dim=2), other.flatten(start_dim=2)
+    if clipped.device.type == "cpu" and clipped.numel():
+        # About a twentieth of a clipped map is positive. Here it can be counted for free; elsewhere that would make the
+        # device wait, so everything is sorted. Counts up to 2**24 are exact in float32, which sums fastest.
+        positive = max(int((side > 0).sum(dim=-1, dtype=torch.float32).amax()) for side in sides)
+        return sides[0].topk(positive).values, sides[1].topk(positive).values
+    return sides[0].sort(descending=True).values, sides[1].sort(descending=True).values
+
+
+def visualization_activation_change(saliency: Tensor, perturbed_saliency: Tensor) -> Tensor:
+    """How much the values of the highlighted region change, wherever it lies.
+
+    Source: Schlinge et al. (2025), equation 7: ``1 - Σ min(v, v') / Σ max(v, v')`` over the values of the clipped
+    saliency (:func:`~metrics.functional.clip_saliency`) sorted in descending order.
+
+    Args:
+        saliency: ``(B, k, H, W)`` float >= 0, clipped.
+        perturbed_saliency: ``(B, k, H, W)`` float >= 0, of the same units on the perturbed image, clipped.
+
+    Returns:
+        ``(B, k)`` float64 in [0, 1], lower is better; NaN where a map has no positive value or is not finite.
+
+    Raises:
+        ValueError: if a shape or dtype differs from the above.
+
+    Example:
+        >>> saliency, perturbed = torch.tensor([[[[4.0, 0.0], [0.0, 2.0]]]]), torch.tensor([[[[1.0, 1.0], [0.0, 0.0]]]])
+        >>> visualization_activation_change(saliency, perturbed)
+        tensor([[0.6667]], dtype=torch.float64)
+    """
+    check_tensor("saliency", saliency, ("B", "k", "H", "W"), "float")
+    check_tensor("perturbed_saliency", perturbed_saliency, tuple(saliency.shape), "float")
+    defined = _all_finite(saliency) & _all_finite(perturbed_saliency)
+    defined &= (saliency.amax(dim=(2, 3)) > 0) & (perturbed_saliency.amax(dim=(2, 3)) > 0)
+    return _change(*_largest_first(saliency, perturbed_saliency), defined)
+
+
+def classification_activation_change(
+    logits: Tensor, perturbed_logits: Tensor, link: Link = "softmax", variant: Variant = "paper"
+) -> Tensor:
+    """How much the probabilities of the classes change.
+
+    Source: Schlinge et al. (2025), equation 11: ``1 - Σ min(p, p') / Σ max(p, p')`` over the classes. With the softmax
+    it equals 2t / (1 + t), where t is the total variation distance; outputs that are log-probabilities pass through it
+    unchanged. ``variant="quanproto"`` takes the logits themselves, both sorted in descending order, and is unbounded.
+
+    Args:
+        logits: ``(B, K)`` float.
+        perturbed_logits: ``(B, K)`` float, on the perturbed image.
+        link: from logits to probabilities; ``"sigmoid"`` for several labels per image.
+        variant: reading of the formula.
+
+    Returns:
+        ``(B,)`` float64 in [0, 1], lower is better; NaN where a logit is not finite.
+
+    Raises:
+        ValueError: if ``link`` or ``variant`` is unknown or a shape or dtype differs from the above.
+
+    Example:
+        >>> logits, perturbed = torch.tensor([[0.5, 0.3, 0.2]]).log(), torch.tensor([[0.3, 0.5, 0.2]]).log()
+        >>> classification_activation_change(logits, perturbed)
+        tensor([0.3333], dtype=torch.float64)
+    """
+    check_variant(variant)
+    _check_link(link)
+    check_tensor("logits", logits, ("B", "K"), "float")
+    check_tensor("perturbed_logits", perturbed_logits, tuple(logits.shape), "float")
+    clean, perturbed = logits.double(), perturbed_logits.double()
+    defined = clean.isfinite().all(dim=1) & perturbed.isfinite().all(dim=1)
+    if variant == "quanproto":
+        return _change(clean, perturbed, defined, ordered=True)
+    if link == "sigmoid":
+        return _change(clean.sigmoid(), perturbed.sigmoid(), defined)
+    return _change(clean.softmax(dim=1), perturbed.softmax(dim=1), defined)

@@ -1,0 +1,175 @@
+"""How far an explanation moves: under a perturbation (change), and between the units of one image (contrast)."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from metrics.functional.checks import check_tensor
+from metrics.functional.regions import (
+    _all_finite,
+    binarize_maps,
+    bounding_boxes,
+    box_intersection_over_union,
+    mask_intersection_over_union,
+    peak_cells,
+)
+
+Region = Literal["box", "mask"]
+
+
+def _check_region(region: Region) -> None:
+    if region not in get_args(Region):
+        raise ValueError(f"Expected argument `region` to be one of {get_args(Region)}, but got {region!r}.")
+
+
+def _check_pair(name: str, maps: Tensor, perturbed_maps: Tensor) -> None:
+    check_tensor(name, maps, ("B", "k", "H", "W"), "float")
+    check_tensor(f"perturbed_{name}", perturbed_maps, tuple(maps.shape), "float")
+
+
+def _peak_distance(maps: Tensor, other: Tensor) -> Tensor:
+    distance = (peak_cells(maps) - peak_cells(other)).abs().sum(dim=-1).double()
+    return distance.masked_fill(~(_all_finite(maps) & _all_finite(other)), torch.nan)
+
+
+def prototype_location_change(maps: Tensor, perturbed_maps: Tensor, relative: bool = False) -> Tensor:
+    """How far the peak of each map moves, in cells along both axes.
+
+    Source: Schlinge et al. (2025), equation 8: ``|x - x'| + |y - y'|`` between the peak cells. Ties go to the first
+    cell in row-major order, which is also the peak of a flat map.
+
+    Args:
+        maps: ``(B, k, h, w)`` float.
+        perturbed_maps: ``(B, k, h, w)`` float, of the same units on the perturbed image.
+        relative: divide by ``(h - 1) + (w - 1)``, so that grids of different size compare.
+
+    Returns:
+        ``(B, k)`` float64 >= 0, lower is better; NaN where a map is not finite.
+
+    Raises:
+        ValueError: if a shape or dtype differs from the above.
+
+    Example:
+        >>> maps = torch.tensor([[[[0.0, 2.0, 2.0], [2.0, 0.0, 0.0]]]])
+        >>> prototype_location_change(maps, maps.flip(-1, -2))  # from (1, 0) to (2, 0), of three cells that tie
+        tensor([[1.]], dtype=torch.float64)
+    """
+    _check_pair("maps", maps, perturbed_maps)
+    distance = _peak_distance(maps, perturbed_maps)
+    return distance / (maps.shape[2] + maps.shape[3] - 2) if relative else distance
+
+
+def prototype_activation_location_change(maps: Tensor, perturbed_maps: Tensor, threshold: float = 0.5) -> Tensor:
+    """How little the regions above half of each map's range share.
+
+    Source: Schlinge et al. (2025), equation 9: 1 - IoU of both maps, each binarised on its own by
+    :func:`~metrics.functional.binarize_maps`.
+
+    Args:
+        maps: ``(B, k, h, w)`` float.
+        perturbed_maps: ``(B, k, h, w)`` float, of the same units on the perturbed image.
+        threshold: in [0, 1), of the min-max scaled map.
+
+    Returns:
+        ``(B, k)`` float64 in [0, 1], lower is better; NaN where a map is flat or not finite.
+
+    Raises:
+        ValueError: if ``threshold`` is outside [0, 1) or a shape or dtype differs from the above.
+
+    Example:
+        >>> maps, perturbed = torch.tensor([[0.0, 1.0], [0.6, 0.2]]), torch.tensor([[1.0, 0.9], [0.0, 0.0]])
+        >>> prototype_activation_location_change(maps[None, None], perturbed[None, None])
+        tensor([[0.6667]], dtype=torch.float64)
+    """
+    _check_pair("maps", maps, perturbed_maps)
+    return 1 - mask_intersection_over_union(binarize_maps(maps, threshold), binarize_maps(perturbed_maps, threshold))
+
+
+def visualization_location_change(saliency: Tensor, perturbed_saliency: Tensor, region: Region = "box") -> Tensor:
+    """How little the highlighted regions, or the boxes around them, share.
+
+    Source: Schlinge et al. (2025), equation 4, after Sacha et al. (2024): 1 - IoU. The region is where the clipped
+    saliency (:func:`~metrics.functional.clip_saliency`) is positive.
+
+    Args:
+        saliency: ``(B, k, H, W)`` float >= 0, clipped.
+        perturbed_saliency: ``(B, k, H, W)`` float >= 0, of the same units on the perturbed image, clipped.
+        region: compare the boxes around the regions, or the regions (``"mask"``).
+
+    Returns:
+        ``(B, k)`` float64 in [0, 1], lower is better; NaN where a region is empty or a map is not finite.
+
+    Raises:
+        ValueError: if ``region`` is unknown or a shape or dtype differs from the above.
+
+    Example:
+        >>> saliency = torch.eye(3)[None, None]
+        >>> perturbed = torch.tensor([[0.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]])[None, None]
+        >>> visualization_location_change(saliency, perturbed)  # one pixel of a box of nine
+        tensor([[0.8889]], dtype=torch.float64)
+        >>> visualization_location_change(saliency, perturbed, region="mask")
+        tensor([[0.6667]], dtype=torch.float64)
+    """
+    _check_region(region)
+    _check_pair("saliency", saliency, perturbed_saliency)
+    masks, other = saliency > 0, perturbed_saliency > 0
+    if region == "box":
+        shared = box_intersection_over_union(bounding_boxes(masks), bounding_boxes(other))
+    else:
+        shared = mask_intersection_over_union(masks, other)
+    return (1 - shared).masked_fill(~(_all_finite(saliency) & _all_finite(perturbed_saliency)), torch.nan)
+
+
+def _pairs(maps: Tensor) -> tuple[Tensor, Tensor]:
+    """Both sides of the k (k - 1) / 2 pairs of units, ``(B, pairs, h, w)`` each."""
+    check_tensor("maps", maps, ("B", "k", "h", "w"), "float")
+    first, second = torch.triu_indices(maps.shape[1], maps.shape[1], offset=1, device=maps.device)
+    return maps[:, first], maps[:, second]
+
+
+def prototype_location_contrast(maps: Tensor) -> Tensor:
+    """Mean distance of the peaks of the units of one image, in cells along both axes.
+
+    Source: Schlinge et al. (2025), section 5.3: :func:`prototype_location_change` between units instead of images, mean
+    over the pairs. A flat map has its peak at the first cell.
+
+    Args:
+        maps: ``(B, k, h, w)`` float.
+
+    Returns:
+        ``(B,)`` float64 >= 0, higher is better; NaN without a pair of finite maps.
+
+    Raises:
+        ValueError: if ``maps`` has another shape or dtype.
+
+    Example:
+        >>> prototype_location_contrast(torch.eye(4).view(1, 4, 2, 2))  # peaks at the corners of a square
+        tensor([1.3333], dtype=torch.float64)
+    """
+    return _peak_distance(*_pairs(maps)).nanmean(dim=1)
+
+
+def prototype_activation_location_contrast(maps: Tensor, threshold: float = 0.5) -> Tensor:
+    """Mean of how little the active regions of the units of one image share.
+
+    Source: Schlinge et al. (2025), section 5.3: :func:`prototype_activation_location_change` between units instead of
+    images, mean over the pairs in which neither map is flat.
+
+    Args:
+        maps: ``(B, k, h, w)`` float.
+        threshold: in [0, 1), of the min-max scaled map.
+
+    Returns:
+        ``(B,)`` float64 in [0, 1], higher is better; NaN without such a pair.
+
+    Raises:
+        ValueError: if ``threshold`` is outside [0, 1) or ``maps`` has another shape or dtype.
+
+    Example:
+        >>> prototype_activation_location_contrast(torch.eye(4).view(1, 4, 2, 2))
+        tensor([1.], dtype=torch.float64)
+    """
+    return prototype_activation_location_change(*_pairs(maps), threshold).nanmean(dim=1)

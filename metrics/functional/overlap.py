@@ -1,0 +1,118 @@
+"""How an explanation shares the image between the object and its background."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from metrics.functional.checks import check_tensor
+from metrics.functional.regions import _range
+
+
+def _check_overlap(saliency: Tensor, object_masks: Tensor) -> None:
+    check_tensor("saliency", saliency, ("B", "k", "H", "W"), "float")
+    images, _, height, width = saliency.shape
+    check_tensor("object_masks", object_masks, (images, height, width), "bool")
+
+
+def _pixels(mask: Tensor) -> Tensor:
+    return mask.sum(dim=(-2, -1)).double()
+
+
+def _undefined(saliency: Tensor, object_masks: Tensor) -> Tensor:
+    """``(B, k)`` bool, True for an empty region, an empty object or a map that is not finite."""
+    low, high = _range(saliency)
+    positive_and_finite = (high > 0) & high.isfinite() & low.isfinite()
+    return ~positive_and_finite | ~object_masks.flatten(1).any(dim=1)[:, None]
+
+
+def object_overlap(saliency: Tensor, object_masks: Tensor) -> Tensor:
+    """Share of the object that an explanation covers.
+
+    Source: Schlinge et al. (2025), equation 16, after Wang et al.: ``|v ∩ m| / |m|`` with v the pixels where
+    ``saliency`` is positive and m the object. Read it with :func:`background_overlap`: a region wholly on background
+    scores 0, the best value.
+
+    Args:
+        saliency: ``(B, k, H, W)`` float, clipped.
+        object_masks: ``(B, H, W)`` bool.
+
+    Returns:
+        ``(B, k)`` float64 fractions, lower is better; NaN for an empty region, an empty object or a map that is not
+        finite.
+
+    Raises:
+        ValueError: if a shape or dtype differs from the above.
+
+    Example:
+        >>> saliency = torch.tensor([[[[4.0, 0.0], [0.0, 1.0]]]])
+        >>> object_overlap(saliency, torch.tensor([[[True, False], [True, False]]]))
+        tensor([[0.5000]], dtype=torch.float64)
+    """
+    _check_overlap(saliency, object_masks)
+    objects = object_masks[:, None]
+    share = _pixels((saliency > 0) & objects) / _pixels(objects)
+    return share.masked_fill(_undefined(saliency, object_masks), torch.nan)
+
+
+def background_overlap(saliency: Tensor, object_masks: Tensor) -> Tensor:
+    """Share of an explanation that lies on the background.
+
+    Source: Schlinge et al. (2025), equation 19: ``1 - |v ∩ m| / |v|`` with v the pixels where ``saliency`` is positive
+    and m the object.
+
+    Args:
+        saliency: ``(B, k, H, W)`` float, clipped.
+        object_masks: ``(B, H, W)`` bool.
+
+    Returns:
+        ``(B, k)`` float64 fractions, lower is better; NaN for an empty region, an empty object or a map that is not
+        finite.
+
+    Raises:
+        ValueError: if a shape or dtype differs from the above.
+
+    Example:
+        >>> saliency = torch.tensor([[[[4.0, 2.0], [1.0, 1.0]]]])
+        >>> background_overlap(saliency, torch.tensor([[[True, True], [True, False]]]))
+        tensor([[0.2500]], dtype=torch.float64)
+    """
+    _check_overlap(saliency, object_masks)
+    region = saliency > 0
+    share = 1 - _pixels(region & object_masks[:, None]) / _pixels(region)
+    return share.masked_fill(_undefined(saliency, object_masks), torch.nan)
+
+
+def inside_outside_relevance_difference(saliency: Tensor, object_masks: Tensor) -> Tensor:
+    """Mean relevance inside the object minus mean relevance outside.
+
+    Source: Schlinge et al. (2025), equation 17, after Wang et al. Means are over the non-zero pixels of ``saliency``
+    divided by its maximum; a side without any contributes 0.
+
+    Args:
+        saliency: ``(B, k, H, W)`` float, clipped.
+        object_masks: ``(B, H, W)`` bool.
+
+    Returns:
+        ``(B, k)`` float64 in [-1, 1], higher is better; NaN for a map without a positive pixel or not finite, and for
+        an object that is empty or fills the image.
+
+    Raises:
+        ValueError: if a shape or dtype differs from the above.
+
+    Example:
+        >>> saliency = torch.tensor([[[[4.0, 0.0], [2.0, 1.0]]]])  # (1 + 0.5) / 2 - 0.25
+        >>> inside_outside_relevance_difference(saliency, torch.tensor([[[True, False], [True, False]]]))
+        tensor([[0.5000]], dtype=torch.float64)
+    """
+    _check_overlap(saliency, object_masks)
+    undefined = _undefined(saliency, object_masks) | object_masks.flatten(1).all(dim=1)[:, None]
+    relevance = saliency.double() / saliency.double().amax(dim=(-2, -1), keepdim=True)
+    inside = _mean_of_non_zero(relevance, object_masks[:, None])
+    outside = _mean_of_non_zero(relevance, ~object_masks[:, None])
+    return (inside - outside).masked_fill(undefined, torch.nan)
+
+
+def _mean_of_non_zero(relevance: Tensor, side: Tensor) -> Tensor:
+    chosen = side & (relevance != 0)
+    return relevance.masked_fill(~chosen, 0).sum(dim=(-2, -1)) / _pixels(chosen).clamp(min=1)

@@ -1,0 +1,161 @@
+"""How much units react to changes of the image outside the region they are said to look at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+from torchmetrics.utilities import rank_zero_warn
+
+from metrics.functional.checks import check_tensor
+from metrics.functional.intervals import mean_interval
+from metrics.functional.misalignment import (
+    accuracy_change,
+    misalignment_activation_change,
+    misalignment_location_change,
+    misalignment_rank_change,
+)
+from metrics.summary import AveragedOver
+
+
+class SpatialMisalignment(Metric):
+    """Four mean changes over images that are perturbed outside the region of a target unit.
+
+    Source: Sacha et al. (2024). ``"pac"``: :func:`metrics.functional.misalignment_activation_change`; ``"plc"``:
+    :func:`metrics.functional.misalignment_location_change`; ``"prc"``:
+    :func:`metrics.functional.misalignment_rank_change`; ``"ac"``: :func:`metrics.functional.accuracy_change`. Each
+    has its own number of images, those on which it is defined. Intervals: normal over images.
+
+    Args:
+        owner: ``(U, K)`` bool.
+        active: ``(U,)`` bool; None for all.
+        quantile: of each map, above which a pixel is in the region.
+        kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Raises:
+        ValueError: if an argument differs from the above.
+
+    Example:
+        >>> metric = SpatialMisalignment(owner=torch.eye(2, dtype=torch.bool))
+        >>> maps, logits = torch.tensor([[[0.0, 1.0]]]), torch.tensor([[2.0, 1.0]])
+        >>> target, label = torch.tensor([0]), torch.tensor([0])
+        >>> metric.update(
+        ...     torch.tensor([[2.0, 1.0]]), torch.tensor([[0.5, 1.0]]), target, maps, maps, logits, logits, label
+        ... )
+        >>> {name: value.item() for name, value in metric.compute().items()}
+        {'pac': 0.75, 'plc': 0.0, 'prc': 1.0, 'ac': 0.0}
+    """
+
+    name = "misalignment"
+    parts = ("pac", "plc", "prc", "ac")
+    unit = "fraction, ranks"
+    reads = (
+        "scores",
+        "perturbed_scores",
+        "target_ids",
+        "target_maps",
+        "perturbed_target_maps",
+        "logits",
+        "perturbed_logits",
+        "labels",
+    )
+    averaged_over: AveragedOver = "image"
+    higher_is_better = False
+    is_differentiable = False
+    full_state_update = False
+    owner: Tensor
+    active: Tensor | None
+    value_sum: Tensor
+    square_sum: Tensor
+    image_count: Tensor
+    skipped: Tensor
+
+    def __init__(self, owner: Tensor, active: Tensor | None = None, quantile: float = 0.9, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        check_tensor("owner", owner, ("U", "K"), "bool")
+        if active is not None:
+            check_tensor("active", active, (owner.shape[0],), "bool")
+        self.register_buffer("owner", owner, persistent=False)
+        self.register_buffer("active", active, persistent=False)
+        self.quantile = quantile
+        for state, dtype in (
+            ("value_sum", torch.float64),
+            ("square_sum", torch.float64),
+            ("image_count", torch.int64),
+            ("skipped", torch.int64),
+        ):
+            self.add_state(state, torch.zeros(len(self.parts), dtype=dtype), dist_reduce_fx="sum")
+
+    def update(  # noqa: PLR0913 - one record feeds four numbers of one attack
+        self,
+        scores: Tensor,
+        perturbed_scores: Tensor,
+        target_ids: Tensor,
+        target_maps: Tensor,
+        perturbed_target_maps: Tensor,
+        logits: Tensor,
+        perturbed_logits: Tensor,
+        labels: Tensor,
+    ) -> None:
+        """Add a batch.
+
+        Args:
+            scores: ``(B, U)`` float.
+            perturbed_scores: ``(B, U)`` float.
+            target_ids: ``(B,)`` int64 unit of each image, -1 for none.
+            target_maps: ``(B, H, W)`` float, bilinearly upsampled map of the target.
+            perturbed_target_maps: the same on the perturbed image.
+            logits: ``(B, K)`` float.
+            perturbed_logits: ``(B, K)`` float.
+            labels: ``(B,)`` int64, or ``(B, K)`` bool.
+        """
+        check_tensor("scores", scores, ("B", self.owner.shape[0]), "float")
+        values = torch.stack(
+            [
+                misalignment_activation_change(scores, perturbed_scores, target_ids),
+                misalignment_location_change(target_maps, perturbed_target_maps, self.quantile),
+                misalignment_rank_change(
+                    scores, perturbed_scores, target_ids, labels, owner=self.owner, active=self.active
+                ),
+                accuracy_change(logits, perturbed_logits, labels),
+            ]
+        ).detach()
+        defined = values.isfinite()
+        values = values.masked_fill(~defined, 0)
+        self.value_sum = self.value_sum + values.sum(dim=1)
+        self.square_sum = self.square_sum + values.square().sum(dim=1)
+        self.image_count = self.image_count + defined.sum(dim=1)
+        self.skipped = self.skipped + (~defined).sum(dim=1)
+
+    def compute(self) -> dict[str, Tensor]:
+        """The four means over all processes.
+
+        Returns:
+            ``"pac"``, ``"plc"``, ``"prc"`` and ``"ac"``, float64 scalars; NaN, with a warning, where nothing was
+            defined.
+        """
+        if (self.image_count == 0).any() and self.update_called:
+            rank_zero_warn(f"A part of {type(self).__name__} is NaN: nothing it could measure.", UserWarning)
+        return dict(zip(self.parts, self.value_sum / self.image_count, strict=True))
+
+    def summary(self) -> dict[str, dict[str, float]]:
+        """The four means with their intervals, over all processes.
+
+        Every process has to call it, as with ``compute``.
+
+        Returns:
+            For each of the four: ``value``, the bounds ``low`` and ``high`` of the 95 % interval, ``n`` images and the
+            number of undefined ones ``skipped``; NaN for what is undefined.
+        """
+        with self.sync_context(dist_sync_fn=self.dist_sync_fn, should_sync=self._to_sync), torch.no_grad():
+            low, high = mean_interval(self.value_sum, self.square_sum, self.image_count)
+            fields = {
+                "value": (self.value_sum / self.image_count).tolist(),
+                "low": low.tolist(),
+                "high": high.tolist(),
+                "n": self.image_count.tolist(),
+                "skipped": self.skipped.tolist(),
+            }
+        return {part: {field: entries[i] for field, entries in fields.items()} for i, part in enumerate(self.parts)}

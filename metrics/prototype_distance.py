@@ -1,0 +1,163 @@
+"""How far apart the units of the classes, and the features they find, lie in latent space."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from metrics.functional.checks import check_tensor
+from metrics.functional.prototype_distance import (
+    Mode,
+    _average_feature_distance_compute,
+    _average_feature_distance_update,
+    _check_mode,
+    average_prototype_distance,
+    nearest_features,
+)
+from metrics.item_mean import ItemMean
+from metrics.summary import AveragedOver
+
+
+def _check_positive(name: str, value: int) -> None:
+    if value < 1:
+        raise ValueError(f"Expected argument `{name}` to be at least 1, but got {value}.")
+
+
+class AveragePrototypeDistance(ItemMean):
+    """Mean over classes of the cosine distance between their units and the others, or within their units.
+
+    Source and definition: :func:`metrics.functional.average_prototype_distance`. A unit belongs to a class if it was
+    among the top k of any of its images. Empty slots are counted.
+
+    Args:
+        vectors: ``(U, D)`` float, the model's unit vectors.
+        num_classes: K.
+        mode: ``"inter"`` or ``"intra"``.
+        active: ``(U,)`` bool; None for all.
+        kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Raises:
+        ValueError: if an argument differs from the above.
+
+    Example:
+        >>> vectors = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.6, 0.8]])
+        >>> metric = AveragePrototypeDistance(vectors, num_classes=3, mode="intra")
+        >>> metric.update(torch.tensor([[0, 1], [1, 3]]), torch.tensor([0, 1]))  # distances 1 and 0.2, class 2 absent
+        >>> metric.name, metric.compute()
+        ('apd_intra', tensor(0.6000, dtype=torch.float64))
+    """
+
+    name = "apd_inter"
+    unit = "cosine distance"
+    reads = ("unit_ids", "labels")
+    averaged_over: AveragedOver = "class"
+    higher_is_better = True
+    vectors: Tensor
+    active: Tensor | None
+    membership: Tensor
+
+    def __init__(
+        self, vectors: Tensor, num_classes: int, mode: Mode = "inter", active: Tensor | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        _check_mode(mode)
+        _check_positive("num_classes", num_classes)
+        check_tensor("vectors", vectors, ("U", "D"), "float")
+        if active is not None:
+            check_tensor("active", active, (vectors.shape[0],), "bool")
+        self.mode: Mode = mode
+        self.name = f"apd_{mode}"
+        self.register_buffer("vectors", vectors.detach(), persistent=False)
+        self.register_buffer("active", active, persistent=False)
+        self.add_state(
+            "membership", torch.zeros(num_classes, vectors.shape[0], dtype=torch.int64), dist_reduce_fx="sum"
+        )
+
+    def update(self, unit_ids: Tensor, labels: Tensor) -> None:
+        """Add a batch.
+
+        Args:
+            unit_ids: ``(B, k)`` int64, -1 for an empty slot.
+            labels: ``(B,)`` int64 in ``[0, K)``.
+        """
+        check_tensor("unit_ids", unit_ids, ("B", "k"), "int64")
+        check_tensor("labels", labels, (unit_ids.shape[0],), "int64")
+        filled = unit_ids >= 0
+        cells = labels[:, None] * self.membership.shape[1] + unit_ids.clamp(min=0)
+        counts = self.membership.flatten().scatter_add(0, cells.flatten(), filled.flatten().long())
+        self.membership = counts.view_as(self.membership)
+        self.dropped = self.dropped + (~filled).sum()
+
+    def values(self) -> Tensor:
+        """``(K,)`` float64, NaN where undefined."""
+        return average_prototype_distance(self.vectors, self.membership, self.mode, self.active)
+
+
+class AverageFeatureDistance(ItemMean):
+    """Mean over classes of the cosine distance between features of their images and of others, or among their own.
+
+    Source and definition: :func:`metrics.functional.average_feature_distance` on the latent vectors at the peaks of
+    the top-k maps. Features that are zero or not finite are counted.
+
+    Args:
+        num_classes: K.
+        num_channels: D.
+        mode: ``"inter"`` or ``"intra"``.
+        kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Raises:
+        ValueError: if an argument differs from the above.
+
+    Example:
+        >>> metric = AverageFeatureDistance(num_classes=2, num_channels=2)
+        >>> latent = torch.tensor([[[[1.0, 0.0]], [[0.0, 1.0]]]])  # two cells: (1, 0) and (0, 1)
+        >>> metric.update(latent, torch.tensor([[[[9.0, 0.0]]]]), torch.tensor([0]))
+        >>> metric.update(latent, torch.tensor([[[[0.0, 9.0]]]]), torch.tensor([1]))
+        >>> metric.name, metric.compute()
+        ('afd_inter', tensor(1., dtype=torch.float64))
+    """
+
+    name = "afd_inter"
+    unit = "cosine distance"
+    reads = ("latent", "maps", "labels")
+    averaged_over: AveragedOver = "class"
+    higher_is_better = True
+    direction_sums: Tensor
+    counts: Tensor
+
+    def __init__(self, num_classes: int, num_channels: int, mode: Mode = "inter", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        _check_mode(mode)
+        _check_positive("num_classes", num_classes)
+        _check_positive("num_channels", num_channels)
+        self.mode: Mode = mode
+        self.name = f"afd_{mode}"
+        self.add_state(
+            "direction_sums", torch.zeros(num_classes, num_channels, dtype=torch.float64), dist_reduce_fx="sum"
+        )
+        self.add_state("counts", torch.zeros(num_classes, dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, latent: Tensor, maps: Tensor, labels: Tensor) -> None:
+        """Add a batch.
+
+        Args:
+            latent: ``(B, D, h, w)`` float.
+            maps: ``(B, k, h', w')`` float.
+            labels: ``(B,)`` int64 in ``[0, K)``.
+        """
+        num_classes, num_channels = self.direction_sums.shape
+        check_tensor("latent", latent, ("B", num_channels, "h", "w"), "float")
+        check_tensor("labels", labels, (latent.shape[0],), "int64")
+        features = nearest_features(latent.detach(), maps)
+        sums, counts = _average_feature_distance_update(
+            features.flatten(0, 1), labels.repeat_interleave(features.shape[1]), num_classes
+        )
+        self.direction_sums = self.direction_sums + sums
+        self.counts = self.counts + counts
+        self.dropped = self.dropped + (features.shape[:2].numel() - counts.sum())
+
+    def values(self) -> Tensor:
+        """``(K,)`` float64, NaN where undefined."""
+        return _average_feature_distance_compute(self.direction_sums, self.counts, self.mode)

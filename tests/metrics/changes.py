@@ -1,0 +1,169 @@
+"""Records and loop-by-the-definition references of the change metrics."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import torch
+from torch import Tensor
+
+NAN = math.nan
+HEIGHT, WIDTH = 4, 7  # not square, as every grid here
+
+
+def is_flat(values):
+    return not max(values) - min(values) > 1e-5 * max(map(abs, values))
+
+
+def grid(maps):
+    """One flat list of values per (image, unit)."""
+    return maps.flatten(end_dim=1).flatten(start_dim=1).tolist()
+
+
+def finite(*lists):
+    return all(math.isfinite(value) for values in lists for value in values)
+
+
+def share(one, other):
+    return len(one & other) / len(one | other) if one and other else NAN
+
+
+def ratio(one, other):
+    larger = math.fsum(map(max, one, other))
+    return 1 - math.fsum(map(min, one, other)) / larger if larger else NAN
+
+
+def slow_peak(values):
+    index = 0 if is_flat(values) else values.index(max(values))
+    return index % WIDTH, index // WIDTH
+
+
+def slow_plc(one, other):
+    (x, y), (u, v) = slow_peak(one), slow_peak(other)
+    return abs(x - u) + abs(y - v)
+
+
+def active_cells(values):
+    if is_flat(values):
+        return set()
+    low, high = Fraction(min(values)), Fraction(max(values))
+    return {cell for cell, value in enumerate(values) if (Fraction(value) - low) / (high - low) > Fraction(1, 2)}
+
+
+def slow_palc(one, other):
+    return 1 - share(active_cells(one), active_cells(other))
+
+
+def filled_box(values):
+    pixels = [(cell % WIDTH, cell // WIDTH) for cell, value in enumerate(values) if value > 0]
+    if not pixels:
+        return set()
+    (x0, y0), (x1, y1) = (tuple(map(limit, *pixels)) if len(pixels) > 1 else pixels[0] for limit in (min, max))
+    return {(x, y) for x in range(x0, x1 + 1) for y in range(y0, y1 + 1)}
+
+
+def slow_vlc(one, other):
+    return 1 - share(filled_box(one), filled_box(other))
+
+
+def slow_vac(one, other):
+    if max(one) <= 0 or max(other) <= 0:
+        return NAN
+    return ratio(sorted(one, reverse=True), sorted(other, reverse=True))
+
+
+def slow_pac(one, other):
+    return ratio([max(value, 0) for value in one], [max(value, 0) for value in other])
+
+
+CHANGES = {
+    "prototype_location_change": slow_plc,
+    "prototype_activation_location_change": slow_palc,
+    "visualization_location_change": slow_vlc,
+    "visualization_activation_change": slow_vac,
+    "prototype_activation_change": slow_pac,
+}
+
+
+def slow_values(change, maps: Tensor, perturbed: Tensor) -> list[float]:
+    """One value per (image, unit); maps that are not finite are undefined."""
+    pairs = zip(grid(maps), grid(perturbed), strict=True)
+    return [change(one, other) if finite(one, other) else NAN for one, other in pairs]
+
+
+def noisy_maps(seed: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Thirteen images, three units: ties, a constant map, an all-negative one and an empty slot."""
+    generator = torch.Generator().manual_seed(seed)
+    maps = torch.randn(13, 3, HEIGHT, WIDTH, generator=generator)
+    maps[::2] = maps[::2].round()
+    maps[1, 0], maps[4, 2], maps[6, 1], maps[3] = 0.5, -maps[4, 2].abs(), NAN, 0.0
+    return maps.to(dtype)
+
+
+def clipped(maps: Tensor) -> Tensor:
+    """The positive values above 0.8 of each map; no value where the map is not finite."""
+    return torch.where(maps > 0.8, maps, 0)
+
+
+def maps_of(kernel, seed: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+    """Two sides for a kernel of maps or of clipped saliency."""
+    sides = noisy_maps(seed, dtype), noisy_maps(seed + 100, dtype).roll(1, dims=0)
+    return (clipped(sides[0]), clipped(sides[1])) if "visualization" in kernel.__name__ else sides
+
+
+def slow_clip(maps: Tensor, quantile: float) -> Tensor:
+    """Each map clipped on its own, by sorting it."""
+    result = torch.zeros_like(maps)
+    for image in range(len(maps)):
+        for unit in range(maps.shape[1]):
+            values = maps[image, unit].flatten().tolist()
+            if not finite(values) or is_flat(values):
+                continue
+            ordered, position = sorted(map(Fraction, values)), Fraction(str(quantile)) * (len(values) - 1)
+            below = math.floor(position)
+            threshold = ordered[below] + (position - below) * (ordered[below + 1] - ordered[below])
+            kept = [value if Fraction(value) > max(threshold, 0) else 0.0 for value in values]
+            result[image, unit] = torch.tensor(kept).view(HEIGHT, WIDTH)
+    return result
+
+
+def image_first(values: list[list[float]], valid: list[list[bool]] | None = None) -> float:
+    """Mean over the defined units of an image, then over the images that have one."""
+    means = []
+    for index, row in enumerate(values):
+        defined = [v for unit, v in enumerate(row) if math.isfinite(v) and (valid is None or valid[index][unit])]
+        if defined:
+            means.append(sum(defined) / len(defined))
+    return sum(means) / len(means) if means else NAN
+
+
+ACTIVE = torch.tensor([True, False, True, True, True, True])
+
+
+def slow_change(change, record: dict[str, Tensor], quantile: float | None = None) -> float:
+    """Value of a metric of maps or of saliency, one pair of maps after the other."""
+    one, other, valid = record.values()
+    if quantile is not None:
+        one, other = slow_clip(one, quantile), slow_clip(other, quantile)
+    values = slow_values(change, one, other)
+    return image_first(torch.tensor(values, dtype=torch.float64).view(valid.shape).tolist(), valid.tolist())
+
+
+def change_record(fields: str) -> dict[str, Tensor]:
+    """Thirteen images, three units; part of what they hold is undefined."""
+    generator = torch.Generator().manual_seed(7)
+    valid = torch.rand(13, 3, generator=generator) < 0.8
+    if fields in ("maps", "saliency"):
+        return {fields: noisy_maps(11), f"perturbed_{fields}": noisy_maps(12).roll(1, dims=0), "valid": valid}
+    if fields == "logits":
+        logits = torch.randint(-4, 5, (13, 5), generator=generator) / 2
+        perturbed = logits + torch.randint(-2, 3, (13, 5), generator=generator)
+        logits[3, 2], perturbed[8, 0] = NAN, torch.inf
+        return {"logits": logits, "perturbed_logits": perturbed}
+    scores = torch.randint(-1, 9, (13, 6), generator=generator) / 4
+    shape = (13, 3, 6) if fields == "scores_per_unit" else (13, 6)
+    perturbed = torch.randint(-1, 9, shape, generator=generator) / 4
+    unit_ids = torch.stack([torch.randperm(6, generator=generator)[:3] for _ in range(13)])
+    unit_ids[2, 2], unit_ids[9] = -1, -1
+    return {"scores": scores, "perturbed_scores": perturbed, "unit_ids": unit_ids, "valid": valid}

@@ -1,0 +1,157 @@
+import math
+
+import pytest
+import torch
+
+from metrics import PartCoverageConsistency
+from metrics.functional import clip_saliency
+from tests.metrics.tester import (
+    check_attributes,
+    check_collection,
+    check_protocol,
+    check_splits,
+    check_two_processes,
+    check_undefined,
+    updated,
+)
+
+NAN = math.nan
+UNITS, PARTS = 5, 4
+
+
+def record():
+    generator = torch.Generator().manual_seed(8)
+    saliency = torch.randn(13, 2, 6, 7, generator=generator)
+    saliency[3, 0], saliency[4, 1, 0, 0] = 2, NAN
+    unit_ids = torch.stack([torch.randperm(UNITS - 1, generator=generator)[:2] for _ in range(13)])
+    unit_ids[5, 1] = -1
+    points = torch.rand(13, PARTS, 2, generator=generator) * torch.tensor([7.0, 6.0])
+    visible = torch.rand(13, PARTS, generator=generator) < 0.6
+    points[~visible] = NAN
+    return {"saliency": saliency, "unit_ids": unit_ids, "part_locations": points, "part_visible": visible}
+
+
+def build(variant="paper"):
+    return PartCoverageConsistency(UNITS, PARTS, quantile=0.9, variant=variant)
+
+
+def build_published():
+    return build("quanproto")
+
+
+def slow_counts(data):
+    hits, visible = ([[0] * PARTS for _ in range(UNITS)] for _ in range(2))
+    shown = [0] * UNITS
+    clipped = clip_saliency(data["saliency"], 0.9)
+    for i, ids in enumerate(data["unit_ids"].tolist()):
+        for slot, unit in enumerate(ids):
+            if unit < 0 or not data["saliency"][i, slot].isfinite().all():
+                continue
+            pixels = (clipped[i, slot] > 0).nonzero().tolist()
+            shown[unit] += bool(pixels)
+            for part in range(PARTS):
+                if not data["part_visible"][i, part]:
+                    continue
+                visible[unit][part] += 1
+                x, y = map(math.floor, data["part_locations"][i, part].tolist())
+                rows, columns = [row for row, _ in pixels], [column for _, column in pixels]
+                hits[unit][part] += bool(pixels and min(rows) <= y <= max(rows) and min(columns) <= x <= max(columns))
+    return hits, visible, shown
+
+
+def slow(data, variant="paper"):
+    values = []
+    for row, seen, images in zip(*slow_counts(data), strict=True):
+        shares = [h / (v if variant == "paper" else images) for h, v in zip(row, seen, strict=True) if h]
+        if any(seen):
+            values.append(sum(shares) / len(shares) if shares else 0)
+    return sum(values) / len(values) if values else NAN
+
+
+def slow_published(data):
+    return slow(data, "quanproto")
+
+
+@pytest.mark.parametrize(("make", "oracle"), [(build, slow), (build_published, slow_published)])
+class TestBoth:
+    def test_splits(self, make, oracle):
+        check_splits(make, record(), oracle)
+
+    def test_protocol(self, make, oracle):
+        check_attributes(make())
+        check_protocol(make, record())
+        check_collection(make, record())
+
+    def test_two_processes(self, make, oracle, ddp_pool):
+        check_two_processes(ddp_pool, make, record())
+
+
+def test_attributes_and_counts():
+    metric = updated(build(), record())
+    assert (metric.name, metric.unit, metric.averaged_over) == ("consistency", "fraction", "unit")
+    assert metric.higher_is_better is True
+    hits, visible, shown = slow_counts(record())
+    assert (metric.hits.tolist(), metric.visible.tolist(), metric.shown.tolist()) == (hits, visible, shown)
+    assert metric.summary()["n"] == 4  # unit 4 is in no top k
+    assert metric.summary()["skipped"] == 1 + 2  # that unit, the empty slot and the map with NaN
+
+
+def one_image(relevance=1.0, visible=(True, True, True)):
+    """A region of pixels x, y in 1..2; parts inside, outside, inside."""
+    saliency = torch.zeros(1, 1, 4, 4)
+    saliency[0, 0, 1:3, 1:3] = relevance
+    points = torch.tensor([[[1.0, 1.0], [3.0, 1.0], [2.9, 2.9]]])
+    return {
+        "saliency": saliency,
+        "unit_ids": torch.tensor([[0]]),
+        "part_locations": points,
+        "part_visible": torch.tensor([visible]),
+    }
+
+
+def test_fractional_relevance_and_a_batch_of_one():
+    for relevance in (1.0, 0.5, 1e-3):
+        metric = updated(PartCoverageConsistency(1, 3, quantile=None), one_image(relevance))
+        assert metric.hits.tolist() == [[1, 0, 1]]
+        assert metric.compute() == 1
+
+
+def test_an_invisible_part_in_the_middle_shifts_nothing():
+    metric = updated(PartCoverageConsistency(1, 3, quantile=None), one_image(visible=(True, False, True)))
+    assert (metric.hits.tolist(), metric.visible.tolist()) == ([[1, 0, 1]], [[1, 0, 1]])
+    metric = updated(PartCoverageConsistency(1, 3, quantile=None), one_image(visible=(False, True, True)))
+    assert (metric.hits.tolist(), metric.visible.tolist()) == ([[0, 0, 1]], [[0, 1, 1]])
+
+
+def test_a_region_that_is_empty_is_not_shown():
+    metric = updated(PartCoverageConsistency(1, 3, quantile=None), one_image(0.0))
+    assert (metric.hits.tolist(), metric.shown.tolist()) == ([[0, 0, 0]], [0])
+    assert metric.compute() == 0
+
+
+def test_undefined():
+    data = record()
+    data["part_visible"] = torch.zeros_like(data["part_visible"])
+    check_undefined(build, data, skipped=UNITS + 2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_dtypes_and_strides(dtype):
+    data = record()
+    saliency = data["saliency"].to(dtype)
+    data = data | {"saliency": saliency.transpose(2, 3).contiguous().transpose(2, 3)}
+    assert updated(build(), data).compute() == pytest.approx(slow(data))
+
+
+def test_errors():
+    data = one_image()
+    with pytest.raises(ValueError, match="`variant` to be one of"):
+        PartCoverageConsistency(1, 3, variant="published")
+    for name, value, text in (
+        ("saliency", torch.zeros(1, 4, 4), "`saliency` to be of shape"),
+        ("unit_ids", torch.zeros(1, 2, dtype=torch.int64), r"`unit_ids` to be of shape \(1, 1\)"),
+        ("part_locations", torch.zeros(1, 2, 2), r"`part_locations` to be of shape \(1, 3, 2\)"),
+        ("part_visible", torch.zeros(1, 3), r"`part_visible` to be of shape \(1, 3\) and dtype bool"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            updated(PartCoverageConsistency(1, 3), data | {name: value})
