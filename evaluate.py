@@ -184,7 +184,8 @@ def evaluate(
     trainer.test(module, datamodule, verbose=False)
     seconds = time.perf_counter() - start
     result = {"schema": 1, **request.identity(step)}
-    result |= _describe(request, checkpoint["hyper_parameters"], datamodule) | _measured(engine.evaluation, seconds)
+    result |= _describe(request, checkpoint["hyper_parameters"], datamodule)
+    result |= _measured(engine.evaluation, len(datamodule.dataset(request.split)), seconds)
     if trainer.is_global_zero:
         _write(result, folder / "metrics.json")
         _log(result, loggers, max(0, step - 1))  # beside the validation of the epoch that ended with the checkpoint
@@ -244,8 +245,7 @@ def _describe(request: Request, model: dict[str, Any], datamodule: ImageDataModu
     }
 
 
-def _measured(evaluation: Evaluation, seconds: float) -> dict[str, Any]:
-    images = max((entry["n"] for entry in evaluation.metrics.values()), default=0)
+def _measured(evaluation: Evaluation, images: int, seconds: float) -> dict[str, Any]:
     timing = {"seconds": seconds, "images": images, "images_per_second": images / seconds}
     return {"metrics": evaluation.metrics, "skipped": evaluation.skipped, "timing": timing}
 

@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from lightning import Callback
 
@@ -20,8 +22,9 @@ from callbacks import read_checkpoint
 from datamodules import SketchBirds
 from lightning_modules import ProtoPNet
 
+NOISY = "tests.tiny_runs.NoisyProtoPNet"
 ROOT = Path(__file__).resolve().parents[1]
-DATA = {"preset": "tiny", "image_size": 32, "train_size": 64, "val_size": 32, "test_size": 33, "batch_size": 16}
+DATA = {"preset": "tiny", "image_size": 32, "train_size": 48, "val_size": 16, "test_size": 33, "batch_size": 12}
 STEPWISE = "optimizer: {name: AdamW, key: joint}, scheduler: {name: OneCycleLR, per: step}"
 PHASES = (  # warm, joint, last with a projection, joint again with the parked optimiser
     f"warm: {{epochs: 1}}, joint: {{epochs: 1, {STEPWISE}}}, last: {{epochs: 1}}, joint2: {{epochs: 1, {STEPWISE}}}, "
@@ -36,7 +39,7 @@ MODEL = {
 EPOCHS, STEPS_PER_EPOCH = 4, 4
 
 
-def fit_args(folder: Path, *more: str, model: str = "ProtoPNet", data: str = "SketchBirds") -> list[str]:
+def fit_args(folder: Path, *more: str, model: str = NOISY, data: str = "SketchBirds") -> list[str]:
     """The command line of a tiny run in ``folder``."""
     args = ["fit", "--runs", str(folder.parent), "--experiment", folder.name]
     args += ["--model", model if "." in model else f"lightning_modules.{model}"]
@@ -102,8 +105,12 @@ class MyBirds(SketchBirds):
     """A data set that lies outside the project."""
 
 
-class MyModel(ProtoPNet):
-    """A model that lies outside the project."""
+class NoisyProtoPNet(ProtoPNet):
+    """A model that lies outside the project and draws from every generator in every training step."""
+
+    def training_step(self, batch: dict[str, Any], batch_idx: int) -> torch.Tensor:
+        noise = torch.rand(()) + random.random() + float(np.random.rand())
+        return super().training_step(batch | {"image": batch["image"] * (1 + 0.1 * noise)}, batch_idx)
 
 
 class StopError(Exception):

@@ -15,7 +15,7 @@ import evaluate
 from evaluate import Hardware, Request
 from tests.tiny_runs import StopError, differences, fit, fit_args, last, start, state, stop_at
 
-TWO = ["--trainer.devices=2", "--trainer.strategy=ddp", "--data.batch_size=8"]
+TWO = ["--trainer.devices=2", "--trainer.strategy=ddp", "--data.batch_size=6"]
 
 
 class Record(Callback):
@@ -89,10 +89,9 @@ def test_a_planted_difference_ends_the_run_at_the_next_phase(ddp_pool, tmp_path)
     assert last(tmp_path / "run")["global_step"] == 8
 
 
-@pytest.mark.parametrize("step", [6, 8])
-def test_a_resumed_run_ends_with_the_same_weights(step, ddp_pool, tmp_path, straight):
+def test_a_resumed_run_ends_with_the_same_weights(ddp_pool, tmp_path, straight):
     folder = tmp_path / "run"
-    for _, error in ddp_pool.run(fit_on, folder, *stop_at(step)):
+    for _, error in ddp_pool.run(fit_on, folder, *stop_at(6)):
         assert error == "StopError()"
     for _, error in ddp_pool.run(fit_on, folder, "--ckpt_path", "last"):
         assert error is None
@@ -108,10 +107,10 @@ def sources(folder):
 def test_projection_finds_the_same_sources_as_one_process(ddp_pool, tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
     with pytest.raises(StopError):
-        fit(one, *stop_at(16), "--data.batch_size=8")
+        fit(one, *stop_at(16), "--data.batch_size=6")
     shutil.copytree(one, two)
     more = ["--ckpt_path", "last", "--trainer.max_epochs=3"]
-    fit(one, *more, "--data.batch_size=8")
+    fit(one, *more, "--data.batch_size=6")
     for _, error in ddp_pool.run(fit_on, two, *more):
         assert error is None
     for first, second in zip(sources(one), sources(two), strict=True):

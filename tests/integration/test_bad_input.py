@@ -1,4 +1,4 @@
-"""Mistakes end in one clear error: settings before any work, damaged files before they are used, bad numbers at once."""
+"""Mistakes end in one clear error: settings before work, damaged files before they are used, bad numbers at once."""
 
 import errno
 import os
@@ -9,7 +9,7 @@ import torch
 import evaluate
 import train
 from callbacks import checkpoint as checkpoint_module
-from tests.tiny_runs import STEPS_PER_EPOCH, differences, fit, fit_args, last, run_evaluation, start, state
+from tests.tiny_runs import NOISY, STEPS_PER_EPOCH, differences, fit, fit_args, last, run_evaluation, start, state
 
 
 def files(folder):
@@ -93,7 +93,9 @@ def test_missing_data(tmp_path):
 def test_last_without_a_run(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"Expected .*run/checkpoints/last.ckpt to resume from"):
         fit(tmp_path / "run", "--ckpt_path", "last")
-    with pytest.raises(FileNotFoundError, match=r"`ckpt_path` to be a checkpoint file, but nothing.ckpt does not exist"):
+    with pytest.raises(
+        FileNotFoundError, match=r"`ckpt_path` to be a checkpoint file, but nothing.ckpt does not exist"
+    ):
         fit(tmp_path / "run", "--ckpt_path", "nothing.ckpt")
     assert files(tmp_path) == []
 
@@ -109,23 +111,23 @@ def test_a_fresh_run_on_top_of_another(name, run_copy):
     assert {path: path.read_bytes() for path in run_copy.rglob("*.*")} == kept
 
 
-@pytest.mark.parametrize("path", ["last", "checkpoints/best.ckpt"])
 @pytest.mark.parametrize(
-    ("argument", "message"),
+    ("path", "argument", "message"),
     [
-        ("--model.prototypes_per_class=3", "model.prototypes_per_class: 2 in the checkpoint, 3 requested"),
-        ("--model.phases={joint: null, last2: null}", "model.phases: "),
-        ("--model=lightning_modules.Classifier", "model: lightning_modules.ProtoPNet in the checkpoint, "),
-        ("--data.batch_size=8", "data.batch_size: 16 in the checkpoint, 8 requested"),
-        ("--data.test_size=null", "data.test_size: 33 in the checkpoint, None requested"),
-        ("--seed_everything=1", "data.seed: 0 in the checkpoint, 1 requested"),
+        ("checkpoints/best.ckpt", "--model.preset=sketch", "model.preset: 'original' in the checkpoint, 'sketch' requ"),
+        ("last", "--model.prototypes_per_class=3", "model.prototypes_per_class: 2 in the checkpoint, 3 requested"),
+        ("last", "--model.phases={joint: null, last2: null}", "model.phases: "),
+        ("last", "--model=lightning_modules.Classifier", "model: tests.tiny_runs.NoisyProtoPNet in the checkpoint, "),
+        ("last", "--data.batch_size=8", "data.batch_size: 12 in the checkpoint, 8 requested"),
+        ("last", "--data.test_size=null", "data.test_size: 33 in the checkpoint, None requested"),
+        ("last", "--seed_everything=1", "data.seed: 0 in the checkpoint, 1 requested"),
     ],
 )
 def test_changed_settings(path, argument, message, run_copy, finished_run):
     path = path if path == "last" else str(run_copy / path)
     args = fit_args(run_copy, "--ckpt_path", path)
     if argument.startswith("--model="):
-        args = [argument if a == "lightning_modules.ProtoPNet" else a for a in args if not a.startswith("--model")]
+        args = [argument if a == NOISY else a for a in args if not a.startswith("--model")]
     else:
         args.append(argument)
     with pytest.raises(ValueError, match=f"Expected the settings that .* was trained with.*{message}"):
@@ -208,7 +210,10 @@ def test_foreign_checkpoints(change, message, run_copy):
         (set_item("hyper_parameters", "_class_path", "os.system"), "to name a InterpretableModule, but it names"),
         (set_item("hyper_parameters", "_class_path", None), "to name a InterpretableModule, but it names None"),
         (set_item("datamodule_hyper_parameters", "_class_path", "builtins.dict"), "to name a ImageDataModule"),
-        (without_weight("linear.weight"), r"to hold the weights of lightning_modules.ProtoPNet, but got .*linear.weight"),
+        (
+            without_weight("linear.weight"),
+            r"to hold the weights of .*NoisyProtoPNet, but got .*linear.weight",
+        ),
     ],
 )
 def test_checkpoints_that_name_other_things(change, message, run_copy):
@@ -220,15 +225,16 @@ def test_checkpoints_that_name_other_things(change, message, run_copy):
 def test_a_flipped_byte_anywhere(run_copy):
     path = run_copy / "checkpoints" / "last.ckpt"
     whole, read = path.read_bytes(), last(run_copy)
-    found = 0
+    unseen = []
     for position in range(11, len(whole), len(whole) // 50):
         path.write_bytes(whole[:position] + bytes([whole[position] ^ 16]) + whole[position + 1 :])
         try:
-            assert differences(last(run_copy), read) == []  # between the records of the archive nothing is stored
+            unseen.append(last(run_copy))
         except ValueError as error:
-            assert str(error).startswith(f"Expected {path} to be a checkpoint")
-            found += 1
-    assert found > 40
+            message = str(error)
+    assert message.startswith(f"Expected {path} to be a checkpoint")
+    assert len(unseen) < 10  # between the records of the archive, where nothing is stored
+    assert [differences(checkpoint, read) for checkpoint in unseen] == [[]] * len(unseen)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.99])
@@ -243,7 +249,9 @@ def test_a_truncated_file(share, run_copy):
 # -- bad numbers and full disks ---------------------------------------------------------------------------------------
 def test_a_loss_that_is_not_finite_names_phase_step_and_samples(tmp_path):
     phases = "{warm: {trainable: {addon: 1.0e+30, prototypes: 1.0e+30}}}"
-    with pytest.raises(RuntimeError, match=r"loss is (nan|-?inf) in phase 'warm' at step 2, .*train/000\d\d, train/000"):
+    with pytest.raises(
+        RuntimeError, match=r"loss is (nan|-?inf) in phase 'warm' at step 2, .*train/000\d\d, train/000"
+    ):
         fit(tmp_path / "run", f"--model.phases={phases}")
     assert last(tmp_path / "run")["global_step"] == 0
 

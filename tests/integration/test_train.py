@@ -98,7 +98,12 @@ def test_a_trial_run_leaves_nothing_in_the_way(tmp_path):
     ("data", "name"), [("SketchBirds", "sketchbirds/classifier-seed3"), ("Cub200", "cub200/classifier-fold1-seed3")]
 )
 def test_a_run_without_a_name(data, name, tmp_path, cub_tree):
-    args = ["--trainer.max_epochs=1", "--seed_everything=3", "--trainer.limit_train_batches=1", "--trainer.logger=false"]
+    args = [
+        "--trainer.max_epochs=1",
+        "--seed_everything=3",
+        "--trainer.limit_train_batches=1",
+        "--trainer.logger=false",
+    ]
     if data == "Cub200":
         args += [f"--data.root={cub_tree()}", "--data.image_size=32", "--data.fold=1"]
     command = fit_args(tmp_path / "runs" / "x", *args, model="Classifier", data=data)
@@ -121,6 +126,7 @@ def test_without_validation_the_last_checkpoint_is_evaluated(tmp_path, cub_tree)
     assert result["protocol"]["selection"] == "last epoch"
 
 
+@pytest.mark.slow
 def test_a_resumed_run_continues_its_wandb_run(tmp_path):
     folder = tmp_path / "run"
     loggers = "--trainer.logger=[{class_path: callbacks.RunCSVLogger}, {class_path: callbacks.RunWandbLogger}]"
