@@ -22,6 +22,7 @@ from rich.table import Table
 
 from callbacks import Evaluation, Interpretability, PhaseProgressBar, RunCheckpoint, read_checkpoint
 from callbacks.interpretability import announce_directions
+from callbacks.projection import full_precision
 from datamodules.base import ImageDataModule
 from lightning_modules import InterpretableModule
 
@@ -181,7 +182,8 @@ def evaluate(
         use_distributed_sampler=False,
     )
     start = time.perf_counter()
-    trainer.test(module, datamodule, verbose=False)
+    with full_precision(trainer.strategy.root_device):
+        trainer.test(module, datamodule, verbose=False)
     seconds = time.perf_counter() - start
     result = {"schema": 1, **request.identity(step)}
     result |= _describe(request, checkpoint["hyper_parameters"], datamodule)
@@ -240,7 +242,7 @@ def _describe(request: Request, model: dict[str, Any], datamodule: ImageDataModu
             "crop": settings.get("crop"),
             "weights": (model.get("trunk") or {}).get("weights"),
             "augmentation": settings.get("augmentation"),
-            "selection": "best validation score after projection" if best else "last epoch",
+            "selection": "best validation score" if best else "last epoch",
         },
     }
 

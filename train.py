@@ -63,6 +63,8 @@ class TrainCLI(LightningCLI):
         name = run_name(model["class_path"], data["class_path"], data["init_args"].get("fold"), config.seed_everything)
         folder = Path(config.runs) / (config.experiment or name)
         fitting = self.subcommand == "fit"
+        if not fitting and self.ckpt_path is None:
+            raise ValueError("Expected argument `ckpt_path` to name a checkpoint or to be `last`, but got none.")
         path = resume_path(folder, self.ckpt_path) if fitting or self.ckpt_path == "last" else self.ckpt_path
         checkpoint = check_unchanged(Path(path), model, data) if path else {}
         self.requested = config.clone()
@@ -83,13 +85,15 @@ class TrainCLI(LightningCLI):
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """The schedule comes first, checkpoints are written atomically, the config is saved as it was asked for."""
         self.config[self.subcommand] = self.requested
-        trainer = super().instantiate_trainer(plugins=callbacks.AtomicCheckpointIO(), **kwargs)
+        plugins = self.config_init[self.subcommand].trainer.plugins or []
+        plugins = [*(plugins if isinstance(plugins, list) else [plugins]), callbacks.AtomicCheckpointIO()]
+        trainer = super().instantiate_trainer(plugins=plugins, **kwargs)
         trainer.callbacks.sort(key=lambda callback: not isinstance(callback, callbacks.PhaseSchedule))  # type: ignore[attr-defined]
         return trainer
 
     def after_fit(self) -> None:
         """Evaluate the best checkpoint and say where everything lies."""
-        if self.config.fit.test_after_fit:
+        if self.config.fit.test_after_fit and not self.trainer.fast_dev_run:  # type: ignore[attr-defined]
             evaluate.after_fit(self.trainer)
         rank_zero_info(f"Run folder: {self.trainer.default_root_dir}")
 

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import zipfile
 from collections.abc import Mapping
@@ -141,6 +142,8 @@ class RunCheckpoint(Checkpoint):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save the state before the first batch of a fresh run."""
+        if not (self.folder(trainer) / "best.ckpt").exists():
+            self.best_score = None  # that of another run, which this one was started from
         if trainer.global_step == 0:
             self._save(trainer, "last.ckpt")
 
@@ -170,7 +173,8 @@ class RunCheckpoint(Checkpoint):
             )
         score = float(trainer.callback_metrics[self.monitor])
         best = self.best_score
-        better = selectable and (best is None or (score > best if self.mode == "max" else score < best))
+        improved = best is None or (score > best if self.mode == "max" else score < best)
+        better = selectable and math.isfinite(score) and improved
         if better:
             self.best_score = score
         return better

@@ -111,7 +111,7 @@ class PhaseSchedule(Callback):
         if index != self.index:
             self._park(trainer, plan)
         _broadcast_buffers(module)
-        self._run(plan.phases[index].on_enter, trainer, module)
+        self._run(plan.phases[index].on_enter, trainer, module, trainer.global_step)
         _assert_equal_over_ranks(module, plan.phases[index].name)  # before the wrap, which would copy rank 0's over
         self.index, self.entered = index, True
         cast(PhasedModule, module).enter_phase(index)
@@ -136,7 +136,8 @@ class PhaseSchedule(Callback):
         for config, scheduler in zip(trainer.lr_scheduler_configs, state["schedulers"], strict=True):
             config.scheduler.load_state_dict(scheduler)
 
-    def _run(self, actions: tuple[str, ...], trainer: Trainer, module: LightningModule) -> None:
+    def _run(self, actions: tuple[str, ...], trainer: Trainer, module: LightningModule, step: int) -> None:
+        """Run actions and log their figures at ``step``, which a resume keeps or repeats together with them."""
         for name in actions:
             action = ACTIONS.get(name)
             report = action(trainer, module) if action else getattr(module, name)(trainer)
@@ -144,7 +145,7 @@ class PhaseSchedule(Callback):
             figures = ", ".join(f"{key} {value:.4g}" for key, value in report.items())
             rank_zero_info(f"{name} in epoch {trainer.current_epoch + 1}: {figures or 'done'}")
             for logger in trainer.loggers:
-                logger.log_metrics({f"{name}/{key}": value for key, value in report.items()}, trainer.global_step)
+                logger.log_metrics({f"{name}/{key}": value for key, value in report.items()}, step)
             for callback in cast(list[Callback], trainer.callbacks):  # type: ignore[attr-defined]
                 if isinstance(callback, ActionListener):
                     callback.on_action_end(trainer, module, name, report)
@@ -169,7 +170,7 @@ class PhaseSchedule(Callback):
             index, epoch = plan.locate(trainer.current_epoch)
             if epoch == plan.phases[index].epochs - 1 and plan.phases[index].on_exit:
                 _broadcast_buffers(pl_module)
-                self._run(plan.phases[index].on_exit, trainer, pl_module)
+                self._run(plan.phases[index].on_exit, trainer, pl_module, trainer.global_step - 1)
                 cast(PhasedModule, pl_module).apply_modes()
 
     def _check_loss(self, trainer: Trainer, module: LightningModule) -> None:

@@ -7,7 +7,8 @@ between processes is U·(D + 4) numbers, whatever the number of images.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -135,6 +136,18 @@ def nearest_patches(module: nn.Module, batches: Iterable[dict[str, Any]], device
     return nearest
 
 
+@contextmanager
+def full_precision(device: torch.device) -> Iterator[None]:
+    """Plain float32: no autocast, and no TF32 in convolutions, which would move a patch by more than its rounding."""
+    cudnn: Any = torch.backends.cudnn
+    before, cudnn.allow_tf32 = cudnn.allow_tf32, False
+    try:
+        with torch.autocast(device.type, enabled=False):
+            yield
+    finally:
+        cudnn.allow_tf32 = before
+
+
 @torch.no_grad()
 def project(trainer: Trainer, module: LightningModule) -> dict[str, float]:
     """Action ``project``: replace every unit by its nearest patch and remember where it came from.
@@ -155,7 +168,7 @@ def project(trainer: Trainer, module: LightningModule) -> dict[str, float]:
     module.eval()
     loader = datamodule.projection_dataloader()
     before = _validation_accuracy(module, datamodule)
-    with torch.autocast(module.device.type, enabled=False):
+    with full_precision(module.device):
         nearest = nearest_patches(module, loader, module.device)
     valid = torch.isfinite(nearest.distance)
     ids = {sample_key(sample_id): sample_id for sample_id in loader.dataset.sample_ids}

@@ -13,6 +13,7 @@ from lightning import LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor, distributed
 
+from callbacks.projection import full_precision
 from lightning_modules.contract import InterpretableModel, Projectable
 
 NEIGHBOURS = 6
@@ -99,14 +100,15 @@ def prune(trainer: Trainer, module: LightningModule) -> dict[str, float]:
     modes = {name: part.training for name, part in module.named_modules()}
     module.eval()
     neighbours = Neighbours(len(units.active), module.device)
-    for batch in datamodule.projection_dataloader():
-        images, keys, labels = (batch[name].to(module.device) for name in ("image", "sample_key", "label"))
-        latent = cast(InterpretableModel, module)(images).latent
-        assert latent is not None
-        near = module.distance_maps(latent).flatten(2).amin(dim=2)
-        targets = batch["labels"].to(module.device) if "labels" in batch else labels
-        own = module.allowed(targets)
-        neighbours.merge(near.T, keys.expand(near.shape[1], -1), own.T)
+    with full_precision(module.device):
+        for batch in datamodule.projection_dataloader():
+            images, keys, labels = (batch[name].to(module.device) for name in ("image", "sample_key", "label"))
+            latent = cast(InterpretableModel, module)(images).latent
+            assert latent is not None
+            near = module.distance_maps(latent).flatten(2).amin(dim=2)
+            targets = batch["labels"].to(module.device) if "labels" in batch else labels
+            own = module.allowed(targets)
+            neighbours.merge(near.T, keys.expand(near.shape[1], -1), own.T)
     neighbours.reduce()
     for name, part in module.named_modules():
         part.training = modes[name]

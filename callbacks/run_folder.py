@@ -35,9 +35,24 @@ class SaveConfig(SaveConfigCallback):
         self.parser.save(self.config, folder / "config.yaml", skip_none=False, overwrite=True)
         for logger in trainer.loggers:
             logger.log_hyperparams(json.loads(self.parser.dump(self.config, format="json")))
-        record = trainer.datamodule.split_record()  # type: ignore[attr-defined]
-        if record is not None:
-            (folder / "split.json").write_text(json.dumps(record, indent=1) + "\n")
+        _save_split(trainer.datamodule.split_record(), folder / "split.json")  # type: ignore[attr-defined]
+
+
+def _save_split(record: dict[str, Any] | None, path: Path) -> None:
+    """Write the split of a fresh run; a resumed one must have the same.
+
+    Raises:
+        ValueError: if the data is divided otherwise than when the run began.
+    """
+    if record is None:
+        return
+    text = json.dumps(record, indent=1) + "\n"
+    if path.exists() and path.read_text(encoding="utf-8") != text:
+        raise ValueError(
+            f"Expected the split this run began with, but {path} differs from what the data gives now. Restore the "
+            "data, or start another run with `--experiment NAME`."
+        )
+    path.write_text(text, encoding="utf-8")
 
 
 def run_name(model: str, data: str, fold: int | None, seed: int) -> str:

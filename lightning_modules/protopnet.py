@@ -24,7 +24,7 @@ HEAD_LOSSES = {"cross_entropy": 1.0, "off_class_l1": 1e-4}
 
 
 def _joint(name: str, epochs: int, **changes: Any) -> Phase:
-    """A joint phase of the original schedule; all of them share one optimiser and one StepLR."""
+    """A joint phase of the original schedule; all of them share one optimiser and one step-wise decay."""
     rates = {"trunk": 1e-4, "addon": 3e-3, "prototypes": 3e-3}
     return Phase(
         name,
@@ -33,7 +33,7 @@ def _joint(name: str, epochs: int, **changes: Any) -> Phase:
         LOSSES,
         weight_decay={"trunk": 1e-3, "addon": 1e-3},
         optimizer=OptimizerSpec("Adam", key="joint"),
-        scheduler=SchedulerSpec("StepLR", {"step_size": 5, "gamma": 0.1}),
+        scheduler=SchedulerSpec("MultiStepLR", {"milestones": [4, 9, 14], "gamma": 0.1}),  # stepped before each epoch
         **changes,
     )
 
@@ -91,9 +91,9 @@ def _addon(kind: str, inputs: int, channels: int) -> nn.Sequential:
 class ProtoPNet(InterpretableModule):
     """Prototypical part network.
 
-    Source: Chen et al. 2019; presets ``original`` (two cycles of the published schedule), ``quanproto`` (Schlinge et
-    al. 2025), ``sketch`` (ours, for the from-scratch trunk) and ``pretrained`` (ours, for a pretrained trunk, cosine
-    similarity and few images).
+    Source: Chen et al. 2019. Presets: ``original`` (two cycles of the published schedule), ``quanproto`` (Schlinge et
+    al. 2025, CUB; without its class weights and its prototype range U(0.4, 1)), ``sketch`` (ours, for the from-scratch
+    trunk) and ``pretrained`` (ours, for a pretrained trunk, cosine similarity and few images).
 
     Args:
         prototypes_per_class: prototypes owned by each class.
@@ -117,7 +117,7 @@ class ProtoPNet(InterpretableModule):
         "original": PhasePlan((_WARM, _joint("joint", 6), _last("last", 20), _joint("joint2", 10), _last("last2", 20))),
         "quanproto": PhasePlan(
             (
-                _WARM,
+                Phase("warm", 5, {"addon": 2.7e-5, "prototypes": 2.7e-5}, LOSSES, bn="eval"),
                 Phase(
                     "joint",
                     100,

@@ -1,4 +1,4 @@
-"""Runs that take a second: ProtoPNet on a few small SketchBirds, one epoch in each of four phases.
+"""Runs that take a second: ProtoPNet on a few small SketchBirds, five epochs in four phases.
 
 ``fit`` trains in process; what a test compares are checkpoints (``state``, ``differences``) and ``metrics.csv``.
 """
@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DATA = {"preset": "tiny", "image_size": 32, "train_size": 48, "val_size": 16, "test_size": 33, "batch_size": 12}
 STEPWISE = "optimizer: {name: AdamW, key: joint}, scheduler: {name: OneCycleLR, per: step}"
 PHASES = (  # warm, joint, last with a projection, joint again with the parked optimiser
-    f"warm: {{epochs: 1}}, joint: {{epochs: 1, {STEPWISE}}}, last: {{epochs: 1}}, joint2: {{epochs: 1, {STEPWISE}}}, "
+    f"warm: {{epochs: 1}}, joint: {{epochs: 2, {STEPWISE}}}, last: {{epochs: 1}}, joint2: {{epochs: 1, {STEPWISE}}}, "
     "last2: null"
 )
 MODEL = {
@@ -36,7 +36,7 @@ MODEL = {
     "preset": "original",
     "phases": f"{{{PHASES}}}",
 }
-EPOCHS, STEPS_PER_EPOCH = 4, 4
+EPOCHS, STEPS_PER_EPOCH = 5, 4
 
 
 def fit_args(folder: Path, *more: str, model: str = NOISY, data: str = "SketchBirds") -> list[str]:

@@ -19,8 +19,8 @@ class PrototypeLayer(nn.Module):
 
     Source: Chen et al. 2019 (ProtoPNet): d = ‖z − p‖² at every cell, s = log((d + 1)/(d + ε)). With ``cosine`` both
     sides are normalised, d = 1 − cos and s = max(1 − d, 0). Training uses the expanded form ‖z‖² − 2⟨z, p⟩ + ‖p‖²;
-    evaluation and projection the direct one, because the expanded form cancels in float32: an exact hit must score
-    exactly ln(1/ε). Always float32, also under autocast.
+    evaluation, projection and phases that keep the prototypes fixed the direct one, because the expanded form cancels
+    in float32: an exact hit must score exactly ln(1/ε). Always float32, also under autocast.
 
     Args:
         num_prototypes: U.
@@ -64,7 +64,7 @@ class PrototypeLayer(nn.Module):
 
         Args:
             latent: ``(B, D, h, w)`` float.
-            direct: use the direct form; by default in evaluation mode.
+            direct: use the direct form; by default wherever the vectors are not being trained.
 
         Returns:
             ``(B, U, h, w)`` float32, >= 0.
@@ -73,12 +73,14 @@ class PrototypeLayer(nn.Module):
             cells, vectors = latent.float(), self.vectors.float()
             if self.similarity == "cosine":
                 cells, vectors = F.normalize(cells, dim=1), F.normalize(vectors, dim=1)
-            if direct if direct is not None else not self.training:
+            if direct is None:
+                direct = not (self.training and self.vectors.requires_grad)
+            if direct:
                 flat = cells.flatten(2).transpose(1, 2)
                 euclidean = torch.cdist(flat, vectors[None], compute_mode="donot_use_mm_for_euclid_dist")
                 squared = euclidean.square().transpose(1, 2).reshape(*euclidean.shape[::2], *cells.shape[2:])
             else:
-                product = F.conv2d(cells, vectors[:, :, None, None])
+                product = torch.einsum("bdhw,ud->buhw", cells, vectors)  # not conv2d: TF32 is on there
                 norms = cells.square().sum(1, keepdim=True) + vectors.square().sum(1)[:, None, None]
                 squared = (norms - 2 * product).clamp_min(0)
             return squared / 2 if self.similarity == "cosine" else squared

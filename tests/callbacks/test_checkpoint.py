@@ -225,3 +225,22 @@ def test_a_monitor_that_does_not_apply_is_refused_in_the_first_epoch(tmp_path):
     ):
         keeper.on_train_epoch_end(trainer, MODULE)
     assert trainer.saved == []
+
+
+def test_the_best_score_of_another_run_is_forgotten(tmp_path):
+    keeper = RunCheckpoint()
+    keeper.load_state_dict({"best_score": 0.9})
+    trainer = FakeTrainer(tmp_path, global_step=4)
+    keeper.on_train_start(trainer, MODULE)
+    assert keeper.best_score is None
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "best.ckpt").touch()
+    keeper.load_state_dict({"best_score": 0.9})
+    keeper.on_train_start(trainer, MODULE)
+    assert keeper.best_score == 0.9
+
+
+def test_an_undefined_score_is_never_the_best(tmp_path):
+    keeper = RunCheckpoint()
+    run(keeper, FakeTrainer(tmp_path), [0.0, float("nan"), 0.1])
+    assert keeper.best_score == pytest.approx(0.1)

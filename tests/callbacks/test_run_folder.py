@@ -4,7 +4,7 @@ import pytest
 import torch
 from jsonargparse import Namespace
 
-from callbacks.run_folder import belongs_to, check_unchanged, place_loggers, resume_path, run_name
+from callbacks.run_folder import _save_split, belongs_to, check_unchanged, place_loggers, resume_path, run_name
 
 
 # -- names ------------------------------------------------------------------------------------------------------------
@@ -158,3 +158,12 @@ def test_what_the_user_says_stays(tmp_path):
 @pytest.mark.parametrize("loggers", [None, True, False, []])
 def test_no_loggers(loggers, tmp_path):
     place_loggers(loggers, tmp_path, CHECKPOINT)
+
+
+def test_a_resumed_run_must_have_the_split_it_began_with(tmp_path):
+    path = tmp_path / "split.json"
+    _save_split({"test": ["1"]}, path)
+    _save_split({"test": ["1"]}, path)
+    with pytest.raises(ValueError, match="Expected the split this run began with"):
+        _save_split({"test": ["2"]}, path)
+    assert '"1"' in path.read_text()

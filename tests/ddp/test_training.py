@@ -77,21 +77,23 @@ def straight(ddp_pool, tmp_path_factory):
 
 def test_ranks_stay_equal_in_every_phase(straight):
     _, first, second = straight
-    assert [phase for phase, _ in first] == [name for name in ("warm", "joint", "last", "joint2") for _ in range(4)]
+    assert [phase for phase, _ in first] == [
+        name for name in ("warm", "joint", "joint", "last", "joint2") for _ in range(4)
+    ]
     assert first == second
-    assert len({digest for _, digest in first}) == 16
+    assert len({digest for _, digest in first}) == 20
 
 
 def test_a_planted_difference_ends_the_run_at_the_next_phase(ddp_pool, tmp_path):
     answers = ddp_pool.run(fit_on, tmp_path / "run", "--trainer.callbacks+=tests.ddp.test_training.Plant")
     for _, error in answers:
         assert "The processes hold different parameters or buffers at the start of phase 'last'" in error
-    assert last(tmp_path / "run")["global_step"] == 8
+    assert last(tmp_path / "run")["global_step"] == 12
 
 
 def test_a_resumed_run_ends_with_the_same_weights(ddp_pool, tmp_path, straight):
     folder = tmp_path / "run"
-    for _, error in ddp_pool.run(fit_on, folder, *stop_at(6)):
+    for _, error in ddp_pool.run(fit_on, folder, *stop_at(10)):
         assert error == "StopError()"
     for _, error in ddp_pool.run(fit_on, folder, "--ckpt_path", "last"):
         assert error is None
@@ -100,16 +102,16 @@ def test_a_resumed_run_ends_with_the_same_weights(ddp_pool, tmp_path, straight):
 
 
 def sources(folder):
-    with (folder / "prototypes" / "last-epoch02.csv").open(newline="") as file:
+    with (folder / "prototypes" / "last-epoch03.csv").open(newline="") as file:
         return list(csv.DictReader(file))
 
 
 def test_projection_finds_the_same_sources_as_one_process(ddp_pool, tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
     with pytest.raises(StopError):
-        fit(one, *stop_at(16), "--data.batch_size=6")
+        fit(one, *stop_at(24), "--data.batch_size=6")
     shutil.copytree(one, two)
-    more = ["--ckpt_path", "last", "--trainer.max_epochs=3"]
+    more = ["--ckpt_path", "last", "--trainer.max_epochs=4"]
     fit(one, *more, "--data.batch_size=6")
     for _, error in ddp_pool.run(fit_on, two, *more):
         assert error is None

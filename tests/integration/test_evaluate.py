@@ -66,7 +66,7 @@ def assert_valid(result):
 def test_metrics_json(evaluated_run):
     result = strict(evaluated_run / "evaluation" / "metrics.json")
     assert_valid(result)
-    expected = {"checkpoint": "checkpoints/best.ckpt", "step": 12, "split": "test", "suite": ["all"], "seed": 0}
+    expected = {"checkpoint": "checkpoints/best.ckpt", "step": 16, "split": "test", "suite": ["all"], "seed": 0}
     expected |= {"model": "NoisyProtoPNet", "dataset": "sketch_birds", "fold": None}
     assert {key: result[key] for key in expected} == expected
     assert result["protocol"]["selection"] == "best validation score after projection"
@@ -120,6 +120,18 @@ def test_what_does_not_apply_is_listed_with_the_reason(tmp_path, cub_tree):
     assert (result["protocol"]["crop"], result["protocol"]["augmentation"]) == ("none", "geometric_photometric")
 
 
+def test_the_split_of_the_run_is_kept(tmp_path, cub_tree):
+    folder = tmp_path / "run"
+    args = [f"--data.root={cub_tree()}", "--data.image_size=32", "--trainer.max_epochs=1", "--data.fold=null"]
+    fit(folder, *args, model="Classifier", data="Cub200")
+    record = json.loads((folder / "split.json").read_text())
+    tested = len(record["test"])
+    record["val"][0].append(record["test"].pop())
+    (folder / "split.json").write_text(json.dumps(record))
+    run_evaluation(folder)
+    assert strict(folder / "evaluation" / "metrics.json")["timing"]["images"] == tested - 1
+
+
 def test_a_data_module_of_the_user(tmp_path):
     folder = tmp_path / "run"
     fit(folder, "--trainer.max_epochs=1", "--test_after_fit=true", model="ProtoPNet", data="tests.tiny_runs.MyBirds")
@@ -137,12 +149,12 @@ def test_every_request_has_a_folder_of_its_own(evaluated_copy):
     found = {path.parent.name: strict(path) for path in (evaluated_copy / "evaluation").rglob("metrics.json")}
     assert sorted(found) == [
         "evaluation",
-        "last-step16-test-all",
-        "last-step16-test-all-general.f1-compactness",
-        "last-step16-test-all-seed7",
-        "last-step16-val-all",
+        "last-step20-test-all",
+        "last-step20-test-all-general.f1-compactness",
+        "last-step20-test-all-seed7",
+        "last-step20-val-all",
     ]
-    assert found["last-step16-val-all"]["metrics"]["general/accuracy"]["n"] == 16
+    assert found["last-step20-val-all"]["metrics"]["general/accuracy"]["n"] == 16
     assert (evaluated_copy / "evaluation" / "metrics.json").read_bytes() == first
 
 

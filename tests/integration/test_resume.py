@@ -32,7 +32,7 @@ def assert_same_run(folder, straight):
 
 
 # -- in process -------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("step", [0, 11])
+@pytest.mark.parametrize("step", [0, 14])
 def test_stopped_before_a_batch(step, tmp_path, finished_run):
     folder = tmp_path / "run"
     with pytest.raises(StopError):
@@ -46,7 +46,7 @@ def test_stopped_before_a_batch(step, tmp_path, finished_run):
     ("step", "hook"),
     [
         (8, "on_validation_batch_end"),
-        (12, "on_save_checkpoint"),
+        (16, "on_save_checkpoint"),
     ],
 )
 def test_stopped_between_batches(step, hook, tmp_path, finished_run):
@@ -70,7 +70,7 @@ def test_stopped_between_the_best_and_the_last_checkpoint(tmp_path, finished_run
         patch.setattr(RunCheckpoint, "_save", dies)
         with pytest.raises(StopError):
             fit(folder)
-    assert last(folder)["global_step"] == 2 * STEPS_PER_EPOCH
+    assert last(folder)["global_step"] == 3 * STEPS_PER_EPOCH
     fit(folder, "--ckpt_path", str(folder / "checkpoints" / "last.ckpt"))  # the same as "last"
     assert_same_run(folder, finished_run)
 
@@ -79,7 +79,7 @@ def test_stopped_again_and_again_with_two_workers(tmp_path, finished_run):
     folder = tmp_path / "run"
     with pytest.raises(StopError):
         fit(folder, *stop_at(2), "--data.num_workers=2")
-    for step in (6, 15):
+    for step in (10, 19):
         with pytest.raises(StopError):
             fit(folder, *stop_at(step), "--data.num_workers=2", "--ckpt_path", "last")
     fit(folder, "--data.num_workers=2", "--ckpt_path", "last")
@@ -156,7 +156,7 @@ def test_killed_in_every_phase(workers, tmp_path, finished_run):
     moments = random.Random(workers)
     folder = tmp_path / "run"
     args = [f"--data.num_workers={workers}"]
-    for line in ("", "phase warm 1/1", "phase joint 1/1"):
+    for line in ("", "phase warm 1/1", "phase joint 2/2"):
         process = start(*fit_args(folder, *args))
         if line:
             wait_for(process, line)

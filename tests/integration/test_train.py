@@ -27,8 +27,8 @@ def test_the_run_folder(finished_run):
         "checkpoints/last.ckpt",
         "config.yaml",
         "metrics.csv",
-        "prototypes/last-epoch02.csv",
-        "prototypes/last-epoch02.png",
+        "prototypes/last-epoch03.csv",
+        "prototypes/last-epoch03.png",
     ]
 
 
@@ -45,17 +45,17 @@ def test_checkpoints_hold_plain_types(finished_run):
 
 
 def test_the_best_checkpoint_comes_from_a_selectable_phase(finished_run):
-    assert read_checkpoint(finished_run / "checkpoints" / "best.ckpt")["epoch"] == 2
+    assert read_checkpoint(finished_run / "checkpoints" / "best.ckpt")["epoch"] == 3
 
 
 def test_every_epoch_has_its_rows(finished_run):
     table = rows(finished_run)
-    for epoch in range(EPOCHS):
+    for epoch, phase in enumerate((0, 1, 1, 2, 3)):
         values = {k: v for row in table if row["epoch"] == str(epoch) for k, v in row.items() if v}
-        assert float(values["phase"]) == epoch
+        assert float(values["phase"]) == phase
         assert {"train/loss", "train/accuracy", "val/general/accuracy"} <= values.keys()
     (projected,) = [row for row in table if row["project/moved_mean"]]
-    assert int(projected["step"]) == 2 * STEPS_PER_EPOCH
+    assert int(projected["step"]) == 3 * STEPS_PER_EPOCH
 
 
 def test_the_saved_config_starts_the_same_run_elsewhere(tmp_path, finished_run):
@@ -138,3 +138,10 @@ def test_a_resumed_run_continues_its_wandb_run(tmp_path):
     source = folder / "checkpoints" / "last.ckpt"
     cli = fit(tmp_path / "fork", loggers, "--trainer.max_epochs=2", "--ckpt_path", str(source))
     assert cli.trainer.loggers[1].run_id != run_id
+
+
+@pytest.mark.parametrize("subcommand", ["test", "validate"])
+def test_random_weights_are_never_scored(subcommand, tmp_path):
+    args = [subcommand, *fit_args(tmp_path / "run")[1:]]
+    with pytest.raises(ValueError, match="Expected argument `ckpt_path` to name a checkpoint"):
+        train.main(args)

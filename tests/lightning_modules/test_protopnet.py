@@ -125,7 +125,8 @@ def test_original_schedule():
     assert joint.weight_decay == {"trunk": 1e-3, "addon": 1e-3}
     assert joint.optimizer == joint2.optimizer
     assert joint.optimizer.key is not None
-    assert joint.scheduler.kwargs == {"step_size": 5, "gamma": 0.1}
+    # StepLR(5, 0.1) stepped before each joint epoch
+    assert joint.scheduler.kwargs == {"milestones": [4, 9, 14], "gamma": 0.1}
     assert joint.losses == {"cross_entropy": 1.0, "cluster": 0.8, "separation": -0.08}
     assert last.trainable == {"head": 1e-4}
     assert last.losses == {"cross_entropy": 1.0, "off_class_l1": 1e-4}

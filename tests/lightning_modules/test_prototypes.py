@@ -180,3 +180,15 @@ def test_cosine_ignores_length():
     layer, latent = make(similarity="cosine"), latents()
     close(layer.distances(latent * 7), layer.distances(latent), rtol=1e-4, atol=1e-6)
     close(1 - layer.distances(latent)[0, 0, 0, 0], F.cosine_similarity(latent[0, :, 0, 0], layer.vectors[0], dim=0))
+
+
+def test_fixed_prototypes_score_the_same_in_training_and_evaluation():
+    torch.manual_seed(0)
+    layer = PrototypeLayer(3, 64, epsilon=1e-14)
+    latent = torch.rand(2, 64, 4, 4)
+    layer.vectors.data[:] = latent[0, :, 0, :3].T
+    layer.vectors.requires_grad_(False)
+    trained = layer.train().similarities(layer.distances(latent))
+    evaluated = layer.eval().similarities(layer.distances(latent))
+    assert torch.equal(trained, evaluated)
+    assert trained.amax((2, 3))[0] == pytest.approx([32.236] * 3, abs=1e-2)
