@@ -69,7 +69,7 @@ def test_metrics_json(evaluated_run):
     expected = {"checkpoint": "checkpoints/best.ckpt", "step": 16, "split": "test", "suite": ["all"], "seed": 0}
     expected |= {"model": "NoisyProtoPNet", "dataset": "sketch_birds", "fold": None}
     assert {key: result[key] for key in expected} == expected
-    assert result["protocol"]["selection"] == "best validation score after projection"
+    assert result["protocol"]["selection"] == "best validation score"
     assert result["timing"]["images"] == result["metrics"]["general/accuracy"]["n"] == 33
     assert result["metrics"]["compactness/global_size"] == {
         "value": 16.0,
