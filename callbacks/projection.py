@@ -118,22 +118,42 @@ def nearest_patches(module: nn.Module, batches: Iterable[dict[str, Any]], device
     if units.vectors is None:
         raise TypeError(f"Expected a model whose units have vectors, but got {type(module).__name__}.")
     nearest = NearestPatches.empty(len(units.active), units.vectors.shape[1], device)
+    for seen in see(module, batches, device):
+        nearest.update(seen.distances, seen.latent, seen.allowed & units.active, seen.keys, seen.labels)
+    nearest.reduce()
+    return nearest
+
+
+@dataclass(frozen=True)
+class Seen:
+    """How far the units are from the patches of one batch of images."""
+
+    latent: Tensor  # (B, D, h, w)
+    distances: Tensor  # (B, U, h, w), direct
+    allowed: Tensor  # (B, U) bool
+    keys: Tensor  # (B,) int64
+    labels: Tensor  # (B,) int64
+
+
+def see(module: nn.Module, batches: Iterable[dict[str, Any]], device: torch.device) -> Iterator[Seen]:
+    """Show a projectable model images, batch by batch.
+
+    Raises:
+        ValueError: for distances that are not finite, with the sample ids of the batch.
+    """
+    projectable = cast(Projectable, module)
     for batch in batches:
         images, keys, labels = (batch[name].to(device) for name in ("image", "sample_key", "label"))
         latent = cast(InterpretableModel, module)(images).latent
         assert latent is not None
-        targets = batch["labels"].to(device) if "labels" in batch else labels
-        projectable = cast(Projectable, module)
         distances = projectable.distance_maps(latent)
         if not torch.isfinite(distances).all():
             raise ValueError(
-                "Expected finite distances to project, but got NaN or infinity in the batch of the samples "
+                "Expected finite distances to the prototypes, but got NaN or infinity in the batch of the samples "
                 f"{', '.join(batch['sample_id'])}. Training has diverged."
             )
-        allowed = projectable.allowed(targets) & units.active
-        nearest.update(distances, latent, allowed, keys, labels)
-    nearest.reduce()
-    return nearest
+        targets = batch["labels"].to(device) if "labels" in batch else labels
+        yield Seen(latent, distances, projectable.allowed(targets), keys, labels)
 
 
 @contextmanager
@@ -146,6 +166,19 @@ def full_precision(device: torch.device) -> Iterator[None]:
             yield
     finally:
         cudnn.allow_tf32 = before
+
+
+@contextmanager
+def evaluation_mode(module: LightningModule) -> Iterator[None]:
+    """Evaluation mode in full precision; afterwards every part is in the mode it was in."""
+    modes = {name: part.training for name, part in module.named_modules()}
+    module.eval()
+    try:
+        with full_precision(module.device):
+            yield
+    finally:
+        for name, part in module.named_modules():
+            part.training = modes[name]
 
 
 @torch.no_grad()
@@ -164,19 +197,15 @@ def project(trainer: Trainer, module: LightningModule) -> dict[str, float]:
     if not isinstance(module, Projectable):
         raise TypeError(f"Expected a model with prototypes for the action 'project', but got {type(module).__name__}.")
     datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
-    modes = {name: part.training for name, part in module.named_modules()}
-    module.eval()
     loader = datamodule.projection_dataloader()
-    before = _validation_accuracy(module, datamodule)
-    with full_precision(module.device):
-        nearest = nearest_patches(module, loader, module.device)
-    valid = torch.isfinite(nearest.distance)
     ids = {sample_key(sample_id): sample_id for sample_id in loader.dataset.sample_ids}
-    source = _source_table(module, nearest, valid, ids)
-    module.load_patches(nearest.patch, valid, source)
-    after = _validation_accuracy(module, datamodule)
-    for name, part in module.named_modules():
-        part.training = modes[name]
+    with evaluation_mode(module):
+        before = _validation_accuracy(module, datamodule)
+        nearest = nearest_patches(module, loader, module.device)
+        valid = torch.isfinite(nearest.distance)
+        source = _source_table(module, nearest, valid, ids)
+        module.load_patches(nearest.patch, valid, source)
+        after = _validation_accuracy(module, datamodule)
     accuracy = {"accuracy_before": before, "accuracy_after": after}
     return _report(module, nearest, valid, source) | {name: v for name, v in accuracy.items() if v is not None}
 

@@ -13,7 +13,7 @@ from lightning import LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor, distributed
 
-from callbacks.projection import full_precision
+from callbacks.projection import evaluation_mode, see
 from lightning_modules.contract import InterpretableModel, Projectable
 
 NEIGHBOURS = 6
@@ -97,21 +97,12 @@ def prune(trainer: Trainer, module: LightningModule) -> dict[str, float]:
     if units.source is None:
         raise ValueError("Expected a projected model for the action 'prune'. Put `project` before it in the plan.")
     datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
-    modes = {name: part.training for name, part in module.named_modules()}
-    module.eval()
     neighbours = Neighbours(len(units.active), module.device)
-    with full_precision(module.device):
-        for batch in datamodule.projection_dataloader():
-            images, keys, labels = (batch[name].to(module.device) for name in ("image", "sample_key", "label"))
-            latent = cast(InterpretableModel, module)(images).latent
-            assert latent is not None
-            near = module.distance_maps(latent).flatten(2).amin(dim=2)
-            targets = batch["labels"].to(module.device) if "labels" in batch else labels
-            own = module.allowed(targets)
-            neighbours.merge(near.T, keys.expand(near.shape[1], -1), own.T)
+    with evaluation_mode(module):
+        for seen in see(module, datamodule.projection_dataloader(), module.device):
+            near = seen.distances.flatten(2).amin(dim=2)
+            neighbours.merge(near.T, seen.keys.expand(near.shape[1], -1), seen.allowed.T)
     neighbours.reduce()
-    for name, part in module.named_modules():
-        part.training = modes[name]
     keep, rescued = keep_one_per_class(neighbours.keep() & units.active, units.owner, neighbours)
     if rescued:
         rank_zero_info(f"Classes that would have lost every prototype keep their best one: {rescued}")
