@@ -9,6 +9,7 @@ import os
 import random
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,16 @@ class StopAt(Callback):
     def _stop(self, trainer: Any, *args: Any) -> None:
         if trainer.global_step == self.step and not trainer.sanity_checking:
             raise StopError
+
+
+class Slow(Callback):
+    """Makes an epoch last longer than it takes to notice what it prints; changes nothing else."""
+
+    def on_train_batch_start(self, *args: Any) -> None:
+        time.sleep(0.3)
+
+
+SLOWLY = "--trainer.callbacks+=tests.tiny_runs.Slow"
 
 
 def stop_at(step: int, hook: str = "on_train_batch_start") -> list[str]:

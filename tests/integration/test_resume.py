@@ -9,7 +9,19 @@ from lightning import Callback
 
 import train
 from callbacks import RunCheckpoint
-from tests.tiny_runs import EPOCHS, STEPS_PER_EPOCH, StopError, differences, fit, fit_args, last, start, state, stop_at
+from tests.tiny_runs import (
+    EPOCHS,
+    SLOWLY,
+    STEPS_PER_EPOCH,
+    StopError,
+    differences,
+    fit,
+    fit_args,
+    last,
+    start,
+    state,
+    stop_at,
+)
 
 ALL_STEPS = EPOCHS * STEPS_PER_EPOCH
 
@@ -157,13 +169,13 @@ def test_killed_in_every_phase(workers, tmp_path, finished_run):
     folder = tmp_path / "run"
     args = [f"--data.num_workers={workers}"]
     for line in ("", "phase warm 1/1", "phase joint 2/2"):
-        process = start(*fit_args(folder, *args))
+        process = start(*fit_args(folder, *args, SLOWLY))
         if line:
             wait_for(process, line)
         else:
             while not (folder / "checkpoints" / "last.ckpt").exists():
                 time.sleep(0.005)
-        time.sleep(moments.uniform(0, 0.2))
+        time.sleep(moments.uniform(0, 0.9))  # an epoch lasts at least 1.2 s
         process.kill()
         assert process.wait() == -signal.SIGKILL
         args = [f"--data.num_workers={workers}", "--ckpt_path", "last"]
@@ -176,7 +188,7 @@ def test_killed_in_every_phase(workers, tmp_path, finished_run):
 @pytest.mark.slow
 def test_sigterm_ends_a_run_with_143(tmp_path, finished_run):
     folder = tmp_path / "run"
-    process = start(*fit_args(folder))
+    process = start(*fit_args(folder, SLOWLY))
     wait_for(process, "phase warm 1/1")
     process.send_signal(signal.SIGTERM)
     process.communicate()
