@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 UnitKind = Literal["prototype", "concept", "feature", "class"]
 Pool = Literal["max", "mean", "focal"]
+Comparison = Literal["distance", "projection"]
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,7 @@ class UnitTable:
         vectors: ``(U, D)`` float stored vectors the latent is compared with, or None.
         source: where the units were projected from, or None before projection.
         names: U names, or None.
+        comparison: how ``vectors`` meet the latent: by distance, or by an inner product (cosine included).
     """
 
     kind: UnitKind
@@ -106,6 +108,7 @@ class UnitTable:
     vectors: Tensor | None = None
     source: SourceTable | None = None
     names: list[str] | None = None
+    comparison: Comparison = "distance"
 
 
 @dataclass(frozen=True)
@@ -233,6 +236,11 @@ class InterpretableModel(Protocol):
     @property
     def geometry(self) -> Geometry:
         """Where a latent cell lies in the image."""
+        ...
+
+    @property
+    def input_std(self) -> Tensor:
+        """``(3, 1, 1)`` standard deviations of the input normalisation, for noise in normalised units."""
         ...
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:

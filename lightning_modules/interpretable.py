@@ -99,6 +99,11 @@ class InterpretableModule(LightningModule, ABC):
         """Where a latent cell lies in the image."""
         return self.trunk.geometry(self.image_size)
 
+    @property
+    def input_std(self) -> Tensor:
+        """``(3, 1, 1)`` standard deviations of the input normalisation."""
+        return self.trunk.normalize.std
+
     def phases(self) -> PhasePlan:
         """What is trained when."""
         return self.plan

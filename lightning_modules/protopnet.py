@@ -202,6 +202,7 @@ class ProtoPNet(InterpretableModule):
             weight=self.linear.weight,
             vectors=self.prototypes.vectors,
             source=self.prototypes.source(),
+            comparison="projection" if self.prototypes.similarity == "cosine" else "distance",
         )
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:

@@ -1,0 +1,152 @@
+"""What an explainer is: (model, images, targets) -> signed maps in pixel space.
+
+Maps are signed and unscaled, RGB summed to one channel. ReLU, percentiles, min-max and colour belong to the reader of a
+map, never to the explainer.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Literal, cast
+
+import torch
+from torch import Tensor, nn
+
+from lightning_modules.contract import InterpretableModel, ModelOutput
+
+Kind = Literal["unit", "class"]
+Conserved = Literal["none", "target", "difference"]
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What to explain in each image.
+
+    Args:
+        kind: whether the ids are units or classes.
+        ids: ``(B, k)`` int64, one row per image; -1 is an empty slot, whose map is NaN.
+
+    Raises:
+        ValueError: if an argument differs from the above.
+    """
+
+    kind: Kind
+    ids: Tensor
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("unit", "class"):
+            raise ValueError(f"Expected argument `kind` to be 'unit' or 'class', but got {self.kind!r}.")
+        if self.ids.ndim != 2 or self.ids.dtype != torch.int64:
+            raise ValueError(
+                f"Expected argument `ids` to be of shape (B, k) and dtype int64, but got {tuple(self.ids.shape)} "
+                f"{self.ids.dtype}."
+            )
+
+
+class Explainer(ABC):
+    """Base of all explainers; a subclass fills ``key``, ``explains`` and ``_maps``.
+
+    ``observe`` is the one forward: its output can be given to ``attribute`` any number of times, so that all targets of
+    a batch, and every metric, share it.
+
+    Attributes:
+        key: name in results.
+        explains: what it can explain.
+        conserves: what a map sums to: nothing, the value it starts from, or f(x) - f(baseline).
+    """
+
+    key: ClassVar[str]
+    explains: ClassVar[frozenset[Kind]]
+    conserves: ClassVar[Conserved] = "none"
+
+    def supports(self, model: InterpretableModel) -> str | None:
+        """None if the explainer works on this model, or the reason why not."""
+        return None
+
+    def observe(self, model: InterpretableModel, images: Tensor) -> ModelOutput:
+        """The model's forward pass, with whatever ``attribute`` needs of it kept in the output.
+
+        Args:
+            model: in evaluation mode.
+            images: ``(B, 3, H, W)`` float32 in [0, 1].
+
+        Returns:
+            What ``model(images)`` returns, or a subclass of it that holds more.
+        """
+        return model(images)
+
+    def attribute(
+        self,
+        model: InterpretableModel,
+        images: Tensor,
+        targets: Targets,
+        *,
+        output: ModelOutput | None = None,
+        sample_ids: Tensor | None = None,
+    ) -> Tensor:
+        """Explain targets.
+
+        Args:
+            model: the bare module, in evaluation mode, outside autocast.
+            images: ``(B, 3, H, W)`` float32 in [0, 1].
+            targets: k units or classes per image.
+            output: what ``observe`` returned for these images; None to run it here.
+            sample_ids: ``(B,)`` int64, the data set's ``sample_key``; only random explainers need it.
+
+        Returns:
+            ``(B, k, H, W)`` float32, signed; NaN in empty slots.
+
+        Raises:
+            ValueError: if the model, the images or the targets are not as above, or the explainer does not support the
+                model or the kind of target.
+        """
+        self._check(model, images, targets)
+        if reason := self.supports(model):
+            raise ValueError(f"Expected a model that explainer {self.key!r} supports, but {reason}.")
+        output = self.observe(model, images) if output is None else output
+        maps = [
+            self._maps(model, images, targets.kind, column.clamp(min=0), output, sample_ids).masked_fill(
+                (column < 0)[:, None, None], torch.nan
+            )
+            for column in targets.ids.unbind(dim=1)
+        ]
+        return torch.stack(maps, dim=1) if maps else images.new_zeros(len(images), 0, *images.shape[2:])
+
+    @abstractmethod
+    def _maps(  # noqa: PLR0913, PLR0917 - one target of each image and all there is to explain it with
+        self,
+        model: InterpretableModel,
+        images: Tensor,
+        kind: Kind,
+        ids: Tensor,
+        output: ModelOutput,
+        sample_ids: Tensor | None,
+    ) -> Tensor:
+        """Maps ``(B, H, W)`` of one target per image, ``ids`` (B,) int64."""
+
+    def _check(self, model: InterpretableModel, images: Tensor, targets: Targets) -> None:
+        if cast(nn.Module, model).training:
+            raise ValueError("Expected argument `model` to be in evaluation mode, but it is in training mode.")
+        if images.ndim != 4 or images.shape[1] != 3 or images.dtype != torch.float32:
+            raise ValueError(
+                f"Expected argument `images` to be of shape (B, 3, H, W) and dtype float32, but got "
+                f"{tuple(images.shape)} {images.dtype}."
+            )
+        if torch.is_autocast_enabled(images.device.type):
+            raise ValueError("Expected explanations outside autocast, but it is enabled.")
+        if targets.kind not in self.explains:
+            raise ValueError(
+                f"Expected targets among {sorted(self.explains)} for {self.key!r}, but got {targets.kind}."
+            )
+        ids = targets.ids
+        if len(ids) != len(images):
+            raise ValueError(f"Expected one row of `targets.ids` per image, but got {len(ids)} for {len(images)}.")
+        units = model.units()
+        known = units.active if targets.kind == "unit" else torch.ones_like(units.owner[0])
+        bad = (ids < -1) | (ids >= len(known)) | ~known[ids.clamp(0, len(known) - 1)] & (ids >= 0)
+        if bad.any():
+            raise ValueError(
+                f"Expected `targets.ids` to name active units or classes below {len(known)}, but got "
+                f"{ids[bad].unique().tolist()}."
+            )
