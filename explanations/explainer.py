@@ -114,7 +114,7 @@ class Explainer(ABC):
         return torch.stack(maps, dim=1) if maps else images.new_zeros(len(images), 0, *images.shape[2:])
 
     @abstractmethod
-    def _maps(  # noqa: PLR0913, PLR0917 - one target of each image and all there is to explain it with
+    def _maps(
         self,
         model: InterpretableModel,
         images: Tensor,
@@ -148,5 +148,5 @@ class Explainer(ABC):
         if bad.any():
             raise ValueError(
                 f"Expected `targets.ids` to name active units or classes below {len(known)}, but got "
-                f"{ids[bad].unique().tolist()}."
+                f"{sorted(set(ids[bad].tolist()))}."
             )
