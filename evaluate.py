@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
-import math
+import re
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -15,16 +15,19 @@ from typing import Any, Literal
 from jsonargparse import auto_cli
 from lightning import Trainer, seed_everything
 from lightning.pytorch.loggers import Logger
-from lightning.pytorch.utilities import rank_zero_info, rank_zero_only
+from lightning.pytorch.utilities import rank_zero_info
 from lightning.pytorch.utilities.exceptions import SIGTERMException
-from rich.console import Console
-from rich.table import Table
 
 from callbacks import Evaluation, Interpretability, PhaseProgressBar, RunCheckpoint, read_checkpoint
 from callbacks.interpretability import announce_directions
 from callbacks.projection import full_precision
 from datamodules.base import ImageDataModule
+from datamodules.continuity import codec_versions
+from datamodules.sample import sample_key
+from explanations import Explainer
 from lightning_modules import InterpretableModule
+from metrics.functional import Variant
+from reports.results import show, write_images, write_metrics
 
 EvaluatedSplit = Literal["test", "val"]
 
@@ -50,16 +53,16 @@ class Request:
 
     Args:
         ckpt_path: checkpoint of a run.
-        suite: metric families or single keys.
+        engine: computes the metrics.
         split: which split of the data.
-        seed: seed of perturbations.
+        limit: number of images, evenly spread over the split; None for all.
         overwrite: replace an earlier result of the same request.
     """
 
     ckpt_path: Path
-    suite: tuple[str, ...] = ("all",)
+    engine: Interpretability
     split: EvaluatedSplit = "test"
-    seed: int = 0
+    limit: int | None = None
     overwrite: bool = False
 
     @property
@@ -71,7 +74,19 @@ class Request:
     def identity(self, step: int) -> dict[str, Any]:
         """What tells two evaluations of a run apart; ``step`` is the checkpoint's, which a resumed run replaces."""
         name = self.ckpt_path.resolve().relative_to(self.run_folder.resolve()).as_posix()
-        return {"checkpoint": name, "step": step, "split": self.split, "suite": list(self.suite), "seed": self.seed}
+        return {
+            "checkpoint": name,
+            "step": step,
+            "split": self.split,
+            "limit": self.limit,
+            "suite": self.engine.requested,
+            "seed": self.engine.seed,
+        }
+
+    def is_done(self, earlier: dict[str, Any], step: int) -> bool:
+        """Whether an earlier result is the answer to this request."""
+        wanted, found = self.identity(step) | self.engine.settings, earlier | earlier.get("protocol", {})
+        return {name: found.get(name) for name in wanted} == wanted
 
     def folder(self, step: int) -> Path:
         """Where the result goes: ``evaluation``, or a folder of its own if another result already lies there.
@@ -83,15 +98,16 @@ class Request:
             FileExistsError: if this very evaluation has been done and ``overwrite`` is not set.
         """
         first = self.run_folder / "evaluation"
-        seed = [f"seed{self.seed}"] if self.seed else []
-        words = [self.ckpt_path.stem, f"step{step}", self.split, *self.suite, *seed]
-        own = first / "-".join(words).replace("/", ".")
+        usual = {"seed": 0, "limit": None} | Interpretability().settings
+        named = {"seed": self.engine.seed, "limit": self.limit} | self.engine.settings
+        changed = [f"{name}={value}" for name, value in named.items() if value != usual[name]]
+        words = "-".join([self.ckpt_path.stem, f"step{step}", self.split, *self.engine.requested, *changed])
+        own = first / re.sub(r"[^\w.=-]+", ".", words)
         for folder in (first, own):
             if not (folder / "metrics.json").exists():
                 return folder
             earlier = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
-            identity = self.identity(step)
-            if {key: earlier.get(key) for key in identity} == identity:
+            if self.is_done(earlier, step):
                 if self.overwrite:
                     return folder
                 raise FileExistsError(
@@ -103,9 +119,14 @@ class Request:
 
 def run(  # noqa: PLR0913 - every argument is a flag
     ckpt_path: str,
-    suite: list[str] = ["all"],  # noqa: B006  (the command line shows it as the default)
+    suite: list[str] = ["quanproto"],  # noqa: B006  (the command line shows it as the default)
     split: EvaluatedSplit = "test",
+    limit: int | None = None,
     seed: int = 0,
+    explainer: Explainer | None = None,
+    variant: Variant = "paper",
+    top_k: int = 5,
+    memory_budget: float = 1.0,
     overwrite: bool = False,
     trainer: Hardware = Hardware(),
     data_root: str | None = None,
@@ -114,14 +135,23 @@ def run(  # noqa: PLR0913 - every argument is a flag
 
     Args:
         ckpt_path: the checkpoint file.
-        suite: metric families or single keys; "all" for every one.
+        suite: "quanproto", "all", metric families or single keys.
         split: "test" or "val".
+        limit: number of images, evenly spread over the split; all by default.
         seed: seed of perturbations.
+        explainer: what makes the saliency, such as ``explanations.GradCAM``; by default PRP where it supports the
+            model, else upsampled maps.
+        variant: "paper", or "quanproto" for what the published tables of Schlinge et al. (2025) used.
+        top_k: units looked at per image.
+        memory_budget: GiB for the activations of one forward; sets how many images it takes.
         overwrite: replace an earlier result of the same evaluation.
         trainer: hardware to run on.
         data_root: where the data lies now, if it has moved since training.
     """
-    request = Request(Path(ckpt_path), tuple(suite), split, seed, overwrite)
+    engine = Interpretability(
+        list(suite), explainer=explainer, top_k=top_k, variant=variant, seed=seed, memory_budget=memory_budget
+    )
+    request = Request(Path(ckpt_path), engine, split, limit, overwrite)
     evaluate(request, trainer, {"root": data_root} if data_root else {})
 
 
@@ -129,7 +159,7 @@ def after_fit(trainer: Trainer) -> None:
     """Evaluate the best checkpoint of a finished run with the run's own suite, on the same devices."""
     engine = next(c for c in trainer.callbacks if isinstance(c, Interpretability))  # type: ignore[attr-defined]
     checkpoint = next(c for c in trainer.callbacks if isinstance(c, RunCheckpoint))  # type: ignore[attr-defined]
-    request = Request(checkpoint.best_or_last(trainer), tuple(engine.requested))
+    request = Request(checkpoint.best_or_last(trainer), engine)
     on_cpu = trainer.strategy.root_device.type == "cpu"
     devices = trainer.num_devices if on_cpu else trainer.device_ids
     hardware = Hardware("cpu" if on_cpu else "auto", devices, trainer.num_nodes)
@@ -161,7 +191,7 @@ def evaluate(
     checkpoint = read_checkpoint(request.ckpt_path, mmap=True)
     step = checkpoint["global_step"]
     folder = request.folder(step)
-    seed_everything(request.seed, verbose=False)
+    seed_everything(request.engine.seed, verbose=False)
     module = _module(request, checkpoint)
     datamodule = _datamodule(request, checkpoint["datamodule_hyper_parameters"], data_changes)
     if datamodule.num_classes != module.num_classes:
@@ -169,13 +199,12 @@ def evaluate(
             f"Expected data with the {module.num_classes} classes of {request.ckpt_path}, but "
             f"{type(datamodule).__name__} has {datamodule.num_classes}."
         )
-    engine = Interpretability(list(request.suite))
     trainer = Trainer(
         accelerator=hardware.accelerator,
         devices=hardware.devices,
         num_nodes=hardware.num_nodes,
         logger=False,
-        callbacks=[engine, PhaseProgressBar()],
+        callbacks=[request.engine, PhaseProgressBar()],
         default_root_dir=request.run_folder,
         enable_checkpointing=False,
         enable_model_summary=False,
@@ -185,11 +214,15 @@ def evaluate(
     with full_precision(trainer.strategy.root_device):
         trainer.test(module, datamodule, verbose=False)
     seconds = time.perf_counter() - start
+    evaluation = request.engine.evaluation
+    names = datamodule.test_dataloader().dataset.sample_ids  # type: ignore[attr-defined]
     result = {"schema": 1, **request.identity(step)}
     result |= _describe(request, checkpoint["hyper_parameters"], datamodule)
-    result |= _measured(engine.evaluation, len(datamodule.dataset(request.split)), seconds)
+    result |= _measured(evaluation, len(names), seconds)
     if trainer.is_global_zero:
-        _write(result, folder / "metrics.json")
+        by_key = {sample_key(name): name for name in names}
+        write_metrics(result, folder)
+        write_images({by_key[key]: row for key, row in evaluation.images.items()}, folder)
         _log(result, loggers, max(0, step - 1))  # beside the validation of the epoch that ended with the checkpoint
         show(result, folder)
     return result
@@ -228,21 +261,25 @@ def _datamodule(request: Request, stored: dict[str, Any], changes: dict[str, Any
         changes = {"split_file": str(split_file)} | changes
     datamodule: ImageDataModule = _rebuild(ImageDataModule, stored, changes)
     datamodule.evaluated_split = request.split
+    datamodule.evaluated_limit = request.limit
     return datamodule
 
 
 def _describe(request: Request, model: dict[str, Any], datamodule: ImageDataModule) -> dict[str, Any]:
     best, settings = request.ckpt_path.stem == "best", datamodule.hparams
+    evaluation = request.engine.evaluation
     return {
         "model": model["_class_path"].rsplit(".", 1)[-1],
         "dataset": type(datamodule).__module__.removeprefix("datamodules.").split(".")[0],
         "fold": settings.get("fold"),
-        "explainer": None,
+        "explainer": evaluation.explainer,
         "protocol": {
             "crop": settings.get("crop"),
             "weights": (model.get("trunk") or {}).get("weights"),
             "augmentation": settings.get("augmentation"),
             "selection": "best validation score" if best else "last epoch",
+            **evaluation.protocol,
+            "codecs": codec_versions(),
         },
     }
 
@@ -259,57 +296,6 @@ def _log(result: dict[str, Any], loggers: Sequence[Logger], step: int) -> None:
         logger.log_metrics({key: entry["value"] for key, entry in result["metrics"].items()}, step)
         logger.save()
         logger.finalize("success")
-
-
-def _write(result: dict[str, Any], path: Path) -> None:
-    """Strict JSON that is there as a whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".part")
-    text = json.dumps(_strict(result), indent=2, allow_nan=False, ensure_ascii=False)
-    temporary.write_text(text + "\n", encoding="utf-8")
-    temporary.replace(path)
-
-
-def _strict(value: Any) -> Any:
-    """Undefined numbers become null."""
-    if isinstance(value, dict):
-        return {key: _strict(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_strict(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-@rank_zero_only
-def show(result: dict[str, Any], folder: Path) -> None:
-    """Print the metrics, what was skipped and why, and where everything lies.
-
-    Args:
-        result: content of ``metrics.json``.
-        folder: where it was written.
-    """
-    console = Console()
-    console = console if console.is_terminal else Console(width=120)  # a log has room for whole names
-    table = Table(title=f"{result['model']} on {result['dataset']} ({result['split']}), {result['checkpoint']}")
-    for name in ("metric", "value", "95 % interval", "n", "unit", "better"):
-        table.add_column(name, justify="right" if name in ("value", "95 % interval", "n") else "left", no_wrap=True)
-    for key, entry in result["metrics"].items():
-        low, high = entry["ci95"]
-        interval = "–" if not math.isfinite(low) else f"{low:.4f} … {high:.4f}"
-        better = {True: "↑", False: "↓"}.get(entry["higher_is_better"], "")
-        value = f"{entry['value']:.4f}" if math.isfinite(entry["value"]) else "undefined"
-        table.add_row(key, value, interval, str(entry["n"]), entry["unit"], better)
-    console.print(table)
-    for key, reason in result["skipped"].items():
-        console.print(f"not applicable: {key}, because {reason}", highlight=False, soft_wrap=True)
-    run_folder = folder.parent if folder.name == "evaluation" else folder.parent.parent
-    for name, path in (
-        ("metrics", folder / "metrics.json"),
-        ("prototypes", run_folder / "prototypes"),
-        ("logs", run_folder / "metrics.csv"),
-        ("checkpoints", run_folder / "checkpoints"),
-    ):
-        if path.exists():
-            console.print(f"{name + ':':<12} {path}", highlight=False, soft_wrap=True)
 
 
 def main(args: list[str] | None = None) -> None:

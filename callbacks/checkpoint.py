@@ -133,11 +133,11 @@ class RunCheckpoint(Checkpoint):
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Look for ``monitor`` in the validation suite, before hours of training."""
         engines = [c for c in trainer.callbacks if isinstance(c, Interpretability)]  # type: ignore[attr-defined]
-        known = [f"val/{key}" for engine in engines for key in engine.validation_suite]
+        known = [f"val/{key}" for engine in engines for key in engine.every_epoch]
         if stage == "fit" and self.monitor not in known:
             raise ValueError(
                 f"Expected argument `monitor` to be one of {known}, but got {self.monitor!r}. Add it to "
-                "`evaluation.validation_suite`, or select on another."
+                "`evaluation.validation_suite` with `evaluation.every_n_epochs: 1`, or select on another."
             )
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

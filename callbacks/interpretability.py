@@ -1,24 +1,31 @@
 """The evaluation engine: one shared forward per batch feeds every requested metric.
 
-Metrics declare the fields they read (``reads``); the engine makes one record per batch and computes each field once.
-What cannot be computed on this model or data is listed with the reason, never replaced by a number.
+Metrics declare the fields they read (``reads``) and the view they read them from; the engine makes one record per batch
+(:mod:`callbacks.records`) that computes each field once, and only if some metric asks for it. What cannot be computed
+on this model or data is listed with the reason, never replaced by a number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
 from lightning import Callback, LightningModule, Trainer
-from torch import Tensor
+from torch import Tensor, distributed
 
+from callbacks.observer import Observer, probe
+from callbacks.records import VIEWS, Clean, Setting, owned_units
 from datamodules.sample import Capabilities
+from explanations import Explainer, Upsample
 from lightning_modules.contract import InterpretableModel, ModelOutput
-from metrics import ModelValue
-from metrics.suite import Facts, build, resolve
-from metrics.summary import SummaryMetric
+from metrics import ImageMean, ModelValue
+from metrics.functional import Variant
+from metrics.suite import AnyMetric, Facts, build, entry_of, resolve
+
+_FEW_MAPS = ("owned_peaks", "unit_boxes")  # fields that need the maps of all units
 
 
 @dataclass
@@ -26,88 +33,225 @@ class Evaluation:
     """The results of one pass over a split.
 
     Args:
-        metrics: key -> value, ci95, n, skipped, unit, higher_is_better.
+        metrics: key -> value, ci95, n, skipped, unit, higher_is_better, and what else a metric says of itself.
         skipped: key -> why it was not computed.
+        explainer: key of the explainer, or None if nothing was explained.
+        protocol: how the numbers were made.
+        images: sample key -> key -> value of that image; 8 bytes per image and metric.
     """
 
     metrics: dict[str, dict[str, Any]] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
+    explainer: str | None = None
+    protocol: dict[str, Any] = field(default_factory=dict)
+    images: dict[int, dict[str, float]] = field(default_factory=dict)
 
 
 class Interpretability(Callback):
     """Computes metric suites in validation and test.
 
     Args:
-        suite: families or single keys for ``test``; "all" for every metric.
-        validation_suite: families or single keys for validation within ``fit``, a cheap choice.
+        suite: for ``test``: "quanproto", "all", families or single keys.
+        validation_suite: the same for validation within ``fit``, beside the general metrics of every epoch.
+        every_n_epochs: how often ``validation_suite`` is computed.
+        explainer: makes the saliency; by default PRP where it supports the model, else upsampled maps.
+        top_k: units looked at per image.
+        variant: ``"paper"``, or ``"quanproto"`` for what the published tables of Schlinge et al. (2025) used.
+        noise: standard deviation of the completeness noise; 0 to check that nothing then changes.
+        view: the continuity view; that of ``variant`` by default, ``"identity"`` to check that nothing then changes.
+        seed: of all perturbations.
+        memory_budget: GiB for the activations of one forward and their explanation; sets the images per forward.
 
     Raises:
-        ValueError: for an unknown family or key; during a pass, for non-finite model outputs, with the sample ids.
+        ValueError: for an unknown family or key, or a number out of range; during a pass, for non-finite model outputs,
+            with the sample ids, for repeated sample ids, and for an explainer that does not support the model.
     """
 
-    def __init__(self, suite: list[str] | None = None, validation_suite: list[str] | None = None) -> None:
-        self.requested = suite if suite is not None else ["all"]
+    def __init__(  # noqa: PLR0913 - a command line sets these one by one
+        self,
+        suite: list[str] | None = None,
+        validation_suite: list[str] | None = None,
+        every_n_epochs: int = 5,
+        explainer: Explainer | None = None,
+        top_k: int = 5,
+        variant: Variant = "paper",
+        noise: float = 0.05,
+        view: str | None = None,
+        seed: int = 0,
+        memory_budget: float = 1.0,
+    ) -> None:
+        for name, value in (("every_n_epochs", every_n_epochs), ("top_k", top_k)):
+            if value < 1:
+                raise ValueError(f"Expected argument `{name}` to be at least 1, but got {value}.")
+        if noise < 0 or memory_budget <= 0:
+            raise ValueError(
+                "Expected arguments `noise` to be at least 0 and `memory_budget` to be above 0 GiB, but got "
+                f"{noise} and {memory_budget}."
+            )
+        self.requested = suite if suite is not None else ["quanproto"]
         self.suite = resolve(self.requested)
-        self.validation_suite = resolve(validation_suite if validation_suite is not None else ["general"])
+        self.every_epoch = resolve(["general"])
+        self.now_and_then = resolve([*self.every_epoch, *(validation_suite or [])])
+        if every_n_epochs == 1:
+            self.every_epoch = self.now_and_then
+        self.every_n_epochs = every_n_epochs
+        self.explainer = explainer
+        self.top_k = top_k
+        self.variant: Variant = variant
+        self.noise = noise
+        self.view = view if view is not None else variant
+        self.seed = seed
+        self.memory_budget = memory_budget
         self.evaluation = Evaluation()
-        self._metrics: dict[str, SummaryMetric] = {}
+        self._metrics: dict[str, AnyMetric] = {}
         self._announced: set[str] = set()
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What else than suite, split and seed decides the numbers, as plain data."""
+        return {
+            "explained_by": None if self.explainer is None else _description(self.explainer),
+            "variant": self.variant,
+            "top_k": self.top_k,
+            "noise": self.noise,
+            "view": self.view,
+            "memory_budget": self.memory_budget,
+        }
+
     # -- one pass ----------------------------------------------------------------------------------------------------
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Ask the data module for the continuity view if some metric reads it, before loaders are made."""
+        keys = self.suite if stage == "test" else self.now_and_then
+        datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
+        wanted = any(entry_of(key).view == "continuity" for key in keys)
+        datamodule.continuity = self.view if wanted else None
+        datamodule.continuity_seed = self.seed
+
     def _start(self, trainer: Trainer, module: LightningModule, split: str, keys: list[str]) -> None:
         datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
-        capabilities: Capabilities = datamodule.capabilities(split)
-        units = cast(InterpretableModel, module).units()
-        facts = Facts(
-            num_classes=datamodule.num_classes,
-            multi_label=capabilities.multi_label is True,
-            has_weight=units.weight is not None,
-            active=units.active,
-            missing=capabilities.missing,
+        _refuse_repeated(datamodule, split)
+        model, device = cast(InterpretableModel, module), module.device
+        chunk, output = probe(module, datamodule.image_size, device, self.memory_budget)
+        chunk = min(chunk, len(datamodule.dataset(split)))
+        explainer = self._choose_explainer(model)
+        facts = self._facts(datamodule, split, model, output, explainer)
+        metrics, skipped = build(keys, facts)
+        reads = {(entry_of(key).view, name) for key, metric in metrics.items() for name in metric.reads}
+        names = {name for _, name in reads}
+        setting = Setting(
+            self.seed,
+            self.noise,
+            self.variant,
+            explain="saliency" in names or any(view == "completeness" for view, _ in reads),
+            explain_perturbed="perturbed_saliency" in names,
+            keep_maps=not names.isdisjoint(_FEW_MAPS),
         )
-        built, skipped = build(keys, facts)
-        model_fields = {"weight": units.weight, "active": units.active}
-        for metric in built.values():
-            metric.to(module.device)
+        self._setting = setting
+        self._observer = Observer(model, explainer, chunk, self.top_k)
+        self._owned = owned_units(facts.owner, facts.active)
+        self._metrics = metrics
+        self._by_view: dict[str, list[AnyMetric]] = {}
+        for key, metric in {id(metric): (key, metric) for key, metric in metrics.items()}.values():
+            if not isinstance(metric, ModelValue):
+                self._by_view.setdefault(entry_of(key).view, []).append(metric)
+        self._images: list[tuple[Tensor, Tensor]] = []
+        model_fields = {"weight": facts.weight, "active": facts.active}
+        for metric in _distinct(metrics):
+            metric.to(device)
             if isinstance(metric, ModelValue):
                 metric.update(**{name: value for name, value in model_fields.items() if name in metric.reads})
-        self._metrics = built
-        self.evaluation = Evaluation(skipped=skipped)
-
-    def _update(self, outputs: Any, batch: dict[str, Any]) -> None:
-        output: ModelOutput = outputs["output"]
-        _assert_finite(output, batch["sample_id"])
-        record: dict[str, Tensor] = {
-            "sample_ids": batch["sample_key"],
-            "labels": batch.get("labels", batch["label"]),
-            "logits": output.logits,
-            "scores": output.scores,
+        self.evaluation = Evaluation(skipped=skipped, explainer=explainer.key if setting.explain else None)
+        self.evaluation.protocol = {
+            **self.settings,
+            "units_per_image": min(self.top_k, int(facts.active.sum())),
+            "images_per_forward": chunk,
         }
-        for metric in self._metrics.values():
-            if not isinstance(metric, ModelValue):
-                metric.update(**{name: record[name] for name in metric.reads})
+        self._signed = False
+
+    def _facts(
+        self, datamodule: Any, split: str, model: InterpretableModel, output: ModelOutput, explainer: Explainer
+    ) -> Facts:
+        capabilities: Capabilities = datamodule.capabilities(split)
+        units = model.units()
+        groups = getattr(datamodule, "part_to_group", None)
+        return Facts(
+            num_classes=datamodule.num_classes,
+            multi_label=capabilities.multi_label is True,
+            active=units.active,
+            owner=units.owner,
+            missing=capabilities.missing,
+            weight=units.weight,
+            vectors=units.vectors,
+            channels=None if output.latent is None else output.latent.shape[1],
+            image_size=datamodule.image_size,
+            num_parts=len(getattr(datamodule, "part_names", [])),
+            part_groups=None if groups is None else _members(groups.tolist()),
+            explained=None if "unit" in explainer.explains else f"explainer {explainer.key!r} explains classes only",
+            variant=self.variant,
+        )
+
+    def _choose_explainer(self, model: InterpretableModel) -> Explainer:
+        if self.explainer is None:
+            propagation = Upsample()
+            return propagation if propagation.supports(model) is None else Upsample()
+        if reason := self.explainer.supports(model):
+            raise ValueError(f"Expected argument `explainer` to support the model, but {reason}.")
+        return self.explainer
+
+    def _update(self, batch: dict[str, Any]) -> None:
+        clean = Clean(batch, self._observer, self._setting, self._owned)
+        for view, metrics in self._by_view.items():
+            for record in VIEWS[view](clean):
+                for metric in metrics:
+                    metric.update(**{name: getattr(record, name) for name in metric.reads})
+        values = [metric.image_values for metric in self._metrics.values() if isinstance(metric, ImageMean)]
+        columns = torch.stack(values, dim=1) if values else torch.empty(len(clean.sample_ids), 0)
+        self._images.append((clean.sample_ids.cpu(), columns.cpu()))
+        self._signed |= bool((clean.maps < 0).any())
 
     def _end(self, trainer: Trainer, module: LightningModule, prefix: str) -> None:
         directions = {prefix + key: metric.higher_is_better for key, metric in self._metrics.items()}
         announce_directions(trainer.loggers, {k: v for k, v in directions.items() if k not in self._announced})
         self._announced |= set(directions)
+        summaries = {id(metric): metric.summary() for metric in _distinct(self._metrics)}
         for key, metric in self._metrics.items():
-            summary = metric.summary()
+            summary: Any = summaries[id(metric)]
+            part = entry_of(key).part
+            summary = dict(summary if part is None else summary[part])
             self.evaluation.metrics[key] = {
-                "value": summary["value"],
-                "ci95": [summary["low"], summary["high"]],
-                "n": int(summary["n"]),
-                "skipped": int(summary["skipped"]),
+                "value": summary.pop("value"),
+                "ci95": [summary.pop("low"), summary.pop("high")],
+                "n": int(summary.pop("n")),
+                "skipped": int(summary.pop("skipped")),
                 "unit": metric.unit,
                 "higher_is_better": metric.higher_is_better,
+                **summary,
             }
-            module.log(prefix + key, summary["value"], sync_dist=True, prog_bar=key == "general/accuracy")
+            value = self.evaluation.metrics[key]["value"]
+            module.log(prefix + key, value, sync_dist=True, prog_bar=key == "general/accuracy")
+        self._gather_images()
         self._metrics = {}
+
+    def _gather_images(self) -> None:
+        """The value of every image under every metric that averages over images, from all processes."""
+        shares: list[Any] = [(self._images, self._signed)]
+        if distributed.is_initialized():
+            shares = [None] * distributed.get_world_size()
+            distributed.all_gather_object(shares, (self._images, self._signed))
+        names = [key for key, metric in self._metrics.items() if isinstance(metric, ImageMean)]
+        self.evaluation.images = {
+            key: dict(zip(names, row, strict=True))
+            for keys, values in (batch for images, _ in shares for batch in images)
+            for key, row in zip(keys.tolist(), values.tolist(), strict=True)
+        }
+        # activation changes then compare max(map, 0)
+        self.evaluation.protocol["signed_maps"] = any(signed for _, signed in shares)
 
     # -- hooks -------------------------------------------------------------------------------------------------------
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Make the validation metrics."""
-        self._start(trainer, pl_module, "val", self.validation_suite)
+        whole = (trainer.current_epoch + 1) % self.every_n_epochs == 0
+        self._start(trainer, pl_module, "val", self.now_and_then if whole else self.every_epoch)
 
     def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Make the metrics of the suite."""
@@ -115,11 +259,11 @@ class Interpretability(Callback):
 
     def on_validation_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any) -> None:
         """Feed one batch."""
-        self._update(args[0], args[1])
+        self._update(args[1])
 
     def on_test_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any) -> None:
         """Feed one batch."""
-        self._update(args[0], args[1])
+        self._update(args[1])
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Log under ``val/``."""
@@ -142,13 +286,29 @@ def announce_directions(loggers: Iterable[Any], directions: Mapping[str, bool | 
             logger.define_results(directions)
 
 
-def _assert_finite(output: ModelOutput, sample_ids: list[str]) -> None:
-    bad = torch.zeros(len(sample_ids), dtype=torch.bool, device=output.logits.device)
-    for values in (output.logits, output.scores, output.maps):
-        bad |= ~torch.isfinite(values).flatten(1).all(dim=1)
-    if bad.any():
-        named = [name for name, is_bad in zip(sample_ids, bad.tolist(), strict=True) if is_bad]
+def _description(explainer: Explainer) -> str:
+    """Name and options, such as ``grad_cam(relu=False)``."""
+    options = [
+        f"{name}={value}" for name, value in vars(explainer).items() if isinstance(value, bool | int | float | str)
+    ]
+    return f"{explainer.key}({', '.join(options)})"
+
+
+def _distinct(metrics: Mapping[str, AnyMetric]) -> list[AnyMetric]:
+    """Every metric once; several keys may share one."""
+    return list({id(metric): metric for metric in metrics.values()}.values())
+
+
+def _members(groups: Sequence[int]) -> list[list[int]]:
+    """Parts by group: [0, 1, 0] -> [[0, 2], [1]]."""
+    return [[part for part, group in enumerate(groups) if group == one] for one in sorted(set(groups))]
+
+
+def _refuse_repeated(datamodule: Any, split: str) -> None:
+    """An image that is there twice would count twice."""
+    repeated = [name for name, count in Counter(datamodule.dataset(split).sample_ids).items() if count > 1]
+    if repeated:
         raise ValueError(
-            f"Expected finite model outputs, but got NaN or infinity for the samples {', '.join(named[:10])}"
-            f"{' ...' if len(named) > 10 else ''}. The checkpoint is damaged or training diverged."
+            f"Expected every sample id of the {split} split once, but got {len(repeated)} of them several times, such "
+            f"as {', '.join(repeated[:5])}. Mend the split file or the tables of the data set."
         )

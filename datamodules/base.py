@@ -13,8 +13,10 @@ from typing import Any, Literal, cast
 
 import torch
 from lightning import LightningDataModule
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
+from datamodules.continuity import ContinuityVariant, continuity_view
 from datamodules.sample import Batch, Capabilities, Sample
 
 Split = Literal["train", "projection", "val", "test"]
@@ -31,6 +33,63 @@ class ImageDataset(Dataset[Sample], ABC):
 
     @abstractmethod
     def __len__(self) -> int: ...
+
+
+class Spread(ImageDataset):
+    """A few samples of a data set, evenly spread over it.
+
+    Args:
+        dataset: the data set.
+        limit: number of samples; all if there are fewer.
+
+    Raises:
+        ValueError: if ``limit`` is below 1.
+    """
+
+    def __init__(self, dataset: ImageDataset, limit: int) -> None:
+        if limit < 1:
+            raise ValueError(f"Expected argument `limit` to be at least 1 image, but got {limit}.")
+        self.dataset = dataset
+        count = min(limit, len(dataset))
+        self.rows = [index * len(dataset) // count for index in range(count)]
+
+    @property
+    def sample_ids(self) -> list[str]:
+        """The ids of the chosen samples, in order."""
+        names = self.dataset.sample_ids
+        return [names[row] for row in self.rows]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> Sample:
+        return self.dataset[self.rows[index]]
+
+
+class SecondView(ImageDataset):
+    """A data set whose samples also carry ``second_view``, see :func:`datamodules.continuity.continuity_view`.
+
+    Args:
+        dataset: the data set, without augmentation.
+        variant: of the view.
+        seed: of the view.
+    """
+
+    def __init__(self, dataset: ImageDataset, variant: ContinuityVariant, seed: int) -> None:
+        self.dataset, self.variant, self.seed = dataset, variant, seed
+
+    @property
+    def sample_ids(self) -> list[str]:
+        """The ids of all samples, in order."""
+        return self.dataset.sample_ids
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> Sample:
+        sample = self.dataset[index]
+        view = continuity_view(sample["image"], int(sample["sample_key"]), self.seed, self.variant)
+        return {**sample, "second_view": view}
 
 
 class ExactSampler(DistributedSampler[Any]):
@@ -138,6 +197,10 @@ class ImageDataModule(LightningDataModule, ABC):
         self.num_workers = num_workers
         self.seed = seed
         self.evaluated_split: Split = "test"
+        self.evaluated_limit: int | None = None
+        # validation and evaluation samples get a second view unless None; set before loaders are made
+        self.continuity: ContinuityVariant | None = None
+        self.continuity_seed = 0
 
     @property
     @abstractmethod
@@ -166,6 +229,16 @@ class ImageDataModule(LightningDataModule, ABC):
         return None
 
     @property
+    def part_names(self) -> list[str]:
+        """Names of the N points in ``part_points``; empty without part annotations."""
+        return []
+
+    @property
+    def part_to_group(self) -> Tensor | None:
+        """``(N,)`` int64, equal for points that are left and right of one part, or None without part annotations."""
+        return None
+
+    @property
     def has_validation(self) -> bool:
         """Whether there is a validation split."""
         return True
@@ -183,11 +256,19 @@ class ImageDataModule(LightningDataModule, ABC):
         return self._loader("val") if self.has_validation else []
 
     def test_dataloader(self) -> DataLoader[Batch]:
-        """Batches of ``evaluated_split`` ("test" unless set), each sample exactly once over all processes."""
-        return self._loader(self.evaluated_split)
+        """Batches of ``evaluated_split`` ("test" unless set), each sample exactly once over all processes.
 
-    def _loader(self, split: Split) -> DataLoader[Batch]:
-        dataset = self.dataset(split)
+        With ``evaluated_limit``, only that many samples, evenly spread over the split.
+
+        Raises:
+            ValueError: if ``evaluated_limit`` is below 1.
+        """
+        return self._loader(self.evaluated_split, self.evaluated_limit)
+
+    def _loader(self, split: Split, limit: int | None = None) -> DataLoader[Batch]:
+        dataset = self.dataset(split) if limit is None else Spread(self.dataset(split), limit)
+        if self.continuity is not None and split in ("val", "test"):
+            dataset = SecondView(dataset, self.continuity, self.continuity_seed)
         rank, world_size = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
         training = split == "train"
         sampler = (

@@ -88,9 +88,7 @@ class Cub200(ImageDataModule):
     class_concepts_binary: Tensor
     concept_source: str
     class_attributes: Tensor
-    part_names: list[str]
     part_group_names: list[str]
-    part_to_group: Tensor
     class_weights: Tensor
 
     def __init__(  # noqa: PLR0913 - one flat list, so that every knob is one flag
@@ -151,6 +149,18 @@ class Cub200(ImageDataModule):
         return read_class_names(self.root, self.classes)
 
     @property
+    def part_names(self) -> list[str]:
+        """The 15 points in file order."""
+        self.setup()
+        return self._tables.part_names
+
+    @property
+    def part_to_group(self) -> Tensor:
+        """``(15,)`` int64 index into ``part_group_names``, in which left and right are merged."""
+        self.setup()
+        return torch.tensor(self._groups)
+
+    @property
     def has_validation(self) -> bool:
         """Whether the fold has a validation part."""
         self.setup()
@@ -204,9 +214,7 @@ class Cub200(ImageDataModule):
         self._tables = tables
         self._files = image_files(tables)
         self.class_weights = splits.class_weights(tables.labels[parts["train"]].tolist(), len(tables.class_names))
-        self.part_names = tables.part_names
-        self.part_group_names, groups = part_groups(tables.part_names)
-        self.part_to_group = torch.tensor(groups)
+        self.part_group_names, self._groups = part_groups(tables.part_names)
         self._set_concepts(tables, np.array(parts["train"]))
         if mask_folder(tables.folder) is None:
             rank_zero_info(f"{tables.folder.name}: no {MASKS}/ under root; no object masks.")

@@ -1,1 +1,8 @@
 """Where a unit looks: explainers, and views that draw their maps."""
+
+from explanations.control import Random
+from explanations.explainer import Explainer, Targets
+from explanations.gradients import GradCAM, InputXGradient, IntegratedGradients
+from explanations.upsample import Upsample
+
+__all__ = ["Explainer", "GradCAM", "InputXGradient", "IntegratedGradients", "Random", "Targets", "Upsample"]

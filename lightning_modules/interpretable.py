@@ -147,13 +147,11 @@ class InterpretableModule(LightningModule, ABC):
             )
         return loss
 
-    def validation_step(self, batch: dict[str, Any], batch_idx: int) -> dict[str, ModelOutput]:
-        """One forward, shared by every metric the evaluation callback feeds."""
-        return {"output": self(batch["image"])}
+    def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
+        """Nothing: the evaluation callback shows the model the batch, in chunks that make results exact."""
 
-    def test_step(self, batch: dict[str, Any], batch_idx: int) -> dict[str, ModelOutput]:
+    def test_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """As in validation."""
-        return self.validation_step(batch, batch_idx)
 
     # -- phases ------------------------------------------------------------------------------------------------------
     @property

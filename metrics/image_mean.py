@@ -23,10 +23,14 @@ class ImageMean(SummaryMetric):
 
     Args:
         kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Attributes:
+        image_values: ``(B,)`` float64, the value of each image of the last batch, NaN where it has none; no state.
     """
 
     averaged_over: AveragedOver = "image"
     interval: Literal["normal", "wilson"] = "normal"
+    image_values: Tensor
     value_sum: Tensor
     square_sum: Tensor
     image_count: Tensor
@@ -54,6 +58,7 @@ class ImageMean(SummaryMetric):
         if values.ndim == 2:
             counts = counts.sum(dim=1)
             entries = entries.sum(dim=1) / counts.clamp(min=1)
+        self.image_values = entries.masked_fill(counts == 0, torch.nan)
         self.value_sum = self.value_sum + entries.sum()
         self.square_sum = self.square_sum + entries.square().sum()
         self.image_count = self.image_count + (counts > 0).sum()

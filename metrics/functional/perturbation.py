@@ -19,6 +19,8 @@ from metrics.functional.checks import check_tensor
 _GAMMA = 0x9E3779B97F4A7C15 - 2**64
 _MULTIPLIERS = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64))
 _LEVELS = 2**16  # a uniform of 16 bits has this many values
+_CPU_ELEMENTS = 2**20  # noise values made at once: 4 MiB, so that every pass over them finds them in the cache
+_DEVICE_ELEMENTS = 2**26  # the same elsewhere: 256 MiB, enough to keep an accelerator busy
 
 
 def _xor_shift(bits: Tensor, shift: int) -> Tensor:
@@ -49,22 +51,22 @@ def _shaped(values: Tensor, ranks: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 @functools.cache
-def _box_muller_tables(device: torch.device) -> tuple[Tensor, Tensor]:
-    """Radius ``(65536,)`` and direction ``(65536, 2)`` of Box and Muller at the midpoints of all 16-bit uniforms.
+def _normal_quantiles(device: torch.device) -> Tensor:
+    """``(65536,)`` float32 standard normal quantiles at the midpoints of all 16-bit uniforms.
 
-    Computed once on the CPU, because logarithm and cosine differ in their last bit between devices.
+    Computed once in float64 on the CPU, because the quantile function differs in its last bit between devices.
     """
     uniform = (torch.arange(_LEVELS, dtype=torch.float64, device="cpu") + 0.5) / _LEVELS
-    radius = (-2 * uniform.log()).sqrt()
-    direction = torch.stack([(2 * math.pi * uniform).cos(), (2 * math.pi * uniform).sin()], dim=-1)
-    return radius.float().to(device), direction.float().to(device)
+    quantiles: Tensor = torch.special.ndtri(uniform)
+    return quantiles.float().to(device)
 
 
 def keyed_noise(sample_ids: Tensor, ranks: Tensor, shape: tuple[int, ...], seed: int = 0) -> Tensor:
     """Standard normal noise that is a pure function of (seed, sample id, unit rank) and the element index.
 
-    Source: SplitMix64 (Steele, Lea and Flood 2014) as a counter-based generator, Box and Muller (1958). The two
-    uniforms of a pair have 16 bits, so that no value exceeds 4.9 in magnitude.
+    Source: SplitMix64 (Steele, Lea and Flood 2014) as a counter-based generator; inversion of the normal distribution
+    function, by table, at the midpoint of a uniform of 16 bits. No value exceeds 4.33 in magnitude; the variance is
+    0.99998 and the fourth moment 2.9991.
 
     Args:
         sample_ids: ``(B,)`` int64, the data set's ``sample_key``.
@@ -85,10 +87,8 @@ def keyed_noise(sample_ids: Tensor, ranks: Tensor, shape: tuple[int, ...], seed:
         True
     """
     words = _words(sample_ids, ranks, -(-math.prod(shape) // 4), seed)
-    index = words.view(torch.int16).int().add_(_LEVELS // 2)  # each word is two pairs (radius, direction)
-    radius, direction = _box_muller_tables(words.device)
-    pairs = direction[index[..., 1::2]].mul_(radius[index[..., ::2]][..., None])
-    return _shaped(pairs, ranks, shape)
+    index = words.view(torch.int16).int().add_(_LEVELS // 2)  # each word is four values
+    return _shaped(_normal_quantiles(words.device).index_select(0, index.flatten()).view_as(index), ranks, shape)
 
 
 def keyed_uniform(sample_ids: Tensor, ranks: Tensor, shape: tuple[int, ...], seed: int = 0) -> Tensor:
@@ -156,15 +156,26 @@ def completeness_perturbation(
     check_tensor("images", images, ("B", 3, "H", "W"), "float")
     check_tensor("boxes", boxes, (len(images), "k", 4), "int64")
     check_tensor("sample_ids", sample_ids, (len(images),), "int64")
-    ranks = torch.arange(boxes.shape[1], device=images.device).expand(len(images), -1)
-    noisy = keyed_noise(sample_ids, ranks, tuple(images.shape[1:]), seed).mul_(sigma).add_(images[:, None])
-    if clamp:
-        noisy = noisy.clamp_(0, 1)
+    perturbed = images.new_empty(*boxes.shape[:2], *images.shape[1:])
+    at_once = _CPU_ELEMENTS if images.device.type == "cpu" else _DEVICE_ELEMENTS
+    step = max(1, at_once // max(1, perturbed[:1].numel()))
+    for first in range(0, len(images), step):
+        part = slice(first, first + step)
+        clean, ids = images[part, None], sample_ids[part]
+        ranks = torch.arange(boxes.shape[1], device=ids.device).expand(len(ids), -1)
+        noisy = keyed_noise(ids, ranks, tuple(images.shape[1:]), seed).mul_(sigma).add_(clean)
+        if clamp:
+            noisy = noisy.clamp_(0, 1)
+        perturbed[part] = torch.where(_inside(boxes[part], clean), clean, noisy.to(clean.dtype))
+    return perturbed
+
+
+def _inside(boxes: Tensor, images: Tensor) -> Tensor:
+    """Which pixels of ``images`` lie in the boxes ``(B, k, 4)``: ``(B, k, 1, H, W)`` bool."""
     x0, y0, x1, y1 = boxes[..., None].unbind(dim=2)
-    x, y = (torch.arange(size, device=images.device) for size in (images.shape[3], images.shape[2]))
+    y, x = (torch.arange(size, device=boxes.device) for size in images.shape[-2:])
     columns, rows = (x >= x0) & (x <= x1), (y >= y0) & (y <= y1)
-    inside = (rows[..., :, None] & columns[..., None, :])[:, :, None]
-    return torch.where(inside, images[:, None], noisy.to(images.dtype))
+    return (rows[..., :, None] & columns[..., None, :])[:, :, None]
 
 
 def masked_projected_gradient(  # noqa: PLR0913

@@ -206,12 +206,14 @@ def test_only_validation_keys_select(monitor):
 
 
 def test_a_monitor_that_is_not_computed_is_refused_at_the_start(tmp_path):
-    trainer = FakeTrainer(tmp_path, callbacks=[Interpretability(validation_suite=["general/f1"])])
-    RunCheckpoint("val/general/f1").setup(trainer, MODULE, "fit")
-    keeper = RunCheckpoint("val/general/accuracy")
+    engine = Interpretability(validation_suite=["compactness/npr"], every_n_epochs=1)
+    trainer = FakeTrainer(tmp_path, callbacks=[engine])
+    for key in ("val/general/f1", "val/compactness/npr"):
+        RunCheckpoint(key).setup(trainer, MODULE, "fit")
+    keeper = RunCheckpoint("val/compactness/local_size")
     keeper.setup(trainer, MODULE, "test")
     with pytest.raises(
-        ValueError, match=r"`monitor` to be one of \['val/general/f1'\], but got 'val/general/accuracy'"
+        ValueError, match=r"`monitor` to be one of \['val/general/acc.*'val/compactness/npr'\], but got 'val/compactness/local"
     ):
         keeper.setup(trainer, MODULE, "fit")
 

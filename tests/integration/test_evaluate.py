@@ -7,8 +7,9 @@ import shutil
 import pytest
 
 import evaluate
+from callbacks import Interpretability
 from evaluate import Hardware, Request
-from metrics.suite import FAMILIES
+from metrics.suite import resolve
 from tests.tiny_runs import fit, run_evaluation
 
 CPU = Hardware("cpu")
@@ -43,14 +44,17 @@ def number_or_null(value):
 
 def assert_valid(result):
     assert list(result) == [
-        *("schema", "checkpoint", "step", "split", "suite", "seed", "model", "dataset", "fold", "explainer"),
+        *("schema", "checkpoint", "step", "split", "limit", "suite", "seed", "model", "dataset", "fold", "explainer"),
         *("protocol", "metrics", "skipped", "timing"),
     ]
     assert result["schema"] == 1
-    assert result["protocol"].keys() == {"crop", "weights", "augmentation", "selection"}
-    assert {*result["metrics"], *result["skipped"]} == {key for keys in FAMILIES.values() for key in keys}
+    assert result["protocol"].keys() == {
+        *("crop", "weights", "augmentation", "selection", "explained_by", "variant", "top_k", "noise", "view"),
+        *("memory_budget", "units_per_image", "images_per_forward", "signed_maps", "codecs"),
+    }
+    assert {*result["metrics"], *result["skipped"]} == set(resolve(result["suite"]))
     for entry in result["metrics"].values():
-        assert list(entry) == ["value", "ci95", "n", "skipped", "unit", "higher_is_better"]
+        assert list(entry)[:6] == ["value", "ci95", "n", "skipped", "unit", "higher_is_better"]
         assert number_or_null(entry["value"])
         assert len(entry["ci95"]) == 2
         assert all(number_or_null(bound) for bound in entry["ci95"])
@@ -66,7 +70,7 @@ def assert_valid(result):
 def test_metrics_json(evaluated_run):
     result = strict(evaluated_run / "evaluation" / "metrics.json")
     assert_valid(result)
-    expected = {"checkpoint": "checkpoints/best.ckpt", "step": 16, "split": "test", "suite": ["all"], "seed": 0}
+    expected = {"checkpoint": "checkpoints/best.ckpt", "step": 16, "split": "test", "suite": ["quanproto"], "seed": 0}
     expected |= {"model": "NoisyProtoPNet", "dataset": "sketch_birds", "fold": None}
     assert {key: result[key] for key in expected} == expected
     assert result["protocol"]["selection"] == "best validation score"
@@ -79,6 +83,21 @@ def test_metrics_json(evaluated_run):
         "unit": "count",
         "higher_is_better": False,
     }
+
+
+def test_images_csv(evaluated_run):
+    result = strict(evaluated_run / "evaluation" / "metrics.json")
+    with (evaluated_run / "evaluation" / "images.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    names = [row.pop("sample_id") for row in rows]
+    assert names == sorted(names)
+    assert len(names) == len(set(names)) == 33
+    assert {"general/accuracy", "completeness/vlc", "continuity/pac", "complexity/iord"} <= set(rows[0])
+    assert {"general/f1", "contrastivity/entropy", "compactness/global_size"}.isdisjoint(rows[0])
+    for key in rows[0]:
+        defined = [float(row[key]) for row in rows if row[key]]
+        assert len(defined) == result["metrics"][key]["n"]
+        assert sum(defined) / len(defined) == pytest.approx(result["metrics"][key]["value"], abs=1e-12)
 
 
 def test_the_loggers_get_the_same_numbers(evaluated_run):
@@ -98,7 +117,8 @@ def test_training_and_a_later_evaluation_agree_exactly(evaluated_copy):
 
 @pytest.mark.parametrize("changes", [{"eval_batch_size": 1}, {"eval_batch_size": 5}, {"num_workers": 2}])
 def test_batches_and_workers_move_nothing(changes, evaluated_copy):
-    request = Request(evaluated_copy / "checkpoints" / "best.ckpt", overwrite=True)
+    engine = Interpretability(["general", "compactness", "continuity"])
+    request = Request(evaluated_copy / "checkpoints" / "best.ckpt", engine, overwrite=True)
     reference = evaluate.evaluate(request, CPU, {"eval_batch_size": 32})["metrics"]
     other = evaluate.evaluate(request, CPU, changes)["metrics"]
     assert other.keys() == reference.keys()
@@ -144,17 +164,19 @@ def test_every_request_has_a_folder_of_its_own(evaluated_copy):
     first = (evaluated_copy / "evaluation" / "metrics.json").read_bytes()
     run_evaluation(evaluated_copy)
     run_evaluation(evaluated_copy, "--split", "val")
-    run_evaluation(evaluated_copy, "--suite+=general/f1", "--suite+=compactness")
+    run_evaluation(evaluated_copy, "--limit", "5", "--explainer", "explanations.Random", "--top_k", "2")
+    run_evaluation(evaluated_copy, "--suite", "[general/f1,compactness]")
     run_evaluation(evaluated_copy, "--seed", "7")
     found = {path.parent.name: strict(path) for path in (evaluated_copy / "evaluation").rglob("metrics.json")}
     assert sorted(found) == [
         "evaluation",
-        "last-step20-test-all",
-        "last-step20-test-all-general.f1-compactness",
-        "last-step20-test-all-seed7",
-        "last-step20-val-all",
+        "last-step20-test-general.f1-compactness",
+        "last-step20-test-quanproto",
+        "last-step20-test-quanproto-limit=5-explained_by=random.pattern=smooth.seed=0.-top_k=2",
+        "last-step20-test-quanproto-seed=7",
+        "last-step20-val-quanproto",
     ]
-    assert found["last-step20-val-all"]["metrics"]["general/accuracy"]["n"] == 16
+    assert found["last-step20-val-quanproto"]["metrics"]["general/accuracy"]["n"] == 16
     assert (evaluated_copy / "evaluation" / "metrics.json").read_bytes() == first
 
 
@@ -166,7 +188,7 @@ def test_a_repeat_needs_overwrite(evaluated_copy):
     assert path.read_bytes() == first
     run_evaluation(evaluated_copy, "--overwrite", "true", checkpoint="best")
     assert strict(path)["timing"] != json.loads(first)["timing"]
-    assert list((evaluated_copy / "evaluation").iterdir()) == [path]
+    assert sorted((evaluated_copy / "evaluation").iterdir()) == [path.with_name("images.csv"), path]
 
 
 def test_a_run_that_goes_on_keeps_its_earlier_result(tmp_path):
@@ -174,7 +196,7 @@ def test_a_run_that_goes_on_keeps_its_earlier_result(tmp_path):
     fit(folder, "--trainer.max_epochs=1", "--test_after_fit=true")
     fit(folder, "--trainer.max_epochs=2", "--test_after_fit=true", "--ckpt_path", "last")
     found = {path.parent.name: strict(path)["step"] for path in (folder / "evaluation").rglob("metrics.json")}
-    assert found == {"evaluation": 4, "last-step8-test-all": 8}
+    assert found == {"evaluation": 4, "last-step8-test-quanproto": 8}
 
 
 def test_a_checkpoint_without_a_run_folder(finished_run, tmp_path):

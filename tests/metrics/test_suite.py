@@ -1,13 +1,15 @@
+import inspect
 import warnings
+from dataclasses import replace
 
 import pytest
 import torch
 from torchmetrics import MetricCollection
 
 import metrics
-from metrics import ModelValue, SummaryMetric
+from metrics import ModelValue
 from metrics import functional as kernels
-from metrics.suite import FAMILIES, Facts, build, resolve
+from metrics.suite import FAMILIES, Facts, build, entry_of, resolve
 
 GENERAL = ("general/accuracy", "general/balanced_accuracy", "general/top3_accuracy", "general/f1")
 COMPACTNESS = tuple(
@@ -16,27 +18,43 @@ COMPACTNESS = tuple(
 )
 
 
-def facts(num_classes=5, multi_label=False, has_weight=True, missing=lambda flag: None):
-    return Facts(num_classes, multi_label, has_weight, torch.tensor([True, True, False]), missing)
+COUNTS = {"general": 4, "compactness": 6, "completeness": 7, "continuity": 7, "contrastivity": 7, "complexity": 4}
+ACTIVE = torch.tensor([True, True, False])
+
+
+def facts(num_classes=5, multi_label=False, has_weight=True, missing=lambda flag: None, **changes):
+    options = {
+        "weight": torch.ones(num_classes, 3) if has_weight else None, "vectors": torch.eye(3), "channels": 3,
+        "num_parts": 2, "part_groups": [[0, 1]],
+    }  # fmt: skip
+    owner = torch.ones(3, num_classes, dtype=torch.bool)
+    return Facts(num_classes, multi_label, ACTIVE, owner, missing, **(options | changes))
 
 
 def test_families():
-    assert list(FAMILIES) == ["general", "compactness"]
     assert FAMILIES["general"] == GENERAL
     assert FAMILIES["compactness"] == COMPACTNESS
+    assert {family: len(keys) for family, keys in FAMILIES.items()} == COUNTS | {"alignment": 12, "localisation": 3}
+
+
+def test_suites():
+    assert resolve(["all"]) == [key for keys in FAMILIES.values() for key in keys]
+    quanproto = resolve(["quanproto"])
+    assert {family: sum(key.startswith(family) for key in quanproto) for family in FAMILIES} == COUNTS | {
+        "general": 3, "compactness": 4, "alignment": 0, "localisation": 0,
+    }  # fmt: skip
 
 
 def test_resolve():
-    assert resolve(["all"]) == [*GENERAL, *COMPACTNESS]
     assert resolve(["compactness", "general"]) == [*COMPACTNESS, *GENERAL]
     assert resolve(["compactness/npr", "general", "compactness"])[:2] == ["compactness/npr", "general/accuracy"]
-    assert len(resolve(["compactness/npr", "compactness", "all"])) == 10
+    assert len(resolve(["compactness/npr", "compactness", "general"])) == 10
     assert resolve([]) == []
 
 
 def test_resolve_names_every_mistake_once():
     with pytest.raises(
-        ValueError, match=r"names among \['all', 'general', .*'general/f1'.*\], but got \['f1', 'x/y'\]"
+        ValueError, match=r"names among \['quanproto', 'all', 'general', .*'general/f1'.*\], but got \['f1', 'x/y'\]"
     ):
         resolve(["general", "f1", "x/y"])
     with pytest.raises(TypeError, match=r"`suite` to be a list of names, but got 'all'; write \['all'\]"):
@@ -48,26 +66,72 @@ def test_resolve_names_every_mistake_once():
 def test_every_key_ends_in_the_name_of_its_metric():
     for labels in (False, True):
         built, _ = build(["all"], facts(multi_label=labels))
-        assert [key.split("/")[1] for key in built] == [metric.name for metric in built.values()]
-        assert all(isinstance(metric, SummaryMetric) for metric in built.values())
+        for key, metric in built.items():
+            part = entry_of(key).part
+            name = metric.name if part is None else f"{entry_of(key).view}_{part}"
+            assert key.split("/")[1] == name
+            assert set(metric.reads) <= set(inspect.signature(type(metric).update).parameters)
 
 
 def test_everything_applies():
     built, skipped = build(["all"], facts())
-    assert (tuple(built), skipped) == (GENERAL + COMPACTNESS, {})
+    assert (list(built), skipped) == (resolve(["all"]), {})
     assert built["general/f1"].num_classes == built["general/balanced_accuracy"].num_classes == 5
     assert built["compactness/local_size"].active.tolist() == [True, True, False]
+    assert built["alignment/consistency"].half_width == 36
+
+
+def test_saliency_is_clipped_by_the_engine_and_lengths_scale_with_the_image():
+    built, _ = build(["completeness", "complexity", "alignment"], facts(image_size=(112, 56)))
+    clipped = ("completeness/vlc", "completeness/vac", *FAMILIES["complexity"])
+    assert [built[key].quantile for key in clipped] == [None] * 6
+    assert built["alignment/stability"].half_width == built["alignment/consistency"].half_width == 18
+
+
+def test_variants_reach_the_metrics_that_have_one():
+    built, _ = build(["quanproto"], facts(variant="quanproto"))
+    having = {key for key, metric in built.items() if getattr(metric, "variant", None) == "quanproto"}
+    assert having == {
+        *("compactness/global_size", "completeness/pac", "continuity/pac", "continuity/cac"),
+        *("contrastivity/entropy", "complexity/consistency"),
+    }
+
+
+def test_keys_of_one_attack_share_their_metric():
+    built, _ = build(["alignment"], facts())
+    attacked = [metric for key, metric in built.items() if "/misalignment_" in key]
+    assert len(attacked) == 8
+    assert len({id(metric) for metric in attacked}) == 2
+
+
+def test_units_without_a_weight_are_not_pure():
+    weight = torch.tensor([[1.0, 0.0, 3.0], [0.0, -1.0, 0.0]])
+    assert build(["alignment/purity"], facts(weight=weight))[0]["alignment/purity"].active.tolist() == [
+        True, False, False,
+    ]  # fmt: skip
 
 
 def test_reasons():
-    built, skipped = build(["all"], facts(num_classes=3, multi_label=True, has_weight=False))
-    assert {key: type(metric).__name__ for key, metric in built.items()} == {
+    absent = facts(
+        3, multi_label=True, has_weight=False, missing=lambda flag: f"no {flag}", vectors=None, channels=None
+    )
+    built, skipped = build(["all"], absent)
+    assert {key: type(metric).__name__ for key, metric in built.items() if key.startswith(("general", "comp"))} == {
         "general/accuracy": "SubsetAccuracy",
         "general/f1": "LabelF1Score",
         "compactness/global_size": "GlobalSize",
         "compactness/local_size": "LocalSize",
+        "completeness/vlc": "VisualizationLocationChange",
+        "completeness/vac": "VisualizationActivationChange",
+        "completeness/plc": "PrototypeLocationChange",
+        "completeness/psc": "PrototypeSimilarityChange",
+        "completeness/prc": "PrototypeRankChange",
+        "completeness/palc": "PrototypeActivationLocationChange",
+        "completeness/pac": "PrototypeActivationChange",
     }
+    assert built["continuity/cac"].link == "sigmoid"
     labels, weight = "single_label: an image has several labels", "weight: the model has no weight matrix"
+    parts, latent = "part_points: no part_points", "latent: the model has no latent map"
     assert skipped == {
         "general/balanced_accuracy": labels,
         "general/top3_accuracy": f"{labels}; num_classes: top-3 accuracy needs more than 3 classes",
@@ -75,8 +139,35 @@ def test_reasons():
         "compactness/npr": weight,
         "compactness/number_of_features": weight,
         "compactness/features_per_class": weight,
+        "continuity/crc": labels,
+        "contrastivity/apd_intra": f"vectors: the units of the model have no vectors; {labels}",
+        "contrastivity/apd_inter": f"vectors: the units of the model have no vectors; {labels}",
+        "contrastivity/afd_intra": f"{latent}; {labels}",
+        "contrastivity/afd_inter": f"{latent}; {labels}",
+        "complexity/object_overlap": "object_mask: no object_mask",
+        "complexity/background_overlap": "object_mask: no object_mask",
+        "complexity/iord": "object_mask: no object_mask",
+        "complexity/consistency": parts,
+        "alignment/consistency": f"{parts}; {labels}",
+        "alignment/stability": f"{parts}; {labels}",
+        "alignment/stability_nonempty": f"{parts}; {labels}",
+        "alignment/purity": parts,
+        **dict.fromkeys(FAMILIES["localisation"], "object_mask|bounding_box: no object_mask; no bounding_box"),
     }
     assert build(["general/top3_accuracy"], facts(num_classes=4))[1] == {}
+
+
+def test_an_explainer_of_classes_cannot_serve_metrics_of_units():
+    built, skipped = build(["all"], facts(explained="explainer 'lrp' explains classes only"))
+    assert set(skipped) == {*FAMILIES["completeness"], *FAMILIES["complexity"]}
+    assert set(skipped.values()) == {"explainer: explainer 'lrp' explains classes only"}
+    assert {"continuity/plc", *FAMILIES["localisation"]} <= set(built)
+
+
+def test_a_single_active_unit_has_nothing_to_contrast():
+    one = facts()
+    one = replace(one, active=torch.tensor([False, True, False]))
+    assert build(["contrastivity/plc"], one)[1] == {"contrastivity/plc": "two_units: fewer than two units are active"}
 
 
 def test_a_new_metric_is_one_line_and_may_need_a_field_of_the_data(monkeypatch):
@@ -94,7 +185,7 @@ def test_each_call_builds_new_metrics():
 
 @pytest.mark.parametrize("multi_label", [False, True])
 def test_a_collection_is_fed_by_argument_name(multi_label):
-    built, skipped = build(["all"], facts(multi_label=multi_label))
+    built, skipped = build(["general", "compactness"], facts(multi_label=multi_label))
     model_values = {key: metric for key, metric in built.items() if isinstance(metric, ModelValue)}
     others = {key: metric for key, metric in built.items() if key not in model_values}
     weight = torch.tensor([[1.0, 0.0, 3.0], [0.0, -1.0, 0.0]])

@@ -1,0 +1,217 @@
+"""How an evaluation looks at a model: forwards and explanations in chunks of one fixed size.
+
+Convolutions differ in their last bits between batch sizes, which is enough to swap the ranks of two units. Every
+forward of an evaluation, clean or perturbed, therefore has the same shape: the last chunk is padded and cut. Equal
+images then give equal bits, in whatever batch, order or process they come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from explanations import Explainer, Targets
+from lightning_modules.contract import InterpretableModel, ModelOutput
+from metrics.functional import gather_units, masked_projected_gradient, top_units
+
+LARGEST_CHUNK = 32
+BYTES_PER_ACTIVATION = 12  # an explainer holds about three numbers for every activation of a forward
+
+
+@dataclass(frozen=True)
+class Images:
+    """Images of one batch with what identifies them.
+
+    Args:
+        pixels: ``(B, 3, H, W)`` float32 in [0, 1].
+        keys: ``(B,)`` int64, the data set's ``sample_key``.
+        names: B sample ids, for error messages.
+    """
+
+    pixels: Tensor
+    keys: Tensor
+    names: list[str]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a model saw in B images.
+
+    Args:
+        logits: ``(B, K)``.
+        scores: ``(B, U)``.
+        unit_ids: ``(B, k)`` int64, the units looked at; -1 for an empty slot.
+        maps: ``(B, k, h, w)`` at ``unit_ids``.
+        latent: ``(B, D, h, w)`` or None.
+        all_maps: ``(B, U, h, w)`` if asked for.
+        saliency: ``(B, k, H, W)`` if asked for, signed; of the predicted class, k = 1, if only classes are explained.
+    """
+
+    logits: Tensor
+    scores: Tensor
+    unit_ids: Tensor
+    maps: Tensor
+    latent: Tensor | None = None
+    all_maps: Tensor | None = None
+    saliency: Tensor | None = None
+
+
+class Observer:
+    """Shows images to a model, always in chunks of the same size.
+
+    Args:
+        model: in evaluation mode.
+        explainer: how ``saliency`` is made.
+        chunk: images per forward.
+        top_k: units looked at per image.
+    """
+
+    def __init__(self, model: InterpretableModel, explainer: Explainer, chunk: int, top_k: int) -> None:
+        self.model = model
+        self.explainer = explainer
+        self.chunk = chunk
+        self.top_k = top_k
+        self.active = model.units().active
+
+    def see(
+        self, images: Images, unit_ids: Tensor | None = None, explain: bool = False, keep_maps: bool = False
+    ) -> Seen:
+        """One forward per image, and one explanation per image and unit if asked for.
+
+        Args:
+            images: B images.
+            unit_ids: ``(B, k)`` units to look at; the top units of each image by default.
+            explain: whether to make ``saliency``.
+            keep_maps: whether to keep ``all_maps``.
+
+        Raises:
+            ValueError: if an output is not finite, with the sample ids.
+        """
+        parts: list[dict[str, Tensor | None]] = []
+        broken = []
+        for rows, count in self._chunks(len(images.pixels)):
+            pixels, keys = images.pixels[rows], images.keys[rows]
+            output = self.explainer.observe(self.model, pixels) if explain else self.model(pixels)
+            ids = top_units(output.scores, self.top_k, self.active) if unit_ids is None else unit_ids[rows]
+            seen = {
+                "logits": output.logits,
+                "scores": output.scores,
+                "unit_ids": ids,
+                "maps": gather_units(output.maps, ids),
+                "latent": output.latent,
+                "all_maps": output.maps if keep_maps else None,
+                "saliency": self._saliency(pixels, ids, output, keys) if explain else None,
+            }
+            parts.append({name: None if values is None else values[:count] for name, values in seen.items()})
+            finite = [torch.isfinite(t).flatten(1).all(1) for t in (output.logits, output.scores, output.maps)]
+            broken.append(~torch.stack(finite).all(0)[:count])
+        _refuse(torch.cat(broken), images.names)
+        joined: dict[str, Any] = {
+            name: None if first is None else torch.cat([cast(Tensor, part[name]) for part in parts])
+            for name, first in parts[0].items()
+        }
+        return Seen(**joined)
+
+    def attack(self, images: Images, unit_ids: Tensor, mask: Tensor, start: Tensor, settings: Attack) -> Tensor:
+        """Images on which a unit scores less although only the pixels of a mask changed.
+
+        Args:
+            images: B images.
+            unit_ids: ``(B,)`` unit to attack in each.
+            mask: ``(B, 1, H, W)`` bool, pixels that may change.
+            start: ``(B, 3, H, W)`` first change.
+            settings: of :func:`metrics.functional.masked_projected_gradient`.
+
+        Returns:
+            ``(B, 3, H, W)``.
+        """
+        attacked = []
+        for rows, count in self._chunks(len(images.pixels)):
+            column = unit_ids[rows][:, None]
+
+            def scores(pixels: Tensor, column: Tensor = column) -> Tensor:
+                ids = column.clone()  # made in inference mode, it could not be part of a gradient
+                return self.model(pixels).scores.gather(1, ids)
+
+            result = masked_projected_gradient(
+                scores,
+                images.pixels[rows],
+                mask[rows],
+                settings.epsilon,
+                settings.step_size,
+                settings.steps,
+                start[rows],
+            )
+            attacked.append(result[:count])
+        return torch.cat(attacked)
+
+    def _chunks(self, images: int) -> Iterator[tuple[Tensor, int]]:
+        """Rows of each chunk, the last image repeated to fill the last one, and how many of them count."""
+        for begin in range(0, images, self.chunk):
+            rows = torch.arange(begin, begin + self.chunk, device=self.active.device)
+            yield rows.clamp(max=images - 1), min(self.chunk, images - begin)
+
+    def _saliency(self, pixels: Tensor, ids: Tensor, output: ModelOutput, keys: Tensor) -> Tensor:
+        units = "unit" in self.explainer.explains
+        targets = Targets("unit", ids) if units else Targets("class", output.logits.argmax(1, keepdim=True))
+        return self.explainer.attribute(self.model, pixels, targets, output=output, sample_ids=keys)
+
+
+@dataclass(frozen=True)
+class Attack:
+    """How far, how finely and how long :meth:`Observer.attack` goes.
+
+    Args:
+        epsilon: ``(3, 1, 1)`` largest change of a pixel.
+        step_size: ``(3, 1, 1)`` change per step.
+        steps: number of steps; with 0 the start alone.
+    """
+
+    epsilon: Tensor
+    step_size: Tensor
+    steps: int
+
+
+def probe(
+    model: nn.Module, image_size: tuple[int, int], device: torch.device, budget: float
+) -> tuple[int, ModelOutput]:
+    """Images per forward that stay within a memory budget: a function of model, image size and budget alone.
+
+    Args:
+        model: in evaluation mode.
+        image_size: ``(H, W)`` pixels.
+        device: of the model.
+        budget: GiB for the activations of one chunk and their explanation.
+
+    Returns:
+        A number between 1 and 32, and the output for one black image, whose shapes tell the rest.
+    """
+    elements = 0
+
+    def count(module: nn.Module, inputs: object, output: object) -> None:
+        nonlocal elements
+        elements += output.numel() if isinstance(output, Tensor) else 0
+
+    leaves = [module for module in model.modules() if not list(module.children())]
+    hooks = [module.register_forward_hook(count) for module in leaves]
+    try:
+        output: ModelOutput = model(torch.zeros(1, 3, *image_size, device=device))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    needed = (elements + output.maps.numel()) * BYTES_PER_ACTIVATION
+    return int(min(max(budget * 2**30 / needed, 1), LARGEST_CHUNK)), output
+
+
+def _refuse(broken: Tensor, names: list[str]) -> None:
+    if broken.any():
+        named = [name for name, is_bad in zip(names, broken.tolist(), strict=True) if is_bad]
+        named = list(dict.fromkeys(named))
+        raise ValueError(
+            f"Expected finite model outputs, but got NaN or infinity for the samples {', '.join(named[:10])}"
+            f"{' ...' if len(named) > 10 else ''}. The checkpoint is damaged or training diverged."
+        )

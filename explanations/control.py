@@ -1,0 +1,84 @@
+"""The control: maps that know nothing of the image, so that every metric on maps has its chance level."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from explanations.explainer import Explainer, Kind
+from explanations.upsample import Mode, Placement, Upsample, check_choice
+from lightning_modules.contract import InterpretableModel, ModelOutput
+from metrics.functional.perturbation import keyed_noise
+
+Pattern = Literal["smooth", "pixel"]
+
+_SEEDS = 2**32
+_STREAM = 0x52414E44 * _SEEDS  # above every seed: no map is drawn from the noise of a perturbation
+
+
+class Random(Explainer):
+    """Normal noise that is a pure function of the seed, the sample and the unit or class.
+
+    A unit's map in an image is the same in every call, whatever its rank and whatever is done to the image. A metric in
+    which an explainer does not beat it says nothing about that explainer. With ``"smooth"``, border cells are repeated
+    outwards as in every enlarged map, so that extreme values are more frequent near the border.
+
+    Args:
+        pattern: ``"smooth"`` for an independent value per cell, enlarged like a similarity map (the fair control for
+            regions and boxes); ``"pixel"`` for an independent value per pixel.
+        seed: in [0, 2^32).
+        mode: as in :class:`~explanations.upsample.Upsample`, for ``"smooth"``.
+        placement: likewise.
+
+    Raises:
+        ValueError: if an argument differs from the above; in ``attribute``, if there is not one sample id per image.
+
+    Example:
+        >>> from explanations.explainer import Targets
+        >>> from lightning_modules import Classifier
+        >>> model, images = Classifier(num_classes=4, image_size=(32, 48)).eval(), torch.rand(1, 3, 32, 48)
+        >>> targets, key = Targets("unit", torch.tensor([[7, 5]])), torch.tensor([42])
+        >>> maps = Random().attribute(model, images, targets, sample_ids=key)
+        >>> swapped = Random().attribute(model, 1 - images, Targets("unit", targets.ids.flip(1)), sample_ids=key)
+        >>> torch.equal(maps, swapped.flip(1))
+        True
+    """
+
+    key: ClassVar[str] = "random"
+    explains: ClassVar[frozenset[Kind]] = frozenset({"unit", "class"})
+
+    def __init__(
+        self,
+        pattern: Pattern = "smooth",
+        seed: int = 0,
+        mode: Mode = "bicubic",
+        placement: Placement = "resize",
+    ) -> None:
+        check_choice("pattern", pattern, get_args(Pattern))
+        if not 0 <= seed < _SEEDS:
+            raise ValueError(f"Expected argument `seed` to lie in [0, 2^32), but got {seed}.")
+        self.pattern = pattern
+        self.seed = seed
+        self.upsample = Upsample(mode, placement)
+
+    @torch.no_grad()
+    def _maps(
+        self,
+        model: InterpretableModel,
+        images: Tensor,
+        kind: Kind,
+        ids: Tensor,
+        output: ModelOutput,
+        sample_ids: Tensor | None,
+    ) -> Tensor:
+        if sample_ids is None or sample_ids.shape != ids.shape:
+            raise ValueError(
+                f"Expected argument `sample_ids` to be of shape ({len(ids)},), but got "
+                f"{None if sample_ids is None else tuple(sample_ids.shape)}. Pass the batch's `sample_key`."
+            )
+        keys = ids if kind == "unit" else ~ids  # class 3 is not unit 3
+        shape = images.shape[2:] if self.pattern == "pixel" else output.maps.shape[2:]
+        noise = keyed_noise(sample_ids, keys[:, None], tuple(shape), _STREAM + self.seed)[:, 0]
+        return noise if self.pattern == "pixel" else self.upsample.enlarge(model, noise, images)

@@ -1,0 +1,216 @@
+"""Two runs against each other on the same images: paired differences with intervals and corrected p values."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from reports.images import ImageValues, read_images
+from reports.markdown import UNDEFINED, arrow, interval, lines, number, printed_unit
+from reports.paired import bootstrap_interval, holm, sign_flip_test
+from reports.runs import Result, read
+
+# numbers of runs that differ in one of these mean different things
+MUST_AGREE = ("dataset", "split", "variant", "explainer", "top_k", "noise", "view")
+
+
+@dataclass(frozen=True)
+class Paired:
+    """One metric of two runs on the images on which both are defined.
+
+    Args:
+        key: of the metric.
+        first: mean of the first run, NaN without pairs.
+        second: mean of the second run.
+        difference: mean of second - first.
+        low: lower bound of its 95 % interval, NaN below two pairs.
+        high: upper bound.
+        p_value: two-sided, of a sign-flip test; NaN without pairs.
+        corrected: the same after Holm's correction over all metrics.
+        pairs: number of images.
+    """
+
+    key: str
+    first: float
+    second: float
+    difference: float
+    low: float
+    high: float
+    p_value: float
+    corrected: float
+    pairs: int
+
+
+def compare(
+    run: str,
+    other: str,
+    across: list[str] = [],  # noqa: B006  (the command line shows it as the default)
+    common: bool = False,
+    draws: int = 10_000,
+    seed: int = 0,
+) -> None:
+    """Print the paired comparison of two runs on the same images.
+
+    Args:
+        run: run folder, its `evaluation` folder, or a metrics.json file.
+        other: the run to compare with it.
+        across: conditions in which the runs may differ although their numbers then mean different things, such as
+            explainer.
+        common: compare on the images both have, if they do not have the same.
+        draws: of the bootstrap and of the test.
+        seed: of these draws.
+    """
+    results = read(run), read(other)
+    differing = differences(*results)
+    _refuse(differing, across)
+    first, second = (read_images(result.path.with_name("images.csv")) for result in results)
+    shared = _shared(first, second, common)
+    rows = paired(first, second, shared, draws, seed)
+    head = [f"### B - A on {len(shared)} images", ""]
+    for name, result in zip("AB", results, strict=True):
+        head.append(f"- {name}: {result.model} on {result.dataset}, {result.split} split, {result.path}")
+    notes = [*_differing_notes(differing), *_method_notes(draws, seed, len(rows)), *_left_out(first, second, shared)]
+    print("\n".join([*head, *(f"- {note}" for note in notes), "", *_table(rows, results[0])]))
+
+
+def differences(first: Result, second: Result) -> dict[str, tuple[Any, Any]]:
+    """The conditions in which two results differ.
+
+    Args:
+        first: one result.
+        second: the other.
+
+    Returns:
+        Name to both values, None where a result does not say.
+    """
+    told = [{**r.conditions, **r.incidentals, "fold": r.fold, "seed": r.seed} for r in (first, second)]
+    names = [name for name in dict.fromkeys([*told[0], *told[1]]) if name != "folds"]
+    pairs = {name: (told[0].get(name), told[1].get(name)) for name in names}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def paired(
+    first: ImageValues, second: ImageValues, sample_ids: Sequence[str], draws: int = 10_000, seed: int = 0
+) -> list[Paired]:
+    """Compare two runs metric by metric.
+
+    Args:
+        first: values of one run.
+        second: values of the other.
+        sample_ids: the images to compare on.
+        draws: of the bootstrap and of the test.
+        seed: of these draws.
+
+    Returns:
+        One entry per metric that both have, in the order of ``first``. An image counts for a metric if both runs are
+        defined on it.
+
+    Example:
+        >>> a = ImageValues(["1", "2"], ["general/accuracy"], np.array([[0.0], [1.0]]))
+        >>> b = ImageValues(["2", "1"], ["general/accuracy"], np.array([[1.0], [1.0]]))
+        >>> (entry,) = paired(a, b, ["1", "2"])
+        >>> entry.first, entry.second, entry.difference, entry.p_value, entry.pairs
+        (0.5, 1.0, 0.5, 1.0, 2)
+    """
+    keys = [key for key in first.keys if key in second.keys]
+    values = [each.rows(sample_ids)[:, [each.keys.index(key) for key in keys]] for each in (first, second)]
+    defined = np.isfinite(values[0]) & np.isfinite(values[1])
+    groups: dict[bytes, list[int]] = {}  # metrics defined on the same images share the draws
+    for index in range(len(keys)):
+        groups.setdefault(defined[:, index].tobytes(), []).append(index)
+    found: dict[int, Paired] = {}
+    for indices in groups.values():
+        rows = np.flatnonzero(defined[:, indices[0]])
+        a, b = (each[rows][:, indices] for each in values)
+        low, high = bootstrap_interval(b - a, draws, seed)
+        p_values = sign_flip_test(b - a, draws, seed)
+        means = [each.mean(axis=0) if len(rows) else np.full(len(indices), np.nan) for each in (a, b, b - a)]
+        for place, index in enumerate(indices):
+            mean_a, mean_b, difference = (float(mean[place]) for mean in means)
+            bounds, p = (float(low[place]), float(high[place])), float(p_values[place])
+            found[index] = Paired(keys[index], mean_a, mean_b, difference, *bounds, p, p, len(rows))
+    ordered = [found[index] for index in range(len(keys))]
+    corrected = holm(np.array([entry.p_value for entry in ordered]))
+    return [replace(entry, corrected=float(p)) for entry, p in zip(ordered, corrected, strict=True)]
+
+
+def _refuse(differing: Mapping[str, tuple[Any, Any]], across: Collection[str]) -> None:
+    """Numbers that mean different things are compared only on demand."""
+    if unknown := [name for name in across if name not in MUST_AGREE]:
+        raise ValueError(f"Expected argument `across` to hold names among {list(MUST_AGREE)}, but got {unknown}.")
+    refused = [name for name in MUST_AGREE if name in differing and None not in differing[name] and name not in across]
+    if refused:
+        found = ", ".join(f"{name} {differing[name][0]} and {differing[name][1]}" for name in refused)
+        flags = " ".join(f"--across+={name}" for name in refused)
+        raise ValueError(
+            f"Expected both runs to agree in {', '.join(refused)}, but got {found}. If that difference is what you "
+            f"compare, pass `{flags}`."
+        )
+
+
+def _shared(first: ImageValues, second: ImageValues, common: bool) -> list[str]:
+    """Sorted ids of the images to compare on."""
+    ids, others = set(first.sample_ids), set(second.sample_ids)
+    shared = sorted(ids & others)
+    if not shared:
+        raise ValueError(
+            f"Expected both runs to be evaluated on the same images, but the {len(ids)} of the first and the "
+            f"{len(others)} of the second share none. Compare runs of one data set and split."
+        )
+    if ids != others and not common:
+        raise ValueError(
+            f"Expected both runs to be evaluated on the same images, but {len(ids - others)} are only in the first and "
+            f"{len(others - ids)} only in the second, such as {sorted(ids ^ others)[0]!r}. Pass `--common true` to "
+            f"compare on the {len(shared)} they share."
+        )
+    return shared
+
+
+def _differing_notes(differing: Mapping[str, tuple[Any, Any]]) -> list[str]:
+    told = [f"{name} ({pair[0]}, {pair[1]})" for name, pair in differing.items()]
+    marked = [f"**{text}**" if name in MUST_AGREE else text for name, text in zip(differing, told, strict=True)]
+    return [f"A and B differ in: {', '.join(marked)}"] if marked else []
+
+
+def _method_notes(draws: int, seed: int, tests: int) -> list[str]:
+    return [
+        "means and differences over the n images on which both are defined",
+        f"95 %: percentile bootstrap of the mean difference, {draws} draws of images, seed {seed}",
+        f"p: two-sided sign-flip test of the mean difference, {draws} draws; Holm: corrected over {tests} metrics",
+    ]
+
+
+def _left_out(first: ImageValues, second: ImageValues, shared: Sequence[str]) -> list[str]:
+    notes = []
+    lost = [len(each.sample_ids) - len(shared) for each in (first, second)]
+    if any(lost):
+        notes.append(f"left out: {lost[0]} images only in A, {lost[1]} only in B")
+    for name, one, two in (("A", first, second), ("B", second, first)):
+        if alone := [key for key in one.keys if key not in two.keys]:
+            notes.append(f"only in {name}: {', '.join(alone)}")
+    return notes
+
+
+def _table(rows: Sequence[Paired], result: Result) -> list[str]:
+    header = ["metric", "unit", "A", "B", "B - A", "95 %", "p", "p (Holm)", "n"]
+    cells = []
+    for row in rows:
+        measured = result.metrics.get(row.key)
+        unit = measured.unit if measured else ""
+        difference = number(row.difference, unit)
+        cells.append(
+            [
+                f"{row.key} {arrow(measured.higher_is_better if measured else None)}".rstrip(),
+                printed_unit(unit),
+                number(row.first, unit),
+                number(row.second, unit),
+                f"+{difference}" if row.difference > 0 else difference,
+                interval(row.low, row.high, unit) or UNDEFINED,
+                *(UNDEFINED if np.isnan(p) else f"{p:.2g}" for p in (row.p_value, row.corrected)),
+                str(row.pairs),
+            ]
+        )
+    return lines(header, cells, left=2)

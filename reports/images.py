@@ -1,0 +1,85 @@
+"""Reading ``images.csv`` back: the value of every image under every metric that averages over images."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class ImageValues:
+    """Values of images.
+
+    Args:
+        sample_ids: n ids, none twice.
+        keys: m result keys.
+        values: ``(n, m)`` float64, NaN where undefined.
+    """
+
+    sample_ids: list[str]
+    keys: list[str]
+    values: NDArray[np.float64]
+
+    def rows(self, sample_ids: Sequence[str]) -> NDArray[np.float64]:
+        """``(len(sample_ids), m)`` values of some images, in the order asked for.
+
+        Args:
+            sample_ids: of images that are there.
+        """
+        place = {name: index for index, name in enumerate(self.sample_ids)}
+        chosen: NDArray[np.float64] = self.values[[place[name] for name in sample_ids]]
+        return chosen
+
+
+def read_images(path: Path) -> ImageValues:
+    """Read the values of images.
+
+    Args:
+        path: an ``images.csv``.
+
+    Returns:
+        Its content.
+
+    Raises:
+        FileNotFoundError: if it is not there.
+        ValueError: if it is not such a table, naming the line.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"Expected {path} beside the metrics.json, but there is none. Evaluate the run again with "
+            "`evaluate.py run --ckpt_path ... --overwrite true`."
+        )
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = csv.reader(file)
+        header = next(rows, [])
+        if header[:1] != ["sample_id"] or len(set(header)) < len(header):
+            raise ValueError(f"Expected {path} to start with sample_id and distinct metrics, but got {header[:5]}.")
+        table: dict[str, list[float]] = {}
+        for row in rows:
+            if len(row) != len(header) or row[0] in table:
+                raise ValueError(
+                    f"Expected line {rows.line_num} of {path} to hold a new sample id and {len(header) - 1} values, "
+                    f"but got {row[:5]}."
+                )
+            table[row[0]] = [_value(text, path, rows.line_num) for text in row[1:]]
+    values = np.array(list(table.values()), dtype=np.float64).reshape(len(table), len(header) - 1)
+    return ImageValues(list(table), header[1:], values)
+
+
+def _value(text: str, path: Path, line: int) -> float:
+    """A number, or NaN for an empty cell."""
+    if not text:
+        return math.nan
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise ValueError(f"Expected line {line} of {path} to hold finite numbers or empty cells, but got {text!r}.")
+    return value

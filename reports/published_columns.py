@@ -1,0 +1,190 @@
+"""Which published numbers may stand beside a group of runs, which only under a mark, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from reports.markdown import number
+from reports.published import DEFECTS, Published
+from reports.runs import Result
+
+_INPUT = {"box": "crop", "none": "full"}  # the data modules' word for `crop` -> the published tables' for `input`
+_EXPLAINERS = {"grad_cam": "gradcam", "ixg": "input_x_gradient"}  # key of an explainer -> the published tables' word
+
+
+@dataclass(frozen=True)
+class Match:
+    """A published number for one row of a table.
+
+    Args:
+        record: the number.
+        key: result key of the row.
+        differences: why it was not measured as the runs were; empty if nothing is known against it.
+        unknown: qualifiers on which the runs say nothing.
+    """
+
+    record: Published
+    key: str
+    differences: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Column:
+    """The numbers a paper gives for one of its models, either all comparable or all under a mark.
+
+    Args:
+        title: the paper, and what tells the model from the paper's others.
+        model: as published, with qualifiers.
+        marked: whether every number in it differs in some condition.
+        cells: row key -> numbers.
+    """
+
+    title: str
+    model: str
+    marked: bool
+    cells: dict[str, list[Match]]
+
+
+def matches(result: Result, records: Sequence[Published]) -> list[Match]:
+    """The published numbers for the data set and model of some runs.
+
+    Accuracy weighted by inverse class frequency is balanced accuracy, and is matched to that row too.
+
+    Args:
+        result: one of the runs; all share its conditions.
+        records: of one paper.
+
+    Returns:
+        One match per number and row, in the order of the records.
+    """
+    facts = _facts(result)
+    found = []
+    for record in records:
+        if (record.dataset, record.base_model) != (result.dataset, result.model):
+            continue
+        found.append(_match(record, record.base_key, facts))
+        if record.base_key == "general/accuracy" and record.qualifiers.get("weighting") == "class_balanced":
+            found.append(_match(record, "general/balanced_accuracy", facts | {"weighting": "class_balanced"}))
+    return found
+
+
+def columns(found: Sequence[Match]) -> list[Column]:
+    """Sort matches into columns: one per published model, and one more for what differs in some condition.
+
+    Args:
+        found: matches of one paper.
+
+    Returns:
+        Columns that hold at least one number.
+    """
+    models = list(dict.fromkeys(match.record.model for match in found))
+    result = []
+    for model in models:
+        for marked in (False, True):
+            cells: dict[str, list[Match]] = {}
+            for match in found:
+                if match.record.model == model and bool(match.differences) == marked:
+                    cells.setdefault(match.key, []).append(match)
+            if cells:
+                title = " ".join([found[0].record.paper, *_own_words(model, models), *(["†"] if marked else [])])
+                result.append(Column(title, model, marked, cells))
+    return result
+
+
+def cell(found: Sequence[Match], unit: str) -> str:
+    """The published mean ± deviation with its marks.
+
+    Args:
+        found: the matches of one cell; a number that two tables repeat is printed once.
+        unit: of our metric.
+
+    Returns:
+        Text such as ``"42.77 ± 1.18 (Q2 Q9)"``.
+    """
+    keys = {match.record.metric_key for match in found}
+    texts = []
+    for record in (match.record for match in found):
+        spread = f" ± {number(record.std, unit)}" if record.std is not None else ""
+        which = [f"{name}={value}" for name, value in record.key_qualifiers.items()] if len(keys) > 1 else []
+        marks = " ".join([*which, *record.codes, *([] if record.verified else ["unverified"])])
+        texts.append(number(record.value, unit) + spread + (f" ({marks})" if marks else ""))
+    return "; ".join(dict.fromkeys(texts))
+
+
+def footnotes(shown: Sequence[Column]) -> list[str]:
+    """What the marks in published columns mean.
+
+    Args:
+        shown: the columns of a table.
+
+    Returns:
+        Lines of text.
+    """
+    found = [match for column in shown for cell_matches in column.cells.values() for match in cell_matches]
+    notes = [_source(column) for column in shown if not (column.marked and _has_twin(column, shown))]
+    if unknown := list(dict.fromkeys(name for match in found for name in match.unknown)):
+        notes.append(f"not checked, because these runs do not say: {', '.join(unknown)}")
+    notes += _by_text([(f"† {reason}", match.key) for match in found for reason in match.differences])
+    used = {code for match in found for code in match.record.codes}
+    notes += [f"{code}: {text}" for code, text in DEFECTS.items() if code in used]
+    if not all(match.record.verified for match in found):
+        notes.append("unverified: quoted second-hand or from memory; check before quoting")
+    return notes + _by_text([(match.record.remark, match.key) for match in found if match.record.remark])
+
+
+def _facts(result: Result) -> dict[str, str | None]:
+    """What the runs say about the qualifiers of published numbers; None where they do not say."""
+    protocol: Mapping[str, Any] = result.protocol
+    weights = protocol.get("weights")
+    init = "imagenet" if str(weights).startswith("IMAGENET") else None  # a path may hold anything
+    return {
+        "variant": result.variant,
+        "split": result.split,
+        "explainer": _EXPLAINERS.get(str(result.explainer), result.explainer),
+        "input": _INPUT.get(str(protocol.get("crop"))),
+        "init": "none" if "weights" in protocol and weights is None else init,
+        "backbone": protocol.get("backbone"),
+        "pruned": {"True": "yes", "False": "no"}.get(str(protocol.get("pruned"))),
+        "weighting": "none",
+        "concept": "all",
+        "class": "all",
+    }
+
+
+def _match(record: Published, key: str, facts: Mapping[str, str | None]) -> Match:
+    differences = []
+    for name, value in ({"pruned": "no"} | record.qualifiers).items():
+        ours = facts.get(name)
+        if ours not in (None, value):
+            prefix = "other variant: " if name == "variant" else ""
+            differences.append(f"{prefix}{name}={value} (these runs: {ours})")
+    unknown = tuple(name for name in record.qualifiers if facts.get(name) is None)
+    return Match(record, key, tuple(differences), unknown)
+
+
+def _own_words(model: str, models: Sequence[str]) -> list[str]:
+    """The qualifiers of a model that not all of the models have."""
+    lists = {name: name.partition("[")[2].removesuffix("]").split(",") for name in models}
+    return [word for word in lists[model] if not all(word in words for words in lists.values())]
+
+
+def _has_twin(column: Column, shown: Sequence[Column]) -> bool:
+    return any(other.model == column.model and not other.marked for other in shown)
+
+
+def _source(column: Column) -> str:
+    records = [match.record for cell_matches in column.cells.values() for match in cell_matches]
+    counts = sorted({str(record.n_runs) for record in records if record.n_runs is not None})
+    over = f", ± over {' or '.join(counts)}" if counts else ""
+    return f"{column.title}: {column.model}{over}"
+
+
+def _by_text(pairs: Sequence[tuple[str, str]]) -> list[str]:
+    """Texts with the keys they belong to, each text once."""
+    keys: dict[str, list[str]] = {}
+    for text, key in pairs:
+        keys.setdefault(text, []).append(key)
+    return [f"{text}: {', '.join(dict.fromkeys(found))}" for text, found in keys.items()]

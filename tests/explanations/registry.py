@@ -1,0 +1,22 @@
+"""The explainers of the protocol test, each as cheap as it gets; a new explainer adds one line to ``EXPLAINERS``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from explanations.control import Random
+from explanations.explainer import Explainer
+from explanations.gradients import GradCAM, InputXGradient, IntegratedGradients
+from explanations.upsample import Upsample
+
+EXPLAINERS: dict[str, Callable[[], Explainer]] = {
+    "Upsample": Upsample,
+    "Upsample geometry": partial(Upsample, placement="geometry"),
+    "GradCAM": GradCAM,
+    "GradCAM signed": partial(GradCAM, relu=False, mode="nearest"),
+    "IntegratedGradients": partial(IntegratedGradients, steps=3, baseline=(0.5, 0.4, 0.3)),
+    "InputXGradient": InputXGradient,
+    "Random": Random,
+    "Random pixel": partial(Random, pattern="pixel"),
+}

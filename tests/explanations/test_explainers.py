@@ -1,0 +1,212 @@
+"""The protocol test: what every explainer must keep to on every model. It runs over both registries."""
+
+from __future__ import annotations
+
+import functools
+import zlib
+
+import pytest
+import torch
+
+from callbacks.pruning import Prunable
+from explanations.explainer import Targets
+from tests.explanations.registry import EXPLAINERS
+from tests.explanations.small_models import rand
+from tests.lightning_modules.registry import MODELS
+
+K = 4
+SIZE = (32, 48)
+KEYS = torch.tensor([7, 2**62 + 1, 0])
+CASES = [(name, kind) for name, build in EXPLAINERS.items() for kind in sorted(build().explains)]
+
+
+@functools.cache
+def built(name):
+    """A model with moved BatchNorm statistics and, where it can be pruned, every third unit inactive."""
+    torch.manual_seed(0)
+    model = MODELS[name](num_classes=K, image_size=SIZE)
+    with torch.no_grad():
+        model.train()(rand(8, 3, *SIZE))
+    if isinstance(model, Prunable):
+        model.prune(torch.arange(len(model.units().active)) % 3 > 0)
+    return model.eval()
+
+
+@pytest.fixture(params=MODELS)
+def model(request):
+    return built(request.param)
+
+
+@pytest.fixture(params=CASES, ids="-".join)
+def case(request, model):
+    explainer = EXPLAINERS[request.param[0]]()
+    if reason := explainer.supports(model):
+        pytest.skip(reason)
+    return explainer, request.param[1]
+
+
+@pytest.fixture
+def explainer(case):
+    return case[0]
+
+
+@pytest.fixture
+def kind(case):
+    return case[1]
+
+
+@pytest.fixture
+def images():
+    return rand(3, 3, *SIZE, seed=1)
+
+
+@pytest.fixture
+def targets(model, kind):
+    """Three targets per image, others in every image."""
+    known = model.units().active.nonzero().flatten() if kind == "unit" else torch.arange(K)
+    return Targets(kind, known[torch.tensor([[0, 1, 2], [3, 2, 1], [1, 0, 3]])])
+
+
+def explained(explainer, model, images, targets, keys=KEYS):
+    return explainer.attribute(model, images, targets, sample_ids=keys)
+
+
+def assert_same(first, second):
+    """Equal to 1e-6 of each map's largest value."""
+    scale = second.abs().amax((2, 3), keepdim=True).clamp(min=1e-12)
+    assert ((first - second).abs() / scale).max() < 1e-6
+
+
+def fingerprint(model):
+    """All that must not change in a model: tensors, gradients, flags, modes and hooks."""
+    tensors = {
+        name: (zlib.crc32(value.detach().contiguous().numpy().tobytes()), value._version, value.requires_grad,
+               id(value), value.grad is None)
+        for name, value in (*model.named_parameters(), *model.named_buffers())
+    }  # fmt: skip
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    modules = {
+        name: (module.training, *(len(getattr(module, hook)) for hook in hooks)) for name, module in
+        model.named_modules()
+    }  # fmt: skip
+    return tensors, modules, sorted(vars(model))
+
+
+class TestProtocol:
+    def test_shape_dtype_and_values(self, explainer, model, images, targets):
+        maps = explained(explainer, model, images, targets)
+        assert maps.shape == (3, 3, *SIZE)
+        assert maps.dtype == torch.float32
+        assert maps.isfinite().all()
+        assert not maps.requires_grad
+        assert maps.flatten(2).std(dim=2).gt(0).any(), "every map is flat"
+
+    def test_one_image_one_target(self, explainer, model, images, targets):
+        one = Targets(targets.kind, targets.ids[:1, :1])
+        assert explained(explainer, model, images[:1], one, KEYS[:1]).shape == (1, 1, *SIZE)
+
+    def test_no_targets(self, explainer, model, images, kind):
+        none = Targets(kind, torch.zeros(3, 0, dtype=torch.int64))
+        assert explained(explainer, model, images, none).shape == (3, 0, *SIZE)
+
+    def test_another_size_than_the_models(self, explainer, model, images, targets):
+        maps = explained(explainer, model, images[..., :40], targets)
+        assert maps.shape == (3, 3, 32, 40)
+        assert maps.isfinite().all()
+
+    def test_equal_inputs_give_equal_bits_whatever_else_is_asked(self, explainer, model, images, targets):
+        whole = explained(explainer, model, images, targets)
+        assert torch.equal(whole, explained(explainer, model, images, targets))
+        for index in range(3):
+            alone = Targets(targets.kind, targets.ids[:, index : index + 1])
+            assert torch.equal(whole[:, index : index + 1], explained(explainer, model, images, alone))
+
+    def test_permuting_the_images_permutes_the_maps(self, explainer, model, images, targets):
+        order = torch.tensor([2, 0, 1])
+        permuted = explained(explainer, model, images[order], Targets(targets.kind, targets.ids[order]), KEYS[order])
+        assert_same(permuted, explained(explainer, model, images, targets)[order])
+
+    def test_splitting_the_batch_changes_nothing(self, explainer, model, images, targets, monkeypatch):
+        # the convolutions of oneDNN round differently at another batch size: the model alone moves by more than 1e-6
+        monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
+        parts = [
+            explained(explainer, model, images[rows], Targets(targets.kind, targets.ids[rows]), KEYS[rows])
+            for rows in (slice(0, 1), slice(1, 3))
+        ]
+        assert_same(torch.cat(parts), explained(explainer, model, images, targets))
+
+    def test_given_output_is_used_as_if_made_here(self, explainer, model, images, targets):
+        expected = explained(explainer, model, images, targets)
+        for output in (explainer.observe(model, images), model(images)):
+            maps = explainer.attribute(model, images, targets, output=output, sample_ids=KEYS)
+            assert torch.equal(maps, expected)
+
+    def test_observing_is_the_plain_forward(self, explainer, model, images):
+        observed = explainer.observe(model, images)
+        with torch.inference_mode():
+            plain = model(images)
+        for name in ("logits", "scores", "maps", "latent"):
+            assert torch.equal(getattr(observed, name), getattr(plain, name)), name
+
+    def test_nothing_of_the_model_or_the_generator_changes(self, explainer, model, images, targets):
+        before, generator, kept = fingerprint(model), torch.get_rng_state(), images.clone()
+        explained(explainer, model, images, targets)
+        assert fingerprint(model) == before
+        assert torch.equal(torch.get_rng_state(), generator)
+        assert torch.equal(images, kept)
+        assert not images.requires_grad
+        assert torch.is_grad_enabled()
+
+    def test_inference_mode(self, explainer, model, images, targets):
+        expected = explained(explainer, model, images, targets)
+        with torch.inference_mode():
+            inside = explained(explainer, model, images.clone(), Targets(targets.kind, targets.ids.clone()))
+        assert torch.equal(inside, expected)
+
+    def test_an_empty_slot_is_nan_and_the_others_stay(self, explainer, model, images, targets):
+        empty = torch.tensor([[False, True, False], [True, True, True], [False, False, False]])
+        maps = explained(explainer, model, images, Targets(targets.kind, targets.ids.masked_fill(empty, -1)))
+        assert maps[empty].isnan().all()
+        assert torch.equal(maps[~empty], explained(explainer, model, images, targets)[~empty])
+
+
+class TestErrors:
+    @pytest.mark.parametrize("name", sorted({name for name, kind in CASES if kind == "unit"}))
+    def test_inactive_unit(self, name, images):
+        assert not built("ProtoPNet").units().active[0]
+        with pytest.raises(ValueError, match=r"to name active units or classes below .* got \[0\]"):
+            explained(EXPLAINERS[name](), built("ProtoPNet"), images, Targets("unit", torch.zeros(3, 1).long()))
+
+    @pytest.mark.parametrize("offset", [0, 5, None])
+    def test_id_out_of_range(self, explainer, model, images, kind, offset):
+        count = len(model.units().active) if kind == "unit" else K
+        wrong = -2 if offset is None else count + offset
+        with pytest.raises(ValueError, match=rf"below {count}, but got \[{wrong}\]"):
+            explained(explainer, model, images, Targets(kind, torch.full((3, 1), wrong)))
+
+    def test_unknown_kind_of_target(self, explainer, model, images):
+        for kind in {"unit", "class"} - explainer.explains:
+            with pytest.raises(ValueError, match=f"but got {kind}"):
+                explained(explainer, model, images, Targets(kind, torch.zeros(3, 1, dtype=torch.int64)))
+
+    def test_training_mode(self, explainer, model, images, targets):
+        model.train()
+        try:
+            before = fingerprint(model)
+            with pytest.raises(ValueError, match="evaluation mode"):
+                explained(explainer, model, images, targets)
+            assert fingerprint(model) == before
+        finally:
+            model.eval()
+
+    def test_double_precision(self, explainer, model, images, targets):
+        with pytest.raises(ValueError, match=r"dtype float32, but got .* torch.float64"):
+            explained(explainer, model, images.double(), targets)
+
+    def test_autocast(self, explainer, model, images, targets):
+        with torch.autocast("cpu", dtype=torch.bfloat16), pytest.raises(ValueError, match="outside autocast"):
+            explained(explainer, model, images, targets)
+
+    def test_one_row_of_targets_per_image(self, explainer, model, images, targets):
+        with pytest.raises(ValueError, match=r"one row of `targets.ids` per image, but got 3 for 2"):
+            explained(explainer, model, images[:2], targets, KEYS[:2])

@@ -1,0 +1,150 @@
+"""The engine end to end: no change without a perturbation, and nothing but the images decides the numbers."""
+
+import math
+
+import pytest
+import torch
+
+from callbacks import Interpretability
+from metrics.suite import FAMILIES
+from tests.engine_runs import run_engine, values
+from tests.explanations.registry import EXPLAINERS
+from tests.lightning_modules.registry import MODELS, tiny_birds
+
+CHANGES = [key for family in ("completeness", "continuity") for key in FAMILIES[family]]
+
+
+def built(name, image_size=(32, 32), **options):
+    torch.manual_seed(0)
+    model = MODELS[name](num_classes=8, image_size=image_size, **options)
+    for module in model.modules():  # statistics as after training, so that maps differ
+        if isinstance(module, torch.nn.BatchNorm2d):
+            torch.nn.init.uniform_(module.running_mean, -0.2, 0.2)
+            torch.nn.init.uniform_(module.running_var, 0.5, 1.5)
+    return model.eval()
+
+
+# -- zero perturbation, zero change -----------------------------------------------------------------------------------
+@pytest.mark.parametrize("explainer", EXPLAINERS)
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("batch_size", [1, 7, 64])
+def test_without_a_perturbation_nothing_changes(name, explainer, batch_size):
+    # the largest cell, resized as it is, covers more than 5 % of the image: nothing is above the percentile
+    undefined = explainer == "GradCAM signed"
+    model, explainer = built(name), EXPLAINERS[explainer]()
+    if explainer.supports(model) is not None:
+        pytest.skip(explainer.supports(model))
+    engine = Interpretability(CHANGES, explainer=explainer, noise=0.0, view="identity")
+    evaluation = run_engine(engine, model, tiny_birds(test_size=9), batch_size)
+    for key in CHANGES:
+        if key in evaluation.skipped:
+            assert "explains classes only" in evaluation.skipped[key]
+            assert key.startswith("completeness/")
+        elif undefined and key.startswith("completeness/"):
+            assert evaluation.metrics[key]["n"] == 0, key
+        else:
+            assert evaluation.metrics[key]["value"] == 0.0, key
+            assert evaluation.metrics[key]["n"] > 0, key
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_with_the_perturbation_something_changes(name):
+    evaluation = run_engine(Interpretability(CHANGES), built(name), tiny_birds(test_size=9))
+    for key in ("completeness/vac", "completeness/psc", "continuity/psc", "continuity/pac", "continuity/cac"):
+        assert evaluation.metrics[key]["value"] > 0, key
+
+
+# -- invariance -------------------------------------------------------------------------------------------------------
+ORDER = torch.randperm(10, generator=torch.Generator().manual_seed(1)).tolist()
+
+
+def evaluated(suite=("all",), **options):
+    return run_engine(Interpretability(list(suite)), built("ProtoPNet"), tiny_birds(test_size=10), **options)
+
+
+def assert_equal(evaluation, reference):
+    assert evaluation.skipped == reference.skipped
+    other, expected = values(evaluation), values(reference)
+    assert other.keys() == expected.keys()
+    for key, figures in expected.items():
+        assert other[key] == pytest.approx(figures, abs=1e-6, nan_ok=True), key
+    assert evaluation.images.keys() == reference.images.keys()
+    for name, row in reference.images.items():
+        assert evaluation.images[name] == pytest.approx(row, abs=1e-6, nan_ok=True)
+
+
+@pytest.fixture(scope="module")
+def reference():
+    return evaluated(batch_size=10)
+
+
+@pytest.mark.parametrize(
+    "options", [{"batch_size": 1}, {"batch_size": 5}, {"batch_size": 7, "order": ORDER}, {"workers": 2}]
+)
+def test_batches_order_and_workers_move_nothing(options, reference):
+    assert_equal(evaluated(**options), reference)
+
+
+def evaluated_in_a_process(rank, world_size, batch_size, test_size):
+    torch.set_num_threads(1)
+    model, data = built("ProtoPNet"), tiny_birds(test_size=test_size)
+    return run_engine(Interpretability(["all"]), model, data, batch_size, rank=rank, world_size=world_size)
+
+
+def test_two_processes_agree_with_one(ddp_pool, reference):
+    for evaluation in ddp_pool.run(evaluated_in_a_process, 3, 10):
+        assert_equal(evaluation, reference)
+
+
+def test_every_number_is_a_number(reference):
+    assert reference.skipped == {}
+    assert len(reference.metrics) == sum(map(len, FAMILIES.values()))
+    for key, entry in reference.metrics.items():
+        assert math.isfinite(entry["value"]), key
+
+
+# -- bad input --------------------------------------------------------------------------------------------------------
+def test_a_batch_of_one_and_a_split_of_one_class():
+    data = tiny_birds(test_size=1)
+    evaluation = run_engine(Interpretability(["all"]), built("ProtoPNet"), data, 1)
+    undefined = {key for key, entry in evaluation.metrics.items() if not math.isfinite(entry["value"])}
+    assert undefined <= {"contrastivity/afd_inter", "contrastivity/apd_inter", "alignment/stability_nonempty"}
+    assert evaluation.metrics["general/accuracy"]["n"] == 1
+
+
+def test_constant_maps_are_undefined_not_perfect():
+    model = built("Classifier")
+    torch.nn.init.zeros_(model.trunk.net[-1][1].weight)  # the last BatchNorm: every channel becomes constant
+    torch.nn.init.ones_(model.trunk.net[-1][1].bias)
+    evaluation = run_engine(Interpretability(["completeness", "complexity"]), model, tiny_birds(test_size=4))
+    for key in ("completeness/vlc", "completeness/vac", "completeness/palc", "complexity/background_overlap"):
+        assert math.isnan(evaluation.metrics[key]["value"]), key
+        assert evaluation.metrics[key]["skipped"] == 20, key
+
+
+# -- cost -------------------------------------------------------------------------------------------------------------
+def count_images(model, suite, images=8, **options):
+    seen = []
+    hook = model.register_forward_pre_hook(lambda module, inputs: seen.append(len(inputs[0])))
+    try:
+        run_engine(Interpretability(suite, **options), model, tiny_birds(test_size=images), images)
+    finally:
+        hook.remove()
+    return (sum(seen) - 1) / images  # one image tells the shapes
+
+
+@pytest.mark.parametrize(
+    ("suite", "forwards"),
+    [
+        (["general"], 1),
+        (["complexity", "localisation"], 1),
+        (["continuity"], 2),
+        (["completeness"], 6),
+        (["quanproto"], 7),
+        (["alignment/consistency", "alignment/stability"], 4),
+        (["alignment/misalignment_noise_pac"], 2),
+        (["alignment/misalignment_pac"], 42),
+    ],
+)
+def test_no_forward_is_done_twice(suite, forwards):
+    assert count_images(built("ProtoPNet"), suite) == forwards

@@ -1,0 +1,133 @@
+"""Paired statistics against loops by the definition, exact tests and planted truths."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from reports import paired
+from reports.paired import bootstrap_interval, holm, sign_flip_test
+
+SMALL = np.array([0.5, -0.25, 1.0, 0.0, 0.75, -0.5, 0.25, 0.25])
+
+
+def column(values):
+    return np.asarray(values, dtype=np.float64)[:, None]
+
+
+# -- bootstrap --------------------------------------------------------------------------------------------------------
+def test_bootstrap_against_a_loop():
+    data = np.random.default_rng(3).normal(0.2, 1.0, 25)
+    redraw = np.random.default_rng(4)
+    means = [np.mean([data[redraw.integers(25)] for _ in range(25)]) for _ in range(2000)]
+    found = bootstrap_interval(column(data), draws=20_000)[:, 0]
+    # two Monte Carlo quantiles: the standard error of the slow one is about 0.01
+    assert found == pytest.approx(np.quantile(means, [0.025, 0.975]), abs=0.04)
+
+
+def test_two_images_have_three_possible_means():
+    # differences 0 and 1: the mean is 0, 1/2, 1 with probabilities 1/4, 1/2, 1/4
+    assert bootstrap_interval(column([0, 1]))[:, 0].tolist() == [0, 1]
+    assert bootstrap_interval(column([0, 1]), confidence=0.4)[:, 0].tolist() == [0.5, 0.5]
+
+
+def test_identical_and_shifted():
+    assert bootstrap_interval(np.zeros((7, 2))).tolist() == [[0, 0], [0, 0]]
+    assert bootstrap_interval(np.full((7, 1), 0.1))[:, 0] == pytest.approx([0.1, 0.1], abs=1e-15)
+    shifted = bootstrap_interval(column(SMALL + 5)) - bootstrap_interval(column(SMALL))
+    assert shifted == pytest.approx(np.full((2, 1), 5.0))
+
+
+def test_coverage():
+    # 95 % of the intervals should hold the mean; at n = 80 the percentile interval is a little short
+    # 600 simulations in one call of 600 columns; the draws they share do not bias any of them
+    data = np.random.default_rng(0).exponential(1.0, (80, 600))
+    low, high = bootstrap_interval(data, draws=1000)
+    coverage = ((low <= 1) & (high >= 1)).mean()
+    assert 0.91 <= coverage <= 0.97  # 0.9365 is expected for the exponential law, standard error 0.01
+
+
+def test_coverage_of_a_symmetric_law():
+    data = np.random.default_rng(1).normal(0.3, 2.0, (80, 600))
+    low, high = bootstrap_interval(data, draws=1000)
+    assert 0.92 <= ((low <= 0.3) & (high >= 0.3)).mean() <= 0.98
+
+
+def test_too_few_images():
+    assert np.isnan(bootstrap_interval(np.ones((1, 2)))).all()
+    assert np.isnan(bootstrap_interval(np.ones((0, 2)))).all()
+
+
+# -- sign flips -------------------------------------------------------------------------------------------------------
+def test_sign_flips_against_all_of_them():
+    # 2^8 sign patterns, each with probability 1/256
+    total = abs(SMALL.sum())
+    flips = itertools.product((-1, 1), repeat=len(SMALL))
+    exact = np.mean([abs(np.dot(signs, SMALL)) >= total - 1e-12 for signs in flips])
+    draws = 40_000
+    found = sign_flip_test(column(SMALL), draws)[0]
+    assert found == pytest.approx(exact, abs=4 * math.sqrt(exact * (1 - exact) / draws))
+
+
+@pytest.mark.parametrize(("wins", "losses", "ties"), [(9, 2, 30), (5, 5, 0), (40, 22, 100), (1, 0, 3), (0, 6, 1)])
+def test_right_and_wrong_predictions_give_the_exact_sign_test(wins, losses, ties):
+    exact = binomtest(wins, wins + losses).pvalue
+    draws = 40_000
+    found = sign_flip_test(column([1] * wins + [-1] * losses + [0] * ties), draws)[0]
+    assert found == pytest.approx(exact, abs=4 * math.sqrt(exact * (1 - exact) / draws) + 1 / draws)
+
+
+def test_no_difference_and_the_clearest_one():
+    assert sign_flip_test(np.zeros((9, 1)))[0] == 1
+    assert sign_flip_test(np.full((60, 1), 0.1), draws=999)[0] == 1 / 1000
+    assert sign_flip_test(column([0.3])).tolist() == [1]
+    assert np.isnan(sign_flip_test(np.ones((0, 1)))[0])
+
+
+def test_the_direction_does_not_matter():
+    assert sign_flip_test(column(-SMALL))[0] == sign_flip_test(column(SMALL))[0]
+
+
+def test_false_alarms_are_as_rare_as_promised():
+    data = np.random.default_rng(2).normal(0, 1, (40, 500))
+    alarms = (sign_flip_test(data, draws=500) <= 0.05).mean()
+    assert 0.02 <= alarms <= 0.08  # standard error 0.01
+
+
+# -- both -------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("statistic", [bootstrap_interval, sign_flip_test])
+def test_chunks_and_neighbours_move_nothing(statistic, monkeypatch):
+    data = np.random.default_rng(5).normal(0, 1, (30, 4))
+    whole = statistic(data, 200)
+    assert statistic(data[:, 2:3], 200)[..., 0] == pytest.approx(whole[..., 2], abs=1e-12)
+    monkeypatch.setattr(paired, "MAX_ENTRIES", 30 * 7 + 1)
+    assert statistic(data, 200) == pytest.approx(whole, abs=1e-12)
+    monkeypatch.setattr(paired, "MAX_ENTRIES", 1)
+    assert statistic(data, 200) == pytest.approx(whole, abs=1e-12)
+    assert statistic(data, 200, seed=1) != pytest.approx(whole, abs=1e-12)
+
+
+@pytest.mark.parametrize("statistic", [bootstrap_interval, sign_flip_test])
+@pytest.mark.parametrize("wrong", [np.array([[1.0], [np.nan]]), np.array([[np.inf]]), np.ones(3)])
+def test_only_finite_matrices(statistic, wrong):
+    with pytest.raises(ValueError, match="Expected argument `differences` to be a finite matrix"):
+        statistic(wrong)
+    with pytest.raises(ValueError, match="Expected argument `draws` to be at least 1, but got 0"):
+        statistic(np.ones((3, 1)), draws=0)
+
+
+# -- Holm -------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("p_values", "adjusted"),
+    [
+        ([0.01, 0.04, 0.03, 0.005], [0.03, 0.06, 0.06, 0.02]),  # 4·0.005, 3·0.01, 2·0.03, then not below 0.06
+        ([0.5, 0.9], [1.0, 1.0]),
+        ([0.02, 0.02], [0.04, 0.04]),
+        ([0.03, math.nan, 0.01], [0.03, math.nan, 0.02]),  # two tests, not three
+        ([], []),
+    ],
+)
+def test_holm(p_values, adjusted):
+    assert holm(np.array(p_values, dtype=np.float64)) == pytest.approx(adjusted, nan_ok=True)

@@ -1,0 +1,211 @@
+"""Tables of many runs: means and deviations, what is missing, and published numbers with their marks."""
+
+import json
+
+import pytest
+
+from reports import table
+from reports.runs import collect
+from reports.tables import markdown
+from tests.reports.evaluated import entry, parsed, write_run
+
+F1, NPR, VLC = "general/f1", "compactness/npr", "completeness/vlc"
+RUN, MEAN, PAPER = "value [95 %]", "mean ± std", "quanproto"
+RESNET = {"backbone": "resnet50", "pruned": False}
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Writes runs and gives their table."""
+
+    def made(*runs, paper=None, **common):
+        folders = [
+            write_run(tmp_path / f"run{i}", metrics, **({"fold": i} | common | changes))
+            for i, (metrics, changes) in enumerate(runs)
+        ]
+        return markdown(collect(folders), paper)
+
+    return made
+
+
+# -- our numbers ------------------------------------------------------------------------------------------------------
+def test_mean_and_sample_deviation(make):
+    # 60, 70, 80 %: mean 70, squared deviations 100 + 0 + 100 over 2 -> 10; 1, 2, 6: mean 3, (4 + 1 + 9) / 2 = 7
+    runs = [({F1: f1, NPR: entry(npr, unit="ratio", higher=False)}, {}) for f1, npr in ((0.6, 1), (0.7, 2), (0.8, 6))]
+    text = make(*runs)
+    assert text.startswith("### ProtoPNet on cub200, test split, 3 runs\n")
+    assert "variant paper, explainer prp, crop box" in text
+    assert "folds 0 1 2, seeds of perturbations 0" in text
+    rows = parsed(text)
+    assert rows[F1] == {"metric": "general/f1 ↑", "unit": "%", MEAN: "70.00 ± 10.00", "n": "3"}
+    assert rows[NPR] == {"metric": "compactness/npr ↓", "unit": "ratio", MEAN: "3.00 ± 2.65", "n": "3"}
+
+
+def test_one_run_shows_its_own_interval(make):
+    text = make(({F1: entry(0.5, 0.4, 0.625), NPR: entry(2.0, unit="ratio")}, {}))
+    assert ", 1 run\n" in text
+    rows = parsed(text)
+    assert rows[F1][RUN] == "50.00 [40.00, 62.50]"
+    assert rows[NPR][RUN] == "2.00"  # a number of the model has no interval
+
+
+def test_undefined_values_are_no_numbers(make):
+    text = make(({F1: 0.5, NPR: None}, {}), ({F1: None, NPR: None}, {}), ({F1: 0.7, NPR: None}, {}))
+    rows = parsed(text)
+    assert (rows[F1][MEAN], rows[F1]["n"]) == ("60.00 ± 14.14", "2/3")
+    assert (rows[NPR][MEAN], rows[NPR]["n"]) == ("undefined", "0/3")
+    assert "- undefined in 1 of 3 results: general/f1\n" in text
+    assert "- undefined in 3 of 3 results: compactness/npr" in text
+
+
+def test_what_does_not_apply_says_why(make):
+    skipped = {"skipped": {NPR: "weight: no weight matrix", VLC: "weight: no weight matrix"}}
+    text = make(({F1: 0.5}, skipped), ({F1: 0.7}, skipped))
+    assert (parsed(text)[NPR][MEAN], parsed(text)[NPR]["n"]) == ("n/a", "0/2")
+    assert f"- n/a, because weight: no weight matrix: {NPR}, {VLC}" in text
+
+
+def test_runs_with_other_suites_print_what_they_have(make):
+    text = make(({F1: 0.5, NPR: entry(2.0, 1.0, 3.0, unit="ratio")}, {}), ({F1: 0.7}, {"skipped": {NPR: "no head"}}))
+    assert (parsed(text)[F1][MEAN], parsed(text)[F1]["n"]) == ("60.00 ± 14.14", "2")
+    assert (parsed(text)[NPR][MEAN], parsed(text)[NPR]["n"]) == ("2.00 [1.00, 3.00]", "1/2")
+    assert "- n/a in some runs, because no head: compactness/npr" in text
+
+
+def test_groups_do_not_mix(make):
+    text = make(({F1: 0.1}, {}), ({F1: 0.2}, {"explainer": "upsample"}), ({F1: 0.3}, {}), ({F1: 0.4}, {"fold": None}))
+    parts = text.split("### ")[1:]
+    assert [parsed(part)[F1].get(MEAN) or parsed(part)[F1][RUN] for part in parts] == [
+        "20.00 ± 14.14",
+        "20.00",
+        "40.00",
+    ]
+
+
+def test_what_was_found_may_differ_and_is_named(make):
+    text = make(({F1: 0.1}, {}), ({F1: 0.2}, {"protocol": {"signed_maps": True}}))
+    assert "- not the same in all runs: signed_maps (False, True)" in text
+
+
+def test_one_run_evaluated_twice_is_not_two_runs(tmp_path):
+    run = write_run(tmp_path / "run", {F1: 0.5, NPR: 1.0})
+    again = run / "evaluation" / "seed1"
+    again.mkdir()
+    text = json.loads((run / "evaluation" / "metrics.json").read_text()) | {"seed": 1}
+    (again / "metrics.json").write_text(json.dumps(text))
+    with pytest.raises(ValueError, match=r"Expected every run to give general/f1 once .*run/evaluation/metrics.json"):
+        markdown(collect([run, again]))
+    text["metrics"] = {VLC: text["metrics"][F1]}  # another part of the suite
+    (again / "metrics.json").write_text(json.dumps(text))
+    assert {key: row["n"] for key, row in parsed(markdown(collect([run, again]))).items()} == {
+        F1: "1",
+        NPR: "1",
+        VLC: "1",
+    }
+
+
+# -- beside published numbers -----------------------------------------------------------------------------------------
+def test_the_same_variant_shares_a_column(make):
+    text = make(({VLC: 0.4, "contrastivity/plc": entry(2.0, unit="cells")}, {}), paper="quanproto",
+                protocol={"variant": "quanproto", **RESNET})  # fmt: skip
+    rows = parsed(text)
+    assert rows[VLC][PAPER] == "42.77 ± 1.18 (Q2 Q3 Q9 Q10)"
+    assert rows["contrastivity/plc"][PAPER] == "1.95 ± 0.28 (Q9 Q10)"
+    assert "- quanproto: ProtoPNet[backbone=resnet50,init=imagenet,input=crop], ± over 4" in text
+    assert "not checked" not in text
+    assert "- Q2: VLC" in text
+    assert "- Q4" not in text  # entropy is not in the table
+
+
+def test_another_variant_has_a_column_of_its_own(make):
+    text = make(({VLC: 0.4, "contrastivity/plc": entry(2.0, unit="cells")}, {}), paper="quanproto", protocol=RESNET)
+    rows = parsed(text)
+    assert rows[VLC][PAPER] == ""
+    assert rows[VLC]["quanproto †"] == "42.77 ± 1.18 (Q2 Q3 Q9 Q10)"
+    assert rows["contrastivity/plc"][PAPER] == "1.95 ± 0.28 (Q9 Q10)"
+    assert "- † other variant: variant=quanproto (these runs: paper): completeness/vlc" in text
+
+
+@pytest.mark.parametrize(
+    ("protocol", "reason"),
+    [
+        ({"crop": "none"}, "† input=crop (these runs: full)"),
+        ({"weights": None}, "† init=imagenet (these runs: none)"),
+        ({"backbone": "vgg19"}, "† backbone=resnet50 (these runs: vgg19)"),
+        ({"pruned": True}, "† pruned=no (these runs: yes)"),
+    ],
+)
+def test_a_known_difference_is_marked(make, protocol, reason):
+    text = make(({NPR: entry(1.0, unit="ratio")}, {}), paper="quanproto", protocol=RESNET | protocol)
+    assert parsed(text)[NPR]["quanproto †"] == "0.25 ± 0.19 (Q10)"
+    assert f"- {reason}: compactness/npr" in text
+
+
+def test_pruned_runs_match_the_pruned_model(make):
+    text = make(({NPR: entry(1.0, unit="ratio")}, {}), paper="quanproto", protocol=RESNET | {"pruned": True})
+    row = parsed(text)[NPR]
+    assert row["quanproto pruned=yes"] == "0.19 ± 0.13 (Q10)"
+    assert row["quanproto †"] == "0.25 ± 0.19 (Q10)"
+
+
+def test_what_the_runs_do_not_say_is_named(make):
+    text = make(({NPR: 1.0}, {}), paper="quanproto", protocol={"weights": "/data/mine.pth"})
+    assert "- not checked, because these runs do not say: backbone, init, pruned" in text
+
+
+def test_weighted_accuracy_is_balanced_accuracy(make):
+    text = make(({"general/accuracy": 0.7, "general/balanced_accuracy": 0.7}, {}), paper="quanproto", protocol=RESNET)
+    rows = parsed(text)
+    assert rows["general/balanced_accuracy"][PAPER] == "70.18 ± 1.32 (Q1 Q9 Q10)"
+    assert rows["general/accuracy"][PAPER] == ""
+    assert rows["general/accuracy"]["quanproto †"] == "70.18 ± 1.32 (Q1 Q9 Q10)"
+
+
+def test_unverified_numbers_say_so(make):
+    text = make(({"general/accuracy": 0.7}, {}), paper="protopnet", protocol=RESNET | {"backbone": "vgg19"})
+    assert parsed(text)["general/accuracy"]["protopnet backbone=vgg19"] == "78.00 ± 0.20 (M1 M3 unverified)"
+    assert "- unverified: quoted second-hand" in text
+    assert "- secondary: quoted by a user: general/accuracy" in text
+
+
+def test_numbers_of_single_concepts_are_told_apart(make):
+    key = "concepts/cgim1_concept"
+    text = make(({key: entry(0.3, unit="cosine")}, {"model": "PosthocCBM"}), paper="concept_metrics")
+    row = parsed(text)[key]
+    (plain,) = [text for name, text in row.items() if text.startswith("0.286")]
+    assert plain == "0.286 (C6 unverified)"
+    assert "-0.63 (concept=51" in row["concept_metrics †"]
+    assert "† concept=51 (these runs: all)" in text
+
+
+def test_a_number_in_two_tables_is_printed_once(make):
+    key = "funnybirds/sd"
+    text = make(({key: 0.5}, {"dataset": "funnybirds", "explainer": None}), paper="funnybirds_revisited")
+    cells = [cell for name, cell in parsed(text)[key].items() if "code=fixed" in name and "bb" in name]
+    assert cells == ["75.00 (F2 F4)"]
+
+
+def test_what_a_paper_does_not_give(make):
+    assert "- quanproto gives nothing for QPM on cub200" in make(({F1: 0.5}, {"model": "QPM"}), paper="quanproto")
+    assert list(parsed(make(({F1: 0.5}, {"model": "QPM"}), paper="quanproto"))[F1]) == ["metric", "unit", RUN, "n"]
+
+
+def test_nothing_applicable_beside_a_published_number(make):
+    text = make(({F1: 0.5}, {"skipped": {VLC: "no explainer"}}), paper="quanproto", protocol=RESNET)
+    assert parsed(text)[VLC][RUN] == "n/a"
+    assert parsed(text)[VLC]["quanproto †"] == "0.4277 ± 0.0118 (Q2 Q3 Q9 Q10)"  # unit unknown: as it is in the file
+
+
+def test_the_command_prints_and_writes_nothing(tmp_path, capsys):
+    run = write_run(tmp_path / "run", {F1: 0.5})
+    before = sorted(tmp_path.rglob("*"))
+    table([str(run)], "quanproto")
+    out = capsys.readouterr().out
+    assert out.strip() == markdown(collect([run]), "quanproto")
+    assert all(len(line) == len(out.splitlines()[4]) for line in out.splitlines()[4:7])
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_an_unknown_paper(make):
+    with pytest.raises(ValueError, match="Expected argument `published` to be one of"):
+        make(({F1: 0.5}, {}), paper="nobody")
