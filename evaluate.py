@@ -119,7 +119,7 @@ class Request:
 
 def run(  # noqa: PLR0913 - every argument is a flag
     ckpt_path: str,
-    suite: list[str] = ["quanproto"],  # noqa: B006  (the command line shows it as the default)
+    suite: str = "quanproto",
     split: EvaluatedSplit = "test",
     limit: int | None = None,
     seed: int = 0,
@@ -135,7 +135,7 @@ def run(  # noqa: PLR0913 - every argument is a flag
 
     Args:
         ckpt_path: the checkpoint file.
-        suite: "quanproto", "all", metric families or single keys.
+        suite: "quanproto", "all", metric families or single keys, separated by commas.
         split: "test" or "val".
         limit: number of images, evenly spread over the split; all by default.
         seed: seed of perturbations.
@@ -149,7 +149,7 @@ def run(  # noqa: PLR0913 - every argument is a flag
         data_root: where the data lies now, if it has moved since training.
     """
     engine = Interpretability(
-        list(suite), explainer=explainer, top_k=top_k, variant=variant, seed=seed, memory_budget=memory_budget
+        suite.split(","), explainer=explainer, top_k=top_k, variant=variant, seed=seed, memory_budget=memory_budget
     )
     request = Request(Path(ckpt_path), engine, split, limit, overwrite)
     evaluate(request, trainer, {"root": data_root} if data_root else {})

@@ -19,9 +19,9 @@ from torch import Tensor, distributed
 from callbacks.observer import Observer, probe
 from callbacks.records import VIEWS, Clean, Setting, owned_units
 from datamodules.sample import Capabilities
-from explanations import Explainer, Upsample
+from explanations import PRP, Explainer, Upsample
 from lightning_modules.contract import InterpretableModel, ModelOutput
-from metrics import ImageMean, ModelValue
+from metrics import ImageMean, ModelValue, SpatialMisalignment
 from metrics.functional import Variant
 from metrics.suite import AnyMetric, Facts, build, entry_of, resolve
 
@@ -192,7 +192,7 @@ class Interpretability(Callback):
 
     def _choose_explainer(self, model: InterpretableModel) -> Explainer:
         if self.explainer is None:
-            propagation = Upsample()
+            propagation = PRP()
             return propagation if propagation.supports(model) is None else Upsample()
         if reason := self.explainer.supports(model):
             raise ValueError(f"Expected argument `explainer` to support the model, but {reason}.")
@@ -216,14 +216,16 @@ class Interpretability(Callback):
         summaries = {id(metric): metric.summary() for metric in _distinct(self._metrics)}
         for key, metric in self._metrics.items():
             summary: Any = summaries[id(metric)]
-            part = entry_of(key).part
-            summary = dict(summary if part is None else summary[part])
+            part, unit = entry_of(key).part, metric.unit
+            if part is not None:
+                summary, unit = summary[part], cast(SpatialMisalignment, metric).units[part]
+            summary = dict(summary)
             self.evaluation.metrics[key] = {
                 "value": summary.pop("value"),
                 "ci95": [summary.pop("low"), summary.pop("high")],
                 "n": int(summary.pop("n")),
                 "skipped": int(summary.pop("skipped")),
-                "unit": metric.unit,
+                "unit": unit,
                 "higher_is_better": metric.higher_is_better,
                 **summary,
             }

@@ -7,6 +7,7 @@ images then give equal bits, in whatever batch, order or process they come.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
@@ -188,7 +189,8 @@ def probe(
         budget: GiB for the activations of one chunk and their explanation.
 
     Returns:
-        A number between 1 and 32, and the output for one black image, whose shapes tell the rest.
+        A power of two up to 32, which usual batch sizes are multiples of, and the output for one black image, whose
+        shapes tell the rest.
     """
     elements = 0
 
@@ -203,8 +205,8 @@ def probe(
     finally:
         for hook in hooks:
             hook.remove()
-    needed = (elements + output.maps.numel()) * BYTES_PER_ACTIVATION
-    return int(min(max(budget * 2**30 / needed, 1), LARGEST_CHUNK)), output
+    affordable = budget * 2**30 / ((elements + output.maps.numel()) * BYTES_PER_ACTIVATION)
+    return 2 ** int(math.log2(min(max(affordable, 1), LARGEST_CHUNK))), output
 
 
 def _refuse(broken: Tensor, names: list[str]) -> None:

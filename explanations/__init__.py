@@ -3,6 +3,17 @@
 from explanations.control import Random
 from explanations.explainer import Explainer, Targets
 from explanations.gradients import GradCAM, InputXGradient, IntegratedGradients
+from explanations.relevance import LRP, PRP
 from explanations.upsample import Upsample
 
-__all__ = ["Explainer", "GradCAM", "InputXGradient", "IntegratedGradients", "Random", "Targets", "Upsample"]
+__all__ = [
+    "LRP",
+    "PRP",
+    "Explainer",
+    "GradCAM",
+    "InputXGradient",
+    "IntegratedGradients",
+    "Random",
+    "Targets",
+    "Upsample",
+]

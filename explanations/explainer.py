@@ -74,7 +74,8 @@ class Explainer(ABC):
         Returns:
             What ``model(images)`` returns, or a subclass of it that holds more.
         """
-        return model(images)
+        with torch.no_grad():
+            return model(images)
 
     def attribute(
         self,

@@ -21,8 +21,8 @@ class PrototypeEntropy(ItemMean):
     counted. With ``variant="quanproto"`` only units that were in some ``unit_ids`` are averaged.
 
     The scores of all images are kept, as float32, because the maximum that scales a unit is known only at the end:
-    N·U·4 bytes on every process once it synchronises, 46 MB for 5 794 images and 2 000 units, and some six times as
-    much while the value is computed.
+    N·U·4 bytes on every process once it synchronises, 46 MB for 5 794 images and 2 000 units, up to twice as much
+    while images are added, and some six times as much while the value is computed.
 
     Args:
         num_units: U.
@@ -73,6 +73,7 @@ class PrototypeEntropy(ItemMean):
         self.variant: Variant = variant
         self.register_buffer("active", active.clone(), persistent=False)
         self.add_state("scores", torch.zeros(0, num_units), dist_reduce_fx="cat")
+        self._room = torch.zeros(0, num_units)  # whose first rows ``scores`` is
         self.add_state("shown", torch.zeros(num_units, dtype=torch.int64), dist_reduce_fx="sum")
 
     def update(self, scores: Tensor, unit_ids: Tensor | None = None) -> None:
@@ -85,12 +86,22 @@ class PrototypeEntropy(ItemMean):
         check_tensor("scores", scores, ("B", self.num_units), "float")
         kept = scores.detach().float()
         undefined = ~kept.isfinite()
-        self.scores = torch.cat([self.scores, kept.masked_fill(undefined, -torch.inf)])
+        self._append(kept.masked_fill(undefined, -torch.inf))
         self.dropped = self.dropped + (undefined & self.active).sum()
         if unit_ids is not None:
             check_tensor("unit_ids", unit_ids, (scores.shape[0], "k"), "int64")
             ids = unit_ids.flatten()
             self.shown = self.shown.scatter_add(0, ids.clamp(min=0), (ids >= 0).long())
+
+    def _append(self, rows: Tensor) -> None:
+        """Add rows to ``scores``, in room that doubles: concatenation would copy all images with every batch."""
+        count, total = len(self.scores), len(self.scores) + len(rows)
+        if self._room.data_ptr() != self.scores.data_ptr() or total > len(self._room):
+            with torch.inference_mode(False):  # so that rows can be added in any mode
+                self._room = torch.empty(max(total, 2 * count), self.num_units, device=rows.device)
+            self._room[:count] = self.scores
+        self._room[count:total] = rows
+        self.scores = self._room[:total]
 
     def values(self) -> Tensor:
         """``(U,)`` float64, NaN where undefined or not averaged over."""

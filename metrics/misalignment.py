@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -49,7 +49,8 @@ class SpatialMisalignment(Metric):
     """
 
     name = "misalignment"
-    parts = ("pac", "plc", "prc", "ac")
+    units: ClassVar[dict[str, str]] = {"pac": "fraction", "plc": "fraction", "prc": "ranks", "ac": "fraction"}
+    parts = tuple(units)
     unit = "fraction, ranks"
     reads = (
         "scores",

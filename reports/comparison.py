@@ -14,7 +14,7 @@ from reports.paired import bootstrap_interval, holm, sign_flip_test
 from reports.runs import Result, read
 
 # numbers of runs that differ in one of these mean different things
-MUST_AGREE = ("dataset", "split", "variant", "explainer", "top_k", "noise", "view")
+MUST_AGREE = ("dataset", "split", "variant", "explainer", "explained_by", "top_k", "noise", "view")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ UNDEFINED = "undefined"
 
 
 def number(value: float | None, unit: str = "") -> str:
-    """A value as printed: percent for fractions; two decimals, below 1 up to four significant digits.
+    """A value as printed: percent for fractions, with two decimals; more for what would vanish, or below 1 otherwise.
 
     Args:
         value: None or NaN where undefined.
@@ -25,8 +25,8 @@ def number(value: float | None, unit: str = "") -> str:
     if value is None or math.isnan(value):
         return UNDEFINED
     scaled = 100 * value if unit == "fraction" else value
-    plain = f"{scaled:.2f}"
-    return plain if abs(scaled) >= 0.99995 else max(plain, f"{scaled:.4g}", key=len)
+    plain, enough = f"{scaled:.2f}", 0.01 if unit == "fraction" else 1
+    return plain if abs(scaled) >= enough else max(plain, f"{scaled:.4g}", key=len)
 
 
 def interval(low: float | None, high: float | None, unit: str = "") -> str:

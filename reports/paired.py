@@ -80,7 +80,7 @@ def sign_flip_test(differences: Floats, draws: int = 10_000, seed: int = 0) -> F
     generator = np.random.default_rng([seed, 1])
     as_far = np.zeros(m)
     for size in _chunk_sizes(draws, n):
-        signs = 2.0 * generator.integers(0, 2, (size, n), dtype=np.int8) - 1.0
+        signs = 2.0 * generator.integers(0, 2, (size, n)) - 1.0
         as_far += (np.abs(signs @ differences) >= observed).sum(axis=0)
     p_values: Floats = (1 + as_far) / (1 + draws)
     return p_values

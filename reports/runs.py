@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 SCHEMA = 1
-# protocol fields that say how fast, or what was found, not how it was measured
-_INCIDENTAL = ("memory_budget", "images_per_forward", "units_per_image", "signed_maps")
+# protocol fields that say on what machine, or what was found, not how it was measured
+_INCIDENTAL = ("memory_budget", "images_per_forward", "units_per_image", "signed_maps", "codecs")
 _FIELDS = ("model", "dataset", "fold", "split", "seed", "explainer", "protocol", "metrics", "skipped")
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from metrics.functional.checks import check_tensor
-from metrics.functional.regions import _all_finite, weighted_intersection_over_union
+from metrics.functional.regions import _all_finite, _pixels, weighted_intersection_over_union
 from metrics.functional.variants import Variant, check_variant
 
 Link = Literal["softmax", "sigmoid"]
@@ -60,8 +60,8 @@ def _largest_first(clipped: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
     sides = clipped.flatten(start_dim=2), other.flatten(start_dim=2)
     if clipped.device.type == "cpu" and clipped.numel():
         # About a twentieth of a clipped map is positive. Here it can be counted for free; elsewhere that would make the
-        # device wait, so everything is sorted. Counts up to 2**24 are exact in float32, which sums fastest.
-        positive = max(int((side > 0).sum(dim=-1, dtype=torch.float32).amax()) for side in sides)
+        # device wait, so everything is sorted.
+        positive = max(int(_pixels(side > 0).amax()) for side in (clipped, other))
         return sides[0].topk(positive).values, sides[1].topk(positive).values
     return sides[0].sort(descending=True).values, sides[1].sort(descending=True).values
 

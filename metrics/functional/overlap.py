@@ -6,17 +6,14 @@ import torch
 from torch import Tensor
 
 from metrics.functional.checks import check_tensor
-from metrics.functional.regions import _range
+from metrics.functional.chunks import image_chunks
+from metrics.functional.regions import _pixels, _range
 
 
 def _check_overlap(saliency: Tensor, object_masks: Tensor) -> None:
     check_tensor("saliency", saliency, ("B", "k", "H", "W"), "float")
     images, _, height, width = saliency.shape
     check_tensor("object_masks", object_masks, (images, height, width), "bool")
-
-
-def _pixels(mask: Tensor) -> Tensor:
-    return mask.sum(dim=(-2, -1)).double()
 
 
 def _undefined(saliency: Tensor, object_masks: Tensor) -> Tensor:
@@ -107,10 +104,15 @@ def inside_outside_relevance_difference(saliency: Tensor, object_masks: Tensor) 
     """
     _check_overlap(saliency, object_masks)
     undefined = _undefined(saliency, object_masks) | object_masks.flatten(1).all(dim=1)[:, None]
-    relevance = saliency.double() / saliency.double().amax(dim=(-2, -1), keepdim=True)
-    inside = _mean_of_non_zero(relevance, object_masks[:, None])
-    outside = _mean_of_non_zero(relevance, ~object_masks[:, None])
-    return (inside - outside).masked_fill(undefined, torch.nan)
+    difference = torch.cat([_relevance_difference(*chunk) for chunk in image_chunks(saliency, object_masks)])
+    return difference.masked_fill(undefined, torch.nan)
+
+
+def _relevance_difference(saliency: Tensor, object_masks: Tensor) -> Tensor:
+    saliency = saliency.double()
+    relevance = saliency / saliency.amax(dim=(-2, -1), keepdim=True)
+    inside, outside = object_masks[:, None], ~object_masks[:, None]
+    return _mean_of_non_zero(relevance, inside) - _mean_of_non_zero(relevance, outside)
 
 
 def _mean_of_non_zero(relevance: Tensor, side: Tensor) -> Tensor:

@@ -14,13 +14,12 @@ import torch
 from torch import Tensor
 
 from metrics.functional.checks import check_tensor
+from metrics.functional.chunks import image_chunks
 
 # Constants of SplitMix64 (Steele, Lea and Flood 2014), as two's complement int64
 _GAMMA = 0x9E3779B97F4A7C15 - 2**64
 _MULTIPLIERS = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64))
 _LEVELS = 2**16  # a uniform of 16 bits has this many values
-_CPU_ELEMENTS = 2**20  # noise values made at once: 4 MiB, so that every pass over them finds them in the cache
-_DEVICE_ELEMENTS = 2**26  # the same elsewhere: 256 MiB, enough to keep an accelerator busy
 
 
 def _xor_shift(bits: Tensor, shift: int) -> Tensor:
@@ -157,16 +156,13 @@ def completeness_perturbation(
     check_tensor("boxes", boxes, (len(images), "k", 4), "int64")
     check_tensor("sample_ids", sample_ids, (len(images),), "int64")
     perturbed = images.new_empty(*boxes.shape[:2], *images.shape[1:])
-    at_once = _CPU_ELEMENTS if images.device.type == "cpu" else _DEVICE_ELEMENTS
-    step = max(1, at_once // max(1, perturbed[:1].numel()))
-    for first in range(0, len(images), step):
-        part = slice(first, first + step)
-        clean, ids = images[part, None], sample_ids[part]
-        ranks = torch.arange(boxes.shape[1], device=ids.device).expand(len(ids), -1)
-        noisy = keyed_noise(ids, ranks, tuple(images.shape[1:]), seed).mul_(sigma).add_(clean)
+    ranks = torch.arange(boxes.shape[1], device=images.device).expand(len(images), -1)
+    for target, *chunk in image_chunks(perturbed, images[:, None], boxes, sample_ids, ranks):
+        clean, around, ids, places = chunk
+        noisy = keyed_noise(ids, places, tuple(images.shape[1:]), seed).mul_(sigma).add_(clean)
         if clamp:
             noisy = noisy.clamp_(0, 1)
-        perturbed[part] = torch.where(_inside(boxes[part], clean), clean, noisy.to(clean.dtype))
+        target.copy_(torch.where(_inside(around, clean), clean, noisy.to(clean.dtype)))
     return perturbed
 
 

@@ -213,7 +213,8 @@ def test_a_monitor_that_is_not_computed_is_refused_at_the_start(tmp_path):
     keeper = RunCheckpoint("val/compactness/local_size")
     keeper.setup(trainer, MODULE, "test")
     with pytest.raises(
-        ValueError, match=r"`monitor` to be one of \['val/general/acc.*'val/compactness/npr'\], but got 'val/compactness/local"
+        ValueError,
+        match=r"`monitor` to be one of \['val/general/acc.*'val/compactness/npr'\], but got 'val/compactness/local",
     ):
         keeper.setup(trainer, MODULE, "fit")
 

@@ -117,7 +117,7 @@ class Counted(nn.Module):
         return UnitTable("prototype", torch.ones(1, dtype=torch.bool), torch.ones(1, 100, dtype=torch.bool), "max")
 
 
-@pytest.mark.parametrize(("images", "expected"), [(0.5, 1), (1, 1), (7.5, 7), (1000, 32)])
+@pytest.mark.parametrize(("images", "expected"), [(0.5, 1), (1, 1), (7.5, 4), (8.1, 8), (1000, 32)])
 def test_the_budget_sets_the_images_per_forward(images, expected):
     budget = images * 1100 * 12 / 2**30
     chunk, output = probe(Counted().eval(), (10, 10), torch.device("cpu"), budget)

@@ -8,10 +8,13 @@ from functools import partial
 from explanations.control import Random
 from explanations.explainer import Explainer
 from explanations.gradients import GradCAM, InputXGradient, IntegratedGradients
+from explanations.relevance import LRP, PRP
 from explanations.upsample import Upsample
 
 EXPLAINERS: dict[str, Callable[[], Explainer]] = {
     "Upsample": Upsample,
+    "PRP": PRP,
+    "LRP": LRP,
     "Upsample geometry": partial(Upsample, placement="geometry"),
     "GradCAM": GradCAM,
     "GradCAM signed": partial(GradCAM, relu=False, mode="nearest"),

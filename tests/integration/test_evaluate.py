@@ -165,7 +165,7 @@ def test_every_request_has_a_folder_of_its_own(evaluated_copy):
     run_evaluation(evaluated_copy)
     run_evaluation(evaluated_copy, "--split", "val")
     run_evaluation(evaluated_copy, "--limit", "5", "--explainer", "explanations.Random", "--top_k", "2")
-    run_evaluation(evaluated_copy, "--suite", "[general/f1,compactness]")
+    run_evaluation(evaluated_copy, "--suite", "general/f1,compactness")
     run_evaluation(evaluated_copy, "--seed", "7")
     found = {path.parent.name: strict(path) for path in (evaluated_copy / "evaluation").rglob("metrics.json")}
     assert sorted(found) == [
@@ -209,7 +209,7 @@ def test_a_checkpoint_without_a_run_folder(finished_run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "kind", "message"),
     [
-        (["--suite+=genral"], ValueError, "Expected argument `suite` to hold names among .*but got .'genral'"),
+        (["--suite=genral"], ValueError, "Expected argument `suite` to hold names among .*but got .'genral'"),
         (["--split", "train"], SystemExit, "2"),
     ],
 )

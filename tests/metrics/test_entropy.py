@@ -1,4 +1,5 @@
 import math
+import pickle
 import warnings
 
 import pytest
@@ -72,6 +73,33 @@ def test_attributes():
         "dropped": torch.int64,
         "shown": torch.int64,
     }
+
+
+def test_room_for_more_images():
+    data = record()["scores"].nan_to_num(0, 0, 0)
+    metric, places = build(), set()
+    for index, row in enumerate(data.split(1)):
+        with torch.inference_mode(index in (0, 1, 2, 12)):
+            metric.update(row)
+        places.add(metric.scores.data_ptr())
+    assert torch.equal(metric.scores, data)
+    assert len(places) <= 5  # rooms of 1, 2, 4, 8 and 16 rows
+
+
+def test_copies_do_not_share_room():
+    data = record()["scores"].nan_to_num(0, 0, 0)
+    metric = updated(build(), {"scores": data[:3]}, 3)
+    copies = [metric.clone(), pickle.loads(pickle.dumps(metric))]
+    metric.update(data[3:4])
+    for copy in copies:
+        copy.update(data[5:7])
+        assert torch.equal(copy.scores, data[[0, 1, 2, 5, 6]])
+    assert torch.equal(metric.scores, data[:4])
+    before = metric.scores
+    metric.reset()
+    metric.update(data[7:])
+    assert torch.equal(metric.scores, data[7:])
+    assert torch.equal(before, data[:4])
 
 
 def test_hand_case():

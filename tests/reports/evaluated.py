@@ -5,7 +5,14 @@ import numpy as np
 from reports.results import write_images, write_metrics
 
 ENTRY = {"value": 0.5, "ci95": [0.4, 0.6], "n": 10, "skipped": 0, "unit": "fraction", "higher_is_better": True}
-PROTOCOL = {"crop": "box", "weights": "IMAGENET1K_V1", "selection": "best", "variant": "paper", "signed_maps": False}
+PROTOCOL = {
+    "crop": "box",
+    "weights": "IMAGENET1K_V1",
+    "selection": "best",
+    "variant": "paper",
+    "view": "paper",
+    "signed_maps": False,
+}
 
 
 def entry(value, low=None, high=None, unit="fraction", higher=True):

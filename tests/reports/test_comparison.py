@@ -52,7 +52,7 @@ def test_identical_runs(compared):
 
 def test_a_constant_shift(compared):
     data = values()
-    out = compared(data, data + [0, 0.125, -2])
+    out = compared(data, data + np.array([0, 0.125, -2]))
     found = parsed(out)
     assert found[ACCURACY]["p"] == "1"
     psc, plc = found[PSC], found[PLC]
@@ -167,6 +167,7 @@ def test_metrics_of_one_run_only_are_named(tmp_path, capsys):
         ("variant", {"protocol": {"variant": "quanproto"}}, "variant paper and quanproto"),
         ("explainer", {"explainer": "upsample"}, "explainer prp and upsample"),
         ("dataset", {"dataset": "nico"}, "dataset cub200 and nico"),
+        ("view", {"protocol": {"view": "identity"}}, "view paper and identity"),
     ],
 )
 def test_what_must_agree(compared, name, changes, found):
@@ -180,8 +181,8 @@ def test_several_differences_are_listed_and_marked(compared):
     changes = {"model": "PIPNet", "fold": 2, "explainer": "upsample", "protocol": {"signed_maps": True, "noise": 0.0}}
     out = compared(values(), values(), changes, across=["explainer"])  # A does not say its noise
     assert (
-        "- A and B differ in: model (ProtoPNet, PIPNet), **explainer (prp, upsample)**, **noise (None, 0.0)**, "
-        "signed_maps (False, True), fold (0, 2)\n"
+        "- A and B differ in: model (ProtoPNet, PIPNet), **explainer (prp, upsample)**, "
+        "signed_maps (False, True), fold (0, 2), **noise (None, 0.0)**\n"
     ) in out
     assert "- B: PIPNet on cub200, test split, " in out
 
@@ -202,5 +203,5 @@ def test_an_unknown_condition(compared):
 
 def test_a_run_without_images(tmp_path):
     run = write_run(tmp_path / "a", METRICS)
-    with pytest.raises(FileNotFoundError, match="images.csv"):
+    with pytest.raises(FileNotFoundError, match=r"images\.csv"):
         compare(str(run), str(run))

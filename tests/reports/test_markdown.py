@@ -13,6 +13,7 @@ from reports.markdown import arrow, interval, lines, number
         (0.0047, "fraction", "0.47"),
         (1.0, "fraction", "100.00"),
         (-0.02, "", "-0.02"),
+        (0.00433, "fraction", "0.43"),
         (0.99999, "", "1.00"),
         (0.123456, "", "0.1235"),
         (1348.02, "count", "1348.02"),

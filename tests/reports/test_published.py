@@ -38,7 +38,7 @@ def test_values_lie_in_range(paper):
     for record in published(paper):
         low, high = bounds(record.base_key)
         assert low <= record.value <= high, record
-        assert record.std is None or 0 <= record.std, record
+        assert record.std is None or record.std >= 0, record
         assert record.n_runs is None or record.n_runs >= 1, record
 
 

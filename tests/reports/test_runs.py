@@ -59,6 +59,7 @@ def test_an_older_file_says_neither_variant_nor_limit(tmp_path):
         ({"checkpoint": "checkpoints/last.ckpt"}, True),
         ({"protocol": {"signed_maps": True}}, True),
         ({"protocol": {"images_per_forward": 7}}, True),
+        ({"protocol": {"codecs": {"opencv": "5.0.0"}}}, True),
         ({"fold": None}, False),
         ({"split": "val"}, False),
         ({"limit": 5}, False),

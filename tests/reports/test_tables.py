@@ -54,6 +54,8 @@ def test_undefined_values_are_no_numbers(make):
     rows = parsed(text)
     assert (rows[F1][MEAN], rows[F1]["n"]) == ("60.00 ± 14.14", "2/3")
     assert (rows[NPR][MEAN], rows[NPR]["n"]) == ("undefined", "0/3")
+    alone = make(({F1: entry(0.5, 0.4, 0.6)}, {}), ({F1: None}, {}))
+    assert parsed(alone)[F1][MEAN] == "50.00 [40.00, 60.00]"
     assert "- undefined in 1 of 3 results: general/f1\n" in text
     assert "- undefined in 3 of 3 results: compactness/npr" in text
 

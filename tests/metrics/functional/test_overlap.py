@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from metrics.functional import background_overlap, inside_outside_relevance_difference, object_overlap
+from metrics.functional import background_overlap, chunks, inside_outside_relevance_difference, object_overlap
 
 NAN = math.nan
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -89,6 +89,16 @@ def test_fractional_relevance_is_kept():
     saliency, masks = hand_case()
     for kernel in KERNELS:
         assert kernel(saliency / 8, masks).tolist() == kernel(saliency, masks).tolist()  # 0.5, 0.25, 0.125
+
+
+@pytest.mark.parametrize("at_once", [1, 2 * 60])
+def test_size_of_chunks(monkeypatch, at_once):
+    generator = torch.Generator().manual_seed(4)
+    saliency = torch.randn(5, 3, 4, 5, generator=generator).clamp(min=0)
+    masks = torch.rand(5, 4, 5, generator=generator) < 0.5
+    whole = inside_outside_relevance_difference(saliency, masks)
+    monkeypatch.setattr(chunks, "_CPU_ELEMENTS", at_once)
+    assert torch.equal(inside_outside_relevance_difference(saliency, masks), whole)
 
 
 def test_no_image():

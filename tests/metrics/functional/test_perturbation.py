@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from metrics.functional import completeness_perturbation, keyed_noise, keyed_uniform, masked_projected_gradient
-from metrics.functional import perturbation as module
+from metrics.functional import chunks, completeness_perturbation, keyed_noise, keyed_uniform, masked_projected_gradient
 from metrics.functional.perturbation import _GAMMA, _mix, _normal_quantiles
 
 IDS = torch.tensor([3, 2**62 + 11, 7748076420210162913, 0, 1])
@@ -184,10 +183,10 @@ class TestCompleteness:
             assert torch.equal(torch.cat([completeness_perturbation(*part) for part in parts]), whole)
 
     @pytest.mark.parametrize("at_once", [1, 2 * 4 * 144, 3 * 4 * 144 + 1])
-    def test_chunks(self, monkeypatch, at_once):
+    def test_size_of_chunks(self, monkeypatch, at_once):
         # one image is 4 units x 144 values: chunks of 1, 2 and 3 of the 4 images
         whole = completeness_perturbation(images(), self.BOXES, torch.arange(4))
-        monkeypatch.setattr(module, "_CPU_ELEMENTS", at_once)
+        monkeypatch.setattr(chunks, "_CPU_ELEMENTS", at_once)
         assert torch.equal(completeness_perturbation(images(), self.BOXES, torch.arange(4)), whole)
 
     def test_no_unit(self):

@@ -245,6 +245,14 @@ class TestBoxes:
         assert mask_intersection_over_union(one, two).tolist() == pytest.approx(expected, nan_ok=True)
         assert mask_intersection_over_union(two, one).tolist() == pytest.approx(expected, nan_ok=True)
 
+    def test_many_pixels(self):
+        # 300 x 300 = 90 000 pixels, of which the other mask holds the first 299 rows
+        one = torch.ones(300, 300, dtype=torch.bool)
+        two = one.clone()
+        two[299] = False
+        for masks in (one, one.mT, torch.ones(1, 1, dtype=torch.bool).expand(300, 300)):
+            assert mask_intersection_over_union(masks, two) == 299 / 300
+
     def test_errors(self):
         with pytest.raises(ValueError, match=r"`boxes` to be of shape \(\.\.\., 4\)"):
             box_intersection_over_union(torch.zeros(2, 3), torch.zeros(2, 4))

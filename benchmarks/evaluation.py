@@ -1,0 +1,197 @@
+"""What an evaluation costs beside the forward and backward passes it cannot avoid.
+
+    python benchmarks/evaluation.py                       # ResNet-18, 224 px, 200 units: ratio to the floor per suite
+    python benchmarks/evaluation.py --tables scaling      # units, units per image, image size
+    python benchmarks/evaluation.py --tables memory       # peak memory with 10 times more images
+    python benchmarks/evaluation.py --tables communication  # bytes per synchronisation
+
+The floor of a suite is counted, not estimated: how many images the model saw and how many maps were explained, times
+the cost of a bare forward and of a plain autograd backward to the pixels (frozen parameters) of the same model on
+batches of the same size. Images, their continuity views and everything else is part of the evaluation's time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from callbacks import Interpretability
+from callbacks.observer import Images, Observer, Seen
+from datamodules import SketchBirds
+from lightning_modules import InterpretableModule, ProtoPNet
+from tests.engine_runs import run_engine
+
+SUITES = ("general", "continuity", "complexity", "completeness", "quanproto")
+
+
+def make_model(trunk: str = "resnet18", pixels: int = 224, units: int = 200) -> InterpretableModule:
+    """A ProtoPNet with random weights; ``log`` goes nowhere."""
+    torch.manual_seed(0)
+    model = ProtoPNet(
+        num_classes=8, image_size=(pixels, pixels), prototypes_per_class=units // 8, trunk={"name": trunk}
+    ).eval()
+    model.log = lambda *args, **kwargs: None
+    return model
+
+
+def birds(pixels: int, images: int) -> SketchBirds:
+    """Test images with every field."""
+    return SketchBirds("tiny", image_size=pixels, test_size=images, eval_batch_size=32)
+
+
+def evaluate(model: InterpretableModule, datamodule: SketchBirds, engine: Interpretability) -> float:
+    """Seconds of one pass over the test split, images included."""
+    start = time.perf_counter()
+    run_engine(engine, model, datamodule, batch_size=32)
+    return time.perf_counter() - start
+
+
+def count_passes(model: InterpretableModule, datamodule: SketchBirds, engine: Interpretability) -> tuple[int, int]:
+    """Images shown to the model, and maps asked of the explainer, in one pass; padding is not counted."""
+    forwards, maps = 0, 0
+    see = Observer.see
+
+    def counted(self: Observer, images: Images, *args: Any, explain: bool = False, **options: Any) -> Seen:
+        nonlocal forwards, maps
+        seen = see(self, images, *args, explain=explain, **options)
+        forwards += len(images.pixels)
+        maps += seen.unit_ids.numel() if explain else 0
+        return seen
+
+    Observer.see = counted  # type: ignore[method-assign, assignment]
+    try:
+        evaluate(model, datamodule, engine)
+    finally:
+        Observer.see = see  # type: ignore[method-assign]
+    return forwards, maps
+
+
+def best_of(repeats: int, function: Callable[[], object]) -> float:
+    """Least seconds of several calls, after one that does not count."""
+    function()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def bare_passes(model: InterpretableModule, pixels: int, chunk: int) -> tuple[float, float]:
+    """Seconds per image of a bare forward, and of a plain backward from a unit's score to the pixels."""
+    images = torch.rand(chunk, 3, pixels, pixels)
+    with torch.inference_mode():
+        forward = best_of(5, partial(model, images.clone()))
+    model.requires_grad_(False)
+    leaf = images.clone().requires_grad_()
+    score = model(leaf).scores[:, 0].sum()
+    backward = best_of(5, lambda: torch.autograd.grad(score, leaf, retain_graph=True))
+    model.requires_grad_(True)
+    return forward / chunk, backward / chunk
+
+
+def floors(arguments: argparse.Namespace) -> None:
+    """Each suite's time beside its floor."""
+    model = make_model(arguments.trunk, arguments.pixels, arguments.units)
+    data = birds(arguments.pixels, arguments.images)
+    n = arguments.images
+    print("| suite | forwards / image | backwards / image | floor, ms / image | evaluation, ms / image | ratio |")
+    print("|---|---|---|---|---|---|")
+    for suite in arguments.suites:
+        engine = Interpretability([suite], memory_budget=arguments.memory_budget)
+        forwards, maps = count_passes(model, data, engine)
+        chunk = engine.evaluation.protocol["images_per_forward"]
+        seconds, floor = float("inf"), float("inf")
+        for _ in range(arguments.repeats):  # in turn, so that a busy moment of the machine hits both
+            forward, backward = bare_passes(model, arguments.pixels, chunk)
+            floor = min(floor, forwards * forward + maps * backward)
+            seconds = min(seconds, evaluate(model, data, engine))
+        row = f"{forwards / n:.1f} | {maps / n:.1f} | {1e3 * floor / n:.0f} | {1e3 * seconds / n:.0f}"
+        print(f"| {suite} | {row} | {seconds / floor:.2f} |", flush=True)
+    print(f"\nbare forward {1e3 * forward:.1f} ms, plain backward {1e3 * backward:.1f} ms an image, {chunk} at a time")
+
+
+def scaling(arguments: argparse.Namespace) -> None:
+    """Time per image of the quanproto suite against units, units per image and image side, one at a time."""
+    print("| units | k | px | evaluation, ms / image |")
+    print("|---|---|---|---|")
+    usual = (200, 5, 64)
+    settings = [usual]
+    settings += [(units, 5, 64) for units in (48, 1000, 2000)]
+    settings += [(200, k, 64) for k in (1, 3, 10)]
+    settings += [(200, 5, pixels) for pixels in (128, 224)]
+    for units, k, pixels in settings:
+        model, data = make_model("sketch", pixels, units), birds(pixels, 64)
+        engine = Interpretability(["quanproto"], top_k=k)
+        seconds = best_of(1, lambda: evaluate(model, data, engine))  # noqa: B023 - called at once
+        print(f"| {units} | {k} | {pixels} | {1e3 * seconds / 64:.1f} |", flush=True)
+
+
+def memory(arguments: argparse.Namespace) -> None:
+    """Peak memory of a process that evaluates 64 images, and of one that evaluates 640."""
+    print("| images | peak memory, MiB |")
+    print("|---|---|")
+    for images in (64, 640):
+        command = [sys.executable, __file__, "--tables", "peak", "--images", str(images)]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        print(f"| {images} | {done.stdout.strip()} |", flush=True)
+
+
+def peak(arguments: argparse.Namespace) -> None:
+    """MiB at most, of this process after one evaluation."""
+    evaluate(make_model("sketch", 64), birds(64, arguments.images), Interpretability(["quanproto"]))
+    print(f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f}")
+
+
+def communication(arguments: argparse.Namespace) -> None:
+    """Bytes that every process receives when metrics are synchronised, once per evaluation."""
+    model = make_model("sketch", 64, arguments.units)
+    engine = Interpretability(["quanproto"])
+    held: dict[str, Any] = {}
+    finish = engine._end
+    engine._end = lambda *args: (held.update(engine._metrics), finish(*args))  # type: ignore[assignment]
+    evaluate(model, birds(64, arguments.images), engine)
+    metrics = list({id(metric): metric for metric in held.values()}.values())
+    states = [(type(metric).__name__, name, getattr(metric, name)) for metric in metrics for name in metric._reductions]
+    sizes = {(kind, name): state.numel() * state.element_size() for kind, name, state in states}
+    total, concatenated = sum(sizes.values()), sizes.get(("PrototypeEntropy", "scores"), 0)
+    print("| processes | bytes received by each | of these concatenated scores (entropy) |")
+    print("|---|---|---|")
+    for processes in (1, 2, 4):
+        share = (processes - 1) * concatenated // processes
+        print(f"| {processes} | {(processes - 1) * (total - concatenated) + share:,} | {share:,} |")
+
+
+TABLES = {table.__name__: table for table in (floors, scaling, memory, peak, communication)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tables", nargs="+", default=["floors"], choices=TABLES, help="what to print")
+    parser.add_argument("--suites", nargs="+", default=SUITES, help="of the table of floors")
+    parser.add_argument("--trunk", default="resnet18")
+    parser.add_argument("--pixels", type=int, default=224)
+    parser.add_argument("--units", type=int, default=200)
+    parser.add_argument("--images", type=int, default=32)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--memory_budget", type=float, default=1.0)
+    parser.add_argument("--threads", type=int, default=2)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    for name in arguments.tables:
+        TABLES[name](arguments)
+
+
+if __name__ == "__main__":
+    main()
