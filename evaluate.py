@@ -1,4 +1,9 @@
-"""Evaluate checkpoints: ``python evaluate.py run --ckpt_path runs/quickstart/checkpoints/last.ckpt``."""
+"""Evaluate checkpoints, and read what that left behind.
+
+``python evaluate.py run --ckpt_path runs/quickstart/checkpoints/last.ckpt``
+``python evaluate.py table runs/cub200/* --published quanproto``
+``python evaluate.py compare runs/first runs/second``
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from jsonargparse import auto_cli
+from jsonargparse import ArgumentParser, auto_cli
 from lightning import Trainer, seed_everything
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_info
@@ -27,9 +32,15 @@ from datamodules.sample import sample_key
 from explanations import Explainer
 from lightning_modules import InterpretableModule
 from metrics.functional import Variant
+from reports import compare, table
 from reports.results import show, write_images, write_metrics
 
 EvaluatedSplit = Literal["test", "val"]
+# settings of a data module that do not decide what an evaluated image is, or stand elsewhere in the result
+INCIDENTAL = {
+    *("root", "download", "verify", "split_file", "fold", "image_size", "crop", "augmentation", "_class_path"),
+    *("batch_size", "eval_batch_size", "num_workers", "seed"),
+}
 
 
 @dataclass(frozen=True)
@@ -267,18 +278,22 @@ def _datamodule(request: Request, stored: dict[str, Any], changes: dict[str, Any
 
 def _describe(request: Request, model: dict[str, Any], datamodule: ImageDataModule) -> dict[str, Any]:
     best, settings = request.ckpt_path.stem == "best", datamodule.hparams
-    evaluation = request.engine.evaluation
+    evaluation, trunk = request.engine.evaluation, model.get("trunk") or {"name": "sketch"}
     return {
         "model": model["_class_path"].rsplit(".", 1)[-1],
         "dataset": type(datamodule).__module__.removeprefix("datamodules.").split(".")[0],
         "fold": settings.get("fold"),
         "explainer": evaluation.explainer,
         "protocol": {
+            "backbone": trunk["name"],
+            "weights": trunk.get("weights"),
             "crop": settings.get("crop"),
-            "weights": (model.get("trunk") or {}).get("weights"),
+            "image_size": list(datamodule.image_size),
             "augmentation": settings.get("augmentation"),
             "selection": "best validation score" if best else "last epoch",
             **evaluation.protocol,
+            "data": {name: value for name, value in settings.items() if name not in INCIDENTAL},
+            "train_seed": settings.get("seed"),
             "codecs": codec_versions(),
         },
     }
@@ -298,9 +313,21 @@ def _log(result: dict[str, Any], loggers: Sequence[Logger], step: int) -> None:
         logger.finalize("success")
 
 
+class CommandLine(ArgumentParser):
+    """``run`` takes flags only; ``table`` and ``compare`` take the runs they read without flags."""
+
+    def add_function_arguments(self, function: Any, *args: Any, **options: Any) -> list[str]:
+        """Add the arguments of a command."""
+        if function is table:
+            self.add_argument("runs", nargs="+", type=str, help="run folders, evaluation folders or metrics.json files")
+            options["skip"] = {"runs"}
+        options["as_positional"] = function is not run
+        return super().add_function_arguments(function, *args, **options)
+
+
 def main(args: list[str] | None = None) -> None:
     """Run the command line, from the shell or in process."""
-    auto_cli({"run": run}, args=args, as_positional=False)
+    auto_cli({"run": run, "table": table, "compare": compare}, args=args, as_positional=False, parser_class=CommandLine)
 
 
 def from_shell(command: Callable[[], object]) -> None:

@@ -163,6 +163,7 @@ class Interpretability(Callback):
         self.evaluation = Evaluation(skipped=skipped, explainer=explainer.key if setting.explain else None)
         self.evaluation.protocol = {
             **self.settings,
+            "pruned": not bool(facts.active.all()),
             "units_per_image": min(self.top_k, int(facts.active.sum())),
             "images_per_forward": chunk,
         }

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 SCHEMA = 1
 # protocol fields that say on what machine, or what was found, not how it was measured
-_INCIDENTAL = ("memory_budget", "images_per_forward", "units_per_image", "signed_maps", "codecs")
+_INCIDENTAL = ("memory_budget", "images_per_forward", "units_per_image", "signed_maps", "codecs", "train_seed")
 _FIELDS = ("model", "dataset", "fold", "split", "seed", "explainer", "protocol", "metrics", "skipped")
 
 

@@ -82,7 +82,7 @@ def _heading(group: Sequence[Result], total: int) -> str:
     conditions = {
         name: value
         for name, value in first.conditions.items()
-        if name not in ("dataset", "model", "split", "folds") and value is not None
+        if name not in ("dataset", "model", "split", "folds", "data") and value is not None
     }
     if first.fold is not None:
         conditions["folds"] = " ".join(str(fold) for fold in sorted({r.fold for r in group if r.fold is not None}))

@@ -49,8 +49,9 @@ def assert_valid(result):
     ]
     assert result["schema"] == 1
     assert result["protocol"].keys() == {
-        *("crop", "weights", "augmentation", "selection", "explained_by", "variant", "top_k", "noise", "view"),
-        *("memory_budget", "units_per_image", "images_per_forward", "signed_maps", "codecs"),
+        *("backbone", "weights", "crop", "image_size", "augmentation", "selection", "data", "train_seed", "codecs"),
+        *("explained_by", "variant", "top_k", "noise", "view", "memory_budget"),
+        *("pruned", "units_per_image", "images_per_forward", "signed_maps"),
     }
     assert {*result["metrics"], *result["skipped"]} == set(resolve(result["suite"]))
     for entry in result["metrics"].values():
@@ -157,6 +158,22 @@ def test_a_data_module_of_the_user(tmp_path):
     fit(folder, "--trainer.max_epochs=1", "--test_after_fit=true", model="ProtoPNet", data="tests.tiny_runs.MyBirds")
     result = strict(folder / "evaluation" / "metrics.json")
     assert (result["model"], result["dataset"]) == ("ProtoPNet", "tests")
+
+
+# -- what is made of results ------------------------------------------------------------------------------------------
+def test_runs_beside_published_numbers(evaluated_run, capsys):
+    evaluate.main(["table", str(evaluated_run), "--published", "quanproto"])
+    printed = capsys.readouterr().out
+    assert "### NoisyProtoPNet on sketch_birds, test split, 1 run" in printed
+    assert "backbone sketch" in printed
+    assert "| completeness/vlc ↓" in printed
+
+
+def test_two_runs_image_by_image(evaluated_run, evaluated_copy, capsys):
+    run_evaluation(evaluated_copy, "--overwrite", "true", checkpoint="best")
+    evaluate.main(["compare", str(evaluated_run), str(evaluated_copy)])
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| completeness/vac")]
+    assert [cell.strip() for cell in row.split("|")[5:9]] == ["0.00", "[0.00, 0.00]", "1", "1"]
 
 
 # -- no result replaces another ---------------------------------------------------------------------------------------
