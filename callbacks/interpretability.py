@@ -7,8 +7,7 @@ on this model or data is listed with the reason, never replaced by a number.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -16,14 +15,14 @@ import torch
 from lightning import Callback, LightningModule, Trainer
 from torch import Tensor, distributed
 
+from callbacks.facts import choose_explainer, description, gather_facts, refuse_repeated
 from callbacks.observer import Observer, probe
 from callbacks.records import VIEWS, Clean, Setting, owned_units
-from datamodules.sample import Capabilities
-from explanations import PRP, Explainer, Upsample
-from lightning_modules.contract import InterpretableModel, ModelOutput
+from explanations import Explainer
+from lightning_modules.contract import InterpretableModel
 from metrics import ImageMean, ModelValue, SpatialMisalignment
 from metrics.functional import Variant
-from metrics.suite import AnyMetric, Facts, build, entry_of, resolve
+from metrics.suite import AnyMetric, build, entry_of, resolve
 
 _FEW_MAPS = ("owned_peaks", "unit_boxes")  # fields that need the maps of all units
 
@@ -110,7 +109,7 @@ class Interpretability(Callback):
     def settings(self) -> dict[str, Any]:
         """What else than suite, split and seed decides the numbers, as plain data."""
         return {
-            "explained_by": None if self.explainer is None else _description(self.explainer),
+            "explained_by": None if self.explainer is None else description(self.explainer),
             "variant": self.variant,
             "top_k": self.top_k,
             "noise": self.noise,
@@ -129,12 +128,12 @@ class Interpretability(Callback):
 
     def _start(self, trainer: Trainer, module: LightningModule, split: str, keys: list[str]) -> None:
         datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
-        _refuse_repeated(datamodule, split)
+        refuse_repeated(datamodule, split)
         model, device = cast(InterpretableModel, module), module.device
         chunk, output = probe(module, datamodule.image_size, device, self.memory_budget)
         chunk = min(chunk, len(datamodule.dataset(split)))
-        explainer = self._choose_explainer(model)
-        facts = self._facts(datamodule, split, model, output, explainer)
+        explainer = choose_explainer(self.explainer, model)
+        facts = gather_facts(datamodule, split, model, output, explainer, self.variant)
         metrics, skipped = build(keys, facts)
         reads = {(entry_of(key).view, name) for key, metric in metrics.items() for name in metric.reads}
         names = {name for _, name in reads}
@@ -168,36 +167,6 @@ class Interpretability(Callback):
             "images_per_forward": chunk,
         }
         self._signed = False
-
-    def _facts(
-        self, datamodule: Any, split: str, model: InterpretableModel, output: ModelOutput, explainer: Explainer
-    ) -> Facts:
-        capabilities: Capabilities = datamodule.capabilities(split)
-        units = model.units()
-        groups = getattr(datamodule, "part_to_group", None)
-        return Facts(
-            num_classes=datamodule.num_classes,
-            multi_label=capabilities.multi_label is True,
-            active=units.active,
-            owner=units.owner,
-            missing=capabilities.missing,
-            weight=units.weight,
-            vectors=units.vectors,
-            channels=None if output.latent is None else output.latent.shape[1],
-            image_size=datamodule.image_size,
-            num_parts=len(getattr(datamodule, "part_names", [])),
-            part_groups=None if groups is None else _members(groups.tolist()),
-            explained=None if "unit" in explainer.explains else f"explainer {explainer.key!r} explains classes only",
-            variant=self.variant,
-        )
-
-    def _choose_explainer(self, model: InterpretableModel) -> Explainer:
-        if self.explainer is None:
-            propagation = PRP()
-            return propagation if propagation.supports(model) is None else Upsample()
-        if reason := self.explainer.supports(model):
-            raise ValueError(f"Expected argument `explainer` to support the model, but {reason}.")
-        return self.explainer
 
     def _update(self, batch: dict[str, Any]) -> None:
         clean = Clean(batch, self._observer, self._setting, self._owned)
@@ -289,29 +258,6 @@ def announce_directions(loggers: Iterable[Any], directions: Mapping[str, bool | 
             logger.define_results(directions)
 
 
-def _description(explainer: Explainer) -> str:
-    """Name and options, such as ``grad_cam(relu=False)``."""
-    options = [
-        f"{name}={value}" for name, value in vars(explainer).items() if isinstance(value, bool | int | float | str)
-    ]
-    return f"{explainer.key}({', '.join(options)})"
-
-
 def _distinct(metrics: Mapping[str, AnyMetric]) -> list[AnyMetric]:
     """Every metric once; several keys may share one."""
     return list({id(metric): metric for metric in metrics.values()}.values())
-
-
-def _members(groups: Sequence[int]) -> list[list[int]]:
-    """Parts by group: [0, 1, 0] -> [[0, 2], [1]]."""
-    return [[part for part, group in enumerate(groups) if group == one] for one in sorted(set(groups))]
-
-
-def _refuse_repeated(datamodule: Any, split: str) -> None:
-    """An image that is there twice would count twice."""
-    repeated = [name for name, count in Counter(datamodule.dataset(split).sample_ids).items() if count > 1]
-    if repeated:
-        raise ValueError(
-            f"Expected every sample id of the {split} split once, but got {len(repeated)} of them several times, such "
-            f"as {', '.join(repeated[:5])}. Mend the split file or the tables of the data set."
-        )

@@ -2,7 +2,8 @@
 
 from explanations.control import Random
 from explanations.explainer import Explainer, Targets
-from explanations.gradients import GradCAM, InputXGradient, IntegratedGradients
+from explanations.gradients import GradCAM, InputXGradient
+from explanations.integrated_gradients import IntegratedGradients
 from explanations.relevance import LRP, PRP
 from explanations.upsample import Upsample
 

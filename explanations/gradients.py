@@ -1,4 +1,4 @@
-"""Explainers that differentiate the model: Grad-CAM, input × gradient and integrated gradients.
+"""Explainers that differentiate the model: Grad-CAM and input × gradient.
 
 The model runs with detached parameters, so that no gradient can reach them and no graph holds on to them. All of it
 works inside inference mode.
@@ -6,16 +6,15 @@ works inside inference mode.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, cast, get_args
+from typing import ClassVar, cast, get_args
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from explanations.explainer import Conserved, Explainer, Kind, Targets
+from explanations.explainer import Explainer, Kind, Targets
 from explanations.upsample import Mode, check_choice, upsample_maps
 from lightning_modules.contract import InterpretableModel, ModelOutput
 
@@ -37,26 +36,27 @@ class GraphOutput(ModelOutput):
     pixels: Tensor
 
 
-def _differentiable(tensor: Tensor) -> Tensor:
+def differentiable(tensor: Tensor) -> Tensor:
     """The tensor without its history; a copy of one made in inference mode, which no graph could save."""
     return tensor.clone() if tensor.is_inference() else tensor.detach()
 
 
-def _run(model: InterpretableModel, pixels: Tensor) -> ModelOutput:
+def run_with_graph(model: InterpretableModel, pixels: Tensor) -> ModelOutput:
     """The forward pass with a graph that ends at ``pixels``."""
     module = cast(nn.Module, model)
     state = (*module.named_parameters(), *module.named_buffers())
-    output: ModelOutput = functional_call(module, {name: _differentiable(value) for name, value in state}, (pixels,))
+    output: ModelOutput = functional_call(module, {name: differentiable(value) for name, value in state}, (pixels,))
     return output
 
 
-def _values(output: ModelOutput, kind: Kind) -> Tensor:
+def values_of(output: ModelOutput, kind: Kind) -> Tensor:
+    """Scores ``(B, U)`` or logits ``(B, K)``, by the kind of target."""
     return output.scores if kind == "unit" else output.logits
 
 
-def _gradient(output: ModelOutput, kind: Kind, ids: Tensor, at: Tensor, keep: bool) -> Tensor:
+def gradient_of(output: ModelOutput, kind: Kind, ids: Tensor, at: Tensor, keep: bool) -> Tensor:
     """The gradient of one unit's score or one class's logit per image, of the shape of ``at``."""
-    values = _values(output, kind)
+    values = values_of(output, kind)
     chosen = torch.zeros_like(values).scatter_(1, ids[:, None], 1)
     return torch.autograd.grad(values, at, chosen, retain_graph=keep)[0]
 
@@ -75,8 +75,8 @@ class _GraphExplainer(Explainer):
             The output; it holds the activations of the whole model until it is dropped.
         """
         with torch.inference_mode(False), torch.enable_grad():
-            pixels = _differentiable(images).requires_grad_()
-            seen = _run(model, pixels)
+            pixels = differentiable(images).requires_grad_()
+            seen = run_with_graph(model, pixels)
             _has_latent[model] = seen.latent is not None
             return GraphOutput(
                 seen.logits.detach(),
@@ -155,7 +155,7 @@ class GradCAM(_GraphExplainer):
     ) -> Tensor:
         with torch.inference_mode(False), torch.enable_grad():
             graph = cast(GraphOutput, output).graph
-            gradient = _gradient(graph, kind, ids, cast(Tensor, graph.latent), keep=True)
+            gradient = gradient_of(graph, kind, ids, cast(Tensor, graph.latent), keep=True)
         cam = (gradient.mean(dim=(2, 3), keepdim=True) * cast(Tensor, output.latent)).sum(dim=1)
         return upsample_maps(cam.relu() if self.relu else cam, (images.shape[2], images.shape[3]), self.mode)
 
@@ -187,105 +187,5 @@ class InputXGradient(_GraphExplainer):
     ) -> Tensor:
         kept = cast(GraphOutput, output)
         with torch.inference_mode(False), torch.enable_grad():
-            gradient = _gradient(kept.graph, kind, ids, kept.pixels, keep=True)
+            gradient = gradient_of(kept.graph, kind, ids, kept.pixels, keep=True)
         return (kept.pixels.detach() * gradient).sum(dim=1)
-
-
-class IntegratedGradients(Explainer):
-    """Gradients integrated along the straight line from a baseline to the image.
-
-    Source: Sundararajan et al. (2017), "Axiomatic attribution for deep networks", equation 1:
-    (x - x0) ⊙ ∫ ∇y(x0 + a (x - x0)) da, summed over RGB. Deviation: the midpoint rule, a = (i + 1/2) / ``steps``.
-    Every target costs ``steps`` forward and backward passes. The sum of a map is y(x) - y(x0) only in the limit;
-    ``completeness_gap`` says by how much it is missed.
-
-    Args:
-        steps: points on the line.
-        baseline: x0: ``"black"``, a colour as three numbers in [0, 1] (such as the data set's mean), or a tensor
-            ``(3, 1, 1)`` or ``(3, H, W)``.
-
-    Raises:
-        ValueError: if an argument differs from the above.
-
-    Example:
-        >>> from lightning_modules import Classifier
-        >>> model, images = Classifier(num_classes=4, image_size=(32, 32)).eval(), torch.rand(1, 3, 32, 32)
-        >>> explainer, targets = IntegratedGradients(steps=64), Targets("class", torch.tensor([[0]]))
-        >>> maps = explainer.attribute(model, images, targets)
-        >>> gap, difference = explainer.completeness_gap(model, images, targets, maps)
-        >>> torch.equal(gap, (maps.sum(dim=(2, 3)) - difference).abs())
-        True
-    """
-
-    key: ClassVar[str] = "ig"
-    explains: ClassVar[frozenset[Kind]] = frozenset({"unit", "class"})
-    conserves: ClassVar[Conserved] = "difference"
-
-    def __init__(self, steps: int = 50, baseline: Literal["black"] | Sequence[float] | Tensor = "black") -> None:
-        if steps < 1:
-            raise ValueError(f"Expected argument `steps` to be at least 1, but got {steps}.")
-        self.steps = steps
-        self.baseline = _baseline(baseline)
-
-    def completeness_gap(
-        self, model: InterpretableModel, images: Tensor, targets: Targets, maps: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """By how much maps miss the difference they should sum to.
-
-        Args:
-            model: in evaluation mode.
-            images: ``(B, 3, H, W)`` float32 in [0, 1].
-            targets: k units or classes per image.
-            maps: ``(B, k, H, W)``, what ``attribute`` returned for them.
-
-        Returns:
-            |Σ map - (y(x) - y(x0))| and y(x) - y(x0), ``(B, k)`` each; NaN in empty slots.
-
-        Raises:
-            ValueError: as in ``attribute``.
-        """
-        self._check(model, images, targets)
-        with torch.no_grad():
-            at_image, at_baseline = (_values(model(x), targets.kind) for x in (images, self._start(images)))
-            difference = (at_image - at_baseline).gather(1, targets.ids.clamp(min=0))
-            difference = difference.masked_fill(targets.ids < 0, torch.nan)
-        return (maps.sum(dim=(2, 3)) - difference).abs(), difference
-
-    def _start(self, images: Tensor) -> Tensor:
-        if self.baseline.shape[1:] not in ((1, 1), images.shape[2:]):
-            raise ValueError(
-                f"Expected argument `baseline` to be of the images' size {tuple(images.shape[2:])}, but got "
-                f"{tuple(self.baseline.shape[1:])}."
-            )
-        return self.baseline.to(images).expand_as(images)
-
-    def _maps(
-        self,
-        model: InterpretableModel,
-        images: Tensor,
-        kind: Kind,
-        ids: Tensor,
-        output: ModelOutput,
-        sample_ids: Tensor | None,
-    ) -> Tensor:
-        with torch.inference_mode(False), torch.enable_grad():
-            images = _differentiable(images)
-            start, total = self._start(images), torch.zeros_like(images)
-            for step in range(self.steps):
-                pixels = torch.lerp(start, images, (step + 0.5) / self.steps).requires_grad_()
-                total += _gradient(_run(model, pixels), kind, ids, pixels, keep=False)
-        return ((images - start) * total).sum(dim=1) / self.steps
-
-
-def _baseline(baseline: str | Sequence[float] | Tensor) -> Tensor:
-    """The baseline as ``(3, 1, 1)`` or ``(3, H, W)``."""
-    if isinstance(baseline, str):
-        check_choice("baseline", baseline, ("black",))
-        return torch.zeros(3, 1, 1)
-    tensor = baseline if isinstance(baseline, Tensor) else torch.tensor(baseline, dtype=torch.float32).view(-1, 1, 1)
-    if tensor.ndim != 3 or len(tensor) != 3 or not bool(((tensor >= 0) & (tensor <= 1)).all()):
-        raise ValueError(
-            "Expected argument `baseline` to be 'black', three numbers or a tensor (3, 1, 1) or (3, H, W), all in "
-            f"[0, 1], but got {baseline!r}."
-        )
-    return tensor

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from explanations.explainer import Conserved, Explainer, Kind
+from explanations.explainer import Conserved, Explainer, Kind, Targets
 from explanations.relevance_graph import OverwrittenError, Tape, record
 from explanations.relevance_operations import Bounds
 from explanations.relevance_start import relevance_start
@@ -61,7 +61,7 @@ class _Propagation(Explainer):
 
         It is the relevance of outputs that are carried by their bias; layers without any are left out.
         """
-        return {path: carried / self._started for path, carried in self._carried.items()}
+        return {path: carried / self._started for path, carried in self._carried.items() if carried}
 
     def supports(self, model: InterpretableModel) -> str | None:
         """None, or what stands in the way; a model not seen before is shown one black image to find out.
@@ -82,6 +82,20 @@ class _Propagation(Explainer):
         output, tape = record(model, images, self.bounds)
         return RecordedOutput(**{part.name: getattr(output, part.name) for part in fields(ModelOutput)}, tape=tape)
 
+    def attribute(
+        self,
+        model: InterpretableModel,
+        images: Tensor,
+        targets: Targets,
+        *,
+        output: ModelOutput | None = None,
+        sample_ids: Tensor | None = None,
+    ) -> Tensor:
+        """As in the base; an ``output`` that was not recorded from these images and weights is observed again."""
+        tape = output.tape if isinstance(output, RecordedOutput) else None
+        fits = tape is not None and tape.fits(cast(nn.Module, model), images, self.bounds)
+        return super().attribute(model, images, targets, output=output if fits else None, sample_ids=sample_ids)
+
     @torch.no_grad()
     def _maps(
         self,
@@ -92,10 +106,7 @@ class _Propagation(Explainer):
         output: ModelOutput,
         sample_ids: Tensor | None,
     ) -> Tensor:
-        tape = output.tape if isinstance(output, RecordedOutput) else None
-        if tape is None or not tape.fits(cast(nn.Module, model), images, self.bounds):
-            output = self.observe(model, images)
-            tape = cast(RecordedOutput, output).tape
+        tape = cast(RecordedOutput, output).tape
         if tape is None or tape.obstacle is not None:
             raise ValueError(f"Expected a model that explainer {self.key!r} supports, but {_obstacle(model)}.")
         start = self._start(model, output, ids)
@@ -141,7 +152,6 @@ class PRP(_Propagation):
         ValueError: if an argument differs from the above.
 
     Example:
-        >>> from explanations.explainer import Targets
         >>> from lightning_modules import ProtoPNet
         >>> model, images = ProtoPNet(num_classes=4, image_size=(32, 32)).eval(), torch.rand(2, 3, 32, 32)
         >>> explainer, targets = PRP(), Targets("unit", torch.tensor([[3, 8], [5, -1]]))
@@ -179,7 +189,6 @@ class LRP(_Propagation):
         ValueError: if an argument differs from the above.
 
     Example:
-        >>> from explanations.explainer import Targets
         >>> from lightning_modules import ProtoPNet
         >>> model, images = ProtoPNet(num_classes=4, image_size=(32, 32)).eval(), torch.rand(2, 3, 32, 32)
         >>> maps = LRP().attribute(model, images, Targets("class", torch.tensor([[3], [0]])))

@@ -9,7 +9,8 @@ import torch
 from torch.utils.data import DataLoader
 
 from callbacks import Evaluation, Interpretability
-from datamodules.base import ExactSampler, ImageDataModule
+from datamodules.base import ImageDataModule
+from datamodules.samplers import ExactSampler
 from lightning_modules import InterpretableModule
 
 

@@ -84,7 +84,7 @@ def inside_outside_relevance_difference(saliency: Tensor, object_masks: Tensor) 
     """Mean relevance inside the object minus mean relevance outside.
 
     Source: Schlinge et al. (2025), equation 17, after Wang et al. Means are over the non-zero pixels of ``saliency``
-    divided by its maximum; a side without any contributes 0.
+    divided by its maximum, summed in float64; a side without any contributes 0.
 
     Args:
         saliency: ``(B, k, H, W)`` float, clipped.

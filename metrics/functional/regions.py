@@ -238,7 +238,7 @@ def weighted_intersection_over_union(values: Tensor, other: Tensor) -> Tensor:
         other: the same shape.
 
     Returns:
-        ``(...)`` float64, in [0, 1] for values >= 0; NaN where the maxima sum to 0 or a value is not finite.
+        ``(...)`` float64, like the sums, in [0, 1] for values >= 0; NaN if the maxima sum to 0 or one is not finite.
 
     Raises:
         ValueError: if the shapes differ.

@@ -22,6 +22,7 @@ class Model(nn.Module):
 
     device = torch.device("cpu")
     input_std = torch.ones(3, 1, 1)
+    geometry = SimpleNamespace(image=(8, 8))
 
     def __init__(self, weight=None, logits=LOGITS):
         super().__init__()

@@ -7,7 +7,8 @@ from functools import partial
 
 from explanations.control import Random
 from explanations.explainer import Explainer
-from explanations.gradients import GradCAM, InputXGradient, IntegratedGradients
+from explanations.gradients import GradCAM, InputXGradient
+from explanations.integrated_gradients import IntegratedGradients
 from explanations.relevance import LRP, PRP
 from explanations.upsample import Upsample
 

@@ -6,7 +6,8 @@ import torch
 from torch import nn
 
 from explanations.explainer import Targets
-from explanations.gradients import GradCAM, GraphOutput, InputXGradient, IntegratedGradients
+from explanations.gradients import GradCAM, GraphOutput, InputXGradient
+from explanations.integrated_gradients import IntegratedGradients
 from explanations.upsample import upsample_maps
 from lightning_modules.contract import Layer, ModelOutput
 from tests.explanations.small_models import CellReader, MeanPooled, Weighted, rand, randn

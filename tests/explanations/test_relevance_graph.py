@@ -20,9 +20,9 @@ IMAGES = rand(2, 3, 8, 10)
 
 
 def spread(trunk, images=IMAGES, seed=1, **options):
-    """Pixel relevance and its sum at the latent, for a random start where the latent is not zero."""
+    """Pixel relevance and its sum at the latent, for a random start in proportion to the latent."""
     latent, tape = taped(trunk, images, **options)
-    start = rand(*latent.shape, seed=seed) * (latent != 0)
+    start = rand(*latent.shape, seed=seed) * latent.abs()
     return tape.backward(start.clone())[0], start.sum((1, 2, 3))
 
 

@@ -142,7 +142,9 @@ class HashUnits(Planted):
 
     def __init__(self) -> None:
         units = self.UNITS
-        super().__init__(1e9 * torch.eye(CLASSES, units), torch.ones(units, CLASSES, dtype=torch.bool))
+        weight = torch.ones(CLASSES, units)  # purity leaves out units without a weight
+        weight[:, :CLASSES] = 1e9 * torch.eye(CLASSES)
+        super().__init__(weight, torch.ones(units, CLASSES, dtype=torch.bool))
         codes = [(1, 1 + u % 4, 1 + u // 4) for u in range(units)]
         self.codes = 997 * torch.tensor(codes, dtype=torch.float64)
 

@@ -1,0 +1,96 @@
+"""What an evaluation must know before it sees an image: the model, the data, and who explains."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from datamodules.sample import Capabilities
+from explanations import PRP, Explainer, Upsample
+from lightning_modules.contract import InterpretableModel, ModelOutput
+from metrics.functional import Variant
+from metrics.suite import Facts
+
+
+def gather_facts(
+    datamodule: Any,
+    split: str,
+    model: InterpretableModel,
+    output: ModelOutput,
+    explainer: Explainer,
+    variant: Variant,
+) -> Facts:
+    """The facts from which the suite decides what applies.
+
+    Args:
+        datamodule: an ``ImageDataModule``.
+        split: which of its splits.
+        model: whose units are measured.
+        output: of the model, for its shapes.
+        explainer: makes the saliency.
+        variant: of the metrics.
+    """
+    capabilities: Capabilities = datamodule.capabilities(split)
+    units, groups = model.units(), getattr(datamodule, "part_to_group", None)
+    return Facts(
+        num_classes=datamodule.num_classes,
+        multi_label=capabilities.multi_label is True,
+        active=units.active,
+        owner=units.owner,
+        missing=capabilities.missing,
+        weight=units.weight,
+        vectors=units.vectors,
+        channels=None if output.latent is None else output.latent.shape[1],
+        image_size=datamodule.image_size,
+        num_parts=len(getattr(datamodule, "part_names", [])),
+        part_groups=None if groups is None else _members(groups.tolist()),
+        explained=None if "unit" in explainer.explains else f"explainer {explainer.key!r} explains classes only",
+        variant=variant,
+    )
+
+
+def choose_explainer(asked: Explainer | None, model: InterpretableModel) -> Explainer:
+    """The explainer asked for, else PRP where it supports the model, else upsampled maps.
+
+    Raises:
+        ValueError: if the explainer asked for does not support the model.
+    """
+    if asked is None:
+        propagation = PRP()
+        return propagation if propagation.supports(model) is None else Upsample()
+    if reason := asked.supports(model):
+        raise ValueError(f"Expected argument `explainer` to support the model, but {reason}.")
+    return asked
+
+
+def description(explainer: Explainer) -> str:
+    """Name and options, such as ``grad_cam(relu=False, mode=bilinear)``."""
+    options = []
+    for name, value in vars(explainer).items():
+        if isinstance(value, Tensor):
+            value = [round(number, 6) for number in value.flatten().tolist()[:3]]
+        if not name.startswith("_") and isinstance(value, bool | int | float | str | list):
+            options.append(f"{name}={value}")
+    return f"{explainer.key}({', '.join(options)})"
+
+
+def refuse_repeated(datamodule: Any, split: str) -> None:
+    """An image that is there twice would count twice.
+
+    Raises:
+        ValueError: if a sample id of the split repeats.
+    """
+    repeated = [name for name, count in Counter(datamodule.dataset(split).sample_ids).items() if count > 1]
+    if repeated:
+        raise ValueError(
+            f"Expected every sample id of the {split} split once, but got {len(repeated)} of them several times, such "
+            f"as {', '.join(repeated[:5])}. Mend the split file or the tables of the data set."
+        )
+
+
+def _members(groups: Sequence[int]) -> list[list[int]]:
+    """Parts by group: [0, 1, 0] -> [[0, 2], [1]]."""
+    return [[part for part, group in enumerate(groups) if group == one] for one in sorted(set(groups))]

@@ -1,0 +1,114 @@
+"""Integrated gradients: what each pixel adds on the way from a baseline to the image."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from explanations.explainer import Conserved, Explainer, Kind, Targets
+from explanations.gradients import differentiable, gradient_of, run_with_graph, values_of
+from explanations.upsample import check_choice
+from lightning_modules.contract import InterpretableModel, ModelOutput
+
+
+class IntegratedGradients(Explainer):
+    """Gradients integrated along the straight line from a baseline to the image.
+
+    Source: Sundararajan et al. (2017), "Axiomatic attribution for deep networks", equation 1:
+    (x - x0) ⊙ ∫ ∇y(x0 + a (x - x0)) da, summed over RGB. Deviation: the midpoint rule, a = (i + 1/2) / ``steps``.
+    Every target costs ``steps`` forward and backward passes. The sum of a map is y(x) - y(x0) only in the limit;
+    ``completeness_gap`` says by how much it is missed.
+
+    Args:
+        steps: points on the line.
+        baseline: x0: ``"black"``, a colour as three numbers in [0, 1] (such as the data set's mean), or a tensor
+            ``(3, 1, 1)`` or ``(3, H, W)``.
+
+    Raises:
+        ValueError: if an argument differs from the above.
+
+    Example:
+        >>> from lightning_modules import Classifier
+        >>> model, images = Classifier(num_classes=4, image_size=(32, 32)).eval(), torch.rand(1, 3, 32, 32)
+        >>> explainer, targets = IntegratedGradients(steps=64), Targets("class", torch.tensor([[0]]))
+        >>> maps = explainer.attribute(model, images, targets)
+        >>> gap, difference = explainer.completeness_gap(model, images, targets, maps)
+        >>> torch.equal(gap, (maps.sum(dim=(2, 3)) - difference).abs())
+        True
+    """
+
+    key: ClassVar[str] = "ig"
+    explains: ClassVar[frozenset[Kind]] = frozenset({"unit", "class"})
+    conserves: ClassVar[Conserved] = "difference"
+
+    def __init__(self, steps: int = 50, baseline: Literal["black"] | Sequence[float] | Tensor = "black") -> None:
+        if steps < 1:
+            raise ValueError(f"Expected argument `steps` to be at least 1, but got {steps}.")
+        self.steps = steps
+        self.baseline = _baseline(baseline)
+
+    def completeness_gap(
+        self, model: InterpretableModel, images: Tensor, targets: Targets, maps: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """By how much maps miss the difference they should sum to.
+
+        Args:
+            model: in evaluation mode.
+            images: ``(B, 3, H, W)`` float32 in [0, 1].
+            targets: k units or classes per image.
+            maps: ``(B, k, H, W)``, what ``attribute`` returned for them.
+
+        Returns:
+            |Σ map - (y(x) - y(x0))| and y(x) - y(x0), ``(B, k)`` each; NaN in empty slots.
+
+        Raises:
+            ValueError: as in ``attribute``.
+        """
+        self._check(model, images, targets)
+        with torch.no_grad():
+            at_image, at_baseline = (values_of(model(x), targets.kind) for x in (images, self._start(images)))
+            difference = (at_image - at_baseline).gather(1, targets.ids.clamp(min=0))
+            difference = difference.masked_fill(targets.ids < 0, torch.nan)
+        return (maps.sum(dim=(2, 3)) - difference).abs(), difference
+
+    def _start(self, images: Tensor) -> Tensor:
+        if self.baseline.shape[1:] not in ((1, 1), images.shape[2:]):
+            raise ValueError(
+                f"Expected argument `baseline` to be of the images' size {tuple(images.shape[2:])}, but got "
+                f"{tuple(self.baseline.shape[1:])}."
+            )
+        return self.baseline.to(images).expand_as(images)
+
+    def _maps(
+        self,
+        model: InterpretableModel,
+        images: Tensor,
+        kind: Kind,
+        ids: Tensor,
+        output: ModelOutput,
+        sample_ids: Tensor | None,
+    ) -> Tensor:
+        with torch.inference_mode(False), torch.enable_grad():
+            images = differentiable(images)
+            start, total = self._start(images), torch.zeros_like(images)
+            for step in range(self.steps):
+                pixels = torch.lerp(start, images, (step + 0.5) / self.steps).requires_grad_()
+                total += gradient_of(run_with_graph(model, pixels), kind, ids, pixels, keep=False)
+        return ((images - start) * total).sum(dim=1) / self.steps
+
+
+def _baseline(baseline: str | Sequence[float] | Tensor) -> Tensor:
+    """The baseline as ``(3, 1, 1)`` or ``(3, H, W)``."""
+    if isinstance(baseline, str):
+        check_choice("baseline", baseline, ("black",))
+        return torch.zeros(3, 1, 1)
+    tensor = baseline if isinstance(baseline, Tensor) else torch.tensor(baseline, dtype=torch.float32).view(-1, 1, 1)
+    if tensor.ndim != 3 or len(tensor) != 3 or not bool(((tensor >= 0) & (tensor <= 1)).all()):
+        raise ValueError(
+            "Expected argument `baseline` to be 'black', three numbers or a tensor (3, 1, 1) or (3, H, W), all in "
+            f"[0, 1], but got {baseline!r}."
+        )
+    return tensor
