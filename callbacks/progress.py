@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import cast
+from typing import Any, cast
 
 from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import RichProgressBar
@@ -16,10 +16,11 @@ class PhaseProgressBar(RichProgressBar):
     """Lightning's rich bar, described as ``phase joint 3/9 · epoch 4/12``: epoch of the phase, epoch of the run.
 
     Where the output is no terminal, each epoch prints one line instead: phase, epoch, training loss, validation
-    metrics, seconds.
+    metrics, seconds. Evaluations say how many images they do per second, over all processes.
     """
 
     plain = False
+    seconds_between_lines = 10.0
 
     @property
     def is_enabled(self) -> bool:
@@ -53,6 +54,24 @@ class PhaseProgressBar(RichProgressBar):
         seconds = f"{time.monotonic() - self._started:.1f} s"
         line = " · ".join([phase_description(pl_module, trainer.current_epoch, trainer.max_epochs), *figures, seconds])
         print(line, flush=True)
+
+    def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Start the clock."""
+        super().on_test_start(trainer, pl_module)
+        self._started = self._last_line = time.monotonic()
+        self._images = 0
+
+    def on_test_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any) -> None:
+        """Say how fast images are evaluated."""
+        super().on_test_batch_end(trainer, pl_module, *args)
+        self._images += len(args[1]["image"]) * trainer.world_size
+        now = time.monotonic()
+        rate = f"{self._images / max(now - self._started, 1e-9):.1f} images/s"
+        if self.progress is not None and self.test_progress_bar_id is not None:
+            self.progress.update(self.test_progress_bar_id, description=f"{self.test_description} · {rate}")
+        if self.plain and trainer.is_global_zero and now - self._last_line >= self.seconds_between_lines:
+            self._last_line = now
+            print(f"evaluated about {self._images} images · {rate}", flush=True)
 
     def _get_train_description(self, current_epoch: int) -> str:
         return phase_description(self.trainer.lightning_module, current_epoch, self.trainer.max_epochs)

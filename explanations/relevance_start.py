@@ -27,7 +27,7 @@ def relevance_start(output: ModelOutput, units: UnitTable, ids: Tensor, amounts:
         amounts: ``(B, n)`` float, what the relevance of each unit sums to.
 
     Returns:
-        ``(B, D, h, w)``, laid out like ``output.latent``.
+        ``(B, D, h, w)``.
 
     Example:
         >>> latent = torch.tensor([[[[0.0, 1.0]], [[0.0, 3.0]]]])  # two channels, two cells
@@ -42,10 +42,8 @@ def relevance_start(output: ModelOutput, units: UnitTable, ids: Tensor, amounts:
         raise ValueError("Expected argument `output` to have a latent, but it is None.")
     if units.pool == "mean":
         dense = torch.zeros_like(output.scores).scatter_(1, ids, amounts)
-        start = _over_all_cells(latent, units.vectors, dense)
-    else:
-        start = _in_best_cells(latent, output.maps, units, ids, amounts)
-    return torch.empty_like(latent).copy_(start)
+        return _over_all_cells(latent, units.vectors, dense)
+    return _in_best_cells(latent, output.maps, units, ids, amounts)
 
 
 def _in_best_cells(latent: Tensor, maps: Tensor, units: UnitTable, ids: Tensor, amounts: Tensor) -> Tensor:
@@ -57,7 +55,7 @@ def _in_best_cells(latent: Tensor, maps: Tensor, units: UnitTable, ids: Tensor, 
     else:
         patches = latent.flatten(2).transpose(1, 2)[rows, cells]  # (B, n, D)
         shares = _shares(patches, units.vectors[ids], units.comparison == "distance")
-    start = torch.zeros(len(latent), latent.shape[2] * latent.shape[3], latent.shape[1], device=latent.device)
+    start = latent.new_zeros(len(latent), latent.shape[2] * latent.shape[3], latent.shape[1])  # channels last
     start.scatter_add_(1, cells[:, :, None].expand_as(shares), shares * amounts[:, :, None])
     return start.transpose(1, 2).reshape(latent.shape)
 

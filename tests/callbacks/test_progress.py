@@ -33,6 +33,24 @@ class Tiny(LightningModule):
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), 0.1)
 
+    def test_step(self, batch, batch_idx):
+        pass
+
+
+class Images(torch.utils.data.Dataset):
+    def __len__(self):
+        return 5
+
+    def __getitem__(self, index):
+        return {"image": torch.zeros(3, 2, 2)}
+
+
+def evaluate(bar, folder):
+    options = {"logger": False, "enable_checkpointing": False, "default_root_dir": folder}
+    Trainer(accelerator="cpu", callbacks=[bar], **options).test(
+        Tiny(), DataLoader(Images(), batch_size=2), verbose=False
+    )
+
 
 def fit(bar, folder):
     data = DataLoader(TensorDataset(torch.ones(4, 2)), batch_size=2)
@@ -65,6 +83,24 @@ def test_in_a_terminal_the_bar_names_the_phase(tmp_path, capsys):
     for text in ("phase warm 1/1 · epoch 1/3", "phase joint 1/2 · epoch 2/3", "phase joint 2/2 · epoch 3/3", "2/2"):
         assert text in screen.getvalue()
     assert "phase" not in capsys.readouterr().out
+
+
+def test_an_evaluation_says_how_fast_it_is(tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    bar = PhaseProgressBar()
+    bar.seconds_between_lines = 0.0
+    evaluate(bar, tmp_path)
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("evaluated")]
+    assert [re.sub(r"[\d.]+ images/s$", "R", line) for line in lines] == [
+        f"evaluated about {images} images · R" for images in (2, 4, 5)
+    ]
+    screen = io.StringIO()
+    options = {"file": screen, "force_terminal": True, "width": 160, "color_system": None}
+    try:
+        evaluate(PhaseProgressBar(console_kwargs=options), tmp_path)
+    finally:
+        rich.reconfigure()
+    assert re.search(r"Testing · [\d.]+ images/s", screen.getvalue())
 
 
 def test_other_ranks_print_nothing(tmp_path, capsys, monkeypatch):

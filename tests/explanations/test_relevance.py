@@ -157,11 +157,13 @@ class TestStart:
         got = start(torch.zeros(2, 4), vectors=torch.tensor([[1.0, -3.0]]), pool="mean")
         close(got, torch.tensor([[0.25], [0.75]]).expand(2, 4) / 4)
 
-    def test_layout_of_the_latent_is_kept(self):
-        model = shared("resnet18")
-        output = model(IMAGES)
-        got = relevance_start(output, model.units(), UNITS, torch.ones(2, 2))
-        assert got.stride() == output.latent.stride()
+    @pytest.mark.parametrize("pool", ["max", "mean"])
+    def test_layout_of_the_trunks_is_kept(self, pool):
+        latent = rand(1, 4, 3, 3).contiguous(memory_format=torch.channels_last)
+        output = ModelOutput(torch.zeros(1, 2), torch.zeros(1, 4), latent, latent)
+        table = UnitTable("feature", torch.ones(4) > 0, torch.ones(4, 2) > 0, pool)
+        got = relevance_start(output, table, torch.tensor([[0, 1]]), torch.ones(1, 2))
+        assert got.stride() == latent.stride()
 
     def test_several_units_of_one_cell_add_up(self):
         latent, vectors = randn(1, 4, 2, 2), randn(3, 4, seed=1)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torchvision import models
 
-from explanations.relevance_graph import OverwrittenError, record
+from explanations.relevance_graph import OverwrittenError, _states, record
 from explanations.relevance_rules import Weighted
 from tests.explanations.small_models import rand, randn
 from tests.explanations.trunks import DenseBlock, Residual, UnitReader, moved_statistics, taped
@@ -53,24 +53,22 @@ def squeezenet():
 class TestConservation:
     """Σ pixels = Σ start to 1e-4, with BatchNorm statistics that are not the identity."""
 
-    def plain(self, *more):
-        torch.manual_seed(0)
-        return nn.Sequential(nn.Conv2d(3, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU(inplace=True), *more)
-
     @pytest.mark.parametrize(
         "more",
         [
-            (nn.MaxPool2d(2), nn.Conv2d(6, 4, 3, padding=1), nn.ReLU()),
-            (nn.MaxPool2d(3, 2, ceil_mode=True), nn.Conv2d(6, 4, 1), nn.Sigmoid()),
-            (nn.AvgPool2d(3, 2, 1), nn.Conv2d(6, 4, 1), nn.Softmax(dim=1)),
-            (nn.AdaptiveAvgPool2d(2), nn.Dropout2d(), nn.Identity(), nn.Conv2d(6, 4, 1), nn.Tanh()),
-            (nn.Conv2d(6, 6, 3, groups=6), nn.ReLU6(), nn.Conv2d(6, 4, 3, dilation=2)),
-            (nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(24, 8), nn.ReLU(), nn.Unflatten(1, (2, 2, 2))),
+            lambda: (nn.MaxPool2d(2), nn.Conv2d(6, 4, 3, padding=1), nn.ReLU()),
+            lambda: (nn.MaxPool2d(3, 2, ceil_mode=True), nn.Conv2d(6, 4, 1), nn.Sigmoid()),
+            lambda: (nn.AvgPool2d(3, 2, 1), nn.Conv2d(6, 4, 1), nn.Softmax(dim=1)),
+            lambda: (nn.AdaptiveAvgPool2d(2), nn.Dropout2d(), nn.Identity(), nn.Conv2d(6, 4, 1), nn.Tanh()),
+            lambda: (nn.Conv2d(6, 6, 3, groups=6), nn.ReLU6(), nn.Conv2d(6, 4, 3, dilation=2)),
+            lambda: (nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(24, 8), nn.ReLU(), nn.Unflatten(1, (2, 2, 2))),
         ],
         ids=["max", "ceil", "average", "adaptive", "depthwise", "linear"],
     )
     def test_every_rule(self, more):
-        pixels, expected = spread(moved_statistics(self.plain(*more)))
+        torch.manual_seed(0)
+        trunk = nn.Sequential(nn.Conv2d(3, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU(inplace=True), *more())
+        pixels, expected = spread(moved_statistics(trunk))
         close(pixels.sum((1, 2)), expected, rtol=1e-4, atol=0)
 
     @pytest.mark.parametrize("block", [DenseBlock, Residual])
@@ -294,6 +292,7 @@ class TestRecording:
         reader = UnitReader(Lambda(function), 3)
         first, second = (layers(record(reader, IMAGES)[1])[0].filters for _ in range(2))
         assert first is not second
+        assert not _states[reader].filters
 
 
 class Scaled(nn.Module):
