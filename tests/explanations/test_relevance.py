@@ -9,9 +9,8 @@ from torch import nn
 
 from explanations.explainer import Targets
 from explanations.relevance import LRP, PRP, RecordedOutput
-from explanations.relevance_start import relevance_start
 from lightning_modules import Classifier
-from lightning_modules.contract import ModelOutput, UnitTable
+from lightning_modules.contract import ModelOutput
 from tests.explanations.small_models import MeanPooled, rand, randn
 from tests.explanations.trunks import UnitReader, moved_statistics, protopnet, taped
 
@@ -86,103 +85,11 @@ class TestConservation:
         assert ((maps.sum((2, 3)) - expected).abs() < bound).all()
 
 
-def start(latent, maps=None, vectors=None, pool="max", comparison="distance", unit=0, amount=1.0):
-    """The start for one unit of one image, as ``(D, cells)``."""
-    units = len(vectors) if vectors is not None else latent.shape[0]
-    latent = latent[None, :, None, :]
-    maps = latent if maps is None else maps.view(1, 1, 1, -1).expand(1, units, 1, -1)
-    output = ModelOutput(torch.zeros(1, 2), torch.zeros(1, units), maps, latent)
-    table = UnitTable(
-        "feature", torch.ones(units) > 0, torch.ones(units, 2) > 0, pool, vectors=vectors, comparison=comparison
-    )
-    return relevance_start(output, table, torch.tensor([[unit]]), torch.tensor([[amount]]))[0, :, 0]
-
-
-class TestStart:
-    LATENT = torch.tensor([[1.0, 3.0, 0.0], [2.0, -1.0, 0.0]])  # channels, cells
-
-    def test_distance_by_hand(self):
-        # at cell 1 the differences are 2 and -1: shares 1/4 : 1
-        got = start(self.LATENT, torch.tensor([0.0, 5.0, 1.0]), torch.tensor([[1.0, 0.0]]))
-        close(got, torch.tensor([[0.0, 0.2, 0.0], [0.0, 0.8, 0.0]]))
-
-    def test_an_exact_hit_shares_evenly(self):
-        got = start(self.LATENT, torch.tensor([0.0, 5.0, 1.0]), torch.tensor([[3.0, -1.0]]))
-        close(got[:, 1], torch.tensor([0.5, 0.5]))
-
-    @pytest.mark.parametrize("pool", ["max", "focal"])
-    def test_first_of_equal_cells(self, pool):
-        got = start(self.LATENT, torch.tensor([1.0, 5.0, 5.0]), torch.tensor([[1.0, 0.0]]), pool)
-        assert got.sum(0).tolist() == [0, 1, 0]
-
-    @pytest.mark.parametrize(
-        ("vector", "shares"),
-        [
-            ([1.0, 2.0], [1.0, 0.0]),  # products 3 and -2
-            ([1.0, -2.0], [0.6, 0.4]),
-            ([-1.0, 2.0], [0.6, 0.4]),  # none positive: by size
-        ],
-    )
-    def test_projection_by_hand(self, vector, shares):
-        got = start(self.LATENT, torch.tensor([0.0, 5.0, 1.0]), torch.tensor([vector]), comparison="projection")
-        close(got[:, 1], torch.tensor(shares))
-        assert not got[:, [0, 2]].any()
-
-    def test_an_empty_cell_is_shared_by_the_vector(self):
-        maps, vector = torch.tensor([0.0, 0.0, 9.0]), torch.tensor([[1.0, -3.0]])
-        close(start(self.LATENT, maps, vector, comparison="projection")[:, 2], torch.tensor([0.25, 0.75]))
-
-    def test_a_channel_is_its_own_share(self):
-        assert start(self.LATENT, unit=1, amount=3.0).tolist() == [[0, 0, 0], [3, 0, 0]]
-
-    def test_mean_pooled_channel(self):
-        close(start(self.LATENT, pool="mean"), torch.tensor([[0.25, 0.75, 0.0], [0.0, 0.0, 0.0]]))
-        close(start(self.LATENT, pool="mean", unit=1), torch.tensor([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0]]))
-
-    @pytest.mark.parametrize(
-        ("vector", "shares"),
-        [
-            ([1.0, 1.0], [[1, 3, 0], [2, 0, 0]]),
-            ([1.0, -2.0], [[1, 3, 0], [0, 2, 0]]),
-            ([-1.0, 0.0], [[1, 3, 0], [0, 0, 0]]),  # none positive: by size
-            ([0.0, 0.0], [[0, 0, 0], [0, 0, 0]]),
-        ],
-    )
-    def test_mean_pooled_vector(self, vector, shares):
-        shares = torch.tensor(shares).float()
-        got = start(self.LATENT, vectors=torch.tensor([vector]), pool="mean", comparison="projection", amount=2.0)
-        close(got, 2 * shares / shares.sum().clamp(min=1))
-
-    def test_mean_pooled_on_an_empty_latent(self):
-        got = start(torch.zeros(2, 4), vectors=torch.tensor([[1.0, -3.0]]), pool="mean")
-        close(got, torch.tensor([[0.25], [0.75]]).expand(2, 4) / 4)
-
-    @pytest.mark.parametrize("pool", ["max", "mean"])
-    def test_layout_of_the_trunks_is_kept(self, pool):
-        latent = rand(1, 4, 3, 3).contiguous(memory_format=torch.channels_last)
-        output = ModelOutput(torch.zeros(1, 2), torch.zeros(1, 4), latent, latent)
-        table = UnitTable("feature", torch.ones(4) > 0, torch.ones(4, 2) > 0, pool)
-        got = relevance_start(output, table, torch.tensor([[0, 1]]), torch.ones(1, 2))
-        assert got.stride() == latent.stride()
-
-    def test_several_units_of_one_cell_add_up(self):
-        latent, vectors = randn(1, 4, 2, 2), randn(3, 4, seed=1)
-        maps = torch.zeros(1, 3, 2, 2)
-        output = ModelOutput(torch.zeros(1, 2), torch.zeros(1, 3), maps, latent)
-        table = UnitTable("prototype", torch.ones(3) > 0, torch.ones(3, 2) > 0, "max", vectors=vectors)
-        amounts = torch.tensor([[2.0, -1.0, 0.5]])
-        whole = relevance_start(output, table, torch.tensor([[0, 1, 2]]), amounts)
-        single = [relevance_start(output, table, torch.tensor([[u]]), amounts[:, u : u + 1]) for u in range(3)]
-        close(whole, sum(single))
-        close(whole[0, :, 0, 0].sum(), torch.tensor(1.5))
-
-    def test_an_identity_trunk_hands_the_start_to_the_pixels(self):
-        images = rand(2, 3, 4, 6)
-        maps = explained(
-            PRP(), MeanPooled(nn.Identity(), torch.ones(2, 3)), ids=torch.tensor([[0], [2]]), images=images
-        )
-        expected = torch.stack([images[0, 0] / images[0, 0].sum(), images[1, 2] / images[1, 2].sum()])
-        close(maps[:, 0], expected)
+def test_an_identity_trunk_hands_the_start_to_the_pixels():
+    images = rand(2, 3, 4, 6)
+    maps = explained(PRP(), MeanPooled(nn.Identity(), torch.ones(2, 3)), ids=torch.tensor([[0], [2]]), images=images)
+    expected = torch.stack([images[0, 0] / images[0, 0].sum(), images[1, 2] / images[1, 2].sum()])
+    close(maps[:, 0], expected)
 
 
 class TestSharing:
@@ -240,6 +147,18 @@ class TestSharing:
         assert torch.equal(after, explained(explainer, model, images=images))
         other = explained(explainer, model, images=1 - images, output=explainer.observe(model, images))
         assert torch.equal(other, explained(explainer, model, images=1 - images))
+
+    @pytest.mark.parametrize("trunk", ["resnet18", "mobilenet_v2"])
+    def test_inference_mode_may_end_or_begin_in_between(self, trunk):
+        model, explainer = shared(trunk), PRP()
+        expected = explained(explainer, model)
+        with torch.inference_mode():
+            inside = explainer.observe(model, IMAGES)
+        assert torch.equal(explained(explainer, model, output=inside), expected)
+        outside = explainer.observe(model, IMAGES)
+        with torch.inference_mode():
+            assert torch.equal(explained(explainer, model, output=outside), expected)
+        assert torch.equal(explained(explainer, model, output=outside), expected)
 
     def test_other_settings_do_not_share_a_tape(self):
         model = protopnet("sketch", 32)

@@ -35,6 +35,7 @@ class Lambda(nn.Module):
 
     def __init__(self, function):
         super().__init__()
+        torch.manual_seed(0)
         self.function = function
         self.conv = nn.Conv2d(3, 3, 3, padding=1)
 

@@ -127,11 +127,11 @@ def slow_alpha_beta(x, weight, relevance, stride, padding, dilation, groups):
     outputs, inputs, *kernel = weight.shape
     for b, o, i, j in itertools.product(*map(range, relevance.shape)):
         window = {}
-        for c, k, l in itertools.product(range(inputs), range(kernel[0]), range(kernel[1])):
-            row, column = i * stride - padding + k * dilation, j * stride - padding + l * dilation
+        for c, k, m in itertools.product(range(inputs), range(kernel[0]), range(kernel[1])):
+            row, column = i * stride - padding + k * dilation, j * stride - padding + m * dilation
             if 0 <= row < x.shape[2] and 0 <= column < x.shape[3]:
                 channel = o // (outputs // groups) * inputs + c
-                product = (x[b, channel, row, column] * weight[o, c, k, l]).item()
+                product = (x[b, channel, row, column] * weight[o, c, k, m]).item()
                 window[channel, row, column] = product
         rungs = (lambda p: max(p, 0.0)), abs, (lambda p: 1.0)
         rung = next(rung for rung in rungs if sum(map(rung, window.values())) > 0)
