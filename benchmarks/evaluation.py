@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import resource
+import statistics
 import subprocess
 import sys
 import time
@@ -77,26 +78,26 @@ def count_passes(model: InterpretableModule, datamodule: SketchBirds, engine: In
     return forwards, maps
 
 
-def best_of(repeats: int, function: Callable[[], object]) -> float:
-    """Least seconds of several calls, after one that does not count."""
+def median_of(repeats: int, function: Callable[[], object]) -> float:
+    """Median seconds of several calls, after one that does not count."""
     function()
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
         function()
         times.append(time.perf_counter() - start)
-    return min(times)
+    return statistics.median(times)
 
 
 def bare_passes(model: InterpretableModule, pixels: int, chunk: int) -> tuple[float, float]:
     """Seconds per image of a bare forward, and of a plain backward from a unit's score to the pixels."""
     images = torch.rand(chunk, 3, pixels, pixels)
     with torch.inference_mode():
-        forward = best_of(5, partial(model, images.clone()))
+        forward = median_of(5, partial(model, images.clone()))
     model.requires_grad_(False)
     leaf = images.clone().requires_grad_()
     score = model(leaf).scores[:, 0].sum()
-    backward = best_of(5, lambda: torch.autograd.grad(score, leaf, retain_graph=True))
+    backward = median_of(5, lambda: torch.autograd.grad(score, leaf, retain_graph=True))
     model.requires_grad_(True)
     return forward / chunk, backward / chunk
 
@@ -112,11 +113,11 @@ def floors(arguments: argparse.Namespace) -> None:
         engine = Interpretability([suite], memory_budget=arguments.memory_budget)
         forwards, maps = count_passes(model, data, engine)
         chunk = engine.evaluation.protocol["images_per_forward"]
-        seconds, floor = float("inf"), float("inf")
+        times = []
         for _ in range(arguments.repeats):  # in turn, so that a busy moment of the machine hits both
             forward, backward = bare_passes(model, arguments.pixels, chunk)
-            floor = min(floor, forwards * forward + maps * backward)
-            seconds = min(seconds, evaluate(model, data, engine))
+            times.append((forwards * forward + maps * backward, evaluate(model, data, engine)))
+        floor, seconds = (statistics.median(column) for column in zip(*times, strict=True))
         row = f"{forwards / n:.1f} | {maps / n:.1f} | {1e3 * floor / n:.0f} | {1e3 * seconds / n:.0f}"
         print(f"| {suite} | {row} | {seconds / floor:.2f} |", flush=True)
     print(f"\nbare forward {1e3 * forward:.1f} ms, plain backward {1e3 * backward:.1f} ms an image, {chunk} at a time")
@@ -134,7 +135,7 @@ def scaling(arguments: argparse.Namespace) -> None:
     for units, k, pixels in settings:
         model, data = make_model("sketch", pixels, units), birds(pixels, 64)
         engine = Interpretability(["quanproto"], top_k=k)
-        seconds = best_of(1, lambda: evaluate(model, data, engine))  # noqa: B023 - called at once
+        seconds = median_of(1, lambda: evaluate(model, data, engine))  # noqa: B023 - called at once
         print(f"| {units} | {k} | {pixels} | {1e3 * seconds / 64:.1f} |", flush=True)
 
 
@@ -183,8 +184,8 @@ def main() -> None:
     parser.add_argument("--trunk", default="resnet18")
     parser.add_argument("--pixels", type=int, default=224)
     parser.add_argument("--units", type=int, default=200)
-    parser.add_argument("--images", type=int, default=32)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--images", type=int, default=64)
+    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--memory_budget", type=float, default=1.0)
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()

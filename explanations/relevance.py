@@ -111,7 +111,8 @@ class _Propagation(Explainer):
             raise ValueError(f"Expected a model that explainer {self.key!r} supports, but {_obstacle(model)}.")
         start = self._start(model, output, ids)
         size = start.abs().sum((1, 2, 3))
-        maps, carried = tape.backward(start)
+        one_cell = kind == "unit" and model.units().pool != "mean"
+        maps, carried = tape.backward(start, start.abs().sum(1).flatten(1).argmax(1) if one_cell else None)
         self._count(model, size, carried)
         if (maps.abs().sum((1, 2)) > MAX_AMPLIFICATION * size).any():
             warnings.warn(

@@ -23,6 +23,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from explanations.relevance_operations import HANDLERS, Bounds, Context, Node
 from explanations.relevance_rules import Filters, Scale, Weighted
+from explanations.relevance_window import Window, narrowed
 from lightning_modules.contract import InterpretableModel, ModelOutput
 
 _OUT_OF_PLACE = {"add_": torch.add, "relu_": torch.relu}
@@ -208,25 +209,51 @@ class Tape:
         same = self._model() is model and self.images is images and self.scheme == scheme
         return same and self._state.key == _key(model)
 
-    def backward(self, start: Tensor) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+    def backward(self, start: Tensor, cells: Tensor | None = None) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
         """Pass relevance from the latent to the pixels.
 
         Args:
             start: ``(B, D, h, w)``, relevance of the latent; overwritten.
+            cells: ``(B,)`` int64, the one cell (row times w plus column) of each image with relevance, if it is one:
+                layers near the latent are then computed where relevance is, only.
 
         Returns:
             ``(B, H, W)``, summed over RGB; and, of every layer some outputs of which are carried by their bias, its
             weight and the sum of |R| of these outputs.
         """
-        waiting, bypass = {self.latent: start}, []
+        first = None if cells is None else Window.of_cells(cells, (start.shape[2], start.shape[3]))
+        waiting: dict[Node, tuple[Tensor, Window | None]] = {
+            self.latent: (start if first is None else first.take(start), first)
+        }
+        bypass = []
         for node in reversed(self.nodes):
-            relevance = waiting.pop(node)
-            if isinstance(node.rule, Weighted) and (carried := node.rule.bypass(relevance)) is not None:
-                bypass.append((node.rule.filters.weight, carried))
-            for source, share in zip(self._sources(node), cast(Any, node.rule)(relevance), strict=True):
+            relevance, window = waiting.pop(node)
+            rule, inner = cast(Any, node.rule), cast("list[Window | None]", [None] * len(self._sources(node)))
+            if window is not None:
+                if (cut := narrowed(rule, window)) is None:
+                    relevance = window.put(relevance)
+                else:
+                    rule, inner[:] = cut
+            if isinstance(rule, Weighted) and (carried := rule.bypass(relevance)) is not None:
+                bypass.append((rule.filters.weight, carried))
+            for source, share, where in zip(self._sources(node), rule(relevance), inner, strict=True):
                 part = share.sum(1, keepdim=True) if source is self._root else share
-                waiting[source] = waiting[source].add_(part) if source in waiting else part
-        return waiting[self._root].sum(1), bypass
+                waiting[source] = _added(waiting.get(source), part, where)
+        pixels, window = waiting[self._root]
+        return (pixels if window is None else window.put(pixels)).sum(1), bypass
+
+
+def _added(
+    found: tuple[Tensor, Window | None] | None, part: Tensor, window: Window | None
+) -> tuple[Tensor, Window | None]:
+    """Relevance that waits for an operation, and another share of it; both whole if their windows differ."""
+    if found is None:
+        return part, window
+    tensor, other = found
+    if other is not window:
+        tensor, part = (whole if w is None else w.put(whole) for whole, w in ((tensor, other), (part, window)))
+        window = None
+    return tensor.add_(part), window
 
 
 def record(

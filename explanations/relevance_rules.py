@@ -256,6 +256,7 @@ class Weighted:
     """
 
     filters: Filters
+    frame: Tensor | None = None  # (B, 1, H, W), 0 where ``x`` is padding already
 
     def __init__(
         self,
@@ -288,7 +289,8 @@ class Weighted:
         terms = [(inverse, parts), (by_size_inverse, by_size)]
         left = left - by_size_inverse.sign()
         if left.amax() > 0:
-            evenly = [(torch.ones_like(self.x), torch.ones_like(self.filters.folded))]
+            ones = torch.ones_like(self.x) if self.frame is None else self.frame.expand_as(self.x)
+            evenly = [(ones, torch.ones_like(self.filters.folded))]
             terms.append((_inverse(self._sum(evenly), TINY).mul_(left), evenly))
         return terms
 
