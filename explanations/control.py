@@ -7,9 +7,9 @@ from typing import ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
-from explanations.explainer import Explainer, Kind
+from explanations.explainer import Explainer, Kind, Question
 from explanations.upsample import Mode, Placement, Upsample, check_choice
-from lightning_modules.contract import InterpretableModel, ModelOutput
+from lightning_modules.contract import InterpretableModel
 from metrics.functional.perturbation import keyed_noise
 
 Pattern = Literal["smooth", "pixel"]
@@ -64,21 +64,13 @@ class Random(Explainer):
         self.upsample = Upsample(mode, placement)
 
     @torch.no_grad()
-    def _maps(
-        self,
-        model: InterpretableModel,
-        images: Tensor,
-        kind: Kind,
-        ids: Tensor,
-        output: ModelOutput,
-        sample_ids: Tensor | None,
-    ) -> Tensor:
-        if sample_ids is None or sample_ids.shape != ids.shape:
+    def _maps(self, model: InterpretableModel, asked: Question) -> Tensor:
+        if asked.sample_ids is None or asked.sample_ids.shape != asked.ids.shape:
             raise ValueError(
-                f"Expected argument `sample_ids` to be of shape ({len(ids)},), but got "
-                f"{None if sample_ids is None else tuple(sample_ids.shape)}. Pass the batch's `sample_key`."
+                f"Expected argument `sample_ids` to be of shape ({len(asked.ids)},), but got "
+                f"{None if asked.sample_ids is None else tuple(asked.sample_ids.shape)}. Pass the batch's `sample_key`."
             )
-        keys = ids if kind == "unit" else ~ids  # class 3 is not unit 3
-        shape = images.shape[2:] if self.pattern == "pixel" else output.maps.shape[2:]
-        noise = keyed_noise(sample_ids, keys[:, None], tuple(shape), _STREAM + self.seed)[:, 0]
-        return noise if self.pattern == "pixel" else self.upsample.enlarge(model, noise, images)
+        keys = asked.ids if asked.kind == "unit" else ~asked.ids  # class 3 is not unit 3
+        shape = asked.images.shape[2:] if self.pattern == "pixel" else asked.output.maps.shape[2:]
+        noise = keyed_noise(asked.sample_ids, keys[:, None], tuple(shape), _STREAM + self.seed)[:, 0]
+        return noise if self.pattern == "pixel" else self.upsample.enlarge(model, noise, asked.images)

@@ -44,6 +44,25 @@ class Targets:
             )
 
 
+@dataclass(frozen=True)
+class Question:
+    """One target in each image, and all there is to explain it with.
+
+    Args:
+        images: ``(B, 3, H, W)`` float32 in [0, 1].
+        kind: whether ``ids`` are units or classes.
+        ids: ``(B,)`` int64.
+        output: what ``observe`` returned for the images.
+        sample_ids: ``(B,)`` int64 or None.
+    """
+
+    images: Tensor
+    kind: Kind
+    ids: Tensor
+    output: ModelOutput
+    sample_ids: Tensor | None
+
+
 class Explainer(ABC):
     """Base of all explainers; a subclass fills ``key``, ``explains`` and ``_maps``.
 
@@ -105,26 +124,21 @@ class Explainer(ABC):
         self._check(model, images, targets)
         if reason := self.supports(model):
             raise ValueError(f"Expected a model that explainer {self.key!r} supports, but {reason}.")
-        output = self.observe(model, images) if output is None else output
-        maps = [
-            self._maps(model, images, targets.kind, column.clamp(min=0), output, sample_ids).masked_fill(
-                (column < 0)[:, None, None], torch.nan
-            )
-            for column in targets.ids.unbind(dim=1)
-        ]
+        if output is None or not self.reusable(model, images, output):
+            output = self.observe(model, images)
+        maps = []
+        for ids in targets.ids.unbind(dim=1):
+            asked = Question(images, targets.kind, ids.clamp(min=0), output, sample_ids)
+            maps.append(self._maps(model, asked).masked_fill((ids < 0)[:, None, None], torch.nan))
         return torch.stack(maps, dim=1) if maps else images.new_zeros(len(images), 0, *images.shape[2:])
 
+    def reusable(self, model: InterpretableModel, images: Tensor, output: ModelOutput) -> bool:
+        """Whether ``output`` holds what ``observe`` would; otherwise the images are observed again."""
+        return True
+
     @abstractmethod
-    def _maps(
-        self,
-        model: InterpretableModel,
-        images: Tensor,
-        kind: Kind,
-        ids: Tensor,
-        output: ModelOutput,
-        sample_ids: Tensor | None,
-    ) -> Tensor:
-        """Maps ``(B, H, W)`` of one target per image, ``ids`` (B,) int64."""
+    def _maps(self, model: InterpretableModel, asked: Question) -> Tensor:
+        """Maps ``(B, H, W)``, one per image."""
 
     def _check(self, model: InterpretableModel, images: Tensor, targets: Targets) -> None:
         if cast(nn.Module, model).training:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from explanations.explainer import Explainer, Kind, Targets
+from explanations.explainer import Explainer, Kind, Question
 from explanations.upsample import Mode, check_choice, upsample_maps
 from lightning_modules.contract import InterpretableModel, ModelOutput
 
@@ -88,18 +88,9 @@ class _GraphExplainer(Explainer):
                 pixels=pixels,
             )
 
-    def attribute(
-        self,
-        model: InterpretableModel,
-        images: Tensor,
-        targets: Targets,
-        *,
-        output: ModelOutput | None = None,
-        sample_ids: Tensor | None = None,
-    ) -> Tensor:
-        """As in the base; an ``output`` without a graph cannot be differentiated and is observed again."""
-        kept = output if isinstance(output, GraphOutput) else None
-        return super().attribute(model, images, targets, output=kept, sample_ids=sample_ids)
+    def reusable(self, model: InterpretableModel, images: Tensor, output: ModelOutput) -> bool:
+        """Whether the output has a graph."""
+        return isinstance(output, GraphOutput)
 
 
 class GradCAM(_GraphExplainer):
@@ -118,6 +109,7 @@ class GradCAM(_GraphExplainer):
         ValueError: if ``mode`` is unknown; from ``supports``, if a model not seen before is in training mode.
 
     Example:
+        >>> from explanations.explainer import Targets
         >>> from lightning_modules import Classifier
         >>> model, images = Classifier(num_classes=4, image_size=(32, 48)).eval(), torch.rand(2, 3, 32, 48)
         >>> explainer, targets = GradCAM(), Targets("class", torch.tensor([[0, 3], [1, -1]]))
@@ -144,20 +136,14 @@ class GradCAM(_GraphExplainer):
                 _has_latent[model] = model(black).latent is not None
         return None if _has_latent[model] else "the model has no latent"
 
-    def _maps(
-        self,
-        model: InterpretableModel,
-        images: Tensor,
-        kind: Kind,
-        ids: Tensor,
-        output: ModelOutput,
-        sample_ids: Tensor | None,
-    ) -> Tensor:
+    def _maps(self, model: InterpretableModel, asked: Question) -> Tensor:
         with torch.inference_mode(False), torch.enable_grad():
-            graph = cast(GraphOutput, output).graph
-            gradient = gradient_of(graph, kind, ids, cast(Tensor, graph.latent), keep=True)
-        cam = (gradient.mean(dim=(2, 3), keepdim=True) * cast(Tensor, output.latent)).sum(dim=1)
-        return upsample_maps(cam.relu() if self.relu else cam, (images.shape[2], images.shape[3]), self.mode)
+            graph = cast(GraphOutput, asked.output).graph
+            gradient = gradient_of(graph, asked.kind, asked.ids, cast(Tensor, graph.latent), keep=True)
+        cam = (gradient.mean(dim=(2, 3), keepdim=True) * cast(Tensor, asked.output.latent)).sum(dim=1)
+        return upsample_maps(
+            cam.relu() if self.relu else cam, (asked.images.shape[2], asked.images.shape[3]), self.mode
+        )
 
 
 class InputXGradient(_GraphExplainer):
@@ -167,6 +153,7 @@ class InputXGradient(_GraphExplainer):
     differences": x ⊙ ∂y/∂x. x is RGB in [0, 1], before the normalisation inside the model: a black pixel gets 0.
 
     Example:
+        >>> from explanations.explainer import Targets
         >>> from lightning_modules import Classifier
         >>> model, images = Classifier(num_classes=4, image_size=(32, 32)).eval(), torch.zeros(1, 3, 32, 32)
         >>> bool(InputXGradient().attribute(model, images, Targets("class", torch.tensor([[0]]))).any())
@@ -176,16 +163,8 @@ class InputXGradient(_GraphExplainer):
     key: ClassVar[str] = "ixg"
     explains: ClassVar[frozenset[Kind]] = frozenset({"unit", "class"})
 
-    def _maps(
-        self,
-        model: InterpretableModel,
-        images: Tensor,
-        kind: Kind,
-        ids: Tensor,
-        output: ModelOutput,
-        sample_ids: Tensor | None,
-    ) -> Tensor:
-        kept = cast(GraphOutput, output)
+    def _maps(self, model: InterpretableModel, asked: Question) -> Tensor:
+        kept = cast(GraphOutput, asked.output)
         with torch.inference_mode(False), torch.enable_grad():
-            gradient = gradient_of(kept.graph, kind, ids, kept.pixels, keep=True)
+            gradient = gradient_of(kept.graph, asked.kind, asked.ids, kept.pixels, keep=True)
         return (kept.pixels.detach() * gradient).sum(dim=1)

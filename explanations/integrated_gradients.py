@@ -8,10 +8,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from explanations.explainer import Conserved, Explainer, Kind, Targets
+from explanations.explainer import Conserved, Explainer, Kind, Question, Targets
 from explanations.gradients import differentiable, gradient_of, run_with_graph, values_of
 from explanations.upsample import check_choice
-from lightning_modules.contract import InterpretableModel, ModelOutput
+from lightning_modules.contract import InterpretableModel
 
 
 class IntegratedGradients(Explainer):
@@ -82,21 +82,13 @@ class IntegratedGradients(Explainer):
             )
         return self.baseline.to(images).expand_as(images)
 
-    def _maps(
-        self,
-        model: InterpretableModel,
-        images: Tensor,
-        kind: Kind,
-        ids: Tensor,
-        output: ModelOutput,
-        sample_ids: Tensor | None,
-    ) -> Tensor:
+    def _maps(self, model: InterpretableModel, asked: Question) -> Tensor:
         with torch.inference_mode(False), torch.enable_grad():
-            images = differentiable(images)
+            images = differentiable(asked.images)
             start, total = self._start(images), torch.zeros_like(images)
             for step in range(self.steps):
                 pixels = torch.lerp(start, images, (step + 0.5) / self.steps).requires_grad_()
-                total += gradient_of(run_with_graph(model, pixels), kind, ids, pixels, keep=False)
+                total += gradient_of(run_with_graph(model, pixels), asked.kind, asked.ids, pixels, keep=False)
         return ((images - start) * total).sum(dim=1) / self.steps
 
 

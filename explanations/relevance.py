@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from explanations.explainer import Conserved, Explainer, Kind, Targets
+from explanations.explainer import Conserved, Explainer, Kind, Question
 from explanations.relevance_graph import OverwrittenError, Tape, record
 from explanations.relevance_operations import Bounds
 from explanations.relevance_start import relevance_start
@@ -82,36 +82,19 @@ class _Propagation(Explainer):
         output, tape = record(model, images, self.bounds)
         return RecordedOutput(**{part.name: getattr(output, part.name) for part in fields(ModelOutput)}, tape=tape)
 
-    def attribute(
-        self,
-        model: InterpretableModel,
-        images: Tensor,
-        targets: Targets,
-        *,
-        output: ModelOutput | None = None,
-        sample_ids: Tensor | None = None,
-    ) -> Tensor:
-        """As in the base; an ``output`` that was not recorded from these images and weights is observed again."""
+    def reusable(self, model: InterpretableModel, images: Tensor, output: ModelOutput) -> bool:
+        """Whether the output was recorded from these images and weights."""
         tape = output.tape if isinstance(output, RecordedOutput) else None
-        fits = tape is not None and tape.fits(cast(nn.Module, model), images, self.bounds)
-        return super().attribute(model, images, targets, output=output if fits else None, sample_ids=sample_ids)
+        return tape is not None and tape.fits(cast(nn.Module, model), images, self.bounds)
 
     @torch.no_grad()
-    def _maps(
-        self,
-        model: InterpretableModel,
-        images: Tensor,
-        kind: Kind,
-        ids: Tensor,
-        output: ModelOutput,
-        sample_ids: Tensor | None,
-    ) -> Tensor:
-        tape = cast(RecordedOutput, output).tape
+    def _maps(self, model: InterpretableModel, asked: Question) -> Tensor:
+        tape = cast(RecordedOutput, asked.output).tape
         if tape is None or tape.obstacle is not None:
             raise ValueError(f"Expected a model that explainer {self.key!r} supports, but {_obstacle(model)}.")
-        start = self._start(model, output, ids)
+        start = self._start(model, asked.output, asked.ids)
         size = start.abs().sum((1, 2, 3))
-        one_cell = kind == "unit" and model.units().pool != "mean"
+        one_cell = asked.kind == "unit" and model.units().pool != "mean"
         maps, carried = tape.backward(start, start.abs().sum(1).flatten(1).argmax(1) if one_cell else None)
         self._count(model, size, carried)
         if (maps.abs().sum((1, 2)) > MAX_AMPLIFICATION * size).any():
@@ -153,6 +136,7 @@ class PRP(_Propagation):
         ValueError: if an argument differs from the above.
 
     Example:
+        >>> from explanations.explainer import Targets
         >>> from lightning_modules import ProtoPNet
         >>> model, images = ProtoPNet(num_classes=4, image_size=(32, 32)).eval(), torch.rand(2, 3, 32, 32)
         >>> explainer, targets = PRP(), Targets("unit", torch.tensor([[3, 8], [5, -1]]))
@@ -190,6 +174,7 @@ class LRP(_Propagation):
         ValueError: if an argument differs from the above.
 
     Example:
+        >>> from explanations.explainer import Targets
         >>> from lightning_modules import ProtoPNet
         >>> model, images = ProtoPNet(num_classes=4, image_size=(32, 32)).eval(), torch.rand(2, 3, 32, 32)
         >>> maps = LRP().attribute(model, images, Targets("class", torch.tensor([[3], [0]])))

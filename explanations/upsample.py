@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from explanations.explainer import Explainer, Kind
-from lightning_modules.contract import Geometry, InterpretableModel, ModelOutput
+from explanations.explainer import Explainer, Kind, Question
+from lightning_modules.contract import Geometry, InterpretableModel
 
 Mode = Literal["bicubic", "bilinear", "nearest"]
 Placement = Literal["resize", "geometry"]
@@ -107,17 +107,9 @@ class Upsample(Explainer):
         self.placement = placement
 
     @torch.no_grad()
-    def _maps(
-        self,
-        model: InterpretableModel,
-        images: Tensor,
-        kind: Kind,
-        ids: Tensor,
-        output: ModelOutput,
-        sample_ids: Tensor | None,
-    ) -> Tensor:
-        chosen = output.maps[torch.arange(len(ids), device=ids.device), ids]
-        return self.enlarge(model, chosen, images)
+    def _maps(self, model: InterpretableModel, asked: Question) -> Tensor:
+        chosen = asked.output.maps[torch.arange(len(asked.ids), device=asked.ids.device), asked.ids]
+        return self.enlarge(model, chosen, asked.images)
 
     def enlarge(self, model: InterpretableModel, maps: Tensor, images: Tensor) -> Tensor:
         """Any maps ``(B, h, w)`` of the model's cells, enlarged to the images like similarity maps: ``(B, H, W)``."""

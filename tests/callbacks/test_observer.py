@@ -70,9 +70,9 @@ def test_a_class_explainer_explains_the_prediction(model):
     class Constant(Upsample):
         explains = frozenset({"class"})
 
-        def _maps(self, model, images, kind, ids, output, sample_ids):
-            assert kind == "class"
-            return ids[:, None, None].float().expand(-1, *images.shape[2:])
+        def _maps(self, model, asked):
+            assert asked.kind == "class"
+            return asked.ids[:, None, None].float().expand(-1, *asked.images.shape[2:])
 
     seen = Observer(model, Constant(), chunk=4, top_k=3).see(IMAGES, explain=True)
     assert seen.saliency.shape == (7, 1, 32, 32)
