@@ -286,7 +286,7 @@ def _describe(request: Request, model: dict[str, Any], datamodule: ImageDataModu
         "explainer": evaluation.explainer,
         "protocol": {
             "backbone": trunk["name"],
-            "weights": trunk.get("weights"),
+            "weights": trunk.get("weights") and Path(trunk["weights"]).name,  # wherever the file lay
             "crop": settings.get("crop"),
             "image_size": list(datamodule.image_size),
             "augmentation": settings.get("augmentation"),

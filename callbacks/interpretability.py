@@ -154,6 +154,7 @@ class Interpretability(Callback):
             if not isinstance(metric, ModelValue):
                 self._by_view.setdefault(entry_of(key).view, []).append(metric)
         self._images: list[tuple[Tensor, Tensor]] = []
+        self._signed = False
         model_fields = {"weight": facts.weight, "active": facts.active}
         for metric in _distinct(metrics):
             metric.to(device)
@@ -166,14 +167,17 @@ class Interpretability(Callback):
             "units_per_image": min(self.top_k, int(facts.active.sum())),
             "images_per_forward": chunk,
         }
-        self._signed = False
 
-    def _update(self, batch: dict[str, Any]) -> None:
+    def _update(self, batch: dict[str, Any]) -> Clean:
         clean = Clean(batch, self._observer, self._setting, self._owned)
         for view, metrics in self._by_view.items():
             for record in VIEWS[view](clean):
                 for metric in metrics:
                     metric.update(**{name: getattr(record, name) for name in metric.reads})
+        return clean
+
+    def _remember(self, clean: Clean) -> None:
+        """Keep the value of every image, for the files of an evaluation."""
         values = [metric.image_values for metric in self._metrics.values() if isinstance(metric, ImageMean)]
         columns = torch.stack(values, dim=1) if values else torch.empty(len(clean.sample_ids), 0)
         self._images.append((clean.sample_ids.cpu(), columns.cpu()))
@@ -201,8 +205,6 @@ class Interpretability(Callback):
             }
             value = self.evaluation.metrics[key]["value"]
             module.log(prefix + key, value, sync_dist=True, prog_bar=key == "general/accuracy")
-        self._gather_images()
-        self._metrics = {}
 
     def _gather_images(self) -> None:
         """The value of every image under every metric that averages over images, from all processes."""
@@ -235,7 +237,7 @@ class Interpretability(Callback):
 
     def on_test_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any) -> None:
         """Feed one batch."""
-        self._update(args[1])
+        self._remember(self._update(args[1]))
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Log under ``val/``."""
@@ -244,6 +246,7 @@ class Interpretability(Callback):
     def on_test_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Log under the result keys themselves."""
         self._end(trainer, pl_module, "")
+        self._gather_images()
 
 
 def announce_directions(loggers: Iterable[Any], directions: Mapping[str, bool | None]) -> None:
