@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
 import re
@@ -35,6 +36,7 @@ from metrics.functional import Variant
 from reports import compare, table
 from reports.results import show, write_images, write_metrics
 
+LONGEST_NAME = 200  # file systems allow 255 bytes
 EvaluatedSplit = Literal["test", "val"]
 # settings of a data module that do not decide what an evaluated image is, or stand elsewhere in the result
 INCIDENTAL = {
@@ -84,7 +86,7 @@ class Request:
 
     def identity(self, step: int) -> dict[str, Any]:
         """What tells two evaluations of a run apart; ``step`` is the checkpoint's, which a resumed run replaces."""
-        name = self.ckpt_path.resolve().relative_to(self.run_folder.resolve()).as_posix()
+        name = self.ckpt_path.absolute().relative_to(self.run_folder.absolute()).as_posix()
         return {
             "checkpoint": name,
             "step": step,
@@ -113,7 +115,10 @@ class Request:
         named = {"seed": self.engine.seed, "limit": self.limit} | self.engine.settings
         changed = [f"{name}={value}" for name, value in named.items() if value != usual[name]]
         words = "-".join([self.ckpt_path.stem, f"step{step}", self.split, *self.engine.requested, *changed])
-        own = first / re.sub(r"[^\w.=-]+", ".", words)
+        name = re.sub(r"[^\w.=-]+", ".", words).strip(".")
+        if len(name) > LONGEST_NAME:
+            name = f"{name[:LONGEST_NAME]}-{hashlib.sha256(words.encode()).hexdigest()[:8]}"
+        own = first / name
         for folder in (first, own):
             if not (folder / "metrics.json").exists():
                 return folder
@@ -210,6 +215,8 @@ def evaluate(
             f"Expected data with the {module.num_classes} classes of {request.ckpt_path}, but "
             f"{type(datamodule).__name__} has {datamodule.num_classes}."
         )
+    if request.split == "val" and not datamodule.has_validation:
+        raise ValueError(f"Expected {request.ckpt_path} to be of a run with a validation split, but it has none.")
     trainer = Trainer(
         accelerator=hardware.accelerator,
         devices=hardware.devices,
@@ -232,8 +239,8 @@ def evaluate(
     result |= _measured(evaluation, len(names), seconds)
     if trainer.is_global_zero:
         by_key = {sample_key(name): name for name in names}
-        write_metrics(result, folder)
         write_images({by_key[key]: row for key, row in evaluation.images.items()}, folder)
+        write_metrics(result, folder)  # last: where it is, the evaluation is whole
         _log(result, loggers, max(0, step - 1))  # beside the validation of the epoch that ended with the checkpoint
         show(result, folder)
     return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -47,7 +48,7 @@ def gather_facts(
         image_size=datamodule.image_size,
         num_parts=len(getattr(datamodule, "part_names", [])),
         part_groups=None if groups is None else _members(groups.tolist()),
-        explained=None if "unit" in explainer.explains else f"explainer {explainer.key!r} explains classes only",
+        explained=_why_not(explainer, units.active),
         variant=variant,
     )
 
@@ -68,13 +69,19 @@ def choose_explainer(asked: Explainer | None, model: InterpretableModel) -> Expl
 
 def description(explainer: Explainer) -> str:
     """Name and options, such as ``grad_cam(relu=False, mode=bilinear)``."""
-    options = []
-    for name, value in vars(explainer).items():
-        if isinstance(value, Tensor):
-            value = [round(number, 6) for number in value.flatten().tolist()[:3]]
-        if not name.startswith("_") and isinstance(value, bool | int | float | str | list):
-            options.append(f"{name}={value}")
-    return f"{explainer.key}({', '.join(options)})"
+    options = {name: value for name, value in vars(explainer).items() if not name.startswith("_")}
+    return f"{explainer.key}({', '.join(f'{name}={_plain(value)}' for name, value in options.items())})"
+
+
+def _plain(value: Any) -> str:
+    """Equal for equal values, in this process and the next."""
+    if isinstance(value, Tensor):
+        numbers = value.flatten().tolist()
+        few = [round(number, 6) for number in numbers]
+        return str(few) if len(few) <= 3 else f"tensor {hashlib.sha256(repr(numbers).encode()).hexdigest()[:8]}"
+    if isinstance(value, bool | int | float | str | list | tuple | dict | None):
+        return str(value)
+    return f"{type(value).__name__}({', '.join(f'{name}={_plain(part)}' for name, part in vars(value).items())})"
 
 
 def refuse_repeated(datamodule: Any, split: str) -> None:
@@ -89,6 +96,12 @@ def refuse_repeated(datamodule: Any, split: str) -> None:
             f"Expected every sample id of the {split} split once, but got {len(repeated)} of them several times, such "
             f"as {', '.join(repeated[:5])}. Mend the split file or the tables of the data set."
         )
+
+
+def _why_not(explainer: Explainer, active: Tensor) -> str | None:
+    if not active.any():
+        return "no unit is active"
+    return None if "unit" in explainer.explains else f"explainer {explainer.key!r} explains classes only"
 
 
 def _members(groups: Sequence[int]) -> list[list[int]]:

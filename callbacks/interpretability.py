@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, Literal, cast, get_args
 
 import torch
 from lightning import Callback, LightningModule, Trainer
@@ -24,7 +24,9 @@ from metrics import ImageMean, ModelValue, SpatialMisalignment
 from metrics.functional import Variant
 from metrics.suite import AnyMetric, build, entry_of, resolve
 
-_FEW_MAPS = ("owned_peaks", "unit_boxes")  # fields that need the maps of all units
+View = Literal["paper", "quanproto", "identity"]
+SEEDS = 2**32  # as many as there are seeds for a run
+_ALL_MAPS = ("owned_peaks", "unit_boxes")  # fields that need the maps of all units
 
 
 @dataclass
@@ -51,8 +53,9 @@ class Interpretability(Callback):
 
     Args:
         suite: for ``test``: "quanproto", "all", families or single keys.
-        validation_suite: the same for validation within ``fit``, beside the general metrics of every epoch.
-        every_n_epochs: how often ``validation_suite`` is computed.
+        validation_suite: the same for validation, beside the general metrics of every epoch.
+        every_n_epochs: how often ``validation_suite`` is computed within ``fit``; a second view of the images, if some
+            metric reads it, is made in every validation.
         explainer: makes the saliency; by default PRP where it supports the model, else upsampled maps.
         top_k: units looked at per image.
         variant: ``"paper"``, or ``"quanproto"`` for what the published tables of Schlinge et al. (2025) used.
@@ -82,6 +85,10 @@ class Interpretability(Callback):
         for name, value in (("every_n_epochs", every_n_epochs), ("top_k", top_k)):
             if value < 1:
                 raise ValueError(f"Expected argument `{name}` to be at least 1, but got {value}.")
+        if view not in (None, *get_args(View)):
+            raise ValueError(f"Expected argument `view` to be one of {get_args(View)} or null, but got {view!r}.")
+        if not 0 <= seed < SEEDS:
+            raise ValueError(f"Expected argument `seed` to be at least 0 and below 2^32, but got {seed}.")
         if noise < 0 or memory_budget <= 0:
             raise ValueError(
                 "Expected arguments `noise` to be at least 0 and `memory_budget` to be above 0 GiB, but got "
@@ -109,7 +116,7 @@ class Interpretability(Callback):
     def settings(self) -> dict[str, Any]:
         """What else than suite, split and seed decides the numbers, as plain data."""
         return {
-            "explained_by": None if self.explainer is None else description(self.explainer),
+            "asked_explainer": None if self.explainer is None else description(self.explainer),
             "variant": self.variant,
             "top_k": self.top_k,
             "noise": self.noise,
@@ -143,7 +150,7 @@ class Interpretability(Callback):
             self.variant,
             explain="saliency" in names or any(view == "completeness" for view, _ in reads),
             explain_perturbed="perturbed_saliency" in names,
-            keep_maps=not names.isdisjoint(_FEW_MAPS),
+            keep_maps=not names.isdisjoint(_ALL_MAPS),
         )
         self._setting = setting
         self._observer = Observer(model, explainer, chunk, self.top_k)
@@ -154,7 +161,6 @@ class Interpretability(Callback):
             if not isinstance(metric, ModelValue):
                 self._by_view.setdefault(entry_of(key).view, []).append(metric)
         self._images: list[tuple[Tensor, Tensor]] = []
-        self._signed = False
         model_fields = {"weight": facts.weight, "active": facts.active}
         for metric in _distinct(metrics):
             metric.to(device)
@@ -163,10 +169,18 @@ class Interpretability(Callback):
         self.evaluation = Evaluation(skipped=skipped, explainer=explainer.key if setting.explain else None)
         self.evaluation.protocol = {
             **self.settings,
+            "explained_by": description(explainer) if setting.explain else None,
+            "object": self._object(datamodule, split),
             "pruned": not bool(facts.active.all()),
             "units_per_image": min(self.top_k, int(facts.active.sum())),
             "images_per_forward": chunk,
         }
+
+    def _object(self, datamodule: Any, split: str) -> str | None:
+        """What stands for the object in localisation."""
+        if not any(entry_of(key).view == "localisation" for key in self._metrics):
+            return None
+        return "bounding box" if datamodule.capabilities(split).missing("object_mask") else "mask"
 
     def _update(self, batch: dict[str, Any]) -> Clean:
         clean = Clean(batch, self._observer, self._setting, self._owned)
@@ -181,7 +195,6 @@ class Interpretability(Callback):
         values = [metric.image_values for metric in self._metrics.values() if isinstance(metric, ImageMean)]
         columns = torch.stack(values, dim=1) if values else torch.empty(len(clean.sample_ids), 0)
         self._images.append((clean.sample_ids.cpu(), columns.cpu()))
-        self._signed |= bool((clean.maps < 0).any())
 
     def _end(self, trainer: Trainer, module: LightningModule, prefix: str) -> None:
         directions = {prefix + key: metric.higher_is_better for key, metric in self._metrics.items()}
@@ -208,10 +221,11 @@ class Interpretability(Callback):
 
     def _gather_images(self) -> None:
         """The value of every image under every metric that averages over images, from all processes."""
-        shares: list[Any] = [(self._images, self._signed)]
+        own = self._images, bool(self._observer.signed)
+        shares: list[Any] = [own]
         if distributed.is_initialized():
             shares = [None] * distributed.get_world_size()
-            distributed.all_gather_object(shares, (self._images, self._signed))
+            distributed.all_gather_object(shares, own)
         names = [key for key, metric in self._metrics.items() if isinstance(metric, ImageMean)]
         self.evaluation.images = {
             key: dict(zip(names, row, strict=True))
@@ -224,7 +238,8 @@ class Interpretability(Callback):
     # -- hooks -------------------------------------------------------------------------------------------------------
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Make the validation metrics."""
-        whole = (trainer.current_epoch + 1) % self.every_n_epochs == 0
+        fitting = trainer.state.fn == "fit"
+        whole = not fitting or (trainer.current_epoch + 1) % self.every_n_epochs == 0
         self._start(trainer, pl_module, "val", self.now_and_then if whole else self.every_epoch)
 
     def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -77,6 +77,7 @@ class Observer:
         self.chunk = chunk
         self.top_k = top_k
         self.active = model.units().active
+        self.signed = torch.zeros((), dtype=torch.bool, device=self.active.device)  # a map below zero was seen
 
     def see(
         self, images: Images, unit_ids: Tensor | None = None, explain: bool = False, keep_maps: bool = False
@@ -109,6 +110,7 @@ class Observer:
             }
             parts.append({name: None if values is None else values[:count] for name, values in seen.items()})
             finite = [torch.isfinite(t).flatten(1).all(1) for t in (output.logits, output.scores, output.maps)]
+            self.signed |= (cast(Tensor, seen["maps"]) < 0).any()
             broken.append(~torch.stack(finite).all(0)[:count])
         _refuse(torch.cat(broken), images.names)
         joined: dict[str, Any] = {

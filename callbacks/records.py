@@ -1,7 +1,7 @@
 """The evaluation record, field by field: what metrics read by name, each field computed once per batch, if asked for.
 
 A view is the record of the clean image (:class:`Clean`), or of the image under one perturbation, which knows all clean
-fields too. Names and shapes: section 2.1 of the metrics reference, in the docstrings of ``metrics``.
+fields too. Names and shapes are those of the ``update`` arguments in ``metrics``.
 """
 
 from __future__ import annotations
@@ -149,6 +149,8 @@ class View:
         self.clean = clean
 
     def __getattr__(self, name: str) -> Any:
+        if hasattr(type(self), name):  # its property raised this; the clean field would hide it
+            raise AttributeError(f"Expected {type(self).__name__}.{name} to be computed, but it failed.")
         return getattr(self.clean, name)
 
 
@@ -263,7 +265,8 @@ class Misalignment(View):
             F.interpolate(maps, clean.image_size, mode="bilinear", align_corners=False)[:, 0]
             for maps in (best, seen.maps)
         )
-        self.perturbed_logits, self.perturbed_scores = seen.logits, seen.scores
+        self.perturbed_scores = seen.scores
+        self.perturbed_logits = seen.logits.masked_fill(~found[:, None], torch.nan)  # nothing was protected
 
 
 # What a metric can ask for; a view that comes in several draws feeds its metrics once per draw.

@@ -21,8 +21,9 @@ _STREAM = 0x52414E44 * _SEEDS  # above every seed: no map is drawn from the nois
 class Random(Explainer):
     """Normal noise that is a pure function of the seed, the sample and the unit or class.
 
-    A unit's map in an image is the same in every call, whatever its rank and whatever is done to the image. A metric in
-    which an explainer does not beat it says nothing about that explainer. With ``"smooth"``, border cells are repeated
+    A unit's map in an image is the same in every call, whatever its rank and whatever is done to the image: it is a
+    control for overlap, localisation and consistency, in which an explainer that does not beat it says nothing, but
+    scores 0, the best value, in VLC and VAC by construction. With ``"smooth"``, border cells are repeated
     outwards as in every enlarged map, so that extreme values are more frequent near the border.
 
     Args:
@@ -59,9 +60,9 @@ class Random(Explainer):
         check_choice("pattern", pattern, get_args(Pattern))
         if not 0 <= seed < _SEEDS:
             raise ValueError(f"Expected argument `seed` to lie in [0, 2^32), but got {seed}.")
-        self.pattern = pattern
+        self.pattern, self.mode, self.placement = pattern, mode, placement
         self.seed = seed
-        self.upsample = Upsample(mode, placement)
+        self._upsample = Upsample(mode, placement)
 
     @torch.no_grad()
     def _maps(self, model: InterpretableModel, asked: Question) -> Tensor:
@@ -73,4 +74,4 @@ class Random(Explainer):
         keys = asked.ids if asked.kind == "unit" else ~asked.ids  # class 3 is not unit 3
         shape = asked.images.shape[2:] if self.pattern == "pixel" else asked.output.maps.shape[2:]
         noise = keyed_noise(asked.sample_ids, keys[:, None], tuple(shape), _STREAM + self.seed)[:, 0]
-        return noise if self.pattern == "pixel" else self.upsample.enlarge(model, noise, asked.images)
+        return noise if self.pattern == "pixel" else self._upsample.enlarge(model, noise, asked.images)

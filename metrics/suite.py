@@ -132,6 +132,7 @@ _NEEDS: dict[str, Callable[[Facts], str | None]] = {
     "latent": lambda facts: _needs(facts.channels is not None, "the model has no latent map"),
     "single_label": lambda facts: _needs(not facts.multi_label, "an image has several labels"),
     "num_classes": lambda facts: _needs(facts.num_classes > 3, "top-3 accuracy needs more than 3 classes"),
+    "units": lambda facts: _needs(bool(facts.active.any()), "no unit is active"),
     "two_units": lambda facts: _needs(int(facts.active.sum()) > 1, "fewer than two units are active"),
     "explainer": lambda facts: facts.explained,
 }
@@ -180,7 +181,7 @@ def _changes(view: str, needs: tuple[str, ...]) -> dict[str, MetricEntry]:
 
 _REGION, _PARTS, _OWNED = ("explainer", "object_mask"), ("part_points",), ("part_points", "single_label")
 _VECTORS, _LATENT = ("vectors", "single_label"), ("latent", "single_label")
-_OBJECT = ("object_mask|bounding_box",)  # any explainer will do: of units, or of the predicted class
+_OBJECT = ("units", "object_mask|bounding_box")  # any explainer will do: of units, or of the predicted class
 
 _ENTRIES: dict[str, MetricEntry] = {
     "general/accuracy": MetricEntry(lambda facts: SubsetAccuracy() if facts.multi_label else Accuracy()),
@@ -202,7 +203,7 @@ _ENTRIES: dict[str, MetricEntry] = {
         lambda facts: VisualizationActivationChange(quantile=None), ("explainer",), "completeness"
     ),
     **_changes("completeness", ("explainer",)),
-    **_changes("continuity", ()),
+    **_changes("continuity", ("units",)),
     "continuity/cac": MetricEntry(_classification_change, (), "continuity"),
     "continuity/crc": MetricEntry(lambda facts: ClassificationRankChange(), ("single_label",), "continuity"),
     "contrastivity/plc": MetricEntry(lambda facts: PrototypeLocationContrast(), ("two_units",)),
@@ -230,11 +231,11 @@ _ENTRIES: dict[str, MetricEntry] = {
         _PARTS,
     ),
     **{
-        f"alignment/misalignment_{part}": MetricEntry(_misalignment, (), "misalignment", part)
+        f"alignment/misalignment_{part}": MetricEntry(_misalignment, ("units",), "misalignment", part)
         for part in SpatialMisalignment.parts
     },
     **{
-        f"alignment/misalignment_noise_{part}": MetricEntry(_misalignment_noise, (), "misalignment_noise", part)
+        f"alignment/misalignment_noise_{part}": MetricEntry(_misalignment_noise, ("units",), "misalignment_noise", part)
         for part in SpatialMisalignment.parts
     },
     "localisation/pointing_game": MetricEntry(lambda facts: PointingGame(), _OBJECT, "localisation"),

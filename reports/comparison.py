@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,7 +15,7 @@ from reports.paired import bootstrap_interval, holm, sign_flip_test
 from reports.runs import Result, read
 
 # numbers of runs that differ in one of these mean different things
-MUST_AGREE = ("dataset", "split", "variant", "explainer", "explained_by", "top_k", "noise", "view")
+MUST_AGREE = ("dataset", "data", "split", "variant", "explainer", "explained_by", "object", "top_k", "noise", "view")
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,11 @@ def compare(
     head = [f"### B - A on {len(shared)} images", ""]
     for name, result in zip("AB", results, strict=True):
         head.append(f"- {name}: {result.model} on {result.dataset}, {result.split} split, {result.path}")
-    notes = [*_differing_notes(differing), *_method_notes(draws, seed, len(rows)), *_left_out(first, second, shared)]
+    notes = [
+        *_differing_notes(differing),
+        *_method_notes(draws, seed, sum(math.isfinite(row.p_value) for row in rows)),
+        *_left_out(first, second, shared),
+    ]
     print("\n".join([*head, *(f"- {note}" for note in notes), "", *_table(rows, results[0])]))
 
 

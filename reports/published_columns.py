@@ -60,14 +60,15 @@ def matches(result: Result, records: Sequence[Published]) -> list[Match]:
     Returns:
         One match per number and row, in the order of the records.
     """
-    facts = _facts(result)
+    facts, reduced = _facts(result), _reductions(result)
+    balanced = facts | {"weighting": "class_balanced"}
     found = []
     for record in records:
         if (record.dataset, record.base_model) != (result.dataset, result.model):
             continue
-        found.append(_match(record, record.base_key, facts))
+        found.append(_match(record, record.base_key, facts, reduced))
         if record.base_key == "general/accuracy" and record.qualifiers.get("weighting") == "class_balanced":
-            found.append(_match(record, "general/balanced_accuracy", facts | {"weighting": "class_balanced"}))
+            found.append(_match(record, "general/balanced_accuracy", balanced, reduced))
     return found
 
 
@@ -154,13 +155,21 @@ def _facts(result: Result) -> dict[str, str | None]:
     }
 
 
-def _match(record: Published, key: str, facts: Mapping[str, str | None]) -> Match:
+def _reductions(result: Result) -> dict[str, str]:
+    """In what the runs saw less than a data set: published numbers are of whole ones."""
+    data = result.protocol.get("data") or {}
+    found = {"limit": result.limit, "classes": data.get("classes")}
+    return {name: str(value) for name, value in found.items() if value is not None}
+
+
+def _match(record: Published, key: str, facts: Mapping[str, str | None], reduced: Mapping[str, str]) -> Match:
     differences = []
     for name, value in ({"pruned": "no"} | record.qualifiers).items():
         ours = facts.get(name)
         if ours not in (None, value):
             prefix = "other variant: " if name == "variant" else ""
             differences.append(f"{prefix}{name}={value} (these runs: {ours})")
+    differences += [f"{name}={value}, which the paper does not have" for name, value in reduced.items()]
     unknown = tuple(name for name in record.qualifiers if facts.get(name) is None)
     return Match(record, key, tuple(differences), unknown)
 

@@ -30,7 +30,7 @@ def write_images(images: Mapping[str, Mapping[str, float]], folder: Path) -> Non
 
     Args:
         images: sample id -> key -> value, NaN where undefined; an empty cell in the file.
-        folder: where ``images.csv`` goes.
+        folder: where ``images.csv`` goes; made if it is not there.
     """
     lines: list[list[str]] = []
     for name in sorted(images):
@@ -38,6 +38,7 @@ def write_images(images: Mapping[str, Mapping[str, float]], folder: Path) -> Non
         if not lines:
             lines.append(["sample_id", *row])
         lines.append([name, *("" if math.isnan(value) else repr(value) for value in row.values())])
+    folder.mkdir(parents=True, exist_ok=True)
     path = folder / "images.csv"
     temporary = path.with_name(path.name + ".part")
     with temporary.open("w", encoding="utf-8", newline="") as file:

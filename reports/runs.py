@@ -11,7 +11,15 @@ from typing import Any, NoReturn
 
 SCHEMA = 1
 # protocol fields that say on what machine, or what was found, not how it was measured
-_INCIDENTAL = ("memory_budget", "images_per_forward", "units_per_image", "signed_maps", "codecs", "train_seed")
+_INCIDENTAL = (
+    "memory_budget",
+    "images_per_forward",
+    "units_per_image",
+    "signed_maps",
+    "codecs",
+    "train_seed",
+    "asked_explainer",
+)
 _FIELDS = ("model", "dataset", "fold", "split", "seed", "explainer", "protocol", "metrics", "skipped")
 
 
@@ -154,11 +162,31 @@ def _locate(path: Path) -> Path:
         return path
     for file in (path / "evaluation" / "metrics.json", path / "metrics.json"):
         if file.is_file():
+            _refuse_outdated(file)
             return file
     raise FileNotFoundError(
         f"Expected {path} to be an evaluated run, its `evaluation` folder or a metrics.json, but there is no such "
         "file. Run `evaluate.py run --ckpt_path <run>/checkpoints/last.ckpt` first."
     )
+
+
+def _refuse_outdated(file: Path) -> None:
+    """A folder stands for its first evaluation, unless the run went on and was evaluated again."""
+
+    def step(path: Path) -> Any:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return content.get("step") if isinstance(content, dict) else None
+
+    try:
+        steps = {other: step(other) for other in (file, *sorted(file.parent.glob("*/metrics.json")))}
+    except ValueError:
+        return  # reading says what is wrong
+    newer = [str(path) for path, found in steps.items() if None not in (found, steps[file]) and found > steps[file]]
+    if newer:
+        raise ValueError(
+            f"Expected {file} to be of the run's last evaluated step, but it is of step {steps[file]}, and "
+            f"{newer[-1]} of a later one. Name the metrics.json you mean."
+        )
 
 
 def _measured(file: Path, key: str, entry: Any) -> Measured:

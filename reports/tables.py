@@ -87,6 +87,8 @@ def _heading(group: Sequence[Result], total: int) -> str:
     if first.fold is not None:
         conditions["folds"] = " ".join(str(fold) for fold in sorted({r.fold for r in group if r.fold is not None}))
     conditions["seeds of perturbations"] = " ".join(str(seed) for seed in sorted({result.seed for result in group}))
+    data = first.protocol.get("data") or {}
+    conditions |= {f"data.{name}": value for name, value in data.items() if value not in (None, [], "")}
     told = ", ".join(f"{name} {value}" for name, value in conditions.items())
     runs = f"{total} runs" if total > 1 else "1 run"
     return f"### {first.model} on {first.dataset}, {first.split} split, {runs}\n\n{told}; n counts runs"

@@ -7,9 +7,10 @@ import torch
 from torch import nn
 
 from callbacks import Interpretability
+from callbacks.facts import description
 from callbacks.interpretability import announce_directions
 from datamodules.sample import Capabilities
-from explanations import Upsample
+from explanations import IntegratedGradients, Random, Upsample
 from lightning_modules.contract import ModelOutput, UnitTable
 
 LOGITS = torch.tensor([[2.0, 1.0, 0.0], [0.0, 1.0, 2.0], [0.0, 2.0, 1.0], [2.0, 0.0, 1.0]])
@@ -65,7 +66,7 @@ def trainer(names=NAMES, **capabilities):
         num_classes=3, image_size=(8, 8), evaluated_split="test",
         capabilities=lambda split: Capabilities(**capabilities), dataset=lambda split: Dataset(names),
     )  # fmt: skip
-    return SimpleNamespace(datamodule=data, loggers=[], current_epoch=0)
+    return SimpleNamespace(datamodule=data, loggers=[], current_epoch=0, state=SimpleNamespace(fn="fit"))
 
 
 class Dataset:
@@ -131,6 +132,13 @@ def test_the_validation_suite_comes_every_n_epochs():
     assert seen == [False, False, True, False, False, True]
 
 
+def test_a_validation_of_its_own_computes_the_whole_suite():
+    engine, model, run = Interpretability(validation_suite=["compactness/local_size"]), Model(), trainer()
+    run.state.fn = "validate"
+    one_pass(engine, model, "validation", run)
+    assert "val/compactness/local_size" in model.logged
+
+
 def test_two_passes_do_not_mix():
     engine = Interpretability(["general/accuracy"])
     first = one_pass(engine, Model())
@@ -161,6 +169,37 @@ def test_fewer_units_than_asked_for_are_all_used():
     evaluation = one_pass(Interpretability(["contrastivity/plc"], top_k=5), Model())
     assert evaluation.protocol["units_per_image"] == 2
     assert evaluation.metrics["contrastivity/plc"]["n"] == 4
+
+
+def test_without_an_active_unit_the_reason_is_given():
+    model = Model()
+    model.table = UnitTable("prototype", torch.zeros(2, dtype=torch.bool), model.table.owner, "max")
+    suite = ["general/accuracy", "completeness/vlc", "continuity/plc", "alignment/misalignment_pac"]
+    evaluation = one_pass(Interpretability(suite), model)
+    assert list(evaluation.metrics) == ["general/accuracy"]
+    assert evaluation.skipped == {
+        "completeness/vlc": "explainer: no unit is active",
+        "continuity/plc": "units: no unit is active",
+        "alignment/misalignment_pac": "units: no unit is active",
+    }
+
+
+@pytest.mark.parametrize(("mask", "expected"), [(True, "mask"), ("no masks", "bounding box")])
+def test_what_stands_for_the_object_is_declared(mask, expected):
+    run = trainer(object_mask=mask, bounding_box=True)
+    engine, model = Interpretability(["localisation"], explainer=Upsample()), Model()
+    engine.setup(run, model, "test")
+    engine.on_test_start(run, model)
+    assert engine.evaluation.protocol["object"] == expected
+
+
+def test_explainers_are_described_by_all_their_options():
+    bases = [(0.1, 0.2, 0.3), torch.zeros(3, 2, 2), torch.eye(2).expand(3, 2, 2)]
+    explainers = [Random(), Random(placement="geometry"), *(IntegratedGradients(baseline=base) for base in bases)]
+    told = [description(explainer) for explainer in explainers]
+    assert told[0] == "random(pattern=smooth, mode=bicubic, placement=resize, seed=0)"
+    assert told[2] == "ig(steps=50, baseline=[0.1, 0.2, 0.3])"
+    assert len(set(told)) == 5
 
 
 def test_maps_below_zero_are_declared():
@@ -210,6 +249,8 @@ def test_an_explainer_that_does_not_fit_is_refused():
         ({"validation_suite": ["genral"]}, r"`suite` to hold names among .*got .'genral'"),
         ({"top_k": 0}, "`top_k` to be at least 1, but got 0"),
         ({"every_n_epochs": 0}, "`every_n_epochs` to be at least 1, but got 0"),
+        ({"seed": -1}, r"`seed` to be at least 0 and below 2\^32, but got -1"),
+        ({"view": "papr"}, "`view` to be one of .* or null, but got 'papr'"),
         ({"noise": -0.1}, "`noise` to be at least 0"),
         ({"memory_budget": 0.0}, "`memory_budget` to be above 0 GiB"),
     ],

@@ -154,6 +154,15 @@ def test_misalignment_changes_nothing_near_the_region(record, model, batch, name
 
 
 @torch.inference_mode()
+def test_without_a_region_nothing_is_measured(model, batch):
+    record = clean(model, batch)
+    record.maps[1, 0] = 0.5
+    (view,) = VIEWS["misalignment_noise"](record)
+    assert (view.target_ids < 0).tolist() == [False, True, False, False, False]
+    assert torch.isnan(view.perturbed_logits).any(1).tolist() == [False, True, False, False, False]
+
+
+@torch.inference_mode()
 def test_an_attack_lowers_the_score_more_than_noise_does(model, batch):
     record = clean(model, batch, attack_steps=20)
     (attack,), (noise,) = VIEWS["misalignment"](record), VIEWS["misalignment_noise"](record)
@@ -171,6 +180,17 @@ def test_the_filled_box_stands_for_an_object_without_a_mask(record, batch):
         expected[y0 : y1 + 1, x0 : x1 + 1] = True
         assert torch.equal(view.object_masks[image], expected)
     assert view.saliency is record.saliency
+
+
+def test_a_field_that_fails_does_not_become_the_clean_one(record, monkeypatch):
+    (view,) = VIEWS["clipped"](record)
+
+    def fail(self):
+        raise AttributeError("lost")
+
+    monkeypatch.setattr(type(view), "saliency", property(fail))
+    with pytest.raises(AttributeError, match=r"Clipped\.saliency"):
+        view.saliency  # noqa: B018
 
 
 def test_owned_units_are_padded():

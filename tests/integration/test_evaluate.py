@@ -50,7 +50,7 @@ def assert_valid(result):
     assert result["schema"] == 1
     assert result["protocol"].keys() == {
         *("backbone", "weights", "crop", "image_size", "augmentation", "selection", "data", "train_seed", "codecs"),
-        *("explained_by", "variant", "top_k", "noise", "view", "memory_budget"),
+        *("asked_explainer", "explained_by", "object", "variant", "top_k", "noise", "view", "memory_budget"),
         *("pruned", "units_per_image", "images_per_forward", "signed_maps"),
     }
     assert {*result["metrics"], *result["skipped"]} == set(resolve(result["suite"]))
@@ -189,7 +189,7 @@ def test_every_request_has_a_folder_of_its_own(evaluated_copy):
         "evaluation",
         "last-step20-test-general.f1-compactness",
         "last-step20-test-quanproto",
-        "last-step20-test-quanproto-limit=5-explained_by=random.pattern=smooth.seed=0.-top_k=2",
+        "last-step20-test-quanproto-limit=5-asked_explainer=random.pattern=smooth.mode=bicubic.placement=resize.seed=0.-top_k=2",
         "last-step20-test-quanproto-seed=7",
         "last-step20-val-quanproto",
     ]
