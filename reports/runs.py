@@ -171,20 +171,21 @@ def _locate(path: Path) -> Path:
 
 
 def _refuse_outdated(file: Path) -> None:
-    """A folder stands for its first evaluation, unless the run went on and was evaluated again."""
+    """A folder stands for its first evaluation, unless the run went on and the checkpoint was evaluated again."""
 
-    def step(path: Path) -> Any:
+    def told(path: Path) -> tuple[Any, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
-        return content.get("step") if isinstance(content, dict) else None
+        return (content.get("checkpoint"), content.get("step")) if isinstance(content, dict) else (None, None)
 
     try:
-        steps = {other: step(other) for other in (file, *sorted(file.parent.glob("*/metrics.json")))}
+        checkpoint, step = told(file)
+        others = {path: told(path) for path in sorted(file.parent.glob("*/metrics.json"))}
     except ValueError:
         return  # reading says what is wrong
-    newer = [str(path) for path, found in steps.items() if None not in (found, steps[file]) and found > steps[file]]
+    newer = [path for path, (name, at) in others.items() if name == checkpoint and None not in (at, step) and at > step]
     if newer:
         raise ValueError(
-            f"Expected {file} to be of the run's last evaluated step, but it is of step {steps[file]}, and "
+            f"Expected {file} to be of the last evaluated step of {checkpoint}, but it is of step {step}, and "
             f"{newer[-1]} of a later one. Name the metrics.json you mean."
         )
 

@@ -27,6 +27,23 @@ def test_a_run_has_three_names(run, below):
     assert result.skipped == {"complexity/iord": "no segmentations"}
 
 
+@pytest.mark.parametrize(("changes", "outdated"), [
+    ({"step": 9}, True), ({"step": 4}, False), ({"step": 9, "checkpoint": "checkpoints/last.ckpt"}, False),
+])  # fmt: skip
+def test_a_folder_does_not_stand_for_an_outdated_evaluation(run, changes, outdated):
+    own = run / "evaluation" / "best-step9-test-all"
+    own.mkdir()
+    (own / "metrics.json").write_text(json.dumps(content({"general/f1": 0.5}, **changes)))
+    if outdated:
+        with pytest.raises(
+            ValueError, match=r"Expected .*metrics.json to be of the last evaluated step .* step 4, and"
+        ):
+            read(run)
+    else:
+        assert read(run).metrics["general/f1"].value == 0.25
+    assert read(own).metrics["general/f1"].value == 0.5
+
+
 def test_a_further_evaluation_belongs_to_its_run(run):
     own = run / "evaluation" / "last-step4-val"
     own.mkdir()

@@ -135,6 +135,7 @@ def test_another_variant_has_a_column_of_its_own(make):
         ({"weights": None}, "† init=imagenet (these runs: none)"),
         ({"backbone": "vgg19"}, "† backbone=resnet50 (these runs: vgg19)"),
         ({"pruned": True}, "† pruned=no (these runs: yes)"),
+        ({"data": {"classes": 10}}, "† classes=10, which the paper does not have"),
     ],
 )
 def test_a_known_difference_is_marked(make, protocol, reason):
