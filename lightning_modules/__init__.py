@@ -1,7 +1,10 @@
 """What is trained: models, their trunks and heads, their losses and schedules."""
 
+from lightning_modules.bagnet import BagNet
 from lightning_modules.classifier import Classifier
 from lightning_modules.interpretable import InterpretableModule
+from lightning_modules.pipnet import PIPNet
 from lightning_modules.protopnet import ProtoPNet
+from lightning_modules.protopool import ProtoPool
 
-__all__ = ["Classifier", "InterpretableModule", "ProtoPNet"]
+__all__ = ["BagNet", "Classifier", "InterpretableModule", "PIPNet", "ProtoPNet", "ProtoPool"]

@@ -12,13 +12,20 @@ import torch
 from torch import Tensor, nn
 
 from lightning_modules.contract import Geometry, Layer
+from lightning_modules.trunks.bagnet import BAGNETS, bagnet
+from lightning_modules.trunks.convnext import convnext
+from lightning_modules.trunks.densenet import densenet
 from lightning_modules.trunks.mobilenet import mobilenet
 from lightning_modules.trunks.resnet import RESNETS, resnet
 from lightning_modules.trunks.sketch import SKETCH_CHANNELS, sketch
+from lightning_modules.trunks.vgg import vgg
 from lightning_modules.trunks.weights import load_weights
 
-TrunkName = Literal["sketch", "resnet18", "resnet34", "resnet50", "mobilenet_v2"]
-Strides = Literal["standard", "reduced"]
+TrunkName = Literal[
+    "sketch", "resnet18", "resnet34", "resnet50", "mobilenet_v2", "vgg19", "densenet169", "convnext_tiny", "bagnet9",
+    "bagnet17", "bagnet33",
+]  # fmt: skip
+Strides = Literal["standard", "reduced", 13, 26]
 Normalization = Literal["imagenet", "none"] | dict[str, list[float]]
 
 _STATISTICS = {
@@ -32,7 +39,7 @@ class TrunkOptions(TypedDict):
 
     name: TrunkName
     weights: NotRequired[str | None]  # null, a torchvision enum name, or a path
-    strides: NotRequired[Strides]  # "reduced": ResNets with one cell per 8 instead of 32 pixels
+    strides: NotRequired[Strides]  # "reduced": ResNets, one cell per 8 pixels; 13, 26: ConvNeXt, cells at 224 pixels
     normalization: NotRequired[Normalization]
 
 
@@ -127,6 +134,9 @@ class Trunk(nn.Module):
 def longest_path(net: nn.Module) -> list[Layer]:
     """The layers that set the geometry: convolutions and poolings in order, without the shortcuts named ``downsample``.
 
+    A path round a block (a sum's shortcut, a concatenation's inputs) is shorter than the one through it, and centred on
+    the same pixels or cropped to them; so the layers of all blocks together are the longest path.
+
     Args:
         net: a network whose modules are registered in the order of the forward pass and have square kernels.
 
@@ -151,8 +161,9 @@ def build_trunk(options: TrunkOptions) -> Trunk:
 
     Args:
         options: ``name``; ``weights`` null (the default), a torchvision enum name such as ``IMAGENET1K_V1``, or the
-            path of a state dict of torchvision's network or of the trunk; ``strides`` ``"standard"`` (the default) or
-            ``"reduced"``; ``normalization`` as in :class:`Normalize`, ``"imagenet"`` by default.
+            path of a state dict of torchvision's network or of the trunk; ``strides`` ``"standard"`` (the default),
+            ``"reduced"`` (ResNets), 13 or 26 (ConvNeXt); ``normalization`` as in :class:`Normalize`, ``"imagenet"`` by
+            default.
 
     Returns:
         The trunk, in training mode.
@@ -167,15 +178,23 @@ def build_trunk(options: TrunkOptions) -> Trunk:
         (512, (28, 28))
     """
     _check(options)
-    name, strides = options["name"], options.get("strides", "standard")
-    if name in RESNETS:
-        net, out_channels = resnet(name, strides)
-    else:
-        net, out_channels = mobilenet() if name == "mobilenet_v2" else (sketch(), SKETCH_CHANNELS)
-    weights = options.get("weights")
+    name, weights = options["name"], options.get("weights")
+    net, out_channels = _network(name, options.get("strides", "standard"))
     if weights not in (None, "None"):  # a `null` typed on the command line arrives as the word None
         load_weights(net, name, weights)
     return Trunk(net, out_channels, options.get("normalization", "imagenet"))
+
+
+def _network(name: str, strides: Any) -> tuple[nn.Module, int]:
+    if name in RESNETS:
+        return resnet(name, strides)
+    if name in BAGNETS:
+        return bagnet(name)
+    if name == "convnext_tiny":
+        return convnext(strides)
+    if name == "sketch":
+        return sketch(), SKETCH_CHANNELS
+    return {"mobilenet_v2": mobilenet, "vgg19": vgg, "densenet169": densenet}[name]()
 
 
 def _check(options: TrunkOptions) -> None:
@@ -185,12 +204,12 @@ def _check(options: TrunkOptions) -> None:
     name, strides = options.get("name"), options.get("strides", "standard")
     if name not in get_args(TrunkName):
         raise ValueError(f"Expected argument `trunk.name` to be one of {get_args(TrunkName)}, but got {name!r}.")
-    if strides not in get_args(Strides):
-        raise ValueError(f"Expected argument `trunk.strides` to be one of {get_args(Strides)}, but got {strides!r}.")
-    if strides == "reduced" and name not in RESNETS:
+    choices: tuple[Any, ...] = ("standard", "reduced") if name in RESNETS else ("standard",)
+    choices = ("standard", 13, 26) if name == "convnext_tiny" else choices
+    if strides not in choices:
         raise ValueError(
-            f"Expected argument `trunk.strides` to be 'standard' for {name}, but got 'reduced'. "
-            f"Reduced strides exist for {list(RESNETS)}."
+            f"Expected argument `trunk.strides` of {name} to be one of {choices}, but got {strides!r}. "
+            f"'reduced' exists for {list(RESNETS)}, 13 and 26 for 'convnext_tiny'."
         )
 
 

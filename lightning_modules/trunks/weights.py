@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlparse
@@ -12,14 +13,16 @@ from torchvision.models import WeightsEnum, get_model_weights, list_models
 
 _CLASSIFIERS = ("fc.", "classifier.")  # torchvision's names for what a trunk leaves out
 _TRUNK_PREFIX = "net."
+_OLD_DENSENET = re.compile(r"(denselayer\d+\.(?:norm|conv))\.([12]\.)")  # `norm.1`, as torchvision's own files have it
 
 
 def load_weights(net: nn.Module, name: str, weights: str) -> None:
     """Load pretrained weights into a network with torchvision's parameter names, strictly.
 
-    A path holds the state dict of torchvision's ``name`` or of the trunk itself; classifier keys are dropped by name,
-    every other key must match. Parameters keep their dtype: half-precision files are cast up. Reading a file cannot run
-    code. An enum name is looked for in torchvision's cache (``$TORCH_HOME/hub/checkpoints``) and fetched if absent.
+    A path holds the state dict of torchvision's ``name`` (for a BagNet: of the authors' network) or of the trunk
+    itself; classifier keys are dropped by name, every other key must match, DenseNet's also under the names of
+    torchvision's files. Parameters keep their dtype: half-precision files are cast up. Reading a file cannot run code.
+    An enum name is looked for in torchvision's cache (``$TORCH_HOME/hub/checkpoints``) and fetched if absent.
 
     Args:
         net: the network to fill, changed in place.
@@ -35,7 +38,7 @@ def load_weights(net: nn.Module, name: str, weights: str) -> None:
     if all(key.startswith(_TRUNK_PREFIX) for key in state):
         state = {key.removeprefix(_TRUNK_PREFIX): value for key, value in state.items()}
     # a plain dict on purpose: without version metadata, files older than `num_batches_tracked` load too
-    kept = {key: value for key, value in state.items() if not key.startswith(_CLASSIFIERS)}
+    kept = {_OLD_DENSENET.sub(r"\1\2", key): value for key, value in state.items() if not key.startswith(_CLASSIFIERS)}
     try:
         net.load_state_dict(kept, strict=True)
     except RuntimeError as error:

@@ -10,7 +10,7 @@ from lightning import Callback, Trainer
 
 from callbacks import AtomicCheckpointIO, PhaseSchedule, RunCheckpoint
 from datamodules.sketch_birds import SketchBirds
-from lightning_modules import Classifier, InterpretableModule, ProtoPNet
+from lightning_modules import BagNet, Classifier, InterpretableModule, ProtoPNet
 
 TINY_PROTOPNET = partial(ProtoPNet, prototypes_per_class=2, prototype_channels=8)
 PRUNE = {
@@ -27,6 +27,7 @@ MODELS: dict[str, Callable[..., InterpretableModule]] = {
     "ProtoPNet cosine": partial(TINY_PROTOPNET, similarity="cosine", addon="linear"),
     "ProtoPNet pruned": partial(TINY_PROTOPNET, phases={"prune": PRUNE}),
     "Classifier": Classifier,
+    "BagNet": partial(BagNet, trunk={"name": "bagnet9"}),
 }
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import re
+from collections import OrderedDict
 from functools import cache
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from jsonargparse import ArgumentError, ArgumentParser
 from torch import nn
 from torchvision import models
+from torchvision.models import convnext, densenet, vgg
 from torchvision.transforms.functional import normalize
 
 from lightning_modules.contract import Layer
@@ -27,8 +29,17 @@ TABLE = [
     ("resnet50", "reduced", 2048, 8, 235, 0.5, 23_508_032, (28, 32)),
     ("mobilenet_v2", "standard", 1280, 32, 491, 0.5, 2_223_872, (7, 8)),
     ("sketch", "standard", 128, 8, 38, 4.0, 163_672, (28, 32)),
+    ("vgg19", "standard", 512, 32, 268, 16.0, 20_024_384, (7, 8)),
+    ("densenet169", "standard", 1664, 32, 3351, 14.5, 12_484_480, (7, 8)),
+    ("convnext_tiny", "standard", 768, 32, 1688, 16.0, 27_818_592, (7, 8)),
+    ("convnext_tiny", 13, 768, 16, 1400, 16.0, 27_818_592, (13, 15)),
+    ("convnext_tiny", 26, 768, 8, 816, 12.0, 27_818_592, (26, 30)),
+    ("bagnet9", "standard", 2048, 8, 9, 4.5, 13_639_744, (27, 31)),
+    ("bagnet17", "standard", 2048, 8, 17, 8.5, 14_164_032, (26, 30)),
+    ("bagnet33", "standard", 2048, 8, 33, 16.5, 16_261_184, (24, 28)),
 ]
 TRUNKS = [row[:2] for row in TABLE]
+PADDED = ["resnet18", "resnet34", "resnet50", "mobilenet_v2", "sketch"]  # one cell is left of any image of 8 pixels
 
 
 @cache
@@ -58,7 +69,7 @@ def test_grid_is_that_of_a_forward(name, strides, size):
         features = trunk(torch.rand(1, 3, *size))
     assert features.shape == (1, trunk.out_channels, *trunk.geometry(size).grid)
     assert features.dtype == torch.float32
-    assert features.min() >= 0  # every trunk ends in a ReLU
+    assert (features.min() >= 0) == (name != "convnext_tiny")  # every other trunk ends in a ReLU
 
 
 @pytest.mark.parametrize(("name", "strides"), TRUNKS)
@@ -68,15 +79,38 @@ def test_grid_is_that_of_a_shape_only_forward_at_large_sizes(name, strides):
         assert tuple(trunk(torch.zeros(1, 3, *size, device="meta")).shape[2:]) == trunk.geometry(size).grid
 
 
-def all_positive(trunk: Trunk) -> nn.Module:
+def thin(trunk: Trunk, name: str) -> nn.Module:
+    """The same layers with one channel or a few, where the whole network would take too long."""
+    if name == "vgg19":
+        net = vgg.make_layers([width if width == "M" else 1 for width in vgg.cfgs["E"]])
+    elif name == "densenet169":
+        net = densenet.DenseNet(1, (6, 12, 32, 32), 2, 1).features
+    elif name == "convnext_tiny":
+        stages = [convnext.CNBlockConfig(1, 1, depth) for depth in (3, 3, 9)] + [convnext.CNBlockConfig(1, None, 3)]
+        net = convnext.ConvNeXt(stages).features
+        for layer, original in zip(net.modules(), trunk.net.features.modules(), strict=True):
+            if isinstance(layer, nn.Conv2d):
+                layer.stride = original.stride
+    else:
+        return copy.deepcopy(trunk.net)
+    assert longest_path(net) == trunk.layers
+    return net
+
+
+def all_positive(net: nn.Module) -> nn.Module:
     """The same wiring with averaging weights: no gradient is cut or cancelled, its support is the receptive field."""
-    net = copy.deepcopy(trunk.net).double().eval()
+    net = net.double().eval()
     for parent in list(net.modules()):
         for key, module in list(parent.named_children()):
             if isinstance(module, nn.MaxPool2d):
                 setattr(parent, key, nn.AvgPool2d(module.kernel_size, module.stride, module.padding))
-            elif isinstance(module, nn.Conv2d):
+            elif isinstance(module, nn.LayerNorm):
+                setattr(parent, key, nn.Identity())  # over channels: no matter for cells
+            elif isinstance(module, nn.Conv2d | nn.Linear):
                 nn.init.constant_(module.weight, 1 / module.weight[0].numel())
+                module.bias = None
+        if isinstance(parent, convnext.CNBlock):
+            nn.init.ones_(parent.layer_scale)
     return net
 
 
@@ -96,9 +130,10 @@ def supports(net: nn.Module, size: tuple[int, int], rows: list[int]) -> list[tup
 def test_receptive_field_is_the_support_of_the_gradient(name, strides):
     trunk = shared_trunk(name, strides)
     field, jump = trunk.geometry((2048, 64)).receptive_field, trunk.geometry((2048, 64)).jump
-    geometry = trunk.geometry(((field // jump + 4) * jump, 8))  # a strip just long enough to hold a whole field
+    width = 8 if name in PADDED else 40  # narrow, but wide enough for one cell
+    geometry = trunk.geometry(((field // jump + 4) * jump, width))  # a strip just long enough to hold a whole field
     rows = [0, geometry.grid[0] // 2, geometry.grid[0] - 1]
-    boxes = supports(all_positive(trunk), geometry.image, rows)
+    boxes = supports(all_positive(thin(trunk, name)), geometry.image, rows)
     assert boxes == [geometry.cell_box(row, 0, "receptive_field") for row in rows]
     assert boxes[1][3] - boxes[1][1] + 1 == field  # the middle one is not clipped
 
@@ -143,30 +178,44 @@ def test_reduced_strides_change_no_weight_and_four_strides(name):
     assert not any(m.dilation != (1, 1) for m in reduced.modules() if isinstance(m, nn.Conv2d))
 
 
-@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2"])
+@pytest.mark.parametrize("side", ["13", "26"])
+def test_finer_grids_of_convnext_change_no_weight_and_one_or_two_strides(side):
+    standard, finer = shared_trunk("convnext_tiny", "standard"), shared_trunk("convnext_tiny", int(side))
+    assert {k: v.shape for k, v in standard.state_dict().items()} == {k: v.shape for k, v in finer.state_dict().items()}
+    strides = [
+        {path: layer.stride for path, layer in trunk.named_modules() if isinstance(layer, nn.Conv2d)}
+        for trunk in (standard, finer)
+    ]
+    changed = {path: stride for path, stride in strides[1].items() if stride != strides[0][path]}
+    paths = {"13": ["net.features.6.1"], "26": ["net.features.4.1", "net.features.6.1"]}[side]
+    assert changed == dict.fromkeys(paths, (1, 1))
+
+
+def features_of(name: str, state: dict[str, torch.Tensor]) -> nn.Module:
+    """Torchvision's network up to its features, made without its classifier; ResNets have no such part."""
+    with torch.device("meta"):
+        whole = models.get_model(name, weights=None)
+    net = nn.Sequential(OrderedDict(list(whole.named_children())[:-2])) if name == "resnet18" else whole.features
+    net.load_state_dict({key.removeprefix("features."): value for key, value in state.items()}, assign=True)
+    return nn.Sequential(net, nn.ReLU()) if name == "densenet169" else net
+
+
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "vgg19", "densenet169", "convnext_tiny"])
 def test_trunk_equals_torchvision_bit_for_bit(name):
-    torch.manual_seed(1)
-    trunk = build_trunk({"name": name}).eval()
-    reference = models.get_model(name, weights=None)
-    reference.load_state_dict(
-        {k.removeprefix("net."): v for k, v in trunk.state_dict().items()}
-        | {k: v for k, v in reference.state_dict().items() if k.startswith(("fc.", "classifier."))}
-    )
-    reference.eval().to(memory_format=torch.channels_last)
-    if name == "resnet18":
-        reference.avgpool = reference.fc = nn.Identity()
+    trunk = shared_trunk(name, "standard")
+    state = {key.removeprefix("net."): value.clone() for key, value in trunk.state_dict().items()}
+    reference = features_of(name, state).eval().to(memory_format=torch.channels_last)
     images = torch.rand(2, 3, 64, 96)
     inputs = normalize(images, IMAGENET["mean"], IMAGENET["std"]).contiguous(memory_format=torch.channels_last)
     with torch.inference_mode():
-        expected = reference(inputs) if name == "resnet18" else reference.features(inputs)
-        assert torch.equal(trunk(images).flatten(1), expected.flatten(1))
+        assert torch.equal(trunk(images), reference(inputs))
 
 
 @pytest.mark.parametrize(("name", "strides"), TRUNKS)
 def test_trunk_can_be_traced_and_overwrites_nothing(name, strides):
     trunk = shared_trunk(name, strides)
     traced = torch.fx.symbolic_trace(trunk)
-    images = torch.rand(1, 3, 32, 32)
+    images = torch.rand(1, 3, 40, 48)
     before = images.clone()
     with torch.inference_mode():
         assert torch.equal(traced(images), trunk(images))
@@ -184,19 +233,36 @@ def test_batch_rows_are_independent_and_one_row_is_enough_in_eval():
         assert trunk(images[:0]).shape == (0, 128, 4, 5)
 
 
-def test_random_initialisation_repeats_under_the_global_seed():
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [("mobilenet_v2", "features.0.0"), ("bagnet9", "layer4.2.conv3")],
+)
+def test_random_initialisation_repeats_under_the_global_seed(name, key):
     states = []
     for seed in (3, 3, 4):
         torch.manual_seed(seed)
-        states.append(build_trunk({"name": "mobilenet_v2", "weights": None}).state_dict())
+        states.append(build_trunk({"name": name, "weights": None}).state_dict())
     assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
-    assert not torch.equal(states[0]["net.features.0.0.weight"], states[2]["net.features.0.0.weight"])
+    assert not torch.equal(states[0][f"net.{key}.weight"], states[2][f"net.{key}.weight"])
 
 
-def test_state_dict_holds_torchvision_names_and_no_statistics():
-    keys = shared_trunk("resnet18", "standard").state_dict().keys()
-    expected = models.resnet18(weights=None).state_dict().keys() - {"fc.weight", "fc.bias"}
-    assert keys == {f"net.{key}" for key in expected}
+@pytest.mark.parametrize("name", ["vgg19", "bagnet33"])
+def test_initialisation_keeps_the_size_of_gradients(name):
+    """N(0, 2 / (k² · outputs)), of which 3·64·9 and more draws are within 10 %."""
+    for layer in shared_trunk(name, "standard").modules():
+        if isinstance(layer, nn.Conv2d):
+            expected = (2 / (layer.kernel_size[0] ** 2 * layer.out_channels)) ** 0.5
+            assert layer.weight.std().item() == pytest.approx(expected, rel=0.1)
+            assert layer.bias is None or not layer.bias.any()
+
+
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "vgg19", "densenet169", "convnext_tiny"])
+def test_state_dict_holds_torchvision_names_and_no_statistics(name):
+    with torch.device("meta"):
+        expected = models.get_model(name, weights=None).state_dict()
+    kept = {key: value.shape for key, value in expected.items() if not key.startswith(("fc.", "classifier."))}
+    own = shared_trunk(name, "standard").state_dict()
+    assert {key: value.shape for key, value in own.items()} == {f"net.{key}": shape for key, shape in kept.items()}
 
 
 def test_normalisation_by_hand():
@@ -242,9 +308,12 @@ def test_wrong_normalisation(normalization):
         ({"name": "resnet19"}, "`trunk.name` to be one of .*'resnet18'.*, but got 'resnet19'"),
         ({"weights": None}, "`trunk.name` to be one of .*, but got None"),
         ({"name": "sketch", "weight": None}, r"`trunk` to have keys of .*'weights'.*, but got \['name', 'weight'\]"),
-        ({"name": "resnet18", "strides": "28"}, "`trunk.strides` to be one of .*'reduced'.*, but got '28'"),
-        ({"name": "mobilenet_v2", "strides": "reduced"}, "to be 'standard' for mobilenet_v2, but got 'reduced'"),
-        ({"name": "sketch", "strides": "reduced"}, "to be 'standard' for sketch, but got 'reduced'"),
+        ({"name": "resnet18", "strides": "28"}, r"of resnet18 to be one of \('standard', 'reduced'\), but got '28'"),
+        ({"name": "resnet18", "strides": 26}, r"of resnet18 to be one of .*, but got 26. .* 26 for 'convnext_tiny'"),
+        ({"name": "convnext_tiny", "strides": "26"}, r"to be one of \('standard', 13, 26\), but got '26'"),
+        ({"name": "convnext_tiny", "strides": "reduced"}, r"of convnext_tiny to be one of .*, but got 'reduced'"),
+        ({"name": "mobilenet_v2", "strides": "reduced"}, r"of mobilenet_v2 to be one of \('standard',\), but got"),
+        ({"name": "bagnet17", "strides": 13}, r"of bagnet17 to be one of \('standard',\), but got 13"),
     ],
 )
 def test_wrong_options(options, message):
@@ -280,6 +349,10 @@ def test_options_are_plain_data_on_the_command_line():
     assert parse(base, "--trunk.normalization=none")["normalization"] == "none"
     assert parse('--trunk={"name": "sketch", "weights": null}') == {"name": "sketch", "weights": None}
     assert parse("--trunk.name=sketch", "--trunk.weights=file.pth") == {"name": "sketch", "weights": "file.pth"}
+    for strides in (13, 26):
+        expected = {"name": "convnext_tiny", "strides": strides}
+        assert parse(f'--trunk={{"name": "convnext_tiny", "strides": {strides}}}') == expected
+        assert parse("--trunk.name=convnext_tiny", f"--trunk.strides={strides}") == expected
 
 
 def test_null_weights_on_the_command_line_mean_random_weights():

@@ -72,6 +72,44 @@ def test_path_of_a_trunk_state_dict(tmp_path):
         assert all(torch.equal(again.state_dict()[k], v) for k, v in trunk.state_dict().items())
 
 
+@pytest.mark.parametrize("name", ["convnext_tiny", "densenet169", "bagnet9"])
+def test_path_of_a_state_dict_with_a_classifier(name, tmp_path):
+    torch.manual_seed(2)
+    trunk = build_trunk({"name": name})
+    state = {key.removeprefix("net."): value for key, value in trunk.state_dict().items()}
+    ends = {"convnext_tiny": ["classifier.0.bias", "classifier.2.weight"], "densenet169": ["classifier.weight"]}
+    torch.save(state | dict.fromkeys(ends.get(name, ["fc.weight", "fc.bias"]), torch.ones(1)), tmp_path / "whole.pth")
+    assert_holds(build_trunk({"name": name, "weights": str(tmp_path / "whole.pth")}), state)
+
+
+def test_densenet_files_with_the_old_names(tmp_path):
+    """Torchvision's own file says ``denselayer1.norm.1.weight`` where its network says ``denselayer1.norm1.weight``."""
+    torch.manual_seed(2)
+    trunk = build_trunk({"name": "densenet169"})
+    state = {key.removeprefix("net."): value for key, value in trunk.state_dict().items()}
+    old = {}
+    for key, value in state.items():
+        *path, module, entry = key.split(".")
+        in_layer = path[-1].startswith("denselayer")
+        if entry != "num_batches_tracked":
+            old[".".join([*path, f"{module[:-1]}.{module[-1]}" if in_layer else module, entry])] = value
+    assert "features.denseblock4.denselayer32.norm.2.running_var" in old
+    assert "features.transition1.norm.weight" in old
+    torch.save(old, tmp_path / "old.pth")
+    assert_holds(build_trunk({"name": "densenet169", "weights": str(tmp_path / "old.pth")}), state)
+
+
+def test_bagnet_has_the_names_of_its_authors():
+    expected = {f"{key}.weight" for key in ("conv1", "conv2", "bn1")} | {"bn1.bias"}
+    for stage, blocks in enumerate((3, 4, 6, 3), start=1):
+        for block in range(blocks):
+            path = f"layer{stage}.{block}"
+            expected |= {f"{path}.{kind}{index}.weight" for kind in ("conv", "bn") for index in (1, 2, 3)}
+            expected |= {f"{path}.bn{index}.bias" for index in (1, 2, 3)}
+        expected |= {f"layer{stage}.0.downsample.{entry}" for entry in ("0.weight", "1.weight", "1.bias")}
+    assert {name for name, _ in build_trunk({"name": "bagnet33"}).net.named_parameters()} == expected
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_cast_up(dtype, resnet18_state, tmp_path):
     half = {key: value.to(dtype) if value.is_floating_point() else value for key, value in resnet18_state.items()}
@@ -157,6 +195,7 @@ def test_files_without_a_state_dict(content, found, tmp_path):
         ("resnet50", "IMAGENET1K_V3", r"\['IMAGENET1K_V1', 'IMAGENET1K_V2'\]"),
         ("resnet50", "DEFAULT", r"\['IMAGENET1K_V1', 'IMAGENET1K_V2'\]"),  # its meaning moves with torchvision
         ("sketch", "IMAGENET1K_V1", r"\[\]"),
+        ("bagnet33", "IMAGENET1K_V1", r"\[\]"),
         ("mobilenet_v2", "", "IMAGENET1K_V2"),
     ],
 )
@@ -179,6 +218,9 @@ def test_enum_name_from_the_cache(hub, resnet18_file, resnet18_state):
         ("resnet50", "IMAGENET1K_V2", "resnet50-11ad3fa6.pth"),
         ("mobilenet_v2", "IMAGENET1K_V1", "mobilenet_v2-b0353104.pth"),
         ("mobilenet_v2", "IMAGENET1K_V2", "mobilenet_v2-7ebf99e0.pth"),
+        ("vgg19", "IMAGENET1K_V1", "vgg19-dcbb9e9d.pth"),
+        ("densenet169", "IMAGENET1K_V1", "densenet169-b2777c0a.pth"),
+        ("convnext_tiny", "IMAGENET1K_V1", "convnext_tiny-983f1562.pth"),
     ],
 )
 def test_enum_name_offline_is_one_error_with_file_folder_and_remedy(name, weights, file, hub):

@@ -1,0 +1,72 @@
+"""BagNet: the mean of the class evidence of small image patches. Its units are the classes."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from lightning_modules.classifier import Classifier
+from lightning_modules.contract import ModelOutput, UnitTable
+from lightning_modules.interpretable import InterpretableModule
+from lightning_modules.phases import PhasePlan
+from lightning_modules.trunks import TrunkOptions
+from lightning_modules.trunks.bagnet import BAGNETS
+
+
+class BagNet(InterpretableModule):
+    """Class logits of every cell, each of which sees a square of 9, 17 or 33 pixels, averaged over cells.
+
+    Source: Brendel and Bethge (2019), "Approximating CNNs with bag-of-local-features models works surprisingly well on
+    ImageNet". The map of a class holds its logit at every cell, bias included, so its mean is the logit, and a cell
+    depends on no pixel outside its receptive field. Images need not be square. Presets: those of
+    :class:`~lightning_modules.Classifier`.
+
+    Args:
+        trunk: one of ``bagnet9``, ``bagnet17`` and ``bagnet33``, the default.
+        kwargs: further arguments of :class:`~lightning_modules.interpretable.InterpretableModule`.
+
+    Raises:
+        ValueError: if the trunk is another one, or the images are smaller than its receptive field.
+
+    Example:
+        >>> model = BagNet(num_classes=4, image_size=(32, 48), trunk={"name": "bagnet9"}).eval()
+        >>> output = model(torch.rand(2, 3, 32, 48))
+        >>> output.maps.shape, torch.allclose(output.maps.mean((2, 3)), output.logits)
+        (torch.Size([2, 4, 3, 5]), True)
+    """
+
+    presets: ClassVar[dict[str, PhasePlan]] = Classifier.presets
+
+    def __init__(self, trunk: TrunkOptions | None = None, **kwargs: Any) -> None:
+        options: TrunkOptions = {"name": "bagnet33"} if trunk is None else trunk
+        if options.get("name") not in BAGNETS:
+            raise ValueError(
+                f"Expected argument `trunk.name` of BagNet to be one of {list(BAGNETS)}, but got "
+                f"{options.get('name')!r}. Use `Classifier` for other trunks."
+            )
+        super().__init__(trunk=options, **kwargs)
+        self.trunk.geometry(self.image_size)  # refuses images smaller than one patch
+        self.linear = nn.Linear(self.trunk.out_channels, self.num_classes)
+
+    def forward(self, images: Tensor) -> ModelOutput:
+        """Trunk, linear layer at every cell, mean over cells."""
+        latent = self.trunk(images)
+        maps = self.linear(latent.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        scores = maps.mean(dim=(2, 3))
+        return ModelOutput(self.head(scores), scores, maps, latent)
+
+    def head(self, scores: Tensor) -> Tensor:
+        """Logits ``(B, K)`` of scores ``(B, K)``: the same."""
+        return scores
+
+    def units(self) -> UnitTable:
+        """The classes; each owns itself."""
+        weight = torch.eye(self.num_classes, device=self.linear.weight.device)
+        active = torch.ones(self.num_classes, dtype=torch.bool, device=weight.device)
+        return UnitTable(kind="class", active=active, owner=weight > 0, pool="mean", weight=weight)
+
+    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
+        """Groups ``trunk`` and ``head``, the linear layer."""
+        return {"trunk": list(self.trunk.parameters()), "head": list(self.linear.parameters())}

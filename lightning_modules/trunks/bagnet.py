@@ -1,0 +1,93 @@
+"""BagNet trunks: a ResNet-50 in which a cell sees a square of 9, 17 or 33 pixels and nothing else."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from torch import Tensor, nn
+
+BAGNETS = {"bagnet9": 2, "bagnet17": 3, "bagnet33": 4}  # how many of the four stages have a 3×3 convolution
+_WIDTHS, _BLOCKS, _STRIDES, _EXPANSION = (64, 128, 256, 512), (3, 4, 6, 3), (2, 2, 2, 1), 4
+
+
+class Bottleneck(nn.Module):
+    """A residual bottleneck without padding; the shortcut loses the rows and columns at the end that the branch loses.
+
+    Deviation from the authors' code: each axis is cropped by its own difference, so that images need not be square.
+
+    Args:
+        channels: of the input.
+        width: inside; the output has four times as many.
+        kernel: side of the middle convolution.
+        stride: of the middle convolution and of the shortcut.
+        first: of its stage, with a convolution in its shortcut.
+
+    Example:
+        >>> import torch
+        >>> Bottleneck(8, 4, kernel=3, stride=2, first=True)(torch.zeros(1, 8, 6, 9)).shape
+        torch.Size([1, 16, 2, 4])
+    """
+
+    def __init__(self, channels: int, width: int, kernel: int, stride: int, first: bool) -> None:
+        super().__init__()
+        outputs = width * _EXPANSION
+        self.conv1 = nn.Conv2d(channels, width, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, kernel, stride, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.conv3 = nn.Conv2d(width, outputs, 1, bias=False)
+        self.bn3 = nn.BatchNorm2d(outputs)
+        self.relu = nn.ReLU()
+        self.downsample: nn.Module = nn.Identity()
+        if first:
+            self.downsample = nn.Sequential(
+                nn.Conv2d(channels, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Features ``(B, 4·width, h, w)`` of features ``(B, channels, H, W)``."""
+        branch = self.relu(self.bn1(self.conv1(x)))
+        branch = self.relu(self.bn2(self.conv2(branch)))
+        branch = self.bn3(self.conv3(branch))
+        shortcut = self.downsample(x)[:, :, : branch.shape[2], : branch.shape[3]]
+        features: Tensor = self.relu(branch + shortcut)
+        return features
+
+
+def bagnet(name: str) -> tuple[nn.Sequential, int]:
+    """A randomly initialised BagNet up to its last residual stage.
+
+    Brendel and Bethge (2019), "Approximating CNNs with bag-of-local-features models works surprisingly well on
+    ImageNet": the blocks of a ResNet-50 without padding and max-pool, in which only the first block of the first two,
+    three or four stages has a 3×3 convolution. Cell (i, j) sees rows 8i to 8i + q - 1 and columns 8j to 8j + q - 1.
+    Weights are drawn from N(0, 2 / (k² · outputs)). Deviation from the authors' code: the BatchNorm of the stem has
+    PyTorch's momentum, not 0.001, of which 1,000 steps from scratch would leave 37 % of the initial statistics.
+
+    Args:
+        name: a key of ``BAGNETS``; the number in it is q.
+
+    Returns:
+        The network, with the parameter names of the authors' code, and its number of output channels.
+
+    Example:
+        >>> import torch
+        >>> net, channels = bagnet("bagnet9")
+        >>> net(torch.zeros(1, 3, 32, 48)).shape, channels
+        (torch.Size([1, 2048, 3, 5]), 2048)
+    """
+    layers: OrderedDict[str, nn.Module] = OrderedDict(
+        conv1=nn.Conv2d(3, 64, 1, bias=False), conv2=nn.Conv2d(64, 64, 3, bias=False)
+    )
+    layers |= {"bn1": nn.BatchNorm2d(64), "relu": nn.ReLU()}
+    channels = 64
+    for stage, (width, blocks, stride) in enumerate(zip(_WIDTHS, _BLOCKS, _STRIDES, strict=True), start=1):
+        kernel = 3 if stage <= BAGNETS[name] else 1
+        first = Bottleneck(channels, width, kernel, stride, first=True)
+        channels = width * _EXPANSION
+        rest = [Bottleneck(channels, width, 1, 1, first=False) for _ in range(blocks - 1)]
+        layers[f"layer{stage}"] = nn.Sequential(first, *rest)
+    net = nn.Sequential(layers)
+    for module in net.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+    return net, channels

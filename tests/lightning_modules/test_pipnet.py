@@ -1,0 +1,526 @@
+"""PIPNet: what only this model has; everything common is in ``test_contract.py``."""
+
+from __future__ import annotations
+
+import io
+import math
+from typing import Any
+
+import pytest
+import torch
+from lightning import Callback
+
+from callbacks.phase_schedule import state_hash
+from datamodules.base import ImageDataset
+from datamodules.sketch_birds import SketchBirds
+from lightning_modules.phases import SchedulerSpec
+from lightning_modules.pipnet import PIPNet, alignment, paired, tanh_uniformity
+from tests.lightning_modules.registry import tiny_trainer
+
+SIZE = (32, 32)
+close = torch.testing.assert_close
+
+
+def make(**options) -> PIPNet:
+    torch.manual_seed(0)
+    return PIPNet(**({"num_classes": 3, "image_size": SIZE, "num_features": 6} | options))
+
+
+def images(batch=2, seed=1):
+    return torch.rand(batch, 3, *SIZE, generator=torch.Generator().manual_seed(seed))
+
+
+def training_batch(size=4) -> dict[str, Any]:
+    return {"image": images(size), "second_view": images(size, 2), "label": torch.arange(size) % 3}
+
+
+def softmax_maps(seed, shape=(3, 5, 2, 4)):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).mul(3).softmax(1)
+
+
+class TwoViews(ImageDataset):
+    """Training samples with a darker second view of the same geometry."""
+
+    def __init__(self, dataset: ImageDataset) -> None:
+        self.dataset = dataset
+
+    @property
+    def sample_ids(self):
+        return self.dataset.sample_ids
+
+    def __len__(self):
+        return len(self.dataset)
+
+    def __getitem__(self, index):
+        sample = self.dataset[index]
+        return {**sample, "second_view": sample["image"] * 0.8}
+
+
+class TwoViewBirds(SketchBirds):
+    def dataset(self, split):
+        dataset = super().dataset(split)
+        return TwoViews(dataset) if split == "train" else dataset
+
+
+def birds(kind=TwoViewBirds, **changes):
+    options = {"image_size": 32, "train_size": 16, "val_size": 8, "test_size": 8, "batch_size": 8}
+    return kind("tiny", **(options | changes))
+
+
+def fitted(model, *callbacks, data=None, **options):
+    trainer = tiny_trainer(*callbacks, limit_val_batches=1, **options)
+    trainer.fit(model, datamodule=data or birds())
+    return trainer
+
+
+def short(*names, epochs=1):
+    """A trunk from scratch with a few epochs of each named phase of the original schedule."""
+    phases = {name: {"epochs": epochs} if name in names else None for name in ("pretrain", "head", "partial", "full")}
+    return make(num_classes=8, preset="original", phases=phases)
+
+
+# -- the losses --------------------------------------------------------------------------------------------------------
+def test_alignment_by_hand():
+    """One image, two cells: ⟨(.5, .5), (.25, .75)⟩ = .5 and ⟨(1, 0), (.25, .75)⟩ = .25."""
+    first = torch.tensor([[0.5, 1.0], [0.5, 0.0]]).view(1, 2, 1, 2)
+    second = torch.tensor([[0.25, 0.25], [0.75, 0.75]]).view(1, 2, 1, 2)
+    assert alignment(first, second).item() == pytest.approx(-(math.log(0.5) + math.log(0.25)) / 2, rel=1e-6)
+
+
+def test_alignment_of_views_that_agree_or_never_meet():
+    certain, other = torch.eye(2).view(2, 2, 1, 1), torch.eye(2).flip(0).view(2, 2, 1, 1)
+    assert alignment(certain, certain).item() == pytest.approx(0, abs=1e-6)
+    assert alignment(certain, other).item() == pytest.approx(-math.log(1e-12), rel=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_alignment_by_definition(seed):
+    first, second = softmax_maps(seed), softmax_maps(seed + 10)
+    total, cells = 0.0, 0
+    for image in range(3):
+        for row in range(2):
+            for column in range(4):
+                pair = first[image, :, row, column].double(), second[image, :, row, column].double()
+                total -= math.log(sum(float(a) * float(b) for a, b in zip(*pair, strict=True)) + 1e-12)
+                cells += 1
+    assert alignment(first, second).item() == pytest.approx(total / cells, rel=1e-5)
+    assert alignment(second, first).item() == pytest.approx(total / cells, rel=1e-5)
+
+
+def test_alignment_gradient_is_that_of_the_stopped_half_sum():
+    """Regression: without stop gradient both sides learn twice."""
+    values = softmax_maps(0), softmax_maps(1)
+
+    def gradients(loss):
+        views = [value.clone().requires_grad_() for value in values]
+        return torch.autograd.grad(loss(*views), views)
+
+    def direction(p, fixed):
+        return -torch.log(torch.einsum("buij,buij->bij", p, fixed.detach()) + 1e-12).mean()
+
+    ours = gradients(alignment)
+    stopped = gradients(lambda a, b: 0.5 * (direction(a, b) + direction(b, a)))
+    both = gradients(lambda a, b: -torch.log((a * b).sum(1) + 1e-12).mean())
+    for mine, right, wrong in zip(ours, stopped, both, strict=True):
+        close(mine.norm() / right.norm(), torch.tensor(1.0))
+        close(mine, right)
+        close(wrong, 2 * right)
+
+
+def test_tanh_uniformity_by_hand():
+    """Sums of the first view: 1 and 0 (unit 1 shows nowhere); of the second: 2 and 0.5."""
+    first, second = torch.tensor([[0.25, 0.0], [0.75, 0.0]]), torch.tensor([[1.0, 0.5], [1.0, 0.0]])
+    logs = [math.log(math.tanh(total) + 1e-8) for total in (1, 0, 2, 0.5)]
+    assert tanh_uniformity(first, second).item() == pytest.approx(-sum(logs) / 4, rel=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_tanh_uniformity_by_definition(seed):
+    generator = torch.Generator().manual_seed(seed)
+    views = [torch.rand(4, 7, generator=generator) for _ in range(2)]
+    value = 0.0
+    for view in views:
+        logs = [math.log(math.tanh(sum(view[b, u].item() for b in range(4))) + 1e-8) for u in range(7)]
+        value -= 0.5 * sum(logs) / 7
+    assert tanh_uniformity(*views).item() == pytest.approx(value, rel=1e-5)
+
+
+def test_tanh_uniformity_saturates_with_the_batch():
+    one = torch.full((1, 3), 0.5)
+    losses = [tanh_uniformity(one.expand(n, 3), one.expand(n, 3)).item() for n in (1, 2, 8, 64)]
+    assert losses == sorted(losses, reverse=True)
+    assert losses[-1] == pytest.approx(0, abs=1e-6)
+
+
+def test_terms_see_the_first_half_as_one_view_and_the_second_as_the_other():
+    model, batch = make(), paired(training_batch())
+    model.enter_phase(0)
+    output = model(batch["image"])
+    terms = {name: term(output, batch).item() for name, term in model.loss_terms().items()}
+    maps, pooled = output.maps, output.extras["pooled"]
+    assert terms["alignment"] == pytest.approx(alignment(maps[:4], maps[4:]).item())
+    assert terms["tanh_uniformity"] == pytest.approx(tanh_uniformity(pooled[:4], pooled[4:]).item())
+    probability = (1 + output.logits.double() ** 2) / (1 + output.logits.double() ** 2).sum(1, keepdim=True)
+    picked = probability[torch.arange(8), batch["label"]]
+    assert terms["pipnet_class"] == pytest.approx(-picked.log().mean().item(), rel=1e-5)
+
+
+def test_class_loss_takes_soft_targets():
+    model = make()
+    targets = torch.tensor([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]])
+    batch = paired(
+        {"image": images(), "second_view": images(), "label": torch.tensor([0, 2]), "class_targets": targets}
+    )
+    output = model(batch["image"])
+    logs = model.probabilities(output.logits).log()
+    value = model.loss_terms()["pipnet_class"](output, batch).item()
+    assert value == pytest.approx(-(torch.cat([targets, targets]) * logs).sum(1).mean().item(), rel=1e-5)
+
+
+# -- the decision ------------------------------------------------------------------------------------------------------
+def test_forward_follows_the_definition():
+    model, pictures = make(score_threshold=0.0).eval(), images()
+    model.linear.weight.data[0, 1] = -0.5
+    with torch.no_grad():
+        output, features = model(pictures), model.addon(model.trunk(pictures))
+    assert torch.equal(output.maps, features.softmax(1))
+    close(output.maps.sum(1), torch.ones(2, 4, 4))
+    assert torch.equal(output.scores, output.maps.flatten(2).max(2).values)
+    weight = model.linear.weight.detach().clone()
+    weight[0, 1] = 0.0
+    assert (weight[1:] > 0).all()
+    close(output.logits, output.scores @ weight.T)
+    assert torch.equal(model.units().weight, weight)
+    assert PIPNet(num_classes=2, image_size=SIZE)(pictures).scores.shape == (2, 128)
+
+
+def pooled_model(model, pooled):
+    """The model, seeing the given largest values instead of images (two units: one cell each, rows sum to 1)."""
+    model.trunk.forward = lambda _: torch.tensor(pooled)[:, :, None, None].log()
+    model.addon = torch.nn.Identity()
+    return model
+
+
+def test_threshold_and_abstention_at_inference_only():
+    """Channels .07, .93 with the threshold 0.1: the first is dropped, and no class weighs the second."""
+    model = pooled_model(make(num_classes=2, num_features=2), [[0.07, 0.93], [0.93, 0.07]])
+    model.linear.weight.data = torch.tensor([[2.0, 0.0], [0.0, 0.0]])
+    trained, seen = model.train()(images()), model.eval()(images())
+    close(trained.scores, torch.tensor([[0.07, 0.0], [0.93, 0.0]]))
+    close(seen.scores, torch.tensor([[0.0, 0.0], [0.93, 0.0]]))
+    close(seen.extras["pooled"], torch.tensor([[0.07, 0.93], [0.93, 0.07]]))
+    assert seen.extras["abstain"].tolist() == [True, False]
+    close(seen.logits, torch.tensor([[0.0, 0.0], [1.86, 0.0]]))
+    assert model.units().active.tolist() == [True, False]
+
+
+def test_a_score_on_the_threshold_stays():
+    model = pooled_model(make(num_classes=2, num_features=2, score_threshold=0.5), [[0.5, 0.5]]).eval()
+    assert (model(images(1)).scores > 0).all()
+
+
+def test_probabilities_by_hand():
+    """O = (0, 1, 3): 1 + o² = (1, 2, 10)."""
+    close(make().probabilities(torch.tensor([[0.0, 1.0, 3.0]])), torch.tensor([[1 / 13, 2 / 13, 10 / 13]]))
+
+
+def test_owner_is_the_threshold_of_compactness():
+    model = make(num_classes=2, num_features=4)
+    model.linear.weight.data = torch.tensor([[0.0, 1e-3, 2e-3, -5.0], [0.0, 0.0, 1.0, 0.0]])
+    table = model.units()
+    assert table.active.tolist() == [False, True, True, False]
+    assert table.owner.tolist() == [[False, False], [False, False], [True, True], [False, False]]
+    assert (table.weight >= 0).all()
+    assert table.vectors is table.source is None
+
+
+def test_a_saved_model_comes_back_with_its_threshold():
+    model, file = make(score_threshold=0.3).eval(), io.BytesIO()
+    model.linear.weight.data[:, 2] = 0.0
+    torch.save(model.state_dict(), file)
+    file.seek(0)
+    again = make().eval()
+    again.load_state_dict(torch.load(file, weights_only=True), strict=True)
+    first, second = model(images()), again(images())
+    assert again.score_threshold.item() == pytest.approx(0.3)
+    assert again.units().active.tolist() == [True, True, False, True, True, True]
+    assert torch.equal(first.scores, second.scores)
+    assert torch.equal(first.logits, second.logits)
+
+
+# -- training ----------------------------------------------------------------------------------------------------------
+class Weights(Callback):
+    """The head before the optimiser's step, and after it and everything that follows."""
+
+    def __init__(self):
+        self.heads, self.phases, self.losses = [], [], []
+
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+        self.heads.append(pl_module.linear.weight.detach().clone())
+        self.phases.append(pl_module.phase.name)
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        assert (pl_module.linear.weight >= 0).all()
+        self.losses.append(outputs["loss"].item())
+
+
+def test_proximal_step_follows_the_optimiser_in_phases_of_the_head_only():
+    """With a rate of 0 the head moves by the proximal step alone: 0.001 per step, never below 0."""
+    model, watch = short("pretrain", "head"), Weights()
+    model.plan = model.plan.override({"head": {"trainable": {"head": 0.0}, "scheduler": None}})
+    model.linear.weight.data[0] = 0.0015
+    before = model.linear.weight.detach().clone()
+    fitted(model, watch)
+    assert watch.phases == ["pretrain"] * 2 + ["head"] * 2
+    assert torch.equal(watch.heads[2], before)  # pretraining leaves it alone
+    close(watch.heads[3], before - 1e-3)
+    close(model.linear.weight.detach(), (before - 2e-3).clamp(min=0))
+    assert (model.linear.weight[0] == 0).all()
+    assert all(math.isfinite(loss) for loss in watch.losses)
+
+
+def test_accumulated_batches_have_one_proximal_step():
+    model = short("head")
+    model.plan = model.plan.override({"head": {"trainable": {"head": 0.0}, "scheduler": None}})
+    before = model.linear.weight.detach().clone()
+    fitted(model, accumulate_grad_batches=2)
+    close(model.linear.weight.detach(), before - 1e-3)
+
+
+def test_evaluation_never_changes_weights():
+    """Regression: the proximal step belongs to training."""
+    model, data = short("head"), birds()
+    model.enter_phase(0)  # a phase that trains the head
+    before = state_hash(model)
+    trainer = tiny_trainer()
+    trainer.validate(model, datamodule=data, verbose=False)
+    trainer.test(model, datamodule=data, verbose=False)
+    with torch.no_grad():
+        model.eval()(images())
+    assert state_hash(model) == before
+
+
+def test_unknown_groups_are_refused():
+    """Regression: an optimiser that ignores a key it does not know."""
+    with pytest.raises(ValueError, match=r"Expected `phases.head.trainable` to use only .*, but got \['heads'\]"):
+        fitted(make(num_classes=8, preset="original", phases={"head": {"trainable": {"heads": 0.1}}}))
+
+
+@pytest.mark.parametrize(
+    ("index", "trained"),
+    [
+        (0, {"trunk", "trunk_last", "addon"}),
+        (1, {"head"}),
+        (2, {"trunk", "trunk_last", "addon", "head"}),
+        (3, {"trunk_early", "trunk", "trunk_last", "addon", "head"}),
+    ],
+)
+def test_the_freezing_schedule_reaches_every_parameter(index, trained):
+    """Regression: ``module.requires_grad = False`` freezes nothing. BatchNorm moves only where its group learns."""
+    model = make(preset="original")
+    model.enter_phase(index)
+    for name, members in model.parameter_groups().items():
+        assert {p.requires_grad for p in members} == {name in trained}, name
+    for name, block in zip(("stem", "trunk_early", "trunk", "trunk_last"), model.trunk.net, strict=True):
+        assert block[1].training == (name in trained), name
+
+
+@pytest.mark.parametrize("preset", PIPNet.presets)
+def test_every_loss_term_has_a_gradient_in_every_phase(preset):
+    """Regression: a term computed without gradient trains nothing."""
+    model, batch = make(preset=preset), paired(training_batch())
+    for index, phase in enumerate(model.plan.phases):
+        model.enter_phase(index)
+        output = model(batch["image"])
+        for name in phase.losses:
+            trained = [p for group in phase.trainable for p in model.parameter_groups()[group]]
+            value = model.loss_terms()[name](output, batch)
+            gradients = torch.autograd.grad(value, trained, retain_graph=True, allow_unused=True)
+            assert any(g is not None and (g != 0).any() for g in gradients), (phase.name, name)
+
+
+def test_original_schedule():
+    phases = PIPNet.presets["original"].phases
+    assert [(p.name, p.epochs, p.losses) for p in phases] == [
+        ("pretrain", 10, {"alignment_ramp": 1.0, "tanh_uniformity": 5.0}),
+        ("head", 3, {"pipnet_class": 2.0}),
+        ("partial", 7, {"alignment": 5.0, "tanh_uniformity": 2.0, "pipnet_class": 2.0}),
+        ("full", 50, {"alignment": 5.0, "tanh_uniformity": 2.0, "pipnet_class": 2.0}),
+    ]
+    net = {"trunk": 5e-4, "trunk_last": 5e-4, "addon": 5e-3}
+    rates = [net, {"head": 0.05}, net | {"head": 0.05}, net | {"trunk_early": 5e-4, "head": 0.05}]
+    assert [p.trainable for p in phases] == rates
+    assert [p.selectable for p in phases] == [False, False, False, True]
+    assert {(p.optimizer.name, p.optimizer.kwargs["weight_decay"]) for p in phases} == {("AdamW", 0.0)}
+
+
+def test_the_alignment_ramp_rises_over_the_phase(monkeypatch):
+    """10 pretraining epochs: a tenth in the first, all of it in the last."""
+    model, batch = make(preset="original"), paired(training_batch())
+    model.enter_phase(0)
+    model.eval()
+    output = model(batch["image"])
+    whole = model.loss_terms()["alignment"](output, batch).item()
+    for epoch, share in ((0, 0.1), (4, 0.5), (9, 1.0)):
+        monkeypatch.setattr(PIPNet, "current_epoch", epoch)
+        assert model.loss_terms()["alignment_ramp"](output, batch).item() == pytest.approx(share * whole, rel=1e-6)
+
+
+def rates_of(model, index, steps):
+    """The rates of phase ``index`` at each step, with 2 steps per epoch."""
+    model._steps_per_epoch = lambda: 2
+    model.enter_phase(index)
+    built = model.configure_optimizers()
+    optimizer, scheduler = built["optimizer"], built["lr_scheduler"]["scheduler"]
+    assert built["lr_scheduler"]["interval"] == "step"
+    table = []
+    for _ in range(steps):
+        table.append({group["name"]: group["lr"] for group in optimizer.param_groups})
+        optimizer.step()
+        scheduler.step()
+    return table
+
+
+def test_the_stage_has_one_cosine_and_restarts_for_the_head():
+    """60 epochs of 2 steps: the head starts again at epochs 0, 10, 20, …; the net falls once from epoch 0 to 60."""
+    model = make(preset="original")
+    table = [row for index, epochs in ((1, 3), (2, 7), (3, 50)) for row in rates_of(model, index, 2 * epochs)]
+    assert len(table) == 120
+    for step, row in enumerate(table):
+        epoch = step / 2
+        head = 1e-3 + (0.05 - 1e-3) * (1 + math.cos(math.pi * (epoch % 10) / 10)) / 2
+        assert row["head"] == pytest.approx(head, rel=1e-6)
+        if "trunk" in row:
+            share = (1 + math.cos(math.pi * epoch / 60)) / 2
+            assert row["trunk"] == pytest.approx(5e-6 + (5e-4 - 5e-6) * share, rel=1e-6)
+            assert row["addon"] == pytest.approx(5e-5 + (5e-3 - 5e-5) * share, rel=1e-6)
+    assert table[0].keys() == {"head"}
+    assert "trunk_early" in table[20]
+    assert "trunk_early" not in table[19]
+
+
+def test_other_schedulers_are_those_of_the_plan():
+    model = make(preset="original")
+    model.plan = model.plan.override({"full": {"scheduler": SchedulerSpec("StepLR", {"step_size": 1, "gamma": 0.5})}})
+    model.enter_phase(3)
+    assert model.configure_optimizers()["lr_scheduler"]["interval"] == "epoch"
+    model.plan = model.plan.override({"full": {"scheduler": None}})
+    assert isinstance(model.configure_optimizers(), torch.optim.AdamW)
+
+
+def test_every_phase_of_the_original_schedule_trains():
+    model, watch = short("pretrain", "head", "partial", "full"), Weights()
+    before = {name: [p.detach().clone() for p in members] for name, members in model.parameter_groups().items()}
+    trainer = fitted(model, watch)
+    assert watch.phases == [name for name in ("pretrain", "head", "partial", "full") for _ in range(2)]
+    assert all(math.isfinite(loss) for loss in watch.losses)
+    assert trainer.callback_metrics["train/dead_classes"].item() == 0
+    moved = {name for name, members in model.parameter_groups().items()
+             if any(not torch.equal(a, b) for a, b in zip(members, before[name], strict=True))}  # fmt: skip
+    assert moved == {"trunk_early", "trunk", "trunk_last", "addon", "head"}
+
+
+def test_a_run_resumed_within_the_stage_is_the_straight_run(tmp_path):
+    """Two epochs of ``partial``, interrupted after the first: rates, moments and weights go on where they were."""
+    straight, interrupted, resumed = (short("head", "partial", epochs=2) for _ in range(3))
+    fitted(straight)
+    fitted(interrupted, max_epochs=3).save_checkpoint(tmp_path / "last.ckpt")
+    assert state_hash(interrupted) != state_hash(straight)
+    tiny_trainer(limit_val_batches=1).fit(resumed, datamodule=birds(), ckpt_path=tmp_path / "last.ckpt")
+    assert state_hash(resumed) == state_hash(straight)
+
+
+def test_dead_classes_are_counted():
+    model = short("head")
+    model.linear.weight.data[[1, 4]] = 0.0
+    assert fitted(model).callback_metrics["train/dead_classes"].item() == 2
+
+
+# -- groups ------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("trunk", "first"),
+    [
+        ("resnet18", {"trunk_early": "layer2", "trunk": "layer3", "trunk_last": "layer4.0"}),
+        ("resnet50", {"trunk_early": "layer2", "trunk": "layer3", "trunk_last": "layer4.2"}),
+        ("mobilenet_v2", {"trunk_early": "features.4.", "trunk": "features.7.", "trunk_last": "features.17."}),
+        ("sketch", {"trunk_early": "block2", "trunk": "block3", "trunk_last": "block4"}),
+    ],
+)
+def test_trunks_are_cut_at_named_stages(trunk, first):
+    with torch.device("meta"):
+        model = PIPNet(num_classes=2, image_size=(64, 64), trunk={"name": trunk})
+    names = {id(p): name for name, p in model.trunk.net.named_parameters()}
+    groups = model.parameter_groups()
+    assert list(groups) == ["stem", "trunk_early", "trunk", "trunk_last", "head"]
+    for group, stage in first.items():
+        assert names[id(groups[group][0])].startswith(stage)
+    ordered = [id(p) for group in ("stem", *first) for p in groups[group]]
+    assert ordered == [id(p) for p in model.trunk.net.parameters()]
+
+
+def test_without_a_convolution_no_phase_names_it():
+    for preset in PIPNet.presets:
+        model = make(num_features=None, preset=preset)
+        assert "addon" not in model.parameter_groups()
+        assert all("addon" not in phase.trainable for phase in model.plan.phases)
+        model.plan.check(model.parameter_groups(), model.loss_terms(), ())
+        assert "addon" in make(preset=preset).plan.phases[0].trainable
+
+
+# -- bad input ---------------------------------------------------------------------------------------------------------
+def test_one_view_is_refused():
+    with pytest.raises(ValueError, match=r"Expected the training batch of PIPNet to have `second_view`, but got only"):
+        fitted(short("pretrain"), data=birds(SketchBirds))
+
+
+def test_a_batch_of_one_is_refused():
+    with pytest.raises(ValueError, match=r"to have at least 2 images, but got 1\. Choose `data.batch_size`"):
+        fitted(short("pretrain"), data=birds(batch_size=1))
+
+
+def test_small_batches_are_warned_of_once():
+    with pytest.warns(UserWarning, match="PIPNet trains with batches of 8 images. Below 32") as record:
+        fitted(short("pretrain"))
+    assert sum("PIPNet trains" in str(warning.message) for warning in record) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_features": 1}, "Expected argument `num_features` to be null or at least 2, but got 1"),
+        ({"score_threshold": 1.0}, r"Expected argument `score_threshold` to be in \[0, 1\), but got 1.0"),
+        ({"score_threshold": -0.1}, r"Expected argument `score_threshold` to be in \[0, 1\), but got -0.1"),
+    ],
+)
+def test_arguments_are_checked(options, message):
+    with pytest.raises(ValueError, match=message):
+        make(**options)
+
+
+# -- two processes -----------------------------------------------------------------------------------------------------
+def gradients_of_a_share(rank, world_size, batch):
+    """Losses and gradients of one process's images, the gradients averaged as DDP does."""
+    model = make()
+    model.enter_phase(0)
+    model.eval()  # BatchNorm sees each process's images alone, whatever the losses do
+    share = paired({name: tensor[rank::world_size] for name, tensor in batch.items()})
+    terms, output = model.loss_terms(), model(share["image"])
+    losses = {name: terms[name](output, share) for name in ("alignment", "tanh_uniformity")}
+    sum(losses.values()).backward()
+    gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    if world_size > 1:
+        for gradient in gradients.values():
+            torch.distributed.all_reduce(gradient)
+            gradient /= world_size
+    return {name: loss.item() for name, loss in losses.items()}, gradients
+
+
+def test_two_processes_have_the_gradient_of_one(ddp_pool):
+    """The tanh term sums over the images of all processes: its value, and DDP's averaged gradient, are those of one."""
+    batch = training_batch(8)
+    alone, gradients = gradients_of_a_share(0, 1, batch)
+    for losses, shared in ddp_pool.run(gradients_of_a_share, batch):
+        assert losses["tanh_uniformity"] == pytest.approx(alone["tanh_uniformity"], rel=1e-6)
+        assert shared.keys() == gradients.keys()
+        for name, gradient in gradients.items():
+            close(shared[name], gradient, rtol=1e-4, atol=1e-6, msg=name)

@@ -1,0 +1,413 @@
+"""ProtoPool: what only this model has; everything common is in ``test_contract.py``."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from lightning import Callback
+from torch import nn
+
+import lightning_modules.protopool
+from callbacks import Interpretability, RunCheckpoint, state_hash
+from callbacks.projection import project
+from lightning_modules.phases import Phase, PhasePlan
+from lightning_modules.protopool import ProtoPool, focal_similarity, gumbel_scale, slot_orthogonality
+from metrics.functional.compactness import global_size
+from tests.lightning_modules.registry import tiny_birds, tiny_trainer
+
+SIZE = (32, 32)
+SHORT = {name: {"epochs": epochs} for name, epochs in (("warm", 1), ("joint", 2), ("last", 1))}
+close = torch.testing.assert_close
+
+
+def make(**options) -> ProtoPool:
+    torch.manual_seed(0)
+    small = {"num_classes": 3, "image_size": SIZE, "num_prototypes": 5, "slots_per_class": 2, "prototype_channels": 8}
+    return ProtoPool(**(small | options)).eval()
+
+
+def images(batch=2):
+    return torch.rand(batch, 3, *SIZE, generator=torch.Generator().manual_seed(1))
+
+
+def plant(model: ProtoPool, slots: list[list[int]]) -> ProtoPool:
+    """Put the slots of every class on the given prototypes."""
+    with torch.no_grad():
+        model.assignment_logits.zero_()
+        for label, prototypes in enumerate(slots):
+            for slot, prototype in enumerate(prototypes):
+                model.assignment_logits[label, prototype, slot] = 1.0
+    return model
+
+
+SLOTS = [[0, 3], [3, 3], [4, 0]]  # prototypes 1 and 2 are on no slot; class 1 uses prototype 3 twice
+
+
+# -- architecture ----------------------------------------------------------------------------------------------------
+def test_initial_weights():
+    model = make(num_classes=4, slots_per_class=3)
+    own = torch.arange(12) // 3 == torch.arange(4)[:, None]
+    assert torch.equal(model.linear.weight, own.float())
+    assert (make(off_class_init=-0.5).linear.weight.min(), make().linear.weight.max()) == (-0.5, 1)
+    assert model.linear.bias is None
+    assert [type(layer) for layer in model.addon] == [nn.Conv2d, nn.Sigmoid]
+    assert ((model.prototypes.vectors >= 0) & (model.prototypes.vectors < 1)).all()
+    wide = make(num_classes=200, num_prototypes=205, slots_per_class=10).assignment_logits
+    assert wide.shape == (200, 205, 10)
+    assert wide.std().item() == pytest.approx((2 / (10 * (200 + 205))) ** 0.5, rel=0.01)  # .0222
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_focal_similarity_by_definition(seed):
+    maps = torch.randn(2, 3, 4, 5, generator=torch.Generator().manual_seed(seed))
+    for image in range(2):
+        for unit in range(3):
+            cells = maps[image, unit].flatten().tolist()
+            expected = max(cells) - sum(cells) / len(cells)
+            assert focal_similarity(maps)[image, unit].item() == pytest.approx(expected, abs=1e-5)
+    close(focal_similarity(maps + 7), focal_similarity(maps))
+
+
+def test_forward_follows_the_definition():
+    model, pictures = plant(make(), SLOTS), images()
+    with torch.no_grad():
+        model.linear.weight.copy_(torch.randn(3, 6, generator=torch.Generator().manual_seed(2)))
+        output = model(pictures)
+    for image in range(2):
+        focal = []
+        for unit in range(5):
+            vector = model.prototypes.vectors[unit].detach().double()
+            distances = [((cell - vector) ** 2).sum().item() for cell in output.latent[image].double().flatten(1).T]
+            similarities = [math.log((d + 1) / (d + 1e-4)) for d in distances]
+            focal.append(max(similarities) - sum(similarities) / len(similarities))
+            assert output.scores[image, unit].item() == pytest.approx(focal[-1], abs=1e-5)
+            assert output.extras["distance"][image, unit].item() == pytest.approx(min(distances), rel=1e-5)
+        slots = torch.tensor([focal[unit] for chosen in SLOTS for unit in chosen])
+        close(output.logits[image], model.linear.weight.detach() @ slots, rtol=1e-5, atol=1e-5)
+
+
+def test_weights_are_summed_over_slots():
+    """Slots of the classes: 0 3 | 3 3 | 4 0. Row 0: 1 + 32 on prototype 0, 2 + 4 + 8 on 3, 16 on 4."""
+    model = plant(make(), SLOTS)
+    with torch.no_grad():
+        model.linear.weight.copy_(torch.tensor([1.0, 2, 4, 8, 16, 32]).repeat(3, 1))
+    assert model.units().weight.tolist() == [[33, 0, 0, 14, 16]] * 3
+    assert model.units().owner.T.int().tolist() == [[1, 0, 0, 1, 0], [0, 0, 0, 1, 0], [1, 0, 0, 0, 1]]
+
+
+def test_decisions_and_ranks_follow_the_focal_score(monkeypatch):
+    """Prototype 0 is near everywhere, prototype 1 less near, but in one cell only: 1 has the larger score."""
+    model = make()
+    distances = torch.full((1, 5, 2, 2), 100.0)
+    distances[0, 0], distances[0, 1, 0, 1] = 0.01, 0.02
+    monkeypatch.setattr(model.prototypes, "distances", lambda latent: distances)
+    output = model(images(1))
+    assert output.maps.amax((2, 3)).argmax(1).item() == 0
+    assert output.scores.argmax(1).item() == 1
+    assert output.scores[0, 0].item() == pytest.approx(0, abs=1e-6)
+
+
+# -- slots -----------------------------------------------------------------------------------------------------------
+def test_gumbel_schedule():
+    """1000 √(e / 30) for e = 1 … 30, then 1000."""
+    for epoch in range(40):
+        expected = 1000 * math.sqrt((epoch + 1) / 30) if epoch < 30 else 1000
+        assert gumbel_scale(epoch, 30) == pytest.approx(expected)
+    assert gumbel_scale(0, 30) == pytest.approx(182.57, abs=0.01)
+
+
+@pytest.mark.parametrize(("options", "epochs", "temperature"), [
+    ({"preset": "original"}, 30, 0.5),
+    ({"preset": "quanproto"}, 50, 1.0),
+    ({"preset": "quanproto", "epoch_scale": 0.1}, 5, 1.0),
+    ({"preset": "original", "epoch_scale": 0.001}, 1, 0.5),
+    ({"preset": "original", "gumbel_epochs": 20, "temperature": 2.0}, 20, 2.0),
+])  # fmt: skip
+def test_schedule_belongs_to_the_preset(options, epochs, temperature):
+    model = make(**options)
+    assert (model.gumbel_epochs, model.temperature) == (epochs, temperature)
+    assert model.scale.item() == pytest.approx(gumbel_scale(0, epochs))
+
+
+def noisy(model: ProtoPool, step: int = 0) -> torch.Tensor:
+    """The distribution of the slots in a training step."""
+    model._trainer = SimpleNamespace(global_step=step)
+    try:
+        return model.train().assignment().detach()
+    finally:
+        model._trainer = None
+
+
+def test_slots_are_distributions_while_trained():
+    model = make()
+    q = noisy(model)
+    assert q.shape == (3, 5, 2)
+    close(q.sum(dim=1), torch.ones(3, 2))
+    assert ((q > 0) & (q < 1)).any()
+
+
+def test_noise_is_a_function_of_seed_and_step():
+    model = make()
+    first = noisy(model, step=3)
+    torch.rand(5)
+    assert torch.equal(noisy(model, step=3), first)
+    assert not torch.equal(noisy(model, step=4), first)
+    model.noise_seed += 1
+    model.enter_phase(0)
+    assert not torch.equal(noisy(model, step=3), first)
+
+
+def test_temperature_divides_scaled_logits_plus_noise():
+    """log q = (c Q + noise) / τ up to a constant per slot: 3 Q apart for c = 3 and 0, twice as far for half the τ."""
+    logs = {}
+    for scale, temperature in ((3.0, 1.0), (0.0, 1.0), (3.0, 0.5)):
+        model = make(temperature=temperature)
+        model.scale.fill_(scale)
+        log = noisy(model).log()
+        logs[scale, temperature] = log - log[:, :1]
+    logits = make().assignment_logits.detach()
+    close(logs[3.0, 1.0] - logs[0.0, 1.0], 3 * (logits - logits[:, :1]), rtol=1e-4, atol=1e-4)
+    close(logs[3.0, 0.5], 2 * logs[3.0, 1.0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("scale", "share"), [(183.0, 0.45), (1000.0, 0.09), (10000.0, 0.009)])
+def test_noise_has_the_size_of_gumbel_noise(scale, share):
+    """Share of slots of K = 200, U = 202, S = 10 whose noisy arg-max is not the clean one, as known from simulation."""
+    model = make(num_classes=200, num_prototypes=202, slots_per_class=10)
+    model.scale.fill_(scale)
+    clean = model.assignment_logits.argmax(1)
+    moved = torch.stack([(noisy(model, step).argmax(1) != clean).float().mean() for step in range(5)])
+    assert moved.mean().item() == pytest.approx(share, rel=0.15)
+
+
+def test_evaluation_is_without_noise():
+    model = make()
+    first, second = (model(images()) for _ in range(2))
+    assert torch.equal(first.logits, second.logits)
+    model._seed += 1
+    assert torch.equal(model(images()).logits, first.logits)
+    assert set(model.assignment().unique().tolist()) == {0.0, 1.0}
+    assert torch.equal(model.assignment().argmax(1), model.assignment_logits.argmax(1))
+
+
+def test_slots_that_are_not_trained_are_hard():
+    model = make().train()
+    model.assignment_logits.requires_grad_(False)
+    assert torch.equal(model.assignment(), model.hard_assignment())
+
+
+def test_ties_go_to_the_first_prototype():
+    model = make()
+    model.assignment_logits.data.zero_()[0, 2:4, 1] = 1.0
+    assert model.hard_assignment().argmax(1).tolist() == [[0, 2], [0, 0], [0, 0]]
+    assert (model.hard_assignment().sum(1) == 1).all()
+
+
+# -- losses ----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("classes", "units", "slots", "seed"), [(1, 4, 2, 0), (3, 7, 4, 1), (2, 5, 1, 2)])
+def test_slot_orthogonality_by_definition(classes, units, slots, seed):
+    logits = torch.randn(classes, units, slots, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    total = 0.0
+    for label in range(classes):
+        for i in range(slots):
+            for j in range(slots):
+                if i != j:
+                    a, b = logits[label, :, i], logits[label, :, j]
+                    total += ((a @ b) / (a.norm() * b.norm())).item()
+    assert slot_orthogonality(logits).item() == pytest.approx(total / (slots * classes), abs=1e-6)
+
+
+def test_any_two_slots_on_one_prototype_cost():
+    """Four slots on four prototypes: 0. Slots 0 and 2, no neighbours, on one: 2 ordered pairs / 4 slots."""
+    apart = torch.eye(4)[None]
+    assert slot_orthogonality(apart).item() == 0
+    shared = apart.clone()
+    shared[0, :, 2] = shared[0, :, 0]
+    assert slot_orthogonality(shared).item() == 0.5
+
+
+DISTANCE = [[5.0, 3.0, 2.0, 9.0, 8.0], [150.0, 160.0, 1.0, 140.0, 6.0]]
+
+
+def terms(model, distance, labels):
+    output = model(images())
+    output.extras["distance"] = torch.tensor(distance)
+    batch = {"label": torch.tensor(labels)}
+    return {name: term(output, batch).item() for name, term in model.loss_terms().items() if name != "cross_entropy"}
+
+
+def test_loss_terms_by_hand():
+    """Labels 0 (slots 0, 3) and 1 (3, 3). Cluster (5 + 140) / 2; separation (2 + 1) / 2, its own prototype 3 only.
+
+    L1: 3 classes x 4 foreign slots x 0.5. Orthogonality: class 1 has one pair, both ways: 2 / (2 slots x 3 classes).
+    """
+    model = plant(make(off_class_init=-0.5), SLOTS)
+    expected = {"cluster": 72.5, "separation": 1.5, "off_class_l1": 6.0, "slot_orthogonality": 1 / 3}
+    assert terms(model, DISTANCE, [0, 1]) == pytest.approx(expected)
+
+
+def test_inactive_prototypes_are_left_out_of_the_losses():
+    """Prototypes 1 and 2 have no slot: separation (8 + 6) / 2."""
+    model = plant(make(), SLOTS)
+    model.harden_assignment(None)
+    values = terms(model, DISTANCE, [0, 1])
+    assert (values["cluster"], values["separation"]) == (72.5, 7.0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_own_prototypes_have_the_most_probability(seed):
+    model = make(num_prototypes=9, slots_per_class=4)
+    model.noise_seed.fill_(seed)
+    model.enter_phase(0)
+    model.scale.fill_(1.0)
+    q = noisy(model)
+    own = model.own(torch.tensor([2, 0]))
+    for row, label in enumerate((2, 0)):
+        mass = [q[label, unit].sum().item() for unit in range(9)]
+        best = sorted(range(9), key=lambda unit: -mass[unit])[:4]
+        assert own[row].nonzero().flatten().tolist() == sorted(best)
+
+
+# -- hardening and projection ----------------------------------------------------------------------------------------
+def test_hardening_keeps_assigned_prototypes_and_lists_the_others(monkeypatch):
+    told: list[str] = []
+    monkeypatch.setattr(lightning_modules.protopool, "rank_zero_info", told.append)
+    model = plant(make(), SLOTS)
+    vectors = model.prototypes.vectors.detach().clone()
+    before = model(images())
+    assert model.units().active.all()
+    assert model.harden_assignment(None) == {"assigned": 3, "unassigned": 2, "repeated_slots": 1}
+    assert model.units().active.tolist() == [True, False, False, True, True]
+    assert told[0].endswith("inactive: [1, 2]")
+    assert told[1].endswith("[class, prototype]: [[1, 3]]")
+    after = model(images())
+    assert (after.scores[:, 1:3] == 0).all()
+    assert torch.equal(after.logits, before.logits)
+    assert torch.equal(after.maps, before.maps)
+    assert torch.equal(model.prototypes.vectors, vectors)
+    assert (model.contributions(after, torch.tensor([0, 2]))[:, 1:3] == 0).all()
+
+
+def test_nothing_to_tell_where_every_prototype_has_one_slot(monkeypatch):
+    told: list[str] = []
+    monkeypatch.setattr(lightning_modules.protopool, "rank_zero_info", told.append)
+    report = plant(make(num_prototypes=6), [[0, 1], [2, 3], [4, 5]]).harden_assignment(None)
+    assert report == {"assigned": 6, "unassigned": 0, "repeated_slots": 0}
+    assert not told
+
+
+def test_global_size_counts_assigned_prototypes():
+    """50 in the pool, 5 assigned; two slots of a class on one prototype count once."""
+    model = plant(make(num_prototypes=50), [[7, 7], [11, 30], [42, 49]])
+    model.harden_assignment(None)
+    table = model.units()
+    assert global_size(table.weight, table.active) == 5
+    assert global_size(None, table.active, table.owner.T) == 5
+    assert table.active.sum() == 5
+
+
+def test_images_may_be_projected_onto_by_classes_with_a_slot():
+    allowed = plant(make(), SLOTS).allowed(torch.tensor([2, 1]))
+    assert allowed.int().tolist() == [[1, 0, 0, 0, 1], [0, 0, 0, 1, 0]]
+
+
+def test_projection_leaves_unassigned_prototypes_as_they_are():
+    model = make(num_classes=8, num_prototypes=9)
+    plant(model, [[label, (label + 1) % 8] for label in range(8)]).harden_assignment(None)
+    vectors = model.prototypes.vectors.detach().clone()
+    report = project(SimpleNamespace(datamodule=tiny_birds()), model)
+    source = model.units().source
+    assert report["without_patch"] == 0  # listed as unassigned, not as missing
+    assert source.found.tolist() == [True] * 8 + [False]
+    assert torch.equal(model.prototypes.vectors[8], vectors[8])
+    assert (model.prototypes.vectors.abs().sum(1) > 0).all()
+    assert all(label in (unit, (unit - 1) % 8) for unit, label in enumerate(source.label[:8].tolist()))
+
+
+# -- training --------------------------------------------------------------------------------------------------------
+class Scales(Callback):
+    def __init__(self):
+        self.seen = []
+
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+        self.seen.append((pl_module.phase.name, round(pl_module.scale.item(), 3)))
+
+
+def train(folder=None, ckpt_path=None, seed=0, callbacks=(), **options) -> ProtoPool:
+    model = make(num_classes=8, preset="original", phases=SHORT, gumbel_epochs=3)
+    torch.manual_seed(seed)
+    if seed:  # another process: everything must come from the checkpoint
+        model.noise_seed.add_(seed)
+    keep = [Interpretability(), RunCheckpoint()] if folder else []
+    trainer = tiny_trainer(*keep, *callbacks, default_root_dir=folder, limit_val_batches=0, **options)
+    trainer.fit(model, datamodule=tiny_birds(), ckpt_path=ckpt_path)
+    return model
+
+
+def test_the_schedule_runs_and_hardens_before_it_projects():
+    scales = Scales()
+    model = train(callbacks=[scales], limit_train_batches=1)
+    assert scales.seen == [("warm", 577.35), ("joint", 816.497), ("joint", 1000.0), ("last", 1000.0)]
+    table = model.units()
+    assert torch.equal(table.active, table.owner.any(dim=1))
+    assert not table.source.found[~table.active].any()
+    assert table.source.found.any()
+
+
+def test_a_resumed_run_ends_as_a_straight_one(tmp_path):
+    straight = train()
+    train(tmp_path, max_epochs=2)
+    resumed = train(tmp_path, ckpt_path=tmp_path / "checkpoints" / "last.ckpt", seed=5)
+    assert state_hash(resumed) == state_hash(straight)
+
+
+# -- plans and bad input ---------------------------------------------------------------------------------------------
+def test_published_schedules():
+    warm, joint, last = ProtoPool.presets["original"].phases
+    assert (warm.epochs, last.epochs) == (10, 25)
+    assert warm.trainable == {"addon": 3e-3, "assignment": 3e-3, "prototypes": 3e-3}
+    assert joint.trainable == warm.trainable | {"trunk": 1e-4}
+    assert joint.weight_decay == {"trunk": 1e-3, "addon": 1e-3}
+    assert joint.losses == {"cross_entropy": 1.0, "cluster": 0.8, "separation": -0.08, "slot_orthogonality": 1.0}
+    assert last.losses == {"cross_entropy": 1.0, "off_class_l1": 1e-4}
+    assert last.weight_decay == {"head": 1e-3}
+    warm, joint, last = ProtoPool.presets["quanproto"].phases
+    assert [phase.epochs for phase in (warm, joint, last)] == [25, 100, 10]
+    assert joint.trainable == {"trunk": 7.9e-5, "addon": 1.3e-4, "assignment": 9e-4, "prototypes": 9e-4}
+    assert last.trainable == {"head": 5e-4}
+
+
+@pytest.mark.parametrize("preset", ProtoPool.presets)
+def test_every_preset_hardens_then_projects_before_it_is_selected(preset):
+    for phase in ProtoPool.presets[preset].phases:
+        assert phase.selectable == (phase.on_enter == ("harden_assignment", "project"))
+        assert phase.selectable == ("assignment" not in phase.trainable)
+        if "trunk" not in phase.trainable:
+            assert phase.bn == "eval" or preset == "sketch"
+
+
+@pytest.mark.parametrize("when", ["on_enter", "on_exit"])
+def test_a_plan_may_not_train_what_it_has_hardened(when, monkeypatch):
+    trained = Phase("joint", 1, {"assignment": 1e-3}, {"cross_entropy": 1.0})
+    hard = Phase("hard", 1, {"head": 1e-3}, {"cross_entropy": 1.0}, **{when: ("harden_assignment",)})
+    monkeypatch.setattr(ProtoPool, "presets", {"sketch": PhasePlan((hard, trained))})
+    with pytest.raises(ValueError, match=r"Expected `phases.joint.trainable` not to name 'assignment'"):
+        make()
+    monkeypatch.setattr(ProtoPool, "presets", {"sketch": PhasePlan((trained, hard))})
+    make()
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"num_prototypes": 1}, "Expected argument `num_prototypes` to be at least `slots_per_class` = 2, but got 1"),
+    ({"slots_per_class": 6}, "Expected argument `num_prototypes` to be at least `slots_per_class` = 6, but got 5"),
+    ({"slots_per_class": 0}, "Expected argument `slots_per_class` to be at least 1, but got 0"),
+    ({"prototype_channels": 0}, "Expected argument `prototype_channels` to be at least 1, but got 0"),
+    ({"gumbel_epochs": 0}, "Expected argument `gumbel_epochs` to be at least 1, but got 0"),
+    ({"temperature": 0.0}, "Expected argument `temperature` to be above 0, but got 0.0"),
+])  # fmt: skip
+def test_bad_input(options, message):
+    with pytest.raises(ValueError, match=message):
+        make(**options)
