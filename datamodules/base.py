@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 from datamodules.continuity import ContinuityVariant, continuity_view
 from datamodules.sample import Batch, Capabilities, Sample
 from datamodules.samplers import EpochSampler, ExactSampler
+from datamodules.training_views import training_views
 
 Split = Literal["train", "projection", "val", "test"]
 SPLITS: tuple[Split, ...] = ("train", "projection", "val", "test")
@@ -91,6 +92,34 @@ class SecondView(ImageDataset):
         return {**sample, "second_view": view}
 
 
+class TwoViews(ImageDataset):
+    """A training data set whose samples are two views of one geometry, ``image`` and ``second_view``.
+
+    See :func:`datamodules.training_views.training_views`.
+
+    Args:
+        dataset: the data set, at most geometrically augmented.
+        seed: of the views.
+    """
+
+    def __init__(self, dataset: ImageDataset, seed: int) -> None:
+        self.dataset, self.seed = dataset, seed
+
+    @property
+    def sample_ids(self) -> list[str]:
+        """The ids of all samples, in order."""
+        return self.dataset.sample_ids
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int | tuple[int, int]) -> Sample:
+        epoch = index[0] if isinstance(index, tuple) else 0
+        sample = self.dataset[index]
+        image, view = training_views(sample["image"], int(sample["sample_key"]), self.seed, epoch)
+        return {**sample, "image": image, "second_view": view}
+
+
 class ImageDataModule(LightningDataModule, ABC):
     """Loaders over the splits of one data set.
 
@@ -130,6 +159,8 @@ class ImageDataModule(LightningDataModule, ABC):
         # validation and evaluation samples get a second view unless None; set before loaders are made
         self.continuity: ContinuityVariant | None = None
         self.continuity_seed = 0
+        # training samples are two photometric views if set, by a model that needs them, before loaders are made
+        self.two_views = False
 
     @property
     @abstractmethod
@@ -146,7 +177,8 @@ class ImageDataModule(LightningDataModule, ABC):
         """The samples of one split, which accept an index or ``(epoch, index)``.
 
         Args:
-            split: "train" is augmented; "projection" is the same images through the evaluation transform.
+            split: "train" is augmented, without photometry if ``two_views`` is set; "projection" is the same images
+                through the evaluation transform.
         """
 
     @abstractmethod
@@ -198,6 +230,8 @@ class ImageDataModule(LightningDataModule, ABC):
         dataset = self.dataset(split) if limit is None else Spread(self.dataset(split), limit)
         if self.continuity is not None and split in ("val", "test"):
             dataset = SecondView(dataset, self.continuity, self.continuity_seed)
+        if self.two_views and split == "train":
+            dataset = TwoViews(dataset, self.seed)
         rank, world_size = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
         training = split == "train"
         sampler = (

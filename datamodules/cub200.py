@@ -45,6 +45,7 @@ from datamodules.transforms import (
     GeometryPreset,
     PhotoTransform,
     ResizeFilter,
+    geometric_part,
 )
 
 AUGMENTED = "training images are augmented and carry no annotations"
@@ -67,7 +68,7 @@ class Cub200(ImageDataModule):
         crop: ``box`` cuts photos to the bounding box.
         geometry: how a photo becomes the frame, see :class:`datamodules.transforms.PhotoTransform`.
         resize_filter: ``area`` or ``linear``.
-        augmentation: of training images.
+        augmentation: of training images; where they come in two views, its photometry gives way to that of the views.
         concept_selection: ``fixed`` (the 112 of Koh et al. 2020), ``vote`` (their rule) or ``all`` attributes.
         concept_level: ``class`` gives every image its class's concepts, ``image`` its own annotations.
         min_certainty: ``image``: a concept counts as present from this certainty (1..4) on.
@@ -131,7 +132,10 @@ class Cub200(ImageDataModule):
         self.verify = verify
         self.download = download
         self._evaluation = PhotoTransform(self.image_size, geometry, crop, resize_filter)
-        self._training = PhotoTransform(self.image_size, geometry, crop, resize_filter, augmentation)
+        self._training, self._shared = (
+            PhotoTransform(self.image_size, geometry, crop, resize_filter, steps)
+            for steps in (augmentation, geometric_part(augmentation))
+        )
         self._promised: int | None = None
         self._parts: dict[str, list[int]] = {}
 
@@ -281,11 +285,12 @@ class Cub200(ImageDataModule):
         self.setup()
         training = split == "train"
         by_class = self.class_concepts_binary if self.concept_names else None
+        augmented = self._shared if self.two_views else self._training
         return CubImages(
             self._tables,
             self._files,
             self._parts["train" if split == "projection" else split],
-            self._training if training else self._evaluation,
+            augmented if training else self._evaluation,
             training,
             self.seed,
             by_class if self._image_concepts is None else self._image_concepts,

@@ -206,6 +206,19 @@ def augmentation_steps(augmentation: Augmentation) -> list[Any]:
     return presets.get(augmentation, geometric + photometric)
 
 
+def geometric_part(augmentation: Augmentation) -> Augmentation:
+    """What two views of one training image share: the augmentation without its photometry.
+
+    Args:
+        augmentation: see :class:`PhotoTransform`.
+
+    Example:
+        >>> geometric_part("geometric_photometric"), geometric_part("photometric")
+        ('geometric', 'none')
+    """
+    return "geometric" if augmentation.startswith("geometric") else "none"
+
+
 def pixel_box(xywh: NDArray[np.float64], shape: tuple[int, ...]) -> NDArray[np.float32]:
     """A box of corner, width and height as inclusive pixels inside the frame.
 
@@ -224,13 +237,14 @@ def pixel_box(xywh: NDArray[np.float64], shape: tuple[int, ...]) -> NDArray[np.f
     return _inclusive(np.array([x, y, x + width, y + height]), shape)
 
 
-def transform_seed(seed: int, epoch: int, sample_key: int) -> int:
+def transform_seed(seed: int, epoch: int, sample_key: int, *view: int) -> int:
     """The seed of one sample's augmentation in one epoch, the same in every process and after a resume.
 
     Args:
         seed: seed of the run.
         epoch: epoch number.
         sample_key: see :func:`datamodules.sample.sample_key`.
+        view: number of the view, for what is drawn several times.
 
     Returns:
         An integer in 0..2**32 - 1.
@@ -239,7 +253,7 @@ def transform_seed(seed: int, epoch: int, sample_key: int) -> int:
         >>> transform_seed(0, 1, 5) == transform_seed(0, 1, 5), transform_seed(0, 1, 5) == transform_seed(0, 2, 5)
         (True, False)
     """
-    return int(np.random.SeedSequence((seed, epoch, sample_key)).generate_state(1)[0])
+    return int(np.random.SeedSequence((seed, epoch, sample_key), spawn_key=view).generate_state(1)[0])
 
 
 def image_tensor(image: NDArray[np.uint8]) -> Tensor:

@@ -270,7 +270,8 @@ def test_image_tensor():
 
 
 def test_transform_seed_is_the_same_everywhere():
-    seeds = {transform_seed(*key) for key in [(0, 0, 1), (1, 0, 1), (0, 1, 1), (0, 0, 2), (0, 0, 2**63 - 1)]}
-    assert len(seeds) == 5
+    keys = [(0, 0, 1), (1, 0, 1), (0, 1, 1), (0, 0, 2), (0, 0, 2**63 - 1), (0, 0, 1, 0), (0, 0, 1, 1), (0, 0, 1, 2)]
+    seeds = {transform_seed(*key) for key in keys}
+    assert len(seeds) == 8
     assert all(0 <= seed < 2**32 for seed in seeds)
     assert math.isclose(np.mean([transform_seed(0, 0, key) for key in range(500)]) / 2**32, 0.5, abs_tol=0.05)
