@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from callbacks.threshold import threshold_of
 from datamodules.sample import Capabilities
 from explanations import PRP, Explainer, Upsample
 from lightning_modules.contract import InterpretableModel, ModelOutput
@@ -36,6 +37,7 @@ def gather_facts(
     """
     capabilities: Capabilities = datamodule.capabilities(split)
     units, groups = model.units(), getattr(datamodule, "part_to_group", None)
+    threshold = threshold_of(model)
     return Facts(
         num_classes=datamodule.num_classes,
         multi_label=capabilities.multi_label is True,
@@ -43,22 +45,30 @@ def gather_facts(
         owner=units.owner,
         missing=capabilities.missing,
         weight=units.weight,
-        vectors=units.vectors,
+        vectors=None if units.kind == "class" else units.vectors,  # weights of a class are no prototype
         channels=None if output.latent is None else output.latent.shape[1],
         image_size=datamodule.image_size,
         num_parts=len(getattr(datamodule, "part_names", [])),
         part_groups=None if groups is None else _members(groups.tolist()),
         explained=_why_not(explainer, units.active),
         variant=variant,
+        abstains="abstain" in output.extras,
+        threshold=0.0 if threshold is None else float(threshold),
+        presence=units.presence,
     )
 
 
 def choose_explainer(asked: Explainer | None, model: InterpretableModel) -> Explainer:
     """The explainer asked for, else PRP where it supports the model, else upsampled maps.
 
+    Units that are classes (BagNet) are explained by their own maps, which are all the evidence there is, each cell at
+    the centre of what it sees; bilinear, since bicubic overshoots and would show evidence that no cell has.
+
     Raises:
         ValueError: if the explainer asked for does not support the model.
     """
+    if asked is None and model.units().kind == "class":
+        return Upsample("bilinear", placement="geometry")
     if asked is None:
         propagation = PRP()
         return propagation if propagation.supports(model) is None else Upsample()

@@ -13,11 +13,14 @@ from typing import Any, Literal, cast, get_args
 
 import torch
 from lightning import Callback, LightningModule, Trainer
+from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor, distributed
 
 from callbacks.facts import choose_explainer, description, gather_facts, refuse_repeated
 from callbacks.observer import Observer, probe
+from callbacks.pruning import Prunable
 from callbacks.records import VIEWS, Clean, Setting, owned_units
+from callbacks.threshold import fit_threshold, threshold_of
 from explanations import Explainer
 from lightning_modules.contract import InterpretableModel
 from metrics import ImageMean, ModelValue, SpatialMisalignment
@@ -50,6 +53,9 @@ class Evaluation:
 
 class Interpretability(Callback):
     """Computes metric suites in validation and test.
+
+    Where images have several labels, every epoch of ``fit`` also fits the model's decision threshold, so that a
+    checkpoint holds the one that belongs to its weights; ``validate`` and ``test`` decide by the stored one.
 
     Args:
         suite: for ``test``: "quanproto", "all", families or single keys.
@@ -111,6 +117,7 @@ class Interpretability(Callback):
         self.evaluation = Evaluation()
         self._metrics: dict[str, AnyMetric] = {}
         self._announced: set[str] = set()
+        self._fitted_at = -1  # step of the last fit of the decision threshold
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -132,6 +139,19 @@ class Interpretability(Callback):
         wanted = any(entry_of(key).view == "continuity" for key in keys)
         datamodule.continuity = self.view if wanted else None
         datamodule.continuity_seed = self.seed
+        self._fitted_at = -1
+        if stage == "fit" and threshold_of(pl_module) is not None and not datamodule.has_validation:
+            rank_zero_warn(
+                "There is no validation split to fit the decision threshold on: it stays 0, and the labels of an image "
+                "are those with a positive logit."
+            )
+
+    def _fit_threshold(self, trainer: Trainer, module: LightningModule) -> None:
+        """Once per epoch of training, at its last step."""
+        datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
+        if threshold_of(module) is not None and datamodule.has_validation and self._fitted_at != trainer.global_step:
+            fit_threshold(module, datamodule, self.memory_budget)
+            self._fitted_at = trainer.global_step
 
     def _start(self, trainer: Trainer, module: LightningModule, split: str, keys: list[str]) -> None:
         datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
@@ -151,6 +171,7 @@ class Interpretability(Callback):
             explain="saliency" in names or any(view == "completeness" for view, _ in reads),
             explain_perturbed="perturbed_saliency" in names,
             keep_maps=not names.isdisjoint(_ALL_MAPS),
+            abstains=facts.abstains,
         )
         self._setting = setting
         self._observer = Observer(model, explainer, chunk, self.top_k)
@@ -161,7 +182,7 @@ class Interpretability(Callback):
             if not isinstance(metric, ModelValue):
                 self._by_view.setdefault(entry_of(key).view, []).append(metric)
         self._images: list[tuple[Tensor, Tensor]] = []
-        model_fields = {"weight": facts.weight, "active": facts.active}
+        model_fields = {"weight": facts.weight, "active": facts.active, "presence": facts.presence}
         for metric in _distinct(metrics):
             metric.to(device)
             if isinstance(metric, ModelValue):
@@ -171,10 +192,12 @@ class Interpretability(Callback):
             **self.settings,
             "explained_by": description(explainer) if setting.explain else None,
             "object": self._object(datamodule, split),
-            "pruned": not bool(facts.active.all()),
+            "pruned": isinstance(module, Prunable) and not bool(facts.active.all()),
             "units_per_image": min(self.top_k, int(facts.active.sum())),
             "images_per_forward": chunk,
         }
+        if facts.multi_label:
+            self.evaluation.protocol["decision_threshold"] = facts.threshold
 
     def _object(self, datamodule: Any, split: str) -> str | None:
         """What stands for the object in localisation."""
@@ -239,8 +262,14 @@ class Interpretability(Callback):
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Make the validation metrics."""
         fitting = trainer.state.fn == "fit"
+        if fitting:
+            self._fit_threshold(trainer, pl_module)
         whole = not fitting or (trainer.current_epoch + 1) % self.every_n_epochs == 0
         self._start(trainer, pl_module, "val", self.now_and_then if whole else self.every_epoch)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Fit the decision threshold where no validation has: before checkpoints are written."""
+        self._fit_threshold(trainer, pl_module)
 
     def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Make the metrics of the suite."""

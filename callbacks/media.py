@@ -27,13 +27,13 @@ class PrototypeRecord:
 
     Args:
         unit: its index.
-        label: class of the source image.
+        label: class of the source image; for several labels per image the first one that owns the prototype.
         class_name: the same in words.
         sample_id: the source image.
         cell: grid row and column.
         box: inclusive pixels (x0, y0, x1, y1) of the cell in the evaluation transform's frame.
         distance: to the patch before it was copied.
-        weight: of the head towards the class of the source, or None for models without a weight matrix.
+        weight: of the head towards ``label``, or None for models without a weight matrix.
         duplicate_of: the first unit with the same source patch, or None.
     """
 
@@ -79,7 +79,8 @@ class PrototypeMedia(Callback):
             return
         model = cast(InterpretableModel, module)
         datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
-        records = prototype_records(model.units(), datamodule.class_names)
+        several = datamodule.capabilities("train").multi_label is True
+        records = prototype_records(model.units(), datamodule.class_names, several)
         if not records:
             rank_zero_info("No prototype has a source image; none is drawn.")
             return
@@ -96,12 +97,15 @@ class PrototypeMedia(Callback):
         log_images(trainer.loggers, "media/prototypes", tiles, captions, trainer.global_step)
 
 
-def prototype_records(units: UnitTable, class_names: Sequence[str]) -> list[PrototypeRecord]:
+def prototype_records(
+    units: UnitTable, class_names: Sequence[str], several_labels: bool = False
+) -> list[PrototypeRecord]:
     """The active units that have a source, ordered by class and unit.
 
     Args:
         units: of a projected model.
         class_names: K names.
+        several_labels: whether an image has several labels; the class of a source image is then none of the K.
 
     Returns:
         One record per unit; none before the first projection.
@@ -109,7 +113,8 @@ def prototype_records(units: UnitTable, class_names: Sequence[str]) -> list[Prot
     if (source := units.source) is None:
         return []
     first = {unit: group[0] for group in source.duplicates() for unit in group[1:]}
-    columns = (source.label, source.row, source.col, source.box, source.distance)
+    labels = units.owner.int().argmax(dim=1) if several_labels else source.label
+    columns = (labels, source.row, source.col, source.box, source.distance)
     label, row, col, box, distance = (column.tolist() for column in columns)
     records = [
         PrototypeRecord(

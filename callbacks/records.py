@@ -48,6 +48,7 @@ class Setting:
         explain_perturbed: whether some metric reads ``perturbed_saliency``.
         keep_maps: whether some metric reads more maps than those of the top units.
         attack_steps: of the misalignment attack.
+        abstains: whether the model may leave an image undecided.
     """
 
     seed: int = 0
@@ -57,6 +58,7 @@ class Setting:
     explain_perturbed: bool = False
     keep_maps: bool = False
     attack_steps: int = 40
+    abstains: bool = False
 
 
 class Clean:
@@ -88,6 +90,11 @@ class Clean:
         """``(B,)`` int64, or ``(B, K)`` bool for data with several labels."""
         labels: Tensor = self.batch.get("labels", self.batch["label"])
         return labels
+
+    @cached_property
+    def abstained(self) -> Tensor | None:
+        """``(B,)`` bool, all classes have the same logit; None for a model that always decides."""
+        return (self.logits == self.logits[:, :1]).all(dim=1) if self.setting.abstains else None
 
     @cached_property
     def object_masks(self) -> Tensor:

@@ -1,4 +1,4 @@
-"""Which rule each operation of a network has: activations, convolutions, pools, sums, concatenations.
+"""Which rule each operation of a network has: activations, convolutions, pools, sums, crops, concatenations.
 
 A handler takes the arguments of the operation as the operation does, notes what is known of the output whatever the
 images are, and returns the rule, or None if relevance cannot pass with these arguments. An operation without a handler
@@ -28,6 +28,7 @@ from explanations.relevance_rules import (
     passed,
     reshaped,
     split,
+    uncropped,
 )
 
 Bounds = Literal["channel", "scalar"]
@@ -213,6 +214,17 @@ def _adaptive_average_pool(context: Context, input: Tensor, output_size: Any) ->
     return AveragePool.of(input, context.output, None)
 
 
+def _crop(context: Context, input: Tensor, index: Any) -> Rule | None:
+    """A cut along the axes, ``x[:, :, :h, :w]``; no other index."""
+    parts = index if isinstance(index, tuple) else (index,)
+    if not all(isinstance(part, slice) for part in parts):
+        return None
+    if context.output.shape == input.shape:
+        return _same_values(context)
+    context.node.non_negative = context.node.inputs[0].non_negative
+    return partial(uncropped, index=parts, x=input)
+
+
 def _concatenate(context: Context, tensors: Sequence[Tensor], dim: int = 0) -> Rule | None:
     if len(context.sources) < len(tensors):
         return None
@@ -234,5 +246,6 @@ HANDLERS: dict[str, Callable[..., Rule | None]] = {
     "max_pool2d": _max_pool,
     "avg_pool2d": _average_pool,
     "adaptive_avg_pool2d": _adaptive_average_pool,
+    "__getitem__": _crop,
     **dict.fromkeys(("cat", "concat", "concatenate"), _concatenate),
 }

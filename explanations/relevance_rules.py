@@ -39,6 +39,13 @@ def reshaped(relevance: Tensor, shape: torch.Size) -> tuple[Tensor]:
     return (relevance.reshape(shape),)
 
 
+def uncropped(relevance: Tensor, index: tuple[slice, ...], x: Tensor) -> tuple[Tensor]:
+    """Unchanged at its place in the input ``x``; what was cut off took no part in the output and gets nothing."""
+    whole = torch.zeros_like(x)
+    whole[index] = relevance
+    return (whole,)
+
+
 def split(relevance: Tensor, sizes: list[int], dim: int) -> tuple[Tensor, ...]:
     """To each of the concatenated tensors what arrived at its place."""
     return torch.split(relevance, sizes, dim)

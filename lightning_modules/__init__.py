@@ -6,5 +6,6 @@ from lightning_modules.interpretable import InterpretableModule
 from lightning_modules.pipnet import PIPNet
 from lightning_modules.protopnet import ProtoPNet
 from lightning_modules.protopool import ProtoPool
+from lightning_modules.prototree import ProtoTree
 
-__all__ = ["BagNet", "Classifier", "InterpretableModule", "PIPNet", "ProtoPNet", "ProtoPool"]
+__all__ = ["BagNet", "Classifier", "InterpretableModule", "PIPNet", "ProtoPNet", "ProtoPool", "ProtoTree"]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from lightning_modules.classifier import Classifier
 from lightning_modules.contract import ModelOutput, UnitTable
@@ -20,8 +22,8 @@ class BagNet(InterpretableModule):
 
     Source: Brendel and Bethge (2019), "Approximating CNNs with bag-of-local-features models works surprisingly well on
     ImageNet". The map of a class holds its logit at every cell, bias included, so its mean is the logit, and a cell
-    depends on no pixel outside its receptive field. Images need not be square. Presets: those of
-    :class:`~lightning_modules.Classifier`.
+    depends on no pixel outside its receptive field: the map is the explanation, and what an evaluation looks at unless
+    told otherwise. Images need not be square. Presets: those of :class:`~lightning_modules.Classifier`.
 
     Args:
         trunk: one of ``bagnet9``, ``bagnet17`` and ``bagnet33``, the default.
@@ -61,11 +63,49 @@ class BagNet(InterpretableModule):
         """Logits ``(B, K)`` of scores ``(B, K)``: the same."""
         return scores
 
+    @torch.no_grad()
+    def dense_maps(self, images: Tensor) -> Tensor:
+        """Class logits of the patch around every pixel, as the paper draws them.
+
+        Deviation: patches that reach beyond the image see black there; the authors pad the normalised image with 0.
+
+        Args:
+            images: ``(B, 3, H, W)`` float, RGB in [0, 1].
+
+        Returns:
+            ``(B, K, H, W)`` float; every 8th row and column is a shift of the grid of ``forward``.
+
+        Example:
+            >>> model = BagNet(num_classes=2, image_size=(9, 9), trunk={"name": "bagnet9"}).eval()
+            >>> image = torch.rand(1, 3, 9, 9)
+            >>> torch.allclose(model.dense_maps(image)[0, :, 4, 4], model(image).logits[0], atol=1e-5)
+            True
+        """
+        geometry = self.geometry
+        margin, step = geometry.receptive_field // 2, geometry.jump
+        padded = F.pad(images, [margin] * 4)
+        dense = images.new_empty(len(images), self.num_classes, *images.shape[2:])
+        for top, left in product(range(min(step, images.shape[2])), range(min(step, images.shape[3]))):
+            dense[:, :, top::step, left::step] = self(padded[:, :, top:, left:]).maps
+        return dense
+
     def units(self) -> UnitTable:
-        """The classes; each owns itself."""
+        """The classes; each owns itself.
+
+        A class is compared with every cell by an inner product with its weights, which therefore are its vector: where
+        relevance propagation starts. They are no stored patches, and metrics of prototypes do not read them.
+        """
         weight = torch.eye(self.num_classes, device=self.linear.weight.device)
         active = torch.ones(self.num_classes, dtype=torch.bool, device=weight.device)
-        return UnitTable(kind="class", active=active, owner=weight > 0, pool="mean", weight=weight)
+        return UnitTable(
+            kind="class",
+            active=active,
+            owner=weight > 0,
+            pool="mean",
+            weight=weight,
+            vectors=self.linear.weight,
+            comparison="projection",
+        )
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """Groups ``trunk`` and ``head``, the linear layer."""

@@ -33,7 +33,8 @@ class ModelOutput:
         scores: ``(B, U)`` float, exactly what the head consumes; 0 for inactive units.
         maps: ``(B, U, h, w)`` float, larger means more present; ``scores`` is their pool for active units.
         latent: ``(B, D, h, w)`` float, the space in which units are compared, or None.
-        extras: further tensors with B rows, such as ``residual`` (B, K) or ``pooled`` (B, U).
+        extras: further tensors with B rows, such as ``residual`` (B, K) or ``pooled`` (B, U); ``abstain`` (B,) bool
+            says where a model decides nothing, with equal logits for all classes.
     """
 
     logits: Tensor
@@ -98,6 +99,8 @@ class UnitTable:
         source: where the units were projected from, or None before projection.
         names: U names, or None.
         comparison: how ``vectors`` meet the latent: by distance, or by an inner product (cosine included).
+        presence: ``(K, U)`` bool, which classes a pool of shared units is assigned to, or None for units that are not
+            assigned; a unit counts as used where it is assigned, whatever its weights.
     """
 
     kind: UnitKind
@@ -109,6 +112,7 @@ class UnitTable:
     source: SourceTable | None = None
     names: list[str] | None = None
     comparison: Comparison = "distance"
+    presence: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -267,6 +271,26 @@ class Projectable(Protocol):
     def load_patches(self, patches: Tensor, valid: Tensor, source: SourceTable) -> None:
         """Copy ``patches`` (U, D) into the units where ``valid`` (U,) and remember ``source``."""
         ...
+
+
+def shown(owner: Tensor, targets: Tensor) -> Tensor:
+    """Which units stand for something the image shows.
+
+    Args:
+        owner: ``(U, K)`` bool.
+        targets: ``(B,)`` int64, or ``(B, K)`` bool for several labels per image.
+
+    Returns:
+        ``(B, U)`` bool: the unit is owned by the class, or by any of the labels.
+
+    Example:
+        >>> owner = torch.eye(3, dtype=torch.bool)
+        >>> shown(owner, torch.tensor([2])).tolist(), shown(owner, torch.tensor([[True, False, True]])).tolist()
+        ([[False, False, True]], [[True, False, True]])
+    """
+    if targets.ndim == 1:
+        return owner.T[targets]
+    return (targets.float() @ owner.T.float()) > 0
 
 
 def empty_sources(units: int) -> SourceTable:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from lightning import LightningModule
@@ -17,11 +18,12 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from lightning_modules.contract import Geometry, ModelOutput, UnitTable
-from lightning_modules.losses import cross_entropy
+from lightning_modules.losses import cross_entropy, multilabel_margin
 from lightning_modules.phases import Phase, PhaseOverride, PhasePlan, plain
 from lightning_modules.trunks import Trunk, TrunkOptions, build_trunk
 
 LossTerm = Callable[[ModelOutput, dict[str, Any]], Tensor]
+Task = Literal["multiclass", "multilabel"]
 
 
 class InterpretableModule(LightningModule, ABC):
@@ -34,12 +36,21 @@ class InterpretableModule(LightningModule, ABC):
         preset: name of one of the model's phase plans.
         phases: changes to the preset: phase name -> fields, a new phase, or null to remove one.
         epoch_scale: multiplies all epochs of the plan, after ``phases``.
+        task: ``"multiclass"`` for one label per image; ``"multilabel"`` for several, where the plan's
+            ``cross_entropy`` becomes ``multilabel_margin``.
+        class_weights: weigh the cross-entropy of class c by n / (K n_c) of the training split.
+
+    Raises:
+        ValueError: if there are fewer than 2 classes, the preset or the task is unknown, or class weights are asked for
+            with several labels per image.
     """
 
     presets: ClassVar[dict[str, PhasePlan]] = {}
     actions: ClassVar[tuple[str, ...]] = ()
+    class_weights: Tensor | None
+    decision_threshold: Tensor | None
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a command line sets these one by one
         self,
         num_classes: int,
         image_size: tuple[int, int],
@@ -47,6 +58,8 @@ class InterpretableModule(LightningModule, ABC):
         preset: str = "sketch",
         phases: dict[str, PhaseOverride | None] | None = None,
         epoch_scale: float = 1.0,
+        task: Task = "multiclass",
+        class_weights: bool = False,
     ) -> None:
         super().__init__()
         self.save_hyperparameters(logger=False)
@@ -55,12 +68,25 @@ class InterpretableModule(LightningModule, ABC):
             raise ValueError(f"Expected argument `num_classes` to be at least 2, but got {num_classes}.")
         if preset not in self.presets:
             raise ValueError(f"Expected argument `preset` to be one of {sorted(self.presets)}, but got {preset!r}.")
+        if task not in get_args(Task):
+            raise ValueError(f"Expected argument `task` to be one of {get_args(Task)}, but got {task!r}.")
+        several = task == "multilabel"
+        if several and class_weights:
+            raise ValueError(
+                "Expected argument `class_weights` to be false with `task: multilabel`, but got true; they weigh the "
+                "cross-entropy of single labels only."
+            )
         self.num_classes = num_classes
         self.image_size = (image_size[0], image_size[1])
         self.trunk: Trunk = build_trunk(trunk if trunk is not None else {"name": "sketch"})
         plan = self.presets[preset].override(phases or {})
+        plan = _with_margin_loss(plan) if several else plan
         self.plan = plan if epoch_scale == 1.0 else plan.scaled(epoch_scale)
         self.phase_index = 0
+        self.task = task
+        # buffers: a checkpoint must hold them to train and to decide as before; None where there is no such thing
+        self.register_buffer("class_weights", torch.ones(num_classes) if class_weights else None)
+        self.register_buffer("decision_threshold", torch.zeros(()) if several else None)
 
     # -- the contract ------------------------------------------------------------------------------------------------
     @abstractmethod
@@ -91,8 +117,8 @@ class InterpretableModule(LightningModule, ABC):
         return weight[classes] * output.scores
 
     def probabilities(self, logits: Tensor) -> Tensor:
-        """Class probabilities ``(B, K)`` of logits ``(B, K)``."""
-        return logits.softmax(dim=1)
+        """Class probabilities ``(B, K)`` of logits ``(B, K)``: softmax, or sigmoid for several labels per image."""
+        return logits.sigmoid() if self.task == "multilabel" else logits.softmax(dim=1)
 
     @property
     def geometry(self) -> Geometry:
@@ -108,27 +134,55 @@ class InterpretableModule(LightningModule, ABC):
         """What is trained when."""
         return self.plan
 
+    # -- labels ------------------------------------------------------------------------------------------------------
     def setup(self, stage: str) -> None:
-        """Refuse data with several labels per image.
+        """Refuse data of the other task, and learn the class weights of the training split.
 
         Raises:
-            ValueError: if the data module says so.
+            ValueError: if the data has several labels per image and the model expects one or the other way round, or
+                class weights are asked for and the data has none.
         """
         datamodule: Any = getattr(self.trainer, "datamodule", None)
+        if datamodule is None:
+            return
         split = "train" if stage == "fit" else getattr(datamodule, "evaluated_split", "test")
-        if datamodule is not None and datamodule.capabilities(split).multi_label is True:
+        several = datamodule.capabilities(split).multi_label is True
+        if several != (self.task == "multilabel"):
+            wanted, fitting = ("one label", "multilabel") if several else ("several labels", "multiclass")
             raise ValueError(
-                f"Expected data with one label per image for {type(self).__name__}, but {type(datamodule).__name__} "
-                "has several. Choose its single-label task."
+                f"Expected data with {wanted} per image, because {type(self).__name__} has `task: {self.task}`, but "
+                f"{type(datamodule).__name__} has {'several' if several else 'one'}. Set `model.init_args.task` to "
+                f"{fitting}, or choose another task of the data with `data.init_args.task`."
             )
+        if self.class_weights is not None and stage == "fit":
+            weights = getattr(datamodule, "class_weights", None)
+            if weights is None or weights.shape != (self.num_classes,) or not weights.isfinite().all():
+                raise ValueError(
+                    f"Expected {type(datamodule).__name__}.class_weights to hold {self.num_classes} finite numbers, "
+                    f"but got {weights}. Set `model.init_args.class_weights` to false."
+                )
+            self.class_weights.copy_(weights)
+
+    def targets(self, batch: dict[str, Any]) -> Tensor:
+        """What the images of a batch show: ``(B,)`` int64, or ``(B, K)`` bool for several labels per image."""
+        name = "labels" if self.task == "multilabel" else "label"
+        targets: Tensor = batch[name]
+        return targets
+
+    def is_correct(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """``(B,)`` bool: the largest logit is the label's, or exactly the labels' logits exceed the threshold."""
+        if self.decision_threshold is None:
+            return logits.argmax(dim=1) == targets
+        return ((logits > self.decision_threshold) == targets).all(dim=1)
 
     # -- losses and steps --------------------------------------------------------------------------------------------
     def loss_terms(self) -> dict[str, LossTerm]:
         """Loss terms by the names phase plans use; each takes the output and the batch."""
         return {
             "cross_entropy": lambda output, batch: cross_entropy(
-                output.logits, batch["label"], batch.get("class_targets")
-            )
+                output.logits, batch["label"], batch.get("class_targets"), self.class_weights
+            ),
+            "multilabel_margin": lambda output, batch: multilabel_margin(output.logits, batch["labels"]),
         }
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
@@ -137,7 +191,7 @@ class InterpretableModule(LightningModule, ABC):
         terms = self.loss_terms()
         values = {name: terms[name](output, batch) for name in self.phase.losses}
         loss = torch.stack([coefficient * values[name] for name, coefficient in self.phase.losses.items()]).sum()
-        hits = (output.logits.detach().argmax(1) == batch["label"]).float().mean()
+        hits = self.is_correct(output.logits.detach(), self.targets(batch)).float().mean()
         size = batch["image"].shape[0]
         logged = {"loss": loss.detach(), "accuracy": hits} | {name: value.detach() for name, value in values.items()}
         for name, value in logged.items():
@@ -199,3 +253,14 @@ class InterpretableModule(LightningModule, ABC):
         limit = self.trainer.limit_train_batches
         batches = int(batches * limit) if isinstance(limit, float) else min(batches, limit)
         return math.ceil(batches / self.trainer.accumulate_grad_batches)
+
+
+def _with_margin_loss(plan: PhasePlan) -> PhasePlan:
+    """The plan for several labels per image."""
+    names = {"cross_entropy": "multilabel_margin"}
+    return PhasePlan(
+        tuple(
+            replace(phase, losses={names.get(name, name): value for name, value in phase.losses.items()})
+            for phase in plan.phases
+        )
+    )

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, distributed
+from torch.distributed.nn.functional import all_reduce
 from torch.nn import functional as F
 
 
-def cross_entropy(logits: Tensor, labels: Tensor, class_targets: Tensor | None = None) -> Tensor:
+def cross_entropy(
+    logits: Tensor, labels: Tensor, class_targets: Tensor | None = None, class_weights: Tensor | None = None
+) -> Tensor:
     """Cross-entropy, with soft targets where an image is compatible with several classes.
 
-    Source: soft targets as Hesse et al. 2023 (FunnyBirds): 1/|T| on the classes T that agree with the visible parts.
+    Source: soft targets as Hesse et al. 2023 (FunnyBirds): 1/|T| on the classes T that agree with the visible parts;
+    class weights as Schlinge et al. 2025. Deviation: a weighted mean over images is divided by their number, not by the
+    weights that happen to be in the batch, so that processes and accumulated batches add up to one large batch.
 
     Args:
         logits: ``(B, K)`` float.
         labels: ``(B,)`` int64, used if ``class_targets`` is None.
         class_targets: ``(B, K)`` float, rows sum to 1.
+        class_weights: ``(K,)`` float; None for equal ones.
 
     Returns:
         Scalar >= 0, lower is better.
@@ -24,48 +30,87 @@ def cross_entropy(logits: Tensor, labels: Tensor, class_targets: Tensor | None =
         >>> round(cross_entropy(torch.zeros(2, 4), torch.tensor([0, 3])).item(), 4)
         1.3863
     """
-    return F.cross_entropy(logits.float(), labels if class_targets is None else class_targets)
+    targets = labels if class_targets is None else class_targets
+    return F.cross_entropy(logits.float(), targets, class_weights, reduction="sum") / len(logits)
 
 
-def cluster(distances: Tensor, own: Tensor) -> Tensor:
+def multilabel_margin(logits: Tensor, labels: Tensor) -> Tensor:
+    """How far the logits of absent labels come up to those of present ones, for several labels per image.
+
+    Source: Schlinge et al. 2025 (QuanProto), multi-label margin loss: mean over images of
+    (1/K) Σ_{c present} Σ_{j absent} max(0, 1 - (o_c - o_j)). Unlike binary cross-entropy it asks for no negative logit,
+    and so for no negative head weights.
+
+    Args:
+        logits: ``(B, K)`` float, o. Memory: B·K² numbers.
+        labels: ``(B, K)`` bool.
+
+    Returns:
+        Scalar >= 0, lower is better; an image with no label or with all labels adds 0.
+
+    Example:
+        >>> multilabel_margin(torch.tensor([[2.0, 1.5, 0.0, 3.0]]), torch.tensor([[True, True, False, False]])).item()
+        1.125
+    """
+    logits = logits.float()
+    margins = (1 - logits[:, :, None] + logits[:, None, :]).clamp_min(0.0)
+    pairs = labels[:, :, None] & ~labels[:, None, :]
+    return margins.masked_fill(~pairs, 0.0).sum(dim=(1, 2)).mean() / logits.shape[1]
+
+
+def cluster(distances: Tensor, own: Tensor, targets: Tensor) -> Tensor:
     """Mean distance to the nearest prototype of the own class.
 
-    Source: Chen et al. 2019 (ProtoPNet), cluster cost. Deviation: the exact minimum; the released code's
+    Source: Chen et al. 2019 (ProtoPNet), cluster cost; for several labels per image Schlinge et al. 2025: the mean over
+    the labels of an image of the term for each. Deviation: the exact minimum; the released code's
     ``max((D - d) * mask)`` is wrong where distances exceed the channel count D.
 
     Args:
         distances: ``(B, U)`` float, smallest distance of every prototype to a patch of the image.
-        own: ``(B, U)`` bool, the prototype belongs to the class of the image.
+        own: ``(K, U)`` bool, the prototype belongs to the class.
+        targets: ``(B,)`` int64, or ``(B, K)`` bool for several labels per image. Memory: then B·K·U numbers.
 
     Returns:
-        Scalar >= 0, lower is better; images without an own prototype are left out (0 if there is none at all).
+        Scalar >= 0, lower is better; classes without a prototype and images without a label are left out (0 if nothing
+        is left).
 
     Example:
-        >>> cluster(torch.tensor([[150.0, 170.0, 1.0]]), torch.tensor([[True, True, False]])).item()
+        >>> own = torch.tensor([[True, True, False], [False, False, True]])
+        >>> distances = torch.tensor([[150.0, 170.0, 1.0]])
+        >>> cluster(distances, own, torch.tensor([0])).item()
         150.0
+        >>> cluster(distances, own, torch.tensor([[True, True]])).item()
+        75.5
     """
-    nearest = distances.float().masked_fill(~own, torch.inf).amin(dim=1)
-    counted = own.any(dim=1)
-    return torch.where(counted, nearest, 0.0).sum() / counted.sum().clamp_min(1)
+    one_label = targets.ndim == 1
+    candidates = own[targets][:, None] if one_label else own[None]  # (B or 1, labels, U)
+    nearest = distances.float()[:, None].where(candidates, torch.inf).amin(dim=2)
+    counted = candidates.any(dim=2) if one_label else targets & own.any(dim=1)
+    labels = counted.sum(dim=1)
+    means = nearest.where(counted, 0.0).sum(dim=1) / labels.clamp_min(1)
+    return means.sum() / (labels > 0).sum().clamp_min(1)
 
 
-def separation(distances: Tensor, own: Tensor) -> Tensor:
+def separation(distances: Tensor, own: Tensor, targets: Tensor) -> Tensor:
     """Mean distance to the nearest prototype of another class; enters with a negative coefficient.
 
-    Source: Chen et al. 2019 (ProtoPNet), separation cost; deviation as for :func:`cluster`.
+    Source: Chen et al. 2019 (ProtoPNet), separation cost; several labels and deviation as for :func:`cluster`. The
+    other classes of a label include the other labels of its image.
 
     Args:
         distances: ``(B, U)`` float.
-        own: ``(B, U)`` bool.
+        own: ``(K, U)`` bool.
+        targets: ``(B,)`` int64 or ``(B, K)`` bool.
 
     Returns:
         Scalar >= 0, higher is better.
 
     Example:
-        >>> separation(torch.tensor([[150.0, 170.0, 1.0]]), torch.tensor([[True, True, False]])).item()
+        >>> own = torch.tensor([[True, True, False], [False, False, True]])
+        >>> separation(torch.tensor([[150.0, 170.0, 1.0]]), own, torch.tensor([0])).item()
         1.0
     """
-    return cluster(distances, ~own)
+    return cluster(distances, ~own, targets)
 
 
 def off_class_l1(weight: Tensor, owner: Tensor) -> Tensor:
@@ -85,3 +130,75 @@ def off_class_l1(weight: Tensor, owner: Tensor) -> Tensor:
         0.75
     """
     return weight.float().abs().masked_fill(owner.T, 0.0).sum()
+
+
+def slot_orthogonality(logits: Tensor) -> Tensor:
+    """How alike the slots of a class are: cosines of their logits, summed over all ordered pairs, per slot.
+
+    Source: Rymarczyk et al. 2022 (ProtoPool), orthogonality loss: Σ_k Σ_{i≠j} cos(Q_ki, Q_kj) / (S·K). Deviation from
+    the code of Schlinge et al. 2025: all pairs, not the adjacent ones only.
+
+    Args:
+        logits: ``(K, U, S)`` float, Q.
+
+    Returns:
+        Scalar in [-1, S - 1], lower is better.
+
+    Example:
+        >>> twice = torch.tensor([[[1.0, 2.0], [0.0, 0.0]]])  # one class, two slots on one prototype
+        >>> slot_orthogonality(twice).item()
+        1.0
+    """
+    unit = F.normalize(logits.float(), dim=1)
+    cosines = torch.einsum("kui,kuj->kij", unit, unit)
+    pairs = cosines.sum() - cosines.diagonal(dim1=1, dim2=2).sum()
+    return pairs / (logits.shape[0] * logits.shape[2])
+
+
+def alignment(first: Tensor, second: Tensor) -> Tensor:
+    """How differently corresponding cells of two views answer.
+
+    Source: Nauta et al. 2023 (PIP-Net), alignment loss L_A. ½ Σ over both directions of the mean over cells of
+    -log(⟨p, stop(p')⟩ + 1e-12), where stop() cuts the gradient. Without the stop the value is the same and the
+    gradient twice as large.
+
+    Args:
+        first: ``(B, U, h, w)`` float, softmax over U, of one view.
+        second: ``(B, U, h, w)`` float, of the other view.
+
+    Returns:
+        Scalar >= 0, lower is better; 0 if every cell answers with the same single unit in both views.
+
+    Example:
+        >>> views = torch.tensor([0.5, 0.5]).view(1, 2, 1, 1), torch.tensor([0.25, 0.75]).view(1, 2, 1, 1)
+        >>> round(alignment(*views).item(), 4)
+        0.6931
+    """
+    both = -torch.log((first.float() * second.float()).sum(dim=1) + 1e-12).mean()
+    return (both + both.detach()) / 2  # each view learns from one direction only: half the gradient of `both`
+
+
+def tanh_uniformity(first: Tensor, second: Tensor) -> Tensor:
+    """How many units no image of the batch shows.
+
+    Source: Nauta et al. 2023 (PIP-Net), tanh loss L_T. -½ Σ over both views of the mean over units of
+    log(tanh(Σ_b s_bu) + 1e-8). The sum over images is not a mean: it saturates for large batches (exp(-L_T) is the
+    geometric mean of tanh(Σ); at 1 the term teaches nothing), and it runs over the images of **all processes**, through
+    an all-reduce with gradient. After DDP has averaged the gradients they are those of one process with the whole
+    batch; sums per process would give others.
+
+    Args:
+        first: ``(B, U)`` float in [0, 1], largest value of every unit in one view.
+        second: ``(B, U)`` float, of the other view.
+
+    Returns:
+        Scalar >= 0, lower is better, the same in every process.
+
+    Example:
+        >>> round(tanh_uniformity(torch.tensor([[0.5], [0.5]]), torch.tensor([[1.0], [0.0]])).item(), 4)
+        0.2723
+    """
+    sums = torch.stack([first.float().sum(0), second.float().sum(0)])
+    if distributed.is_initialized():
+        sums = all_reduce(sums)  # type: ignore[no-untyped-call]
+    return -torch.log(torch.tanh(sums) + 1e-8).mean()

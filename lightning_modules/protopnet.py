@@ -7,12 +7,13 @@ patch keeps its vector. The pruned variant is a phase plan with a ``prune`` phas
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from lightning_modules.contract import ModelOutput, SourceTable, UnitTable
+from lightning_modules.contract import ModelOutput, SourceTable, UnitTable, shown
+from lightning_modules.heads.addon import addon_layers
 from lightning_modules.heads.prototypes import PrototypeLayer, Similarity
 from lightning_modules.interpretable import InterpretableModule, LossTerm
 from lightning_modules.losses import cluster, off_class_l1, separation
@@ -74,18 +75,6 @@ def _pretrained(name: str, epochs: int) -> Phase:
 
 
 _WARM = Phase("warm", 5, {"addon": 3e-3, "prototypes": 3e-3}, LOSSES, weight_decay={"addon": 1e-3}, bn="eval")
-
-
-def _addon(kind: str, inputs: int, channels: int) -> nn.Sequential:
-    """The 1×1 convolutions between trunk and prototypes, Kaiming normal by fan-out, bias 0."""
-    layers: list[nn.Module] = [nn.Conv2d(inputs, channels, 1)]
-    if kind == "sigmoid":
-        layers += [nn.ReLU(), nn.Conv2d(channels, channels, 1), nn.Sigmoid()]
-    for layer in layers:
-        if isinstance(layer, nn.Conv2d):
-            nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
-            nn.init.constant_(cast(Tensor, layer.bias), 0.0)
-    return nn.Sequential(*layers)
 
 
 class ProtoPNet(InterpretableModule):
@@ -169,7 +158,8 @@ class ProtoPNet(InterpretableModule):
         for name, value in (("prototypes_per_class", prototypes_per_class), ("prototype_channels", prototype_channels)):
             if value < 1:
                 raise ValueError(f"Expected argument `{name}` to be at least 1, but got {value}.")
-        self.addon = _addon(addon, self.trunk.out_channels, prototype_channels)
+        layers = {"sigmoid": 2, "linear": 1}[addon]
+        self.addon = addon_layers(self.trunk.out_channels, prototype_channels, layers, sigmoid=addon == "sigmoid")
         units = prototypes_per_class * self.num_classes
         self.prototypes = PrototypeLayer(units, prototype_channels, similarity, epsilon)
         classes = torch.arange(self.num_classes).repeat_interleave(prototypes_per_class)
@@ -216,11 +206,11 @@ class ProtoPNet(InterpretableModule):
 
     def loss_terms(self) -> dict[str, LossTerm]:
         """Adds ``cluster``, ``separation`` (both among active prototypes) and ``off_class_l1``."""
-        active = self.prototypes.active
+        own, active = self.owner.T, self.prototypes.active
         return super().loss_terms() | {
-            "cluster": lambda output, batch: cluster(output.extras["distance"], self.allowed(batch["label"]) & active),
+            "cluster": lambda output, batch: cluster(output.extras["distance"], own & active, self.targets(batch)),
             "separation": lambda output, batch: separation(
-                output.extras["distance"], self.allowed(batch["label"]) | ~active
+                output.extras["distance"], own | ~active, self.targets(batch)
             ),
             "off_class_l1": lambda output, batch: off_class_l1(self.linear.weight, self.owner),
         }
@@ -231,8 +221,8 @@ class ProtoPNet(InterpretableModule):
         return self.prototypes.distances(latent, direct=True)
 
     def allowed(self, targets: Tensor) -> Tensor:
-        """``(B, U)`` bool: the prototype belongs to the class (``(B,)`` int64) of the image."""
-        return self.owner.T[targets]
+        """``(B, U)`` bool: the prototype belongs to the class (``(B,)`` int64) or a label (``(B, K)`` bool)."""
+        return shown(self.owner, targets)
 
     def load_patches(self, patches: Tensor, valid: Tensor, source: SourceTable) -> None:
         """Replace the prototypes by latent patches of training images."""

@@ -9,86 +9,26 @@ prototypes become inactive instead of zero vectors; no mixup.
 
 from __future__ import annotations
 
-import math
-from typing import Any, ClassVar, cast
+from functools import cache
+from typing import Any, ClassVar, Literal
 
 import torch
 from lightning import Trainer
 from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from lightning_modules.contract import ModelOutput, SourceTable, UnitTable
-from lightning_modules.heads.prototypes import PrototypeLayer
+from lightning_modules.contract import ModelOutput, SourceTable, UnitTable, shown
+from lightning_modules.heads.addon import addon_layers
+from lightning_modules.heads.prototypes import PrototypeLayer, Similarity, focal_similarity
+from lightning_modules.heads.slots import Slots
 from lightning_modules.interpretable import InterpretableModule, LossTerm
-from lightning_modules.losses import cluster, off_class_l1, separation
+from lightning_modules.losses import cluster, off_class_l1, separation, slot_orthogonality
 from lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec
 
 LOSSES = {"cross_entropy": 1.0, "cluster": 0.8, "separation": -0.08, "slot_orthogonality": 1.0}
 HEAD_LOSSES = {"cross_entropy": 1.0, "off_class_l1": 1e-4}
+COSINE_LOSSES = {"cross_entropy": 1.0, "cluster": 1.0, "separation": -0.1, "slot_orthogonality": 1.0}
 HARDEN = "harden_assignment"
-FULL_SCALE = 1000.0
-
-
-def gumbel_scale(epoch: int, epochs: int) -> float:
-    """What the assignment logits are multiplied by: c = 1000·√(e / E) for e < E, then 1000.
-
-    Source: released code of Rymarczyk et al. 2022, whose start value cancels out. Deviation: e counts from 1; from 0,
-    as there, the first epoch trains no slot.
-
-    Args:
-        epoch: 0-based epoch of the run, e - 1.
-        epochs: E.
-
-    Returns:
-        In (0, 1000].
-
-    Example:
-        >>> gumbel_scale(0, 4), gumbel_scale(3, 4), gumbel_scale(99, 4)
-        (500.0, 1000.0, 1000.0)
-    """
-    return FULL_SCALE * math.sqrt(min(1.0, (epoch + 1) / epochs))
-
-
-def focal_similarity(maps: Tensor) -> Tensor:
-    """How much the best cell stands out: maximum minus mean over the cells.
-
-    Source: Rymarczyk et al. 2022, equation 2.
-
-    Args:
-        maps: ``(B, U, h, w)`` float similarities.
-
-    Returns:
-        ``(B, U)`` float >= 0; 0 for a constant map.
-
-    Example:
-        >>> focal_similarity(torch.tensor([[[[4.0, 0.0], [0.0, 0.0]]]]))
-        tensor([[3.]])
-    """
-    return maps.amax(dim=(2, 3)) - maps.mean(dim=(2, 3))
-
-
-def slot_orthogonality(logits: Tensor) -> Tensor:
-    """How alike the slots of a class are: cosines of their logits, summed over all ordered pairs, per slot.
-
-    Source: Rymarczyk et al. 2022, orthogonality loss: Σ_k Σ_{i≠j} cos(Q_ki, Q_kj) / (S·K). Deviation from the code of
-    Schlinge et al. 2025: all pairs, not the adjacent ones only.
-
-    Args:
-        logits: ``(K, U, S)`` float, Q.
-
-    Returns:
-        Scalar in [-1, S - 1], lower is better.
-
-    Example:
-        >>> twice = torch.tensor([[[1.0, 2.0], [0.0, 0.0]]])  # one class, two slots on one prototype
-        >>> slot_orthogonality(twice).item()
-        1.0
-    """
-    unit = F.normalize(logits.float(), dim=1)
-    cosines = torch.einsum("kui,kuj->kij", unit, unit)
-    pairs = cosines.sum() - cosines.diagonal(dim1=1, dim2=2).sum()
-    return pairs / (logits.shape[0] * logits.shape[2])
 
 
 def _warm(epochs: int, rate: float, decay: dict[str, float]) -> Phase:
@@ -115,18 +55,35 @@ def _sketch(name: str, epochs: int, **changes: Any) -> Phase:
     )
 
 
+def _pretrained(name: str, epochs: int) -> Phase:
+    """A phase that fine-tunes a pretrained trunk on few images: frozen BatchNorm, one Adam and one OneCycle."""
+    return Phase(
+        name,
+        epochs,
+        {"trunk": 1e-4, "addon": 1e-3, "assignment": 1e-3, "prototypes": 1e-3},
+        COSINE_LOSSES,
+        bn="eval",
+        optimizer=OptimizerSpec("Adam", key="joint"),
+        scheduler=SchedulerSpec("OneCycleLR", per="step"),
+        on_enter=("project",),
+    )
+
+
 class ProtoPool(InterpretableModule):
     """Prototypes shared between classes.
 
     Source: Rymarczyk et al. 2022. Presets: ``original`` (the published rates; 20 joint epochs where the original
     stopped by its test accuracy), ``quanproto`` (Schlinge et al. 2025, CUB; with the projection their code leaves out,
-    without their class weights) and ``sketch`` (ours, for the from-scratch trunk).
+    without their class weights), ``sketch`` (ours, for the from-scratch trunk) and ``pretrained`` (ours, for a
+    pretrained trunk, cosine similarity and few images).
 
     Args:
         num_prototypes: U, size of the pool, at least S.
         slots_per_class: S.
         prototype_channels: D, channels of the add-on and of the prototypes.
-        epsilon: ε of the log-similarity.
+        addon: one 1×1 convolution; ``sigmoid`` is the original, ``linear`` suits ``cosine`` and few training images.
+        similarity: ``l2_log`` or ``cosine``.
+        epsilon: ε of ``l2_log``.
         own_class_init: initial head weight between a class and its own slots.
         off_class_init: initial head weight between a class and a slot of another class.
         gumbel_epochs: epochs until the Gumbel scale is full, multiplied by ``epoch_scale``; by default the preset's.
@@ -178,6 +135,21 @@ class ProtoPool(InterpretableModule):
                 _last(10, 5e-4, 1e-3),
             )
         ),
+        "pretrained": PhasePlan(
+            (
+                Phase(
+                    "warm",
+                    20,
+                    {"addon": 3e-3, "assignment": 3e-3, "prototypes": 3e-3},
+                    COSINE_LOSSES,
+                    bn="eval",
+                    on_enter=("project",),
+                ),
+                _pretrained("joint", 14),
+                _pretrained("settle", 8),
+                _last(10, 3e-3, 1e-4),
+            )
+        ),
         "sketch": PhasePlan(
             (
                 _sketch("warm", 1),
@@ -190,11 +162,10 @@ class ProtoPool(InterpretableModule):
     gumbel: ClassVar[dict[str, tuple[int, float]]] = {  # preset -> epochs, temperature
         "original": (30, 0.5),
         "quanproto": (50, 1.0),
+        "pretrained": (30, 0.5),
         "sketch": (7, 0.5),
     }
     actions: ClassVar[tuple[str, ...]] = (HARDEN,)
-    scale: Tensor
-    noise_seed: Tensor
     slot_owner: Tensor
 
     def __init__(  # noqa: PLR0913 - a command line sets these one by one
@@ -202,6 +173,8 @@ class ProtoPool(InterpretableModule):
         num_prototypes: int = 200,
         slots_per_class: int = 10,
         prototype_channels: int = 128,
+        addon: Literal["sigmoid", "linear"] = "sigmoid",
+        similarity: Similarity = "l2_log",
         epsilon: float = 1e-4,
         own_class_init: float = 1.0,
         off_class_init: float = 0.0,
@@ -210,57 +183,35 @@ class ProtoPool(InterpretableModule):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        epochs, tau = self.gumbel[self.hparams["preset"]]
-        epochs = epochs if gumbel_epochs is None else gumbel_epochs
-        self.temperature = tau if temperature is None else temperature
-        _check_sizes(num_prototypes, slots_per_class, prototype_channels, epochs, self.temperature)
+        preset_epochs, preset_temperature = self.gumbel[self.hparams["preset"]]
+        epochs = preset_epochs if gumbel_epochs is None else gumbel_epochs
+        tau = preset_temperature if temperature is None else temperature
+        _check_sizes(num_prototypes, slots_per_class, prototype_channels, epochs, tau)
         _check_plan(self.plan)
-        self.slots = slots_per_class
-        self.gumbel_epochs = max(1, round(epochs * self.hparams["epoch_scale"]))
-        self.addon = _addon(self.trunk.out_channels, prototype_channels)
-        self.prototypes = PrototypeLayer(num_prototypes, prototype_channels, "l2_log", epsilon)
-        logits = torch.empty(self.num_classes, num_prototypes, slots_per_class)
-        self.assignment_logits = nn.Parameter(nn.init.xavier_normal_(logits))
-        self.register_buffer("scale", torch.tensor(gumbel_scale(0, self.gumbel_epochs)))
-        self.register_buffer("noise_seed", torch.randint(2**31, ()))
-        self._seed = int(self.noise_seed)
+        self.addon = addon_layers(self.trunk.out_channels, prototype_channels, sigmoid=addon == "sigmoid")
+        self.prototypes = PrototypeLayer(num_prototypes, prototype_channels, similarity, epsilon)
+        epochs = max(1, round(epochs * self.hparams["epoch_scale"]))
+        self.slots = Slots(self.num_classes, num_prototypes, slots_per_class, epochs, tau)
+        self.slots_per_class = slots_per_class
         classes = torch.arange(self.num_classes)
-        self.register_buffer("slot_owner", classes.repeat_interleave(self.slots)[:, None] == classes)
-        self.linear = nn.Linear(self.num_classes * self.slots, self.num_classes, bias=False)
+        self.register_buffer("slot_owner", classes.repeat_interleave(slots_per_class)[:, None] == classes)
+        self.linear = nn.Linear(len(self.slot_owner), self.num_classes, bias=False)
         with torch.no_grad():
             self.linear.weight.copy_(torch.where(self.slot_owner.T, own_class_init, off_class_init))
 
     # -- slots -------------------------------------------------------------------------------------------------------
     def assignment(self) -> Tensor:
-        """The distribution over the pool of every slot, as forward uses it.
-
-        Where the logits are trained: Gumbel-softmax, its noise a function of (seed, optimiser step) and equal on all
-        processes. Everywhere else the arg-max.
-
-        Returns:
-            ``(K, U, S)`` float, sums to 1 over U.
-        """
-        if not (self.training and self.assignment_logits.requires_grad):
-            return self.hard_assignment()
-        logits = self.assignment_logits
-        generator = torch.Generator(logits.device).manual_seed(self._seed + self.global_step)
-        waiting = torch.empty_like(logits).exponential_(generator=generator)
-        noise = -waiting.clamp_min(torch.finfo(waiting.dtype).tiny).log()
-        return ((logits * self.scale + noise) / self.temperature).softmax(dim=1)
-
-    def hard_assignment(self) -> Tensor:
-        """``(K, U, S)`` float, 1 at the prototype of each slot, the first on ties; 0 elsewhere."""
-        chosen = self.assignment_logits.detach().argmax(dim=1, keepdim=True)
-        return torch.zeros_like(self.assignment_logits).scatter_(1, chosen, 1.0)
+        """``(K, U, S)`` float, the distribution over the pool of every slot, as forward uses it."""
+        return self.slots.assignment(self.global_step)
 
     def enter_phase(self, index: int) -> None:
-        """As the base does; reads the noise seed here, where the processes agree on it, so that no step waits."""
+        """As the base does; the processes now agree on the seed of the noise."""
         super().enter_phase(index)
-        self._seed = int(self.noise_seed)
+        self.slots.read_seed()
 
     def on_train_epoch_start(self) -> None:
         """Sharpen the slots by the Gumbel schedule."""
-        self.scale.fill_(gumbel_scale(self.current_epoch, self.gumbel_epochs))
+        self.slots.sharpen(self.current_epoch)
 
     @torch.no_grad()
     def harden_assignment(self, trainer: Trainer) -> dict[str, float]:
@@ -273,7 +224,7 @@ class ProtoPool(InterpretableModule):
             assigned and unassigned prototypes, and repeated_slots: slots of a class on a prototype that an earlier
             slot of the class is on.
         """
-        slots = self.hard_assignment().sum(dim=2)  # (K, U)
+        slots = self.slots.hard().sum(dim=2)  # (K, U)
         active = self.prototypes.active.copy_((slots > 0).any(dim=0))
         if unassigned := (~active).nonzero().flatten().tolist():
             rank_zero_info(f"Prototypes without any slot keep their vectors and become inactive: {unassigned}")
@@ -302,16 +253,18 @@ class ProtoPool(InterpretableModule):
 
     def units(self) -> UnitTable:
         """Prototypes, owned by every class that has a slot on them; weights summed over the slots."""
-        hard = self.hard_assignment()
-        weight = self.linear.weight.view(self.num_classes, self.num_classes, self.slots)
+        presence = self.slots.presence()
+        weight = self.linear.weight.view(self.num_classes, self.num_classes, self.slots_per_class)
         return UnitTable(
             kind="prototype",
             active=self.prototypes.active.clone(),
-            owner=(hard > 0).any(dim=2).T,
+            owner=presence.T,
             pool="focal",
-            weight=torch.einsum("kcs,cus->ku", weight, hard),
+            weight=torch.einsum("kcs,cus->ku", weight, self.slots.hard()),
             vectors=self.prototypes.vectors,
             source=self.prototypes.source(),
+            comparison="projection" if self.prototypes.similarity == "cosine" else "distance",
+            presence=presence,
         )
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
@@ -320,34 +273,26 @@ class ProtoPool(InterpretableModule):
             "trunk": list(self.trunk.parameters()),
             "addon": list(self.addon.parameters()),
             "prototypes": list(self.prototypes.parameters()),
-            "assignment": [self.assignment_logits],
+            "assignment": [self.slots.logits],
             "head": list(self.linear.parameters()),
         }
 
     # -- losses ------------------------------------------------------------------------------------------------------
-    def own(self, labels: Tensor) -> Tensor:
-        """The S prototypes with the most probability in the slots of a class.
-
-        Args:
-            labels: ``(B,)`` int64.
-
-        Returns:
-            ``(B, U)`` bool; fewer than S where fewer have any probability.
-        """
+    def own(self) -> Tensor:
+        """``(K, U)`` bool: the S prototypes with the most probability in the slots of each class, if they have any."""
         mass = self.assignment().detach().sum(dim=2)
-        top = mass.topk(self.slots, dim=1)
-        own = torch.zeros_like(mass, dtype=torch.bool).scatter_(1, top.indices, top.values > 0)
-        return own[labels]
+        top = mass.topk(self.slots_per_class, dim=1)
+        return torch.zeros_like(mass, dtype=torch.bool).scatter_(1, top.indices, top.values > 0)
 
     def loss_terms(self) -> dict[str, LossTerm]:
         """Adds ``cluster``, ``separation`` (against all active others), ``slot_orthogonality`` and ``off_class_l1``."""
-        active = self.prototypes.active
+        active, own = self.prototypes.active, cache(self.own)  # once for both terms
         return super().loss_terms() | {
-            "cluster": lambda output, batch: cluster(output.extras["distance"], self.own(batch["label"])),
+            "cluster": lambda output, batch: cluster(output.extras["distance"], own(), self.targets(batch)),
             "separation": lambda output, batch: separation(
-                output.extras["distance"], self.own(batch["label"]) | ~active
+                output.extras["distance"], own() | ~active, self.targets(batch)
             ),
-            "slot_orthogonality": lambda output, batch: slot_orthogonality(self.assignment_logits),
+            "slot_orthogonality": lambda output, batch: slot_orthogonality(self.slots.logits),
             "off_class_l1": lambda output, batch: off_class_l1(self.linear.weight, self.slot_owner),
         }
 
@@ -357,20 +302,12 @@ class ProtoPool(InterpretableModule):
         return self.prototypes.distances(latent, direct=True)
 
     def allowed(self, targets: Tensor) -> Tensor:
-        """``(B, U)`` bool: the class (``(B,)`` int64) of the image has a slot on the prototype."""
-        return (self.hard_assignment() > 0).any(dim=2)[targets]
+        """``(B, U)`` bool: the class (``(B,)`` int64), or a label (``(B, K)`` bool), has a slot on the prototype."""
+        return shown(self.slots.presence().T, targets)
 
     def load_patches(self, patches: Tensor, valid: Tensor, source: SourceTable) -> None:
         """Replace the prototypes by latent patches of training images."""
         self.prototypes.load_patches(patches, valid, source)
-
-
-def _addon(inputs: int, channels: int) -> nn.Sequential:
-    """One 1×1 convolution between trunk and prototypes, Kaiming normal by fan-out, bias 0."""
-    convolution = nn.Conv2d(inputs, channels, 1)
-    nn.init.kaiming_normal_(convolution.weight, mode="fan_out", nonlinearity="relu")
-    nn.init.constant_(cast(Tensor, convolution.bias), 0.0)
-    return nn.Sequential(convolution, nn.Sigmoid())
 
 
 def _check_sizes(prototypes: int, slots: int, channels: int, epochs: int, temperature: float) -> None:

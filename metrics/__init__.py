@@ -7,6 +7,7 @@ from metrics.activation_change import (
 )
 from metrics.alignment import PartConsistency, PartPurity, PartStability
 from metrics.classification import (
+    Abstention,
     Accuracy,
     BalancedAccuracy,
     F1Score,
@@ -49,6 +50,7 @@ from metrics.similarity_change import (
 from metrics.summary import SummaryMetric
 
 __all__ = [
+    "Abstention",
     "Accuracy",
     "AverageFeatureDistance",
     "AveragePrototypeDistance",

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from metrics.functional.classification import (
+    _confusion_table,
     _label_counts,
     accuracy,
     balanced_accuracy,
-    confusion_matrix,
     f1_score,
     label_f1_score,
     subset_accuracy,
@@ -46,18 +46,49 @@ class Accuracy(ImageMean):
 
     name = "accuracy"
     unit = "fraction"
-    reads = ("logits", "labels")
+    reads = ("logits", "labels", "abstained")
     higher_is_better = True
     interval = "wilson"
 
-    def update(self, logits: Tensor, labels: Tensor) -> None:
+    def update(self, logits: Tensor, labels: Tensor, abstained: Tensor | None = None) -> None:
         """Add a batch.
 
         Args:
             logits: ``(B, K)`` float.
             labels: ``(B,)`` int64.
+            abstained: ``(B,)`` bool, the model decided nothing, which is wrong; by default it always decides.
         """
-        self._accumulate(accuracy(logits, labels))
+        self._accumulate(accuracy(logits, labels, abstained))
+
+
+class Abstention(ImageMean):
+    """Share of images on which the model decides nothing; the metrics of one label per image count them as wrong.
+
+    Source: Nauta et al. (2023), whose PIP-Net abstains where it finds no prototype. Interval: Wilson.
+
+    Args:
+        kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Example:
+        >>> metric = Abstention()
+        >>> metric.update(torch.tensor([True, False]))
+        >>> metric.compute()
+        tensor(0.5000, dtype=torch.float64)
+    """
+
+    name = "abstention"
+    unit = "fraction"
+    reads = ("abstained",)
+    higher_is_better = False
+    interval = "wilson"
+
+    def update(self, abstained: Tensor) -> None:
+        """Add a batch.
+
+        Args:
+            abstained: ``(B,)`` bool.
+        """
+        self._accumulate(abstained.double())
 
 
 class TopKAccuracy(ImageMean):
@@ -81,7 +112,7 @@ class TopKAccuracy(ImageMean):
 
     name = "top3_accuracy"
     unit = "fraction"
-    reads = ("logits", "labels")
+    reads = ("logits", "labels", "abstained")
     higher_is_better = True
     interval = "wilson"
 
@@ -92,14 +123,15 @@ class TopKAccuracy(ImageMean):
         self.k = k
         self.name = f"top{k}_accuracy"
 
-    def update(self, logits: Tensor, labels: Tensor) -> None:
+    def update(self, logits: Tensor, labels: Tensor, abstained: Tensor | None = None) -> None:
         """Add a batch.
 
         Args:
             logits: ``(B, K)`` float.
             labels: ``(B,)`` int64.
+            abstained: ``(B,)`` bool, the model decided nothing, which is wrong; by default it always decides.
         """
-        self._accumulate(top_k_accuracy(logits, labels, self.k))
+        self._accumulate(top_k_accuracy(logits, labels, self.k, abstained))
 
 
 class SubsetAccuracy(ImageMean):
@@ -142,7 +174,7 @@ class ConfusionMean(ItemMean):
     """Mean over classes of a statistic of the confusion table; its interval redraws images from that table."""
 
     unit = "fraction"
-    reads = ("logits", "labels")
+    reads = ("logits", "labels", "abstained")
     averaged_over: AveragedOver = "class"
     higher_is_better = True
     confusion: Tensor
@@ -151,21 +183,23 @@ class ConfusionMean(ItemMean):
         super().__init__(**kwargs)
         _check_num_classes(num_classes)
         self.num_classes = num_classes
-        self.add_state("confusion", torch.zeros(num_classes, num_classes, dtype=torch.int64), dist_reduce_fx="sum")
+        counts = torch.zeros(num_classes, num_classes + 1, dtype=torch.int64)  # the last column: no prediction
+        self.add_state("confusion", counts, dist_reduce_fx="sum")
 
     @staticmethod
     @abstractmethod
     def statistic(confusion: Tensor) -> Tensor:
-        """Value of every class, ``(K, K)`` to ``(K,)``."""
+        """Value of every class, ``(K, K + 1)`` to ``(K,)``."""
 
-    def update(self, logits: Tensor, labels: Tensor) -> None:
+    def update(self, logits: Tensor, labels: Tensor, abstained: Tensor | None = None) -> None:
         """Add a batch.
 
         Args:
             logits: ``(B, K)`` float.
             labels: ``(B,)`` int64.
+            abstained: ``(B,)`` bool, the model decided nothing, which is wrong; by default it always decides.
         """
-        counts = confusion_matrix(logits, labels, self.num_classes)
+        counts = _confusion_table(logits, labels, self.num_classes, abstained)
         self.confusion = self.confusion + counts
         self.dropped = self.dropped + (len(labels) - counts.sum())
 
@@ -200,7 +234,7 @@ class BalancedAccuracy(ConfusionMean):
 
     @staticmethod
     def statistic(confusion: Tensor) -> Tensor:
-        """Recall of every class, ``(K, K)`` to ``(K,)``."""
+        """Recall of every class, ``(K, K + 1)`` to ``(K,)``."""
         return balanced_accuracy(confusion)
 
 
@@ -227,7 +261,7 @@ class F1Score(ConfusionMean):
 
     @staticmethod
     def statistic(confusion: Tensor) -> Tensor:
-        """F1 of every class, ``(K, K)`` to ``(K,)``."""
+        """F1 of every class, ``(K, K + 1)`` to ``(K,)``."""
         return f1_score(confusion)
 
 

@@ -20,6 +20,7 @@ from metrics.activation_change import (
 )
 from metrics.alignment import PartConsistency, PartPurity, PartStability
 from metrics.classification import (
+    Abstention,
     Accuracy,
     BalancedAccuracy,
     F1Score,
@@ -76,6 +77,9 @@ class Facts:
         part_groups: parts to merge for purity, or None.
         explained: None if the explainer explains units of this model, else why not.
         variant: of the metrics that have one.
+        abstains: whether the model may leave an image undecided.
+        threshold: logit above which a label is predicted, where an image has several.
+        presence: ``(K, U)`` bool assignment of shared units to classes, or None.
     """
 
     num_classes: int
@@ -91,6 +95,9 @@ class Facts:
     part_groups: Sequence[Sequence[int]] | None = None
     explained: str | None = None
     variant: Variant = "paper"
+    abstains: bool = False
+    threshold: float = 0.0
+    presence: Tensor | None = None
 
     @property
     def half_width(self) -> int:
@@ -135,6 +142,7 @@ _NEEDS: dict[str, Callable[[Facts], str | None]] = {
     "units": lambda facts: _needs(bool(facts.active.any()), "no unit is active"),
     "two_units": lambda facts: _needs(int(facts.active.sum()) > 1, "fewer than two units are active"),
     "explainer": lambda facts: facts.explained,
+    "abstention": lambda facts: _needs(facts.abstains, "the model decides on every image"),
 }
 
 
@@ -184,12 +192,15 @@ _VECTORS, _LATENT = ("vectors", "single_label"), ("latent", "single_label")
 _OBJECT = ("units", "object_mask|bounding_box")  # any explainer will do: of units, or of the predicted class
 
 _ENTRIES: dict[str, MetricEntry] = {
-    "general/accuracy": MetricEntry(lambda facts: SubsetAccuracy() if facts.multi_label else Accuracy()),
+    "general/accuracy": MetricEntry(lambda facts: SubsetAccuracy(facts.threshold) if facts.multi_label else Accuracy()),
     "general/balanced_accuracy": MetricEntry(lambda facts: BalancedAccuracy(facts.num_classes), ("single_label",)),
     "general/top3_accuracy": MetricEntry(lambda facts: TopKAccuracy(3), ("single_label", "num_classes")),
     "general/f1": MetricEntry(
-        lambda facts: LabelF1Score(facts.num_classes) if facts.multi_label else F1Score(facts.num_classes)
+        lambda facts: (
+            LabelF1Score(facts.num_classes, facts.threshold) if facts.multi_label else F1Score(facts.num_classes)
+        )
     ),
+    "general/abstention": MetricEntry(lambda facts: Abstention(), ("abstention",)),
     "compactness/global_size": MetricEntry(lambda facts: GlobalSize(variant=facts.variant)),
     "compactness/sparsity": MetricEntry(lambda facts: Sparsity(), ("weight",)),
     "compactness/npr": MetricEntry(lambda facts: NegativePositiveRatio(), ("weight",)),
@@ -248,6 +259,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     for family in dict.fromkeys(key.split("/")[0] for key in _ENTRIES)
 }
 _BEYOND_QUANPROTO = (
+    "general/abstention",
     *("compactness/number_of_features", "compactness/features_per_class"),
     *FAMILIES["alignment"],
     *FAMILIES["localisation"],
@@ -274,7 +286,7 @@ def resolve(suite: Sequence[str]) -> list[str]:
 
     Example:
         >>> resolve(["general/f1", "general"])
-        ['general/f1', 'general/accuracy', 'general/balanced_accuracy', 'general/top3_accuracy']
+        ['general/f1', 'general/accuracy', 'general/balanced_accuracy', 'general/top3_accuracy', 'general/abstention']
     """
     if isinstance(suite, str):
         raise TypeError(f"Expected argument `suite` to be a list of names, but got {suite!r}; write [{suite!r}].")

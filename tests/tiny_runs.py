@@ -37,6 +37,20 @@ MODEL = {
     "preset": "original",
     "phases": f"{{{PHASES}}}",
 }
+PIPNET = {  # two views of every image, five epochs in four phases too
+    "num_features": 16,
+    "preset": "original",
+    "phases": "{pretrain: {epochs: 1}, head: {epochs: 1}, partial: {epochs: 2}, full: {epochs: 1}}",
+}
+PROTOPOOL = {  # five epochs in three phases
+    "num_prototypes": 12,
+    "slots_per_class": 2,
+    "prototype_channels": 16,
+    "gumbel_epochs": 3,
+    "preset": "original",
+    "phases": "{warm: {epochs: 1}, joint: {epochs: 2}, last: {epochs: 2}}",
+}
+ARGUMENTS: dict[str, dict[str, Any]] = {"Classifier": {}, "PIPNet": PIPNET, "ProtoPool": PROTOPOOL}
 EPOCHS, STEPS_PER_EPOCH = 5, 4
 
 
@@ -47,8 +61,7 @@ def fit_args(folder: Path, *more: str, model: str = NOISY, data: str = "SketchBi
     args += ["--data", data if "." in data else f"datamodules.{data}"]
     if data.endswith("Birds"):
         args += [f"--data.{name}={value}" for name, value in DATA.items()]
-    if model != "Classifier":
-        args += [f"--model.{name}={value}" for name, value in MODEL.items()]
+    args += [f"--model.{name}={value}" for name, value in ARGUMENTS.get(model, MODEL).items()]
     args += ["--trainer.accelerator=cpu", "--trainer.logger=callbacks.RunCSVLogger"]
     return [*args, "--trainer.enable_model_summary=false", *more]
 

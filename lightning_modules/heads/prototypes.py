@@ -10,17 +10,36 @@ from torch.nn import functional as F
 
 from lightning_modules.contract import SourceTable, empty_sources
 
-Similarity = Literal["l2_log", "cosine"]
+Similarity = Literal["l2_log", "cosine", "exp"]
 SOURCE_BUFFERS = ("sample_key", "row", "col", "label", "distance", "box")
+
+
+def focal_similarity(maps: Tensor) -> Tensor:
+    """How much the best cell stands out: maximum minus mean over the cells.
+
+    Source: Rymarczyk et al. 2022 (ProtoPool), equation 2.
+
+    Args:
+        maps: ``(B, U, h, w)`` float similarities.
+
+    Returns:
+        ``(B, U)`` float >= 0; 0 for a constant map.
+
+    Example:
+        >>> focal_similarity(torch.tensor([[[[4.0, 0.0], [0.0, 0.0]]]]))
+        tensor([[3.]])
+    """
+    return maps.amax(dim=(2, 3)) - maps.mean(dim=(2, 3))
 
 
 class PrototypeLayer(nn.Module):
     """U prototype vectors, which of them are active, and where each was projected from.
 
     Source: Chen et al. 2019 (ProtoPNet): d = ‖z − p‖² at every cell, s = log((d + 1)/(d + ε)). With ``cosine`` both
-    sides are normalised, d = 1 − cos and s = max(1 − d, 0). Training uses the expanded form ‖z‖² − 2⟨z, p⟩ + ‖p‖²;
-    evaluation, projection and phases that keep the prototypes fixed the direct one, because the expanded form cancels
-    in float32: an exact hit must score exactly ln(1/ε). Always float32, also under autocast.
+    sides are normalised, d = 1 − cos and s = max(1 − d, 0). With ``exp``, as Nauta et al. 2021 (ProtoTree),
+    d = √(‖z − p‖² + 1e-14) and s = exp(−d). Training uses the expanded form ‖z‖² − 2⟨z, p⟩ + ‖p‖²; evaluation,
+    projection and phases that keep the prototypes fixed the direct one, because the expanded form cancels in float32:
+    an exact hit must score exactly ln(1/ε), or 1. Always float32, also under autocast.
 
     Args:
         num_prototypes: U.
@@ -83,12 +102,16 @@ class PrototypeLayer(nn.Module):
                 product = torch.einsum("bdhw,ud->buhw", cells, vectors)  # not conv2d: TF32 is on there
                 norms = cells.square().sum(1, keepdim=True) + vectors.square().sum(1)[:, None, None]
                 squared = (norms - 2 * product).clamp_min(0)
+            if self.similarity == "exp":
+                return (squared + 1e-14).sqrt()
             return squared / 2 if self.similarity == "cosine" else squared
 
     def similarities(self, distances: Tensor) -> Tensor:
-        """Similarities of distances, elementwise; ``l2_log`` in (0, ln(1/ε)], ``cosine`` in [0, 1]."""
+        """Similarities of distances, elementwise; ``l2_log`` in (0, ln(1/ε)], ``cosine`` and ``exp`` in [0, 1]."""
         if self.similarity == "cosine":
             return (1 - distances).clamp_min(0)
+        if self.similarity == "exp":
+            return torch.exp(-distances)
         return torch.log((distances + 1) / (distances + self.epsilon))
 
     def source(self) -> SourceTable | None:

@@ -7,7 +7,8 @@ from collections import OrderedDict
 from torch import Tensor, nn
 
 BAGNETS = {"bagnet9": 2, "bagnet17": 3, "bagnet33": 4}  # how many of the four stages have a 3×3 convolution
-_WIDTHS, _BLOCKS, _STRIDES, _EXPANSION = (64, 128, 256, 512), (3, 4, 6, 3), (2, 2, 2, 1), 4
+WIDTH = 64  # channels of the stem of the published networks
+_BLOCKS, _STRIDES, _EXPANSION = (3, 4, 6, 3), (2, 2, 2, 1), 4
 
 
 class Bottleneck(nn.Module):
@@ -54,7 +55,7 @@ class Bottleneck(nn.Module):
         return features
 
 
-def bagnet(name: str) -> tuple[nn.Sequential, int]:
+def bagnet(name: str, width: int = WIDTH) -> tuple[nn.Sequential, int]:
     """A randomly initialised BagNet up to its last residual stage.
 
     Brendel and Bethge (2019), "Approximating CNNs with bag-of-local-features models works surprisingly well on
@@ -65,6 +66,8 @@ def bagnet(name: str) -> tuple[nn.Sequential, int]:
 
     Args:
         name: a key of ``BAGNETS``; the number in it is q.
+        width: channels of the stem, to which those of all layers are in proportion; less than 64 to train from scratch
+            on a CPU.
 
     Returns:
         The network, with the parameter names of the authors' code, and its number of output channels.
@@ -76,16 +79,17 @@ def bagnet(name: str) -> tuple[nn.Sequential, int]:
         (torch.Size([1, 2048, 3, 5]), 2048)
     """
     layers: OrderedDict[str, nn.Module] = OrderedDict(
-        conv1=nn.Conv2d(3, 64, 1, bias=False), conv2=nn.Conv2d(64, 64, 3, bias=False)
+        conv1=nn.Conv2d(3, width, 1, bias=False), conv2=nn.Conv2d(width, width, 3, bias=False)
     )
-    layers |= {"bn1": nn.BatchNorm2d(64), "relu": nn.ReLU()}
-    channels = 64
-    for stage, (width, blocks, stride) in enumerate(zip(_WIDTHS, _BLOCKS, _STRIDES, strict=True), start=1):
+    layers |= {"bn1": nn.BatchNorm2d(width), "relu": nn.ReLU()}
+    channels, inner = width, width
+    for stage, (blocks, stride) in enumerate(zip(_BLOCKS, _STRIDES, strict=True), start=1):
         kernel = 3 if stage <= BAGNETS[name] else 1
-        first = Bottleneck(channels, width, kernel, stride, first=True)
-        channels = width * _EXPANSION
-        rest = [Bottleneck(channels, width, 1, 1, first=False) for _ in range(blocks - 1)]
+        first = Bottleneck(channels, inner, kernel, stride, first=True)
+        channels = inner * _EXPANSION
+        rest = [Bottleneck(channels, inner, 1, 1, first=False) for _ in range(blocks - 1)]
         layers[f"layer{stage}"] = nn.Sequential(first, *rest)
+        inner *= 2
     net = nn.Sequential(layers)
     for module in net.modules():
         if isinstance(module, nn.Conv2d):

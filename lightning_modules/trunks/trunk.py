@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_modules.contract import Geometry, Layer
-from lightning_modules.trunks.bagnet import BAGNETS, bagnet
+from lightning_modules.trunks.bagnet import BAGNETS, WIDTH, bagnet
 from lightning_modules.trunks.convnext import convnext
 from lightning_modules.trunks.densenet import densenet
 from lightning_modules.trunks.mobilenet import mobilenet
@@ -40,6 +40,7 @@ class TrunkOptions(TypedDict):
     name: TrunkName
     weights: NotRequired[str | None]  # null, a torchvision enum name, or a path
     strides: NotRequired[Strides]  # "reduced": ResNets, one cell per 8 pixels; 13, 26: ConvNeXt, cells at 224 pixels
+    width: NotRequired[int]  # BagNets: channels of the stem, a multiple of 16; all others are in proportion
     normalization: NotRequired[Normalization]
 
 
@@ -162,8 +163,8 @@ def build_trunk(options: TrunkOptions) -> Trunk:
     Args:
         options: ``name``; ``weights`` null (the default), a torchvision enum name such as ``IMAGENET1K_V1``, or the
             path of a state dict of torchvision's network or of the trunk; ``strides`` ``"standard"`` (the default),
-            ``"reduced"`` (ResNets), 13 or 26 (ConvNeXt); ``normalization`` as in :class:`Normalize`, ``"imagenet"`` by
-            default.
+            ``"reduced"`` (ResNets), 13 or 26 (ConvNeXt); ``width`` (BagNets) 64 by default; ``normalization`` as in
+            :class:`Normalize`, ``"imagenet"`` by default.
 
     Returns:
         The trunk, in training mode.
@@ -179,17 +180,17 @@ def build_trunk(options: TrunkOptions) -> Trunk:
     """
     _check(options)
     name, weights = options["name"], options.get("weights")
-    net, out_channels = _network(name, options.get("strides", "standard"))
+    net, out_channels = _network(name, options.get("strides", "standard"), options.get("width", WIDTH))
     if weights not in (None, "None"):  # a `null` typed on the command line arrives as the word None
         load_weights(net, name, weights)
     return Trunk(net, out_channels, options.get("normalization", "imagenet"))
 
 
-def _network(name: str, strides: Any) -> tuple[nn.Module, int]:
+def _network(name: str, strides: Any, width: int) -> tuple[nn.Module, int]:
     if name in RESNETS:
         return resnet(name, strides)
     if name in BAGNETS:
-        return bagnet(name)
+        return bagnet(name, width)
     if name == "convnext_tiny":
         return convnext(strides)
     if name == "sketch":
@@ -210,6 +211,12 @@ def _check(options: TrunkOptions) -> None:
         raise ValueError(
             f"Expected argument `trunk.strides` of {name} to be one of {choices}, but got {strides!r}. "
             f"'reduced' exists for {list(RESNETS)}, 13 and 26 for 'convnext_tiny'."
+        )
+    if "width" in options and (name not in BAGNETS or options["width"] < 1 or options["width"] % 16):
+        # gradients of a strided 1×1 convolution with 8 channels, channels last, write past their memory (oneDNN)
+        raise ValueError(
+            f"Expected argument `trunk.width` to be a multiple of 16, and for {list(BAGNETS)} only, but got "
+            f"{options['width']!r} for {name}."
         )
 
 

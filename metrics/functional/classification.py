@@ -18,7 +18,8 @@ def _check_multi_label(logits: Tensor, labels: Tensor) -> None:
     check_tensor("labels", labels, tuple(logits.shape), "bool")
 
 
-def _zero_one(hits: Tensor, logits: Tensor) -> Tensor:
+def _zero_one(hits: Tensor, logits: Tensor, abstained: Tensor | None = None) -> Tensor:
+    hits = hits if abstained is None else hits & ~abstained
     return hits.double().masked_fill(~logits.isfinite().all(dim=1), torch.nan)
 
 
@@ -28,7 +29,7 @@ def _better_classes(logits: Tensor, labels: Tensor) -> Tensor:
     return ((logits > own) | ((logits == own) & (index < truth))).sum(dim=1)
 
 
-def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
+def accuracy(logits: Tensor, labels: Tensor, abstained: Tensor | None = None) -> Tensor:
     """Whether the largest logit is that of the true class.
 
     Source: Schlinge et al. (2025), section 5. Plain micro accuracy, ties to the lowest class.
@@ -36,6 +37,7 @@ def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
     Args:
         logits: ``(B, K)`` float.
         labels: ``(B,)`` int64 in ``[0, K)``.
+        abstained: ``(B,)`` bool, the model decided nothing, which is wrong; by default it always decides.
 
     Returns:
         ``(B,)`` float64, 1 or 0; NaN where a logit is not finite. Higher is better.
@@ -48,10 +50,10 @@ def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
         tensor([0., 1.], dtype=torch.float64)
     """
     _check_single_label(logits, labels)
-    return _zero_one(_better_classes(logits, labels) == 0, logits)
+    return _zero_one(_better_classes(logits, labels) == 0, logits, abstained)
 
 
-def top_k_accuracy(logits: Tensor, labels: Tensor, k: int = 3) -> Tensor:
+def top_k_accuracy(logits: Tensor, labels: Tensor, k: int = 3, abstained: Tensor | None = None) -> Tensor:
     """Whether the true class is among the k best.
 
     Source: Schlinge et al. (2025), section 5. Fewer than k classes are better, where better is a larger logit or an
@@ -61,6 +63,7 @@ def top_k_accuracy(logits: Tensor, labels: Tensor, k: int = 3) -> Tensor:
         logits: ``(B, K)`` float with K > k.
         labels: ``(B,)`` int64 in ``[0, K)``.
         k: number of classes that count as a hit, at least 1.
+        abstained: ``(B,)`` bool, the model decided nothing, which is wrong; by default it always decides.
 
     Returns:
         ``(B,)`` float64, 1 or 0; NaN where a logit is not finite. Higher is better.
@@ -77,7 +80,7 @@ def top_k_accuracy(logits: Tensor, labels: Tensor, k: int = 3) -> Tensor:
         raise ValueError(
             f"Expected argument `k` to be at least 1 and below the number of classes {logits.shape[1]}, but got {k}."
         )
-    return _zero_one(_better_classes(logits, labels) < k, logits)
+    return _zero_one(_better_classes(logits, labels) < k, logits, abstained)
 
 
 def subset_accuracy(logits: Tensor, labels: Tensor, threshold: float = 0.0) -> Tensor:
@@ -123,15 +126,22 @@ def confusion_matrix(logits: Tensor, labels: Tensor, num_classes: int) -> Tensor
         tensor([[1, 0],
                 [1, 1]])
     """
+    return _confusion_table(logits, labels, num_classes, None)[:, :num_classes]
+
+
+def _confusion_table(logits: Tensor, labels: Tensor, num_classes: int, abstained: Tensor | None) -> Tensor:
+    """Counts ``(K, K + 1)``; the last column is that of no prediction."""
     _check_single_label(logits, labels)
     if logits.shape[1] != num_classes:
         raise ValueError(
             f"Expected argument `logits` to have num_classes = {num_classes} columns, but got {logits.shape[1]}."
         )
-    cells = labels * num_classes + logits.argmax(dim=1)
+    columns = num_classes + 1
+    predicted = logits.argmax(dim=1)
+    cells = labels * columns + (predicted if abstained is None else predicted.masked_fill(abstained, num_classes))
     counted = logits.isfinite().all(dim=1).long()
-    counts = torch.zeros(num_classes**2, dtype=torch.int64, device=logits.device).scatter_add(0, cells, counted)
-    return counts.view(num_classes, num_classes)
+    counts = torch.zeros(num_classes * columns, dtype=torch.int64, device=logits.device)
+    return counts.scatter_add(0, cells, counted).view(num_classes, columns)
 
 
 def f1_score(confusion: Tensor) -> Tensor:
@@ -140,7 +150,7 @@ def f1_score(confusion: Tensor) -> Tensor:
     ``2 tp / (2 tp + fp + fn)``. A class that is predicted but never true scores 0.
 
     Args:
-        confusion: ``(K, K)`` int64 counts, rows are the truth.
+        confusion: ``(K, K)`` int64 counts, rows are the truth; a further column counts images without a prediction.
 
     Returns:
         ``(K,)`` float64 in [0, 1], NaN where a class is neither true nor predicted. Higher is better.
@@ -150,14 +160,15 @@ def f1_score(confusion: Tensor) -> Tensor:
         tensor([0.6667, 0.6667,    nan], dtype=torch.float64)
     """
     hits = confusion.diagonal()
-    return label_f1_score(hits, confusion.sum(dim=0) - hits, confusion.sum(dim=1) - hits)
+    predicted = confusion[:, : len(confusion)].sum(dim=0)
+    return label_f1_score(hits, predicted - hits, confusion.sum(dim=1) - hits)
 
 
 def balanced_accuracy(confusion: Tensor) -> Tensor:
     """Recall of every class.
 
     Args:
-        confusion: ``(K, K)`` int64 counts, rows are the truth.
+        confusion: ``(K, K)`` int64 counts, rows are the truth; a further column counts images without a prediction.
 
     Returns:
         ``(K,)`` float64 in [0, 1], NaN where a class has no sample. Higher is better.

@@ -122,8 +122,8 @@ def bootstrap_interval(
     Source: Efron (1979). Redrawing (truth, prediction) pairs from the table equals redrawing the images.
 
     Args:
-        confusion: ``(K, K)`` int64 counts, rows are the truth.
-        statistic: maps one ``(K, K)`` table to a scalar, or to ``(K,)`` values of which the mean of the defined ones
+        confusion: ``(K, K)`` or ``(K, K + 1)`` int64 counts, rows are the truth.
+        statistic: maps one such table to a scalar, or to ``(K,)`` values of which the mean of the defined ones
             counts.
         draws: number of redrawn tables.
         seed: seed of the draws, which are the same on every device.
@@ -132,16 +132,16 @@ def bootstrap_interval(
         The 0.025 and 0.975 quantiles of the redrawn statistic, float64; NaN with fewer than 2 images.
 
     Raises:
-        ValueError: if ``confusion`` is not a square int64 table.
+        ValueError: if ``confusion`` is of another shape or dtype.
 
     Example:
         >>> table = torch.tensor([[50, 0], [0, 50]])
         >>> bootstrap_interval(table, lambda t: t.diagonal().sum() / t.sum(), draws=10)
         (tensor(1., dtype=torch.float64), tensor(1., dtype=torch.float64))
     """
-    if confusion.ndim != 2 or confusion.shape[0] != confusion.shape[1] or confusion.dtype != torch.int64:
+    if confusion.ndim != 2 or confusion.shape[1] - confusion.shape[0] not in (0, 1) or confusion.dtype != torch.int64:
         raise ValueError(
-            "Expected argument `confusion` to be an int64 tensor of shape (K, K), "
+            "Expected argument `confusion` to be an int64 tensor of shape (K, K) or (K, K + 1), "
             f"but got {tuple(confusion.shape)} {confusion.dtype}."
         )
     images = int(confusion.sum())

@@ -1,4 +1,5 @@
 import csv
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -8,6 +9,7 @@ from PIL import Image
 
 from callbacks.media import PrototypeMedia, class_sheet, prototype_records
 from callbacks.phase_schedule import ActionListener
+from datamodules.sample import Capabilities
 from lightning_modules.contract import SourceTable, UnitTable, empty_sources
 from lightning_modules.phases import Phase, PhasePlan
 
@@ -71,7 +73,10 @@ class Model:
 def trainer(folder, epoch=1, is_global_zero=True):
     images = Images()
     datamodule = SimpleNamespace(
-        class_names=["crow, black", "jay"], dataset=lambda split: {"projection": images}[split], images=images
+        class_names=["crow, black", "jay"],
+        dataset=lambda split: {"projection": images}[split],
+        images=images,
+        capabilities=lambda split: Capabilities(),
     )
     return SimpleNamespace(
         default_root_dir=str(folder),
@@ -97,6 +102,14 @@ def test_records_are_ordered_by_class_and_leave_out_units_without_source():
     assert (jay.duplicate_of, twin.duplicate_of) == (None, 0)
     assert twin.figures == "distance 0.75, weight 8"
     assert prototype_records(units(weight=False), ["crow", "jay"])[0].figures == "distance 0.25"
+
+
+def test_with_several_labels_the_class_is_the_first_label_that_owns_the_prototype():
+    """The class of a source image, here 1 and 0, is then none of the labels."""
+    owner = torch.tensor([[False, False, True], [False, True, True], *[[True] * 3] * 3])
+    table = replace(units(weight=False), owner=owner)
+    records = prototype_records(table, ["beak", "eye", "tail"], several_labels=True)
+    assert [(record.unit, record.class_name) for record in records] == [(3, "beak"), (1, "eye"), (0, "tail")]
 
 
 @pytest.mark.parametrize("source", [None, empty_sources(5)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,11 +11,15 @@ import torch
 from lightning import Callback
 
 from callbacks import Interpretability, RunCheckpoint, state_hash
-from lightning_modules import ProtoPNet
+from lightning_modules import PIPNet, ProtoPNet, ProtoPool
 from tests.callbacks.test_phase_schedule import CYCLED, PHASES, STEPS, make
 from tests.lightning_modules.registry import tiny_birds, tiny_trainer
 
-PLANS = {"per epoch": PHASES, "per step": CYCLED}
+PIPNET = {  # of preset "original": pretrained, then one stage of three phases with one schedule
+    "pretrain": {"epochs": 2}, "head": {"epochs": 1}, "partial": {"epochs": 2}, "full": {"epochs": 2},
+}  # fmt: skip
+POOL = {"num_prototypes": 12, "slots_per_class": 2, "prototype_channels": 8, "gumbel_epochs": 4}
+HARDENED = {name: {"epochs": 2} for name in ("warm", "joint", "last")}
 
 
 class Noisy(ProtoPNet):
@@ -36,6 +41,14 @@ def test_random_numbers_depend_on_seed_and_step_only():
         trainer.fit(model, datamodule=tiny_birds())
         hashes.append(state_hash(model))
     assert hashes[0] == hashes[1] != hashes[2]
+
+
+PLANS = {
+    "per epoch": partial(make, Noisy, phases=PHASES),
+    "per step": partial(make, Noisy, phases=CYCLED),
+    "two views": partial(make, PIPNet, phases=PIPNET, num_features=8),
+    "shared": partial(make, ProtoPool, phases=HARDENED, **POOL),
+}
 
 
 class Kill(Callback):
@@ -67,7 +80,7 @@ def equal(first: Any, second: Any, path: str = "") -> None:
 
 def run(folder, plan, ckpt_path=None, kill=None, **options):
     """One process's life; returns the checkpoint it leaves."""
-    model = make(Noisy, phases=PLANS[plan])
+    model = PLANS[plan]()
     callbacks = [Interpretability(), RunCheckpoint(), *([Kill(kill)] if kill else [])]
     trainer = tiny_trainer(*callbacks, default_root_dir=folder, limit_val_batches=0, **options)
     with contextlib.suppress(InterruptedError):
@@ -90,6 +103,12 @@ def straight(tmp_path_factory):
     ("per step", {"max_epochs": 2}),
     ("per step", {"max_epochs": 3}),
     ("per step", {"kill": 4 * STEPS + 1}),
+    ("two views", {"max_epochs": 1}),  # within the ramp of the alignment loss
+    ("two views", {"max_epochs": 4}),  # within a phase, and within the stage
+    ("two views", {"kill": 5 * STEPS + 1}),
+    ("shared", {"max_epochs": 3}),  # with soft slots
+    ("shared", {"max_epochs": 4}),  # before hardening
+    ("shared", {"kill": 5 * STEPS + 1}),  # with hard ones
 ], ids=str)  # fmt: skip
 def test_a_resumed_run_ends_as_one_that_was_not_cut(tmp_path, straight, plan, cut):
     """Weights, buffers, sources, optimiser, schedule and the schedule's own state, bit for bit."""

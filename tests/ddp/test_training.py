@@ -14,8 +14,11 @@ from lightning import Callback
 
 import evaluate
 from callbacks import Interpretability
+from callbacks.threshold import fit_threshold
+from datamodules import SketchBirds
 from evaluate import Hardware, Request
-from tests.tiny_runs import StopError, differences, fit, fit_args, last, start, state, stop_at
+from lightning_modules import ProtoPool
+from tests.tiny_runs import DATA, StopError, differences, fit, fit_args, last, start, state, stop_at
 
 TWO = ["--trainer.devices=2", "--trainer.strategy=ddp", "--data.batch_size=6"]
 
@@ -44,15 +47,24 @@ def as_launched(rank, world_size):
     return mock.patch.dict(os.environ, LOCAL_RANK=str(rank), NODE_RANK="0", WORLD_SIZE=str(world_size))
 
 
-def fit_on(rank, world_size, folder, *more):
+def fit_on(rank, world_size, folder, *more, **kinds):
     Record.hashes = []
     error = None
     with as_launched(rank, world_size):
         try:
-            fit(folder, *TWO, *more)
+            fit(folder, *TWO, *more, **kinds)
         except (RuntimeError, StopError) as raised:
             error = repr(raised)
     return Record.hashes, error
+
+
+def fit_pool_on(rank, world_size, folder, *more):
+    return fit_on(rank, world_size, folder, *more, model="ProtoPool")
+
+
+def fit_views_on(rank, world_size, folder, *more):
+    with as_launched(rank, world_size):
+        fit(folder, *TWO, *more, model="PIPNet")
 
 
 def evaluate_on(rank, world_size, path):
@@ -124,12 +136,60 @@ def test_projection_finds_the_same_sources_as_one_process(ddp_pool, tmp_path):
         assert float(first["distance"]) == pytest.approx(float(second["distance"]), abs=1e-6)
 
 
+def test_two_views_train_as_in_one_process(ddp_pool, tmp_path):
+    """The tanh term sees the images of both processes: with BatchNorm at rest, two batches of 6 are one of 12."""
+    phases = ", ".join(
+        f"{name}: {{epochs: 1, bn: eval, optimizer: {{name: SGD}}}}" for name in ("pretrain", "head", "partial", "full")
+    )
+    fit(tmp_path / "one", f"--model.phases={{{phases}}}", model="PIPNet")
+    ddp_pool.run(fit_views_on, tmp_path / "two", f"--model.phases={{{phases}}}")
+    one, two = (last(tmp_path / name)["state_dict"] for name in ("one", "two"))
+    assert one.keys() == two.keys()
+    for name, tensor in one.items():
+        torch.testing.assert_close(two[name], tensor, rtol=1e-4, atol=1e-6, msg=name)
+
+
 def test_evaluation_of_an_odd_number_of_images(ddp_pool, straight):
     path = straight[0] / "checkpoints" / "best.ckpt"
     reference = evaluate.evaluate(Request(path, Interpretability(), overwrite=True), Hardware("cpu"), {})["metrics"]
     assert reference["general/accuracy"]["n"] == 33
     for metrics in ddp_pool.run(evaluate_on, path):
         assert figures(metrics) == close(reference)
+
+
+SEVERAL = ["--model.task=multilabel", "--data.task=attributes"]
+
+
+@pytest.mark.parametrize("task", [[], SEVERAL], ids=["one label", "several labels"])
+def test_shared_prototypes_and_several_labels(ddp_pool, tmp_path, task):
+    """ProtoPool: the noise of the slots is the same in both processes; a cut run ends as a straight one."""
+    straight, cut = tmp_path / "straight", tmp_path / "cut"
+    record = "--trainer.callbacks+=tests.ddp.test_training.Record"
+    (first, error), (second, _) = ddp_pool.run(fit_pool_on, straight, record, *task)
+    assert error is None
+    assert first == second
+    assert len({digest for _, digest in first}) == 20
+    for _, error in ddp_pool.run(fit_pool_on, cut, *stop_at(10), *task):
+        assert error == "StopError()"
+    for _, error in ddp_pool.run(fit_pool_on, cut, "--ckpt_path", "last", *task):
+        assert error is None
+    assert differences(state(cut), state(straight)) == []
+
+
+def test_the_decision_threshold_is_that_of_one_process(ddp_pool, tmp_path):
+    """33 validation images: 17 and 16; the threshold is one number over all of them."""
+    more = [*SEVERAL, "--data.val_size=33", "--trainer.max_epochs=1"]
+    for _, error in ddp_pool.run(fit_pool_on, tmp_path / "run", *more):
+        assert error is None
+    weights = last(tmp_path / "run")["state_dict"]
+    data = SketchBirds(**{**DATA, "val_size": 33}, task="attributes")
+    model = ProtoPool(num_classes=20, image_size=(32, 32), task="multilabel", num_prototypes=12, slots_per_class=2,
+                      prototype_channels=16)  # fmt: skip
+    model.load_state_dict(weights)
+    model.decision_threshold.zero_()
+    fit_threshold(model, data)
+    assert torch.equal(model.decision_threshold, weights["decision_threshold"])
+    assert model.decision_threshold != 0
 
 
 @pytest.mark.slow

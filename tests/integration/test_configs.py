@@ -1,16 +1,20 @@
 """Every yaml in ``configs/`` parses and builds a model, its data and its optimisers, by the command it opens with."""
 
+import itertools
 import shlex
+from pathlib import Path
 
 import pytest
 
 import train
 from callbacks import Interpretability, PhaseSchedule
+from reports.published import published
 from tests.tiny_runs import ROOT
 
 CONFIGS = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "configs").rglob("*.yaml"))
 PARTNERS = {"data": "configs/model/classifier.yaml", "logger": "configs/quickstart.yaml"}  # of fragments, by folder
 TREES = {"Cub200": "cub_tree"}  # data modules that need files -> the fixture that writes a few of them
+OWN = "my_file."  # a data module of the user; SketchBirds stands in for it
 
 
 class InstantiatedError(Exception):
@@ -48,6 +52,9 @@ def test_the_command_of_a_config_instantiates(config, request, tmp_path, monkeyp
         if f"datamodules.{kind}" in text:
             root = str(request.getfixturevalue(fixture)(classes=200, per_class=1))
             words = [root if word == "DIR" else word for word in words]
+    if any(word.startswith(OWN) for word in words):
+        words = ["datamodules.SketchBirds" if word.startswith(OWN) else word for word in words]
+        words.append(f"--data.task={'attributes' if 'task: multilabel' in text else 'classes'}")
     if "DIR" in words:
         pytest.skip(f"no small tree for the data of {config}: add one to TREES")
     if "weights" in text + " ".join(words):
@@ -55,6 +62,23 @@ def test_the_command_of_a_config_instantiates(config, request, tmp_path, monkeyp
     with pytest.raises(InstantiatedError):
         train.main([*words, "--runs", str(tmp_path), "--trainer.accelerator=cpu"])
     assert_trainable(found["cli"])
+
+
+def opening(config):
+    """The comment a file opens with."""
+    return "".join(itertools.takewhile(lambda line: line.startswith("#"), (ROOT / config).open()))
+
+
+@pytest.mark.parametrize("config", [name for name in CONFIGS if "/quanproto/" in name])
+def test_a_published_score_is_the_published_score(config):
+    model, data = Path(config).stem.split("_")
+    (record,) = [
+        row
+        for row in published("quanproto")
+        if (row.base_model.lower(), row.dataset, row.base_key) == (model, data, "general/accuracy")
+        and "pruned" not in row.qualifiers
+    ]
+    assert f"They report {100 * record.value:.2f} % ± {100 * record.std:.2f} " in opening(config)
 
 
 def assert_trainable(cli):

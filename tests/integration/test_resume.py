@@ -98,6 +98,20 @@ def test_stopped_again_and_again_with_two_workers(tmp_path, finished_run):
     assert_same_run(folder, finished_run)
 
 
+def test_two_views_stopped_again_and_again_with_two_workers(tmp_path):
+    straight, folder = tmp_path / "straight", tmp_path / "run"
+    fit(straight, model="PIPNet")
+    with pytest.raises(StopError):
+        fit(folder, *stop_at(2), "--data.num_workers=2", model="PIPNet")
+    for step in (10, 17):
+        with pytest.raises(StopError):
+            fit(folder, *stop_at(step), "--data.num_workers=2", "--ckpt_path", "last", model="PIPNet")
+    fit(folder, "--data.num_workers=2", "--ckpt_path", "last", model="PIPNet")
+    assert differences(state(folder), state(straight)) == []
+    assert differences(state(folder, "best"), state(straight, "best")) == []
+    assert (folder / "metrics.csv").read_text() == (straight / "metrics.csv").read_text()
+
+
 def test_stopped_by_max_epochs_and_resumed_from_the_saved_config(tmp_path, finished_run):
     folder = tmp_path / "run"
     fit(folder, "--trainer.max_epochs=1")

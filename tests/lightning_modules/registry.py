@@ -6,11 +6,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import torch
 from lightning import Callback, Trainer
 
 from callbacks import AtomicCheckpointIO, PhaseSchedule, RunCheckpoint
 from datamodules.sketch_birds import SketchBirds
-from lightning_modules import BagNet, Classifier, InterpretableModule, ProtoPNet
+from lightning_modules import BagNet, Classifier, InterpretableModule, PIPNet, ProtoPNet, ProtoPool, ProtoTree
 
 TINY_PROTOPNET = partial(ProtoPNet, prototypes_per_class=2, prototype_channels=8)
 PRUNE = {
@@ -22,12 +23,25 @@ SHORT = {  # of preset "original": warm, joint, last with one epoch each
     **dict.fromkeys(("joint2", "last2")),
 }
 
+
+def tiny_prototree(**options: Any) -> ProtoTree:
+    """A tree whose every leaf knows one class; those of a new one are all alike, so that no unit would matter."""
+    model = ProtoTree(depth=5, prototype_channels=8, **options)
+    leaves = torch.arange(32)
+    with torch.no_grad():
+        model.tree.leaf_logits[leaves, leaves % model.num_classes] = 4.0
+    return model
+
+
 MODELS: dict[str, Callable[..., InterpretableModule]] = {
     "ProtoPNet": TINY_PROTOPNET,
     "ProtoPNet cosine": partial(TINY_PROTOPNET, similarity="cosine", addon="linear"),
     "ProtoPNet pruned": partial(TINY_PROTOPNET, phases={"prune": PRUNE}),
+    "ProtoPool": partial(ProtoPool, num_prototypes=12, slots_per_class=2, prototype_channels=8, off_class_init=-0.5),
+    "ProtoTree": tiny_prototree,
     "Classifier": Classifier,
-    "BagNet": partial(BagNet, trunk={"name": "bagnet9"}),
+    "BagNet": partial(BagNet, trunk={"name": "bagnet9", "width": 16}),
+    "PIPNet": partial(PIPNet, num_features=8),
 }
 
 

@@ -5,9 +5,11 @@ from functools import cache
 
 import pytest
 import torch
+from torch import nn
 
 from lightning_modules.bagnet import BagNet
 from lightning_modules.classifier import Classifier
+from metrics.functional import masked_projected_gradient, misalignment_activation_change
 
 FIELDS = [9, 17, 33]
 SIZE = (48, 64)
@@ -93,13 +95,57 @@ def test_a_cell_is_the_model_on_its_patch_alone(field):
         close(model(image[None]).maps[0].permute(1, 2, 0), alone, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("field", FIELDS)
+def test_no_attack_outside_its_field_moves_a_cell(field):
+    """Misalignment of a cell is exactly 0 where its whole field is protected; of the mean over cells it is not."""
+    model = shared(field)
+    row, col = (cells // 2 for cells in model.geometry.grid)
+    x0, y0, x1, y1 = model.geometry.cell_box(row, col, "receptive_field")
+    free = torch.ones(1, 1, *SIZE, dtype=torch.bool)
+    free[:, :, y0 : y1 + 1, x0 : x1 + 1] = False
+
+    def cell(images):
+        return model(images).maps[:, :, row, col]
+
+    attacked = masked_projected_gradient(lambda images: model(images).logits, picture(), free, 0.1, 0.05, steps=2)
+    with torch.inference_mode():
+        before, after = cell(picture()), cell(attacked)
+        target = before.argmax(1)
+        changes = misalignment_activation_change(before, after, target)
+        assert changes.tolist() == [0.0]
+        assert model(attacked).logits.sum() < model(picture()).logits.sum()
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_dense_maps_are_the_logits_of_the_patches_around_pixels(field):
+    """Every third row and column of a small image, which are all offsets within a step of 8."""
+    torch.manual_seed(field)
+    size = (field + 1, field + 9)
+    model = BagNet(num_classes=3, image_size=size, trunk={"name": f"bagnet{field}", "width": 16}).eval()
+    images = torch.rand(2, 3, *size)
+    dense = model.dense_maps(images)
+    assert dense.shape == (2, 3, *size)
+    rounding = 1e-4 * float(dense.abs().max())
+    patches = nn.functional.pad(images, [field // 2] * 4).unfold(2, field, 1).unfold(3, field, 1)[:, :, ::3, ::3]
+    with torch.inference_mode():
+        logits = model(patches.permute(0, 2, 3, 1, 4, 5).flatten(0, 2)).logits
+        expected = logits.view(2, *patches.shape[2:4], 3).permute(0, 3, 1, 2)
+        close(dense[:, :, ::3, ::3], expected, rtol=0, atol=rounding)
+        start, native = int(model.geometry.start), model(images).maps  # the grid of the model is a part of it
+        close(
+            dense[:, :, start::8, start::8][:, :, : native.shape[2], : native.shape[3]], native, rtol=0, atol=rounding
+        )
+
+
 def test_units_are_the_classes():
     model = shared(9)
     table = model.units()
-    assert (table.kind, table.pool, table.vectors) == ("class", "mean", None)
+    assert (table.kind, table.pool, table.comparison) == ("class", "mean", "projection")
     assert torch.equal(table.weight, torch.eye(5))
     assert torch.equal(table.owner, torch.eye(5).bool())
     output = model(picture(2))
+    products = torch.einsum("bdhw,kd->bkhw", output.latent, table.vectors) + model.linear.bias[:, None, None]
+    close(output.maps, products, rtol=1e-4, atol=1e-5)
     shares = model.contributions(output, torch.tensor([3, 0]))
     assert shares.count_nonzero() == 2
     assert torch.equal(shares[[0, 1], [3, 0]], output.logits[[0, 1], [3, 0]])

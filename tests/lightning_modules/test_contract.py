@@ -7,6 +7,7 @@ of it (see ``test_extension.py`` for a model that is not in the registry).
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Callable
 from dataclasses import fields
 from types import SimpleNamespace
@@ -16,11 +17,14 @@ import pytest
 import torch
 from lightning import Callback, seed_everything
 
+from callbacks import Interpretability
 from callbacks.phase_schedule import state_hash
 from callbacks.projection import project
 from callbacks.pruning import Prunable
 from lightning_modules import InterpretableModule
 from lightning_modules.contract import InterpretableModel, ModelOutput, Projectable, UnitTable
+from metrics.suite import resolve
+from tests.engine_runs import run_engine, values
 from tests.lightning_modules.registry import MODELS, tiny_birds, tiny_trainer
 
 K = 8
@@ -119,7 +123,7 @@ class ContractTest:
     def test_one_image_alone_is_the_same_image(self, any_model):
         alone, together = seen(any_model, images()[:1]), seen(any_model, images())
         for name, tensor in tensors_of(alone).items():
-            rounding = 1e-5 * max(1.0, float(tensor.abs().max()))  # float32 sums: relative to the largest value
+            rounding = 1e-5 * max(1.0, float(tensor.float().abs().max()))  # float32 sums: relative to the largest value
             close(tensor, tensors_of(together)[name][:1], msg=name, rtol=1e-4, atol=rounding)
 
     def test_permuting_the_images_permutes_every_output(self, any_model):
@@ -234,6 +238,30 @@ class ContractTest:
                 assert value.dtype == torch.float32
                 gradients = torch.autograd.grad(value, trained, retain_graph=True, allow_unused=True)
                 assert any(g is not None and (g != 0).any() for g in gradients), (model.phase.name, name)
+
+    def test_several_labels_per_image(self, build):
+        """Every phase of the sketch plan trains, the suite gives numbers or reasons, and all of it is saved."""
+        data = tiny_birds(task="attributes")
+        options = {"num_classes": data.num_classes, "image_size": SIZE, "task": "multilabel"}
+        seed_everything(0, verbose=False)
+        model = build(**options)
+        model.plan = model.plan.override({phase.name: {"epochs": 1} for phase in model.plan.phases})
+        watch = Watch()
+        tiny_trainer(watch, Interpretability(), limit_train_batches=1).fit(model, datamodule=data)
+        assert watch.names == [phase.name for phase in model.plan.phases]
+        assert all(torch.isfinite(loss) for loss in watch.losses)
+        assert_consistent(model.units())
+        again = build(**options)
+        assert again.task == "multilabel"
+        assert again.decision_threshold == 0
+        again.load_state_dict(model.state_dict())
+        assert again.decision_threshold == model.decision_threshold != 0
+        suite = ["quanproto"]
+        first, second = (run_engine(Interpretability(suite), m.eval(), data) for m in (model, again))
+        assert {*first.metrics, *first.skipped} == set(resolve(suite))
+        assert repr(values(first)) == repr(values(second))
+        assert not math.isnan(first.metrics["general/f1"]["value"])
+        assert first.protocol["decision_threshold"] == model.decision_threshold.item()
 
     @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
     def test_every_phase_trains(self, build, precision):

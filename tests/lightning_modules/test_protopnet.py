@@ -72,11 +72,14 @@ def fake_output(model, distance):
 DISTANCE = [[5.0, 3.0, 2.0, 9.0, 8.0, 7.0], [150.0, 160.0, 1.0, 4.0, 6.0, 200.0]]
 
 
+PROTOTYPE_TERMS = ("cluster", "separation", "off_class_l1")
+
+
 def test_loss_terms_by_hand():
     """Labels 0 and 2. Cluster: (min(5, 3) + min(6, 200)) / 2; separation: (2 + 1) / 2; L1: 3 classes x 4 x 0.5."""
     model, batch = make(), {"label": torch.tensor([0, 2])}
     output = fake_output(model, DISTANCE)
-    values = {name: term(output, batch).item() for name, term in model.loss_terms().items() if name != "cross_entropy"}
+    values = {name: model.loss_terms()[name](output, batch).item() for name in PROTOTYPE_TERMS}
     assert values == {"cluster": 4.5, "separation": 1.5, "off_class_l1": 6.0}
 
 
@@ -85,8 +88,23 @@ def test_inactive_prototypes_are_left_out_of_the_losses():
     model, batch = make(), {"label": torch.tensor([0, 2])}
     model.prune(torch.tensor([True, False, False, True, False, True]))
     output = fake_output(model, DISTANCE)
-    values = {name: term(output, batch).item() for name, term in model.loss_terms().items() if name != "cross_entropy"}
+    values = {name: model.loss_terms()[name](output, batch).item() for name in PROTOTYPE_TERMS}
     assert values == {"cluster": 102.5, "separation": 5.5, "off_class_l1": 3.0}
+
+
+def test_loss_terms_with_several_labels_by_hand():
+    """Image 0 shows 0 and 2, image 1 shows 2. Cluster: ((3 + 7) / 2 + 6) / 2; separation: ((2 + 2) / 2 + 1) / 2."""
+    model = make(task="multilabel")
+    batch = {"labels": torch.tensor([[True, False, True], [False, False, True]])}
+    output = fake_output(model, DISTANCE)
+    values = {name: model.loss_terms()[name](output, batch).item() for name in PROTOTYPE_TERMS}
+    assert values == {"cluster": 5.5, "separation": 1.5, "off_class_l1": 6.0}
+
+
+def test_images_may_be_projected_onto_by_any_of_their_labels():
+    model, several = make(), torch.tensor([[True, False, True], [False, False, False]])
+    assert model.allowed(torch.tensor([1, 0])).int().tolist() == [[0, 0, 1, 1, 0, 0], [1, 1, 0, 0, 0, 0]]
+    assert model.allowed(several).int().tolist() == [[1, 1, 0, 0, 1, 1], [0, 0, 0, 0, 0, 0]]
 
 
 def test_pruning_masks_and_never_reshapes():

@@ -10,11 +10,13 @@ import torch
 from lightning import Callback
 from torch import nn
 
+import callbacks.projection
 import lightning_modules.protopool
 from callbacks import Interpretability, RunCheckpoint, state_hash
 from callbacks.projection import project
+from datamodules.base import Spread
 from lightning_modules.phases import Phase, PhasePlan
-from lightning_modules.protopool import ProtoPool, focal_similarity, gumbel_scale, slot_orthogonality
+from lightning_modules.protopool import ProtoPool
 from metrics.functional.compactness import global_size
 from tests.lightning_modules.registry import tiny_birds, tiny_trainer
 
@@ -36,10 +38,10 @@ def images(batch=2):
 def plant(model: ProtoPool, slots: list[list[int]]) -> ProtoPool:
     """Put the slots of every class on the given prototypes."""
     with torch.no_grad():
-        model.assignment_logits.zero_()
+        model.slots.logits.zero_()
         for label, prototypes in enumerate(slots):
             for slot, prototype in enumerate(prototypes):
-                model.assignment_logits[label, prototype, slot] = 1.0
+                model.slots.logits[label, prototype, slot] = 1.0
     return model
 
 
@@ -55,20 +57,7 @@ def test_initial_weights():
     assert model.linear.bias is None
     assert [type(layer) for layer in model.addon] == [nn.Conv2d, nn.Sigmoid]
     assert ((model.prototypes.vectors >= 0) & (model.prototypes.vectors < 1)).all()
-    wide = make(num_classes=200, num_prototypes=205, slots_per_class=10).assignment_logits
-    assert wide.shape == (200, 205, 10)
-    assert wide.std().item() == pytest.approx((2 / (10 * (200 + 205))) ** 0.5, rel=0.01)  # .0222
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_focal_similarity_by_definition(seed):
-    maps = torch.randn(2, 3, 4, 5, generator=torch.Generator().manual_seed(seed))
-    for image in range(2):
-        for unit in range(3):
-            cells = maps[image, unit].flatten().tolist()
-            expected = max(cells) - sum(cells) / len(cells)
-            assert focal_similarity(maps)[image, unit].item() == pytest.approx(expected, abs=1e-5)
-    close(focal_similarity(maps + 7), focal_similarity(maps))
+    assert [type(layer) for layer in make(addon="linear").addon] == [nn.Conv2d]
 
 
 def test_forward_follows_the_definition():
@@ -111,14 +100,6 @@ def test_decisions_and_ranks_follow_the_focal_score(monkeypatch):
 
 
 # -- slots -----------------------------------------------------------------------------------------------------------
-def test_gumbel_schedule():
-    """1000 √(e / 30) for e = 1 … 30, then 1000."""
-    for epoch in range(40):
-        expected = 1000 * math.sqrt((epoch + 1) / 30) if epoch < 30 else 1000
-        assert gumbel_scale(epoch, 30) == pytest.approx(expected)
-    assert gumbel_scale(0, 30) == pytest.approx(182.57, abs=0.01)
-
-
 @pytest.mark.parametrize(("options", "epochs", "temperature"), [
     ({"preset": "original"}, 30, 0.5),
     ({"preset": "quanproto"}, 50, 1.0),
@@ -126,10 +107,9 @@ def test_gumbel_schedule():
     ({"preset": "original", "epoch_scale": 0.001}, 1, 0.5),
     ({"preset": "original", "gumbel_epochs": 20, "temperature": 2.0}, 20, 2.0),
 ])  # fmt: skip
-def test_schedule_belongs_to_the_preset(options, epochs, temperature):
-    model = make(**options)
-    assert (model.gumbel_epochs, model.temperature) == (epochs, temperature)
-    assert model.scale.item() == pytest.approx(gumbel_scale(0, epochs))
+def test_the_gumbel_schedule_belongs_to_the_preset(options, epochs, temperature):
+    slots = make(**options).slots
+    assert (slots.epochs, slots.temperature) == (epochs, temperature)
 
 
 def noisy(model: ProtoPool, step: int = 0) -> torch.Tensor:
@@ -141,94 +121,25 @@ def noisy(model: ProtoPool, step: int = 0) -> torch.Tensor:
         model._trainer = None
 
 
-def test_slots_are_distributions_while_trained():
+def test_noise_follows_the_optimiser_step():
     model = make()
-    q = noisy(model)
-    assert q.shape == (3, 5, 2)
-    close(q.sum(dim=1), torch.ones(3, 2))
-    assert ((q > 0) & (q < 1)).any()
-
-
-def test_noise_is_a_function_of_seed_and_step():
-    model = make()
-    first = noisy(model, step=3)
-    torch.rand(5)
-    assert torch.equal(noisy(model, step=3), first)
-    assert not torch.equal(noisy(model, step=4), first)
-    model.noise_seed += 1
+    assert torch.equal(noisy(model, 3), model.slots.assignment(3))
+    assert not torch.equal(noisy(model, 3), noisy(model, 4))
+    first = noisy(model)
+    model.slots.noise_seed += 1  # as a checkpoint brings it
     model.enter_phase(0)
-    assert not torch.equal(noisy(model, step=3), first)
-
-
-def test_temperature_divides_scaled_logits_plus_noise():
-    """log q = (c Q + noise) / τ up to a constant per slot: 3 Q apart for c = 3 and 0, twice as far for half the τ."""
-    logs = {}
-    for scale, temperature in ((3.0, 1.0), (0.0, 1.0), (3.0, 0.5)):
-        model = make(temperature=temperature)
-        model.scale.fill_(scale)
-        log = noisy(model).log()
-        logs[scale, temperature] = log - log[:, :1]
-    logits = make().assignment_logits.detach()
-    close(logs[3.0, 1.0] - logs[0.0, 1.0], 3 * (logits - logits[:, :1]), rtol=1e-4, atol=1e-4)
-    close(logs[3.0, 0.5], 2 * logs[3.0, 1.0], rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize(("scale", "share"), [(183.0, 0.45), (1000.0, 0.09), (10000.0, 0.009)])
-def test_noise_has_the_size_of_gumbel_noise(scale, share):
-    """Share of slots of K = 200, U = 202, S = 10 whose noisy arg-max is not the clean one, as known from simulation."""
-    model = make(num_classes=200, num_prototypes=202, slots_per_class=10)
-    model.scale.fill_(scale)
-    clean = model.assignment_logits.argmax(1)
-    moved = torch.stack([(noisy(model, step).argmax(1) != clean).float().mean() for step in range(5)])
-    assert moved.mean().item() == pytest.approx(share, rel=0.15)
+    assert not torch.equal(noisy(model), first)
 
 
 def test_evaluation_is_without_noise():
     model = make()
-    first, second = (model(images()) for _ in range(2))
-    assert torch.equal(first.logits, second.logits)
-    model._seed += 1
+    first = model(images())
+    model.slots.noise_seed += 1
+    model.slots.read_seed()
     assert torch.equal(model(images()).logits, first.logits)
-    assert set(model.assignment().unique().tolist()) == {0.0, 1.0}
-    assert torch.equal(model.assignment().argmax(1), model.assignment_logits.argmax(1))
-
-
-def test_slots_that_are_not_trained_are_hard():
-    model = make().train()
-    model.assignment_logits.requires_grad_(False)
-    assert torch.equal(model.assignment(), model.hard_assignment())
-
-
-def test_ties_go_to_the_first_prototype():
-    model = make()
-    model.assignment_logits.data.zero_()[0, 2:4, 1] = 1.0
-    assert model.hard_assignment().argmax(1).tolist() == [[0, 2], [0, 0], [0, 0]]
-    assert (model.hard_assignment().sum(1) == 1).all()
 
 
 # -- losses ----------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(("classes", "units", "slots", "seed"), [(1, 4, 2, 0), (3, 7, 4, 1), (2, 5, 1, 2)])
-def test_slot_orthogonality_by_definition(classes, units, slots, seed):
-    logits = torch.randn(classes, units, slots, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    total = 0.0
-    for label in range(classes):
-        for i in range(slots):
-            for j in range(slots):
-                if i != j:
-                    a, b = logits[label, :, i], logits[label, :, j]
-                    total += ((a @ b) / (a.norm() * b.norm())).item()
-    assert slot_orthogonality(logits).item() == pytest.approx(total / (slots * classes), abs=1e-6)
-
-
-def test_any_two_slots_on_one_prototype_cost():
-    """Four slots on four prototypes: 0. Slots 0 and 2, no neighbours, on one: 2 ordered pairs / 4 slots."""
-    apart = torch.eye(4)[None]
-    assert slot_orthogonality(apart).item() == 0
-    shared = apart.clone()
-    shared[0, :, 2] = shared[0, :, 0]
-    assert slot_orthogonality(shared).item() == 0.5
-
-
 DISTANCE = [[5.0, 3.0, 2.0, 9.0, 8.0], [150.0, 160.0, 1.0, 140.0, 6.0]]
 
 
@@ -236,7 +147,8 @@ def terms(model, distance, labels):
     output = model(images())
     output.extras["distance"] = torch.tensor(distance)
     batch = {"label": torch.tensor(labels)}
-    return {name: term(output, batch).item() for name, term in model.loss_terms().items() if name != "cross_entropy"}
+    names = ("cluster", "separation", "slot_orthogonality", "off_class_l1")
+    return {name: model.loss_terms()[name](output, batch).item() for name in names}
 
 
 def test_loss_terms_by_hand():
@@ -260,15 +172,15 @@ def test_inactive_prototypes_are_left_out_of_the_losses():
 @pytest.mark.parametrize("seed", range(3))
 def test_own_prototypes_have_the_most_probability(seed):
     model = make(num_prototypes=9, slots_per_class=4)
-    model.noise_seed.fill_(seed)
+    model.slots.noise_seed.fill_(seed)
     model.enter_phase(0)
-    model.scale.fill_(1.0)
+    model.slots.scale.fill_(1.0)
     q = noisy(model)
-    own = model.own(torch.tensor([2, 0]))
-    for row, label in enumerate((2, 0)):
+    own = model.own()
+    for label in range(3):
         mass = [q[label, unit].sum().item() for unit in range(9)]
         best = sorted(range(9), key=lambda unit: -mass[unit])[:4]
-        assert own[row].nonzero().flatten().tolist() == sorted(best)
+        assert own[label].nonzero().flatten().tolist() == sorted(best)
 
 
 # -- hardening and projection ----------------------------------------------------------------------------------------
@@ -305,13 +217,19 @@ def test_global_size_counts_assigned_prototypes():
     model.harden_assignment(None)
     table = model.units()
     assert global_size(table.weight, table.active) == 5
-    assert global_size(None, table.active, table.owner.T) == 5
+    assert global_size(None, table.active, table.presence) == 5
+    assert torch.equal(table.presence, table.owner.T)
+    with torch.no_grad():
+        model.linear.weight.zero_()  # assigned all the same
+    assert global_size(model.units().weight, table.active, model.units().presence) == 5
     assert table.active.sum() == 5
 
 
 def test_images_may_be_projected_onto_by_classes_with_a_slot():
-    allowed = plant(make(), SLOTS).allowed(torch.tensor([2, 1]))
-    assert allowed.int().tolist() == [[1, 0, 0, 0, 1], [0, 0, 0, 1, 0]]
+    model = plant(make(), SLOTS)
+    assert model.allowed(torch.tensor([2, 1])).int().tolist() == [[1, 0, 0, 0, 1], [0, 0, 0, 1, 0]]
+    several = torch.tensor([[False, True, True], [False, False, False]])
+    assert model.allowed(several).int().tolist() == [[1, 0, 0, 1, 1], [0, 0, 0, 0, 0]]
 
 
 def test_projection_leaves_unassigned_prototypes_as_they_are():
@@ -327,20 +245,38 @@ def test_projection_leaves_unassigned_prototypes_as_they_are():
     assert all(label in (unit, (unit - 1) % 8) for unit, label in enumerate(source.label[:8].tolist()))
 
 
+def test_prototypes_of_a_class_without_images_keep_their_vectors(monkeypatch):
+    """Eight classes on a prototype each; the data shows 0, 2, 4 and 6: the others keep their vectors and are listed."""
+    told: list[str] = []
+    monkeypatch.setattr(callbacks.projection, "rank_zero_info", told.append)
+    birds = tiny_birds()
+    whole = birds.dataset
+    monkeypatch.setattr(birds, "dataset", lambda split: Spread(whole(split), 4))
+    model = make(num_classes=8, num_prototypes=9)
+    plant(model, [[label, label] for label in range(8)]).harden_assignment(None)
+    vectors = model.prototypes.vectors.detach().clone()
+    report = project(SimpleNamespace(datamodule=birds), model)
+    assert report["without_patch"] == 4
+    assert told[0] == "Units without any allowed image keep their vectors: [1, 3, 5, 7]"
+    assert torch.equal(model.prototypes.vectors[1::2], vectors[1::2])
+    assert model.units().active.tolist() == [True] * 8 + [False]
+    assert model.units().source.found.tolist() == [True, False] * 4 + [False]
+
+
 # -- training --------------------------------------------------------------------------------------------------------
 class Scales(Callback):
     def __init__(self):
         self.seen = []
 
     def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
-        self.seen.append((pl_module.phase.name, round(pl_module.scale.item(), 3)))
+        self.seen.append((pl_module.phase.name, round(pl_module.slots.scale.item(), 3)))
 
 
 def train(folder=None, ckpt_path=None, seed=0, callbacks=(), **options) -> ProtoPool:
     model = make(num_classes=8, preset="original", phases=SHORT, gumbel_epochs=3)
     torch.manual_seed(seed)
     if seed:  # another process: everything must come from the checkpoint
-        model.noise_seed.add_(seed)
+        model.slots.noise_seed.add_(seed)
     keep = [Interpretability(), RunCheckpoint()] if folder else []
     trainer = tiny_trainer(*keep, *callbacks, default_root_dir=folder, limit_val_batches=0, **options)
     trainer.fit(model, datamodule=tiny_birds(), ckpt_path=ckpt_path)

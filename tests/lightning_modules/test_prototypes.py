@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional as F
 
 from lightning_modules.contract import empty_sources
-from lightning_modules.heads.prototypes import PrototypeLayer
+from lightning_modules.heads.prototypes import PrototypeLayer, focal_similarity
 
 close = torch.testing.assert_close
 
@@ -192,3 +192,14 @@ def test_fixed_prototypes_score_the_same_in_training_and_evaluation():
     evaluated = layer.eval().similarities(layer.distances(latent))
     assert torch.equal(trained, evaluated)
     assert trained.amax((2, 3))[0] == pytest.approx([32.236] * 3, abs=1e-2)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_focal_similarity_by_definition(seed):
+    maps = torch.randn(2, 3, 4, 5, generator=torch.Generator().manual_seed(seed))
+    for image in range(2):
+        for unit in range(3):
+            cells = maps[image, unit].flatten().tolist()
+            expected = max(cells) - sum(cells) / len(cells)
+            assert focal_similarity(maps)[image, unit].item() == pytest.approx(expected, abs=1e-5)
+    close(focal_similarity(maps + 7), focal_similarity(maps))

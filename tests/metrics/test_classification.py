@@ -4,7 +4,7 @@ from functools import partial
 import pytest
 import torch
 
-from metrics import Accuracy, BalancedAccuracy, F1Score, LabelF1Score, SubsetAccuracy, TopKAccuracy
+from metrics import Abstention, Accuracy, BalancedAccuracy, F1Score, LabelF1Score, SubsetAccuracy, TopKAccuracy
 from metrics import functional as kernels
 from tests.metrics.tester import (
     check_attributes,
@@ -33,17 +33,24 @@ def defined(record):
     return [(row, label) for row, label in pairs if all(map(math.isfinite, row))]
 
 
+def ranked(record):
+    """Classes from best to worst, none for an abstention, and the label."""
+    kept = record["logits"].isfinite().all(dim=1)
+    gone = record["abstained"][kept].tolist()
+    return [([] if out else ordered(row), label) for (row, label), out in zip(defined(record), gone, strict=True)]
+
+
 def mean(values):
     values = [value for value in values if not math.isnan(value)]
     return sum(values) / len(values) if values else NAN
 
 
 def slow_top_k(k, record):
-    return mean([float(label in ordered(row)[:k]) for row, label in defined(record)])
+    return mean([float(label in order[:k]) for order, label in ranked(record)])
 
 
 def slow_per_class(statistic, record):
-    pairs = [(label, ordered(row)[0]) for row, label in defined(record)]
+    pairs = [(label, (order or [None])[0]) for order, label in ranked(record)]
     values = []
     for c in range(K):
         tp = sum(pair == (c, c) for pair in pairs)
@@ -77,7 +84,7 @@ def slow_label_f1(record):
 
 
 def record(multi_label):
-    """Thirteen images with ties, one of them with a logit that is not finite; class 3 is never true."""
+    """Thirteen images with ties, one with a NaN logit, three abstentions, also the NaN; class 3 is never true."""
     generator = torch.Generator().manual_seed(3)
     logits = torch.randint(-2, 3, (13, K), generator=generator).float()
     logits[5, 1] = NAN
@@ -85,7 +92,9 @@ def record(multi_label):
         labels = torch.rand(13, K, generator=generator) < 0.4
         labels[:6] = logits[:6] > 0.5
         return {"logits": logits, "labels": labels}
-    return {"logits": logits, "labels": torch.randint(K - 1, (13,), generator=generator)}
+    labels, abstained = torch.randint(K - 1, (13,), generator=generator), torch.zeros(13, dtype=torch.bool)
+    abstained[[0, 5, 9]] = True
+    return {"logits": logits, "labels": labels, "abstained": abstained}
 
 
 SINGLE, MULTI = record(False), record(True)
@@ -135,6 +144,28 @@ class TestEveryClass:
     def test_interval_contains_the_value(self, build, record, oracle):
         summary = updated(build(), record).summary()
         assert summary["low"] < summary["value"] < summary["high"]
+
+
+class TestAbstention:
+    def test_everywhere(self, ddp_pool):
+        """Three of thirteen, in batches, in any order and on two processes."""
+        record = {"abstained": SINGLE["abstained"]}
+        check_attributes(Abstention())
+        assert Abstention.higher_is_better is False
+        check_splits(Abstention, record, lambda record: mean(record["abstained"].double().tolist()))
+        check_protocol(Abstention, record)
+        check_collection(Abstention, record)
+        check_two_processes(ddp_pool, Abstention, record)
+        assert updated(Abstention(), record).compute() == 3 / 13
+
+    def test_never(self):
+        assert updated(Abstention(), {"abstained": torch.zeros(4, dtype=torch.bool)}).compute() == 0
+
+    @pytest.mark.parametrize("build", [Accuracy, TopKAccuracy, partial(BalancedAccuracy, K), partial(F1Score, K)])
+    def test_no_abstention_is_the_default(self, build):
+        never = SINGLE | {"abstained": torch.zeros(13, dtype=torch.bool)}
+        plain = {name: SINGLE[name] for name in ("logits", "labels")}
+        assert updated(build(), never).summary() == updated(build(), plain).summary()
 
 
 def test_names():

@@ -11,21 +11,21 @@ from metrics import ModelValue
 from metrics import functional as kernels
 from metrics.suite import FAMILIES, Facts, build, entry_of, resolve
 
-GENERAL = ("general/accuracy", "general/balanced_accuracy", "general/top3_accuracy", "general/f1")
+GENERAL = tuple(f"general/{name}" for name in ("accuracy", "balanced_accuracy", "top3_accuracy", "f1", "abstention"))
 COMPACTNESS = tuple(
     f"compactness/{name}"
     for name in ("global_size", "sparsity", "npr", "local_size", "number_of_features", "features_per_class")
 )
 
 
-COUNTS = {"general": 4, "compactness": 6, "completeness": 7, "continuity": 7, "contrastivity": 7, "complexity": 4}
+COUNTS = {"general": 5, "compactness": 6, "completeness": 7, "continuity": 7, "contrastivity": 7, "complexity": 4}
 ACTIVE = torch.tensor([True, True, False])
 
 
 def facts(num_classes=5, multi_label=False, has_weight=True, missing=lambda flag: None, **changes):
     options = {
         "weight": torch.ones(num_classes, 3) if has_weight else None, "vectors": torch.eye(3), "channels": 3,
-        "num_parts": 2, "part_groups": [[0, 1]],
+        "num_parts": 2, "part_groups": [[0, 1]], "abstains": True,
     }  # fmt: skip
     owner = torch.ones(3, num_classes, dtype=torch.bool)
     return Facts(num_classes, multi_label, ACTIVE, owner, missing, **(options | changes))
@@ -41,14 +41,14 @@ def test_suites():
     assert resolve(["all"]) == [key for keys in FAMILIES.values() for key in keys]
     quanproto = resolve(["quanproto"])
     assert {family: sum(key.startswith(family) for key in quanproto) for family in FAMILIES} == COUNTS | {
-        "compactness": 4, "alignment": 0, "localisation": 0,
+        "general": 4, "compactness": 4, "alignment": 0, "localisation": 0,
     }  # fmt: skip
 
 
 def test_resolve():
     assert resolve(["compactness", "general"]) == [*COMPACTNESS, *GENERAL]
     assert resolve(["compactness/npr", "general", "compactness"])[:2] == ["compactness/npr", "general/accuracy"]
-    assert len(resolve(["compactness/npr", "compactness", "general"])) == 10
+    assert len(resolve(["compactness/npr", "compactness", "general"])) == 11
     assert resolve([]) == []
 
 
@@ -113,8 +113,9 @@ def test_units_without_a_weight_are_not_pure():
 
 def test_reasons():
     absent = facts(
-        3, multi_label=True, has_weight=False, missing=lambda flag: f"no {flag}", vectors=None, channels=None
-    )
+        3, multi_label=True, has_weight=False, missing=lambda flag: f"no {flag}", vectors=None, channels=None,
+        abstains=False,
+    )  # fmt: skip
     built, skipped = build(["all"], absent)
     assert {key: type(metric).__name__ for key, metric in built.items() if key.startswith(("general", "comp"))} == {
         "general/accuracy": "SubsetAccuracy",
@@ -135,6 +136,7 @@ def test_reasons():
     assert skipped == {
         "general/balanced_accuracy": labels,
         "general/top3_accuracy": f"{labels}; num_classes: top-3 accuracy needs more than 3 classes",
+        "general/abstention": "abstention: the model decides on every image",
         "compactness/sparsity": weight,
         "compactness/npr": weight,
         "compactness/number_of_features": weight,
@@ -194,16 +196,17 @@ def test_a_collection_is_fed_by_argument_name(multi_label):
     each = MetricCollection(others, compute_groups=False)
     generator = torch.Generator().manual_seed(0)
     logits, scores = torch.randn(6, 5, generator=generator), torch.rand(6, 3, generator=generator)
+    gone = torch.arange(6) == 2
     labels = torch.rand(6, 5, generator=generator) < 0.5 if multi_label else torch.randint(5, (6,), generator=generator)
     for part in (slice(0, 4), slice(4, 6)):
-        each.update(logits=logits[part], labels=labels[part], scores=scores[part], maps=torch.zeros(1))
+        each.update(logits=logits[part], labels=labels[part], scores=scores[part], abstained=gone[part])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         values = once.compute() | each.compute()
     assert values.keys() == built.keys()
     assert values.keys().isdisjoint(skipped)
-    accuracy = kernels.subset_accuracy if multi_label else kernels.accuracy
-    assert values["general/accuracy"] == accuracy(logits, labels).mean()
+    hits = kernels.subset_accuracy(logits, labels) if multi_label else kernels.accuracy(logits, labels, gone)
+    assert values["general/accuracy"] == hits.mean()
     assert values["compactness/local_size"] == kernels.local_size(scores, facts().active).mean()
     assert values["compactness/npr"] == 1
 

@@ -36,13 +36,10 @@ def test_relevance_is_conserved(name):
     assert ((got - contributions.sum(1)).abs() < 1e-4 * contributions.abs().sum(1)).all()
 
 
-@pytest.mark.parametrize(
-    ("name", "place"),
-    [
-        ("convnext_tiny", r"'trunk.net.features.0.1' \(LayerNorm2d, operation 'permute'\)"),
-        ("bagnet17", r"'trunk.net.layer1.0' \(Bottleneck, operation '__getitem__'\)"),
-    ],
-)
-def test_what_relevance_cannot_pass_is_named(name, place):
-    with pytest.raises(ValueError, match=f"relevance cannot pass {place}. Use explainer 'upsample' or 'grad_cam'"):
-        PRP().attribute(protopnet(name), torch.rand(1, 3, 64, 64), Targets("unit", torch.tensor([[0]])))
+def test_what_relevance_cannot_pass_is_named():
+    model = protopnet("convnext_tiny")
+    place = r"'trunk.net.features.0.1' \(LayerNorm2d, operation 'permute'\)"
+    for explainer in (PRP(), LRP()):
+        targets = Targets("unit" if explainer.key == "prp" else "class", torch.tensor([[0]]))
+        with pytest.raises(ValueError, match=f"relevance cannot pass {place}. Use explainer 'upsample' or 'grad_cam'"):
+            explainer.attribute(model, torch.rand(1, 3, 64, 64), targets)

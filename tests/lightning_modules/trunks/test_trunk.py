@@ -161,6 +161,17 @@ def test_geometry_refuses_an_image_without_a_cell():
         shared_trunk("sketch", "standard").geometry((7, 64))
 
 
+@pytest.mark.parametrize("name", ["bagnet9", "bagnet33"])
+def test_width_of_a_bagnet_scales_every_layer(name):
+    whole, narrow = shared_trunk(name, "standard"), build_trunk({"name": name, "width": 16})
+    assert narrow.layers == whole.layers
+    assert narrow.out_channels == whole.out_channels // 4 == 512
+    for key, value in narrow.state_dict().items():
+        wide = whole.state_dict()[key].shape
+        assert value.shape[2:] == wide[2:], key
+        assert all(n in (m // 4, 3) for n, m in zip(value.shape[:2], wide[:2], strict=True)), key
+
+
 @pytest.mark.parametrize("name", ["resnet18", "resnet50"])
 def test_reduced_strides_change_no_weight_and_four_strides(name):
     standard, reduced = shared_trunk(name, "standard"), shared_trunk(name, "reduced")
@@ -314,6 +325,9 @@ def test_wrong_normalisation(normalization):
         ({"name": "convnext_tiny", "strides": "reduced"}, r"of convnext_tiny to be one of .*, but got 'reduced'"),
         ({"name": "mobilenet_v2", "strides": "reduced"}, r"of mobilenet_v2 to be one of \('standard',\), but got"),
         ({"name": "bagnet17", "strides": 13}, r"of bagnet17 to be one of \('standard',\), but got 13"),
+        ({"name": "bagnet17", "width": 0}, "`trunk.width` to be a multiple of 16, .* but got 0 for bagnet17"),
+        ({"name": "bagnet17", "width": 24}, "`trunk.width` to be a multiple of 16, .* but got 24 for bagnet17"),
+        ({"name": "resnet18", "width": 16}, "`trunk.width` to be .* for .*'bagnet9'.* only, but got 16 for resnet18"),
     ],
 )
 def test_wrong_options(options, message):

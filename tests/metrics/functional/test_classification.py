@@ -12,7 +12,7 @@ from metrics.functional import (
     subset_accuracy,
     top_k_accuracy,
 )
-from metrics.functional.classification import _label_counts
+from metrics.functional.classification import _confusion_table, _label_counts
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 LOGITS = torch.tensor([[2.0, 2, 0], [1, 3, 0], [0, 1, 2], [5, 0, 1]])
@@ -65,6 +65,17 @@ class TestSingleLabel:
         assert accuracy(logits, labels).mean() == pytest.approx(1 / 3)
         assert top_k_accuracy(logits, labels, 2).tolist() == [1, 1, 0]
         assert balanced_accuracy(confusion_matrix(logits, labels, 3)).mean() == pytest.approx(1 / 3)
+
+    def test_an_abstention_is_wrong_whatever_the_class(self):
+        """Regression: the arg-max of a row of zeros is class 0, which would then be right."""
+        logits, labels = torch.tensor([[0.0, 0, 0], [0, 0, 0], [0, 0, 0], [1, 0, 0]]), torch.tensor([0, 1, 2, 0])
+        abstained = torch.tensor([True, True, True, False])
+        assert accuracy(logits, labels, abstained).tolist() == [0, 0, 0, 1]
+        assert top_k_accuracy(logits, labels, 2, abstained).tolist() == [0, 0, 0, 1]
+        table = _confusion_table(logits, labels, 3, abstained)
+        assert table.tolist() == [[1, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 1]]
+        assert balanced_accuracy(table).tolist() == [0.5, 0, 0]
+        assert same(f1_score(table).tolist(), [2 / 3, 0, 0])  # class 0: tp 1, fn 1; nobody is a false positive
 
     @pytest.mark.parametrize("dtype", DTYPES)
     @pytest.mark.parametrize("seed", range(4))

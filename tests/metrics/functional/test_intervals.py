@@ -169,4 +169,4 @@ class TestBootstrapInterval:
         with pytest.raises(ValueError, match="`confusion` to be an int64 tensor of shape"):
             bootstrap_interval(torch.zeros(2, 2), f1_score)
         with pytest.raises(ValueError, match="`confusion` to be an int64 tensor of shape"):
-            bootstrap_interval(torch.zeros(2, 3, dtype=torch.int64), f1_score)
+            bootstrap_interval(torch.zeros(3, 2, dtype=torch.int64), f1_score)

@@ -1,0 +1,36 @@
+"""The 1×1 convolutions between a trunk and its prototypes."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from torch import Tensor, nn
+
+
+def addon_layers(inputs: int, channels: int, layers: int = 1, sigmoid: bool = True) -> nn.Sequential:
+    """1×1 convolutions with ReLU between them, Kaiming normal by fan-out, bias 0.
+
+    Source: released code of Chen et al. 2019 (ProtoPNet: two layers, sigmoid) and of Rymarczyk et al. 2022 (ProtoPool:
+    one layer, sigmoid).
+
+    Args:
+        inputs: channels of the trunk.
+        channels: D, of every layer.
+        layers: number of convolutions.
+        sigmoid: whether a sigmoid follows, so that the latent lies in [0, 1].
+
+    Example:
+        >>> addon_layers(3, 2, layers=2, sigmoid=False)
+        Sequential(
+          (0): Conv2d(3, 2, kernel_size=(1, 1), stride=(1, 1))
+          (1): ReLU()
+          (2): Conv2d(2, 2, kernel_size=(1, 1), stride=(1, 1))
+        )
+    """
+    modules: list[nn.Module] = []
+    for layer in range(layers):
+        convolution = nn.Conv2d(channels if layer else inputs, channels, 1)
+        nn.init.kaiming_normal_(convolution.weight, mode="fan_out", nonlinearity="relu")
+        nn.init.constant_(cast(Tensor, convolution.bias), 0.0)
+        modules += [nn.ReLU(), convolution] if layer else [convolution]
+    return nn.Sequential(*modules, *([nn.Sigmoid()] if sigmoid else []))

@@ -1,0 +1,318 @@
+"""ProtoTree (Nauta et al. 2021, *Neural Prototype Trees*): a soft decision tree that asks for one prototype per node.
+
+Architecture, training and phases top to bottom; the tree itself is in ``heads/tree.py``. Deviations from the released
+code: routing is in log space throughout and its order is arithmetic; AdamW starts anew when the trunk is unfrozen;
+BatchNorm keeps its running statistics in frozen blocks; the leaves learn from soft targets too; the pruning threshold
+follows the number of classes; nodes that are cut off are not projected.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, get_args
+
+import torch
+from lightning import Trainer
+from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
+from torch import Tensor, distributed, nn
+from torch.nn import functional as F
+
+from lightning_modules.contract import ModelOutput, SourceTable, UnitTable, shown
+from lightning_modules.heads.prototypes import PrototypeLayer
+from lightning_modules.heads.tree import Inference, SoftTree
+from lightning_modules.interpretable import InterpretableModule
+from lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec
+
+LOSSES = {"cross_entropy": 1.0}
+PRUNE = "prune_tree"
+FINISH = (PRUNE, "project")  # in this order: a node that is cut off needs no patch
+MODES: tuple[Inference, ...] = get_args(Inference)
+
+# the blocks of a trunk that are trained from the start
+TRUNK_LAST: dict[str, tuple[str, ...]] = {
+    "sketch": ("block4.",),
+    "resnet18": ("layer4.",),
+    "resnet34": ("layer4.",),
+    "resnet50": ("layer4.2.",),
+    "mobilenet_v2": ("features.17.", "features.18."),
+    "convnext_tiny": ("features.7.2.",),
+}
+
+
+def _original(name: str, epochs: int, rates: dict[str, float], **changes: Any) -> Phase:
+    rates = {"trunk_last": 1e-3, "addon": 1e-3, "prototypes": 1e-3} | rates
+    return Phase(
+        name, epochs, rates, LOSSES, optimizer=OptimizerSpec("AdamW", {"weight_decay": 0.0, "eps": 1e-7}), **changes
+    )
+
+
+def _sketch(name: str, epochs: int, **changes: Any) -> Phase:
+    """A phase of the from-scratch schedule: one AdamW and one OneCycle throughout, as in ProtoPNet."""
+    return Phase(
+        name,
+        epochs,
+        dict.fromkeys(("trunk", "trunk_last", "addon", "prototypes"), 6e-3),
+        LOSSES,
+        optimizer=OptimizerSpec("AdamW", {"weight_decay": 0.0}, key="sketch"),
+        scheduler=SchedulerSpec("OneCycleLR", per="step"),
+        **changes,
+    )
+
+
+class ProtoTree(InterpretableModule):
+    """Neural prototype tree.
+
+    Source: Nauta et al. 2021. A node asks how near its prototype comes to a patch of the image: exp(-d) of the smallest
+    distance is the probability of going right. The loss is the negative log-likelihood of the mixture of leaves; the
+    leaves learn without a gradient, once per batch (with accumulated gradients too). Presets: ``original`` (the default
+    schedule of the released code, 100 epochs) and ``sketch`` (ours, for the from-scratch trunk).
+
+    With several labels per image (ours, no published reference) leaves hold independent probabilities, trained by
+    gradient as group ``head`` at the rate of the prototypes, and the tree is not pruned.
+
+    Args:
+        depth: decisions per path; the tree has 2^depth - 1 nodes and 2^depth leaves, at least one for every class.
+        prototype_channels: D, channels of the add-on and of the prototypes.
+        inference: of evaluation mode: ``distributed`` mixes all leaves, ``sample_max`` takes the most probable leaf,
+            ``greedy`` goes right where the score exceeds one half. May be changed at any time; training is distributed.
+        prune_threshold: ``prune_tree`` cuts subtrees in which no class of any leaf has a larger probability; by
+            default max(0.01, 2/K).
+        kwargs: arguments of :class:`~lightning_modules.interpretable.InterpretableModule`.
+
+    Raises:
+        ValueError: if there are fewer leaves than classes, or an argument is out of range.
+
+    Example:
+        >>> model = ProtoTree(num_classes=4, image_size=(32, 32), depth=2)
+        >>> output = model(torch.rand(3, 3, 32, 32))
+        >>> output.logits.shape, output.scores.shape, output.maps.shape
+        (torch.Size([3, 4]), torch.Size([3, 3]), torch.Size([3, 3, 4, 4]))
+    """
+
+    presets: ClassVar[dict[str, PhasePlan]] = {
+        "original": PhasePlan(
+            (
+                _original("freeze", 2, {}, bn=["trunk_last"]),
+                _original(
+                    "train",
+                    98,
+                    {"trunk": 1e-5},
+                    scheduler=SchedulerSpec("MultiStepLR", {"milestones": [58, 68, 78, 88, 98], "gamma": 0.5}),
+                    on_exit=FINISH,
+                ),
+            )
+        ),
+        "sketch": PhasePlan(
+            (
+                _sketch("warm", 1),
+                _sketch("joint", 7, on_enter=("project",)),
+                _sketch("settle", 4, on_enter=("project",), on_exit=FINISH),
+            )
+        ),
+    }
+    actions: ClassVar[tuple[str, ...]] = (PRUNE,)
+
+    def __init__(
+        self,
+        depth: int = 9,
+        prototype_channels: int = 256,
+        inference: Inference = "distributed",
+        prune_threshold: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        trunk = (kwargs.get("trunk") or {"name": "sketch"})["name"]
+        _check(depth, self.num_classes, prototype_channels, inference, trunk)
+        self.inference: Inference = inference
+        self.prune_threshold = max(0.01, 2 / self.num_classes) if prune_threshold is None else prune_threshold
+        self._last_blocks = tuple(f"net.{block}" for block in TRUNK_LAST[trunk])
+        convolution = nn.Conv2d(self.trunk.out_channels, prototype_channels, 1, bias=False)
+        nn.init.xavier_normal_(convolution.weight)
+        self.addon = nn.Sequential(convolution, nn.Sigmoid())
+        self.prototypes = PrototypeLayer(2**depth - 1, prototype_channels, "exp")
+        nn.init.normal_(self.prototypes.vectors, 0.5, 0.1)
+        self.tree = SoftTree(depth, self.num_classes, self.task == "multilabel")
+        if self.tree.multilabel:
+            self.plan = _leaves_by_gradient(self.plan)
+
+    # -- the contract ------------------------------------------------------------------------------------------------
+    def forward(self, images: Tensor) -> ModelOutput:
+        """Trunk, add-on, similarity of every cell to every prototype, best cell, tree."""
+        latent = self.addon(self.trunk(images))
+        maps = self.prototypes.similarities(self.prototypes.distances(latent))
+        scores = maps.amax(dim=(2, 3)) * self.prototypes.active
+        if self.training:
+            self._step_scores = scores.detach()  # for the leaves, which learn from the forward pass of their step
+        return ModelOutput(self.head(scores), scores, maps, latent)
+
+    def head(self, scores: Tensor) -> Tensor:
+        """Logits ``(B, K)`` of scores ``(B, U)``: log ŷ."""
+        return self.tree(scores, "distributed" if self.training else self.inference)  # type: ignore[no-any-return]
+
+    def contributions(self, output: ModelOutput, classes: Tensor) -> Tensor:
+        """What the logit of one class per image loses if a node did not see its prototype: log ŷ - log ŷ(s_u := 0).
+
+        They do not add up to the logit. With ``sample_max`` they are those of ``distributed``.
+
+        Args:
+            output: the output for B images.
+            classes: ``(B,)`` int64.
+
+        Returns:
+            ``(B, U)`` float.
+        """
+        return self.tree.contributions(output.scores, classes, hard=self.inference == "greedy")
+
+    def units(self) -> UnitTable:
+        """Prototypes, owned by the classes of the leaves below their node."""
+        return UnitTable(
+            kind="prototype",
+            active=self.prototypes.active.clone(),
+            owner=self._owner(),
+            pool="max",
+            vectors=self.prototypes.vectors,
+            source=self.prototypes.source(),
+        )
+
+    def _owner(self) -> Tensor:
+        return self.tree.classes_below() & self.prototypes.active[:, None]
+
+    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
+        """Groups ``trunk``, ``trunk_last``, ``addon``, ``prototypes``; with several labels ``head``, the leaves."""
+        last = {name: name.startswith(self._last_blocks) for name, _ in self.trunk.named_parameters()}
+        groups = {
+            "trunk": [p for name, p in self.trunk.named_parameters() if not last[name]],
+            "trunk_last": [p for name, p in self.trunk.named_parameters() if last[name]],
+            "addon": list(self.addon.parameters()),
+            "prototypes": list(self.prototypes.parameters()),
+        }
+        return groups | ({"head": list(self.tree.parameters())} if self.tree.multilabel else {})
+
+    # -- training ----------------------------------------------------------------------------------------------------
+    def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
+        """One step; then, from the probabilities of this very step, the update of the leaves without a gradient.
+
+        Neither the gradients nor the optimiser read the leaves after the forward pass, so that updating them before or
+        after the optimiser's step is the same.
+        """
+        loss = super().training_step(batch, batch_idx)
+        if not self.tree.multilabel:
+            if batch_idx == 0:
+                self.tree.start_epoch()
+            targets = batch.get("class_targets")
+            if targets is None:
+                targets = F.one_hot(batch["label"], self.num_classes).float()
+            evidence = self.tree.evidence(self._step_scores, targets)
+            if distributed.is_initialized():
+                distributed.all_reduce(evidence)
+            self.tree.update_leaves(evidence, int(self.trainer.num_training_batches))
+        return loss
+
+    @torch.no_grad()
+    def prune_tree(self, trainer: Trainer) -> dict[str, float]:
+        """Action ``prune_tree``: cut subtrees that know nothing; their nodes, and those above them, become inactive.
+
+        Args:
+            trainer: not used.
+
+        Returns:
+            nodes_before, nodes_after, leaves_before and leaves_after.
+
+        Raises:
+            ValueError: with several labels per image.
+        """
+        if self.tree.multilabel:
+            raise ValueError(
+                "Expected `task` to be multiclass to prune the tree, but got multilabel. Remove the action."
+            )
+        before = self._sizes()
+        self.tree.prune(self.prune_threshold)
+        self.prototypes.active.copy_(self.tree.active())
+        after = self._sizes()
+        if (self.tree.leaf_logits.softmax(dim=1) <= self.prune_threshold).all():
+            rank_zero_warn(
+                f"No leaf gives any class more than {self.prune_threshold:.3g}: the tree is not pruned. Train longer."
+            )
+        return {f"{name}_{when}": s[name] for name in before for when, s in (("before", before), ("after", after))}
+
+    def _sizes(self) -> dict[str, float]:
+        reachable = self.tree.reachable()
+        return {"nodes": float(self.tree.active().sum()), "leaves": float(reachable[self.tree.nodes :].sum())}
+
+    # -- fidelity ----------------------------------------------------------------------------------------------------
+    def fidelity(self, scores: Tensor) -> dict[Inference, Tensor]:
+        """Whether inference by one leaf decides like the mixture of all.
+
+        Source: fidelity of Nauta et al. 2021.
+
+        Args:
+            scores: ``(B, U)`` float.
+
+        Returns:
+            For ``sample_max`` and ``greedy``, ``(B,)`` bool: the same class, or the same labels.
+        """
+        mixture = self.tree(scores, "distributed")
+        threshold = self.decision_threshold
+        decided = mixture.argmax(dim=1) if threshold is None else mixture > threshold
+        return {mode: self.is_correct(self.tree(scores, mode), decided) for mode in MODES[1:]}
+
+    def on_test_epoch_start(self) -> None:
+        """Start counting."""
+        self._faithful = torch.zeros(len(MODES), dtype=torch.int64, device=self.device)
+
+    def test_step(self, batch: dict[str, Any], batch_idx: int) -> None:
+        """Count the images on which the ways of inference agree, at the price of one more forward pass."""
+        agreed = self.fidelity(self(batch["image"]).scores)
+        self._faithful += torch.stack([*(same.sum() for same in agreed.values()), torch.tensor(len(batch["image"]))])
+
+    def on_test_epoch_end(self) -> None:
+        """Say and log how often they agreed."""
+        if distributed.is_initialized():
+            distributed.all_reduce(self._faithful)
+        *agreed, images = self._faithful.tolist()
+        shares = {mode: count / images for mode, count in zip(MODES[1:], agreed, strict=True)}
+        rank_zero_info("Decides like the mixture of leaves: " + ", ".join(f"{m} {s:.2%}" for m, s in shares.items()))
+        self.log_dict({f"fidelity/{mode}": share for mode, share in shares.items()})
+
+    # -- projection --------------------------------------------------------------------------------------------------
+    def distance_maps(self, latent: Tensor) -> Tensor:
+        """Direct distances ``(B, U, h, w)`` of every cell to every prototype."""
+        return self.prototypes.distances(latent, direct=True)
+
+    def allowed(self, targets: Tensor) -> Tensor:
+        """``(B, U)`` bool: the class (``(B,)`` int64), or a label (``(B, K)`` bool), is that of a leaf below."""
+        return shown(self._owner(), targets)
+
+    def load_patches(self, patches: Tensor, valid: Tensor, source: SourceTable) -> None:
+        """Replace the prototypes by latent patches of training images."""
+        self.prototypes.load_patches(patches, valid, source)
+
+
+def _leaves_by_gradient(plan: PhasePlan) -> PhasePlan:
+    """The plan for several labels per image: the leaves have a learning rate, and the tree is not pruned."""
+    return plan.override(
+        {
+            phase.name: {
+                "trainable": {"head": phase.trainable["prototypes"], **phase.trainable},
+                "on_exit": [action for action in phase.on_exit if action != PRUNE],
+            }
+            for phase in plan.phases
+            if "prototypes" in phase.trainable
+        }
+    )
+
+
+def _check(depth: int, classes: int, channels: int, inference: str, trunk: str) -> None:
+    least = (classes - 1).bit_length()
+    if depth < least:
+        raise ValueError(
+            f"Expected argument `depth` to be at least {least}, which gives one leaf to each of the {classes} classes, "
+            f"but got {depth}, which gives {2 ** max(depth, 0)} leaves."
+        )
+    if channels < 1:
+        raise ValueError(f"Expected argument `prototype_channels` to be at least 1, but got {channels}.")
+    if inference not in MODES:
+        raise ValueError(f"Expected argument `inference` to be one of {MODES}, but got {inference!r}.")
+    if trunk not in TRUNK_LAST:
+        raise ValueError(
+            f"Expected argument `trunk.name` of ProtoTree to be one of {list(TRUNK_LAST)}, but got {trunk!r}."
+        )

@@ -1,0 +1,51 @@
+"""The benchmark of training runs: what it counts is right, and its table is printed."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "training.py"
+SMALL = ["--trunk", "sketch", "--pixels", "40", "--classes", "4", "--batch", "4", "--steps", "1", "--repeats", "1"]
+
+
+@pytest.fixture(scope="module")
+def training():
+    spec = importlib.util.spec_from_file_location("training_benchmark", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(("name", "passes"), [("Classifier", 1.0), ("PIPNet", 2.0)])
+def test_images_through_the_trunk_are_counted(training, name, passes):
+    model = training.make_model(name, "sketch", 32, 4)
+    assert len(model.plan.phases) == 1
+    assert "trunk" in model.plan.phases[0].trainable
+    data = training.OneBatch(torch.rand(4, 3, 32, 32), 4, steps=3)
+    assert training.passes_of(model, data, "cpu") == passes
+
+
+def test_both_sides_train(training):
+    model = training.make_model("ProtoPNet", "sketch", 32, 4)
+    bare = training.Bare(model, "sketch", 4)
+    data = training.OneBatch(torch.rand(4, 3, 32, 32), 4, steps=3)
+    for side, train in (
+        (bare, lambda: training.train_bare(bare, model, data, "cpu")),
+        (model, lambda: training.train_model(model, data, "cpu")),
+    ):
+        before = side.trunk.net.block1[0].weight.detach().clone()
+        assert train() > 0
+        assert not torch.equal(side.trunk.net.block1[0].weight, before)
+
+
+@pytest.mark.slow
+def test_the_table_is_printed(training):
+    command = [sys.executable, str(SCRIPT), *SMALL, "--threads", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    rows = [line.split(" | ") for line in done.stdout.splitlines()[2:]]
+    assert [row[0].removeprefix("| ") for row in rows] == training.MODELS
+    assert all(float(row[6]) > 0 for row in rows)
