@@ -1,0 +1,199 @@
+"""How fast models train beside their bare trunk: ``python benchmarks/training.py``.
+
+    python benchmarks/training.py                                # every model, ResNet-18, 224 px, 200 classes
+    python benchmarks/training.py --models ProtoPNet PIPNet --batch 8
+
+The bare trunk is a plain PyTorch loop: trunk, mean, linear layer, cross-entropy, backward, optimiser step. The model's
+side is what ``train.py`` runs, Lightning and the phase schedule included, in the phase that trains the most of it.
+Both see one batch of random images again and again, made beforehand and as large for both, in turn. Images that go
+through the trunk are counted: a model that looks at two views of every image cannot be faster than half its trunk, and
+the last column is the share of what its passes allow. A trunk that is partly frozen in that phase saves some backward.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning import Callback, LightningDataModule, Trainer
+from lightning.pytorch.utilities import disable_possible_user_warnings
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import lightning_modules
+from callbacks import PhaseSchedule
+from datamodules.sample import Capabilities
+from lightning_modules import InterpretableModule
+from lightning_modules.phases import PhasePlan
+from lightning_modules.trunks import build_trunk
+
+MODELS = [name for name in lightning_modules.__all__ if name != "InterpretableModule"]
+TRUNKS = {"BagNet": "bagnet33"}  # of models that refuse others
+PRESETS = ("quanproto", "original", "sgd")  # the first that a model has
+WARM_UP = 2  # steps that do not count
+
+
+class OneBatch(LightningDataModule):
+    """The same batch at every step."""
+
+    def __init__(self, images: Tensor, classes: int, steps: int) -> None:
+        super().__init__()
+        count, keys = len(images), torch.arange(len(images))
+        self.batch: dict[str, Any] = {
+            "image": images,
+            "second_view": 1 - images,
+            "label": keys % classes,
+            "sample_id": [str(key) for key in keys.tolist()],
+            "sample_key": keys,
+        }
+        self.steps, self.num_classes, self.image_size, self.batch_size = steps, classes, images.shape[2:], count
+
+    def dataset(self, split: str) -> range:
+        """As many samples as the batches hold."""
+        return range(self.steps * self.batch_size)
+
+    def capabilities(self, split: str) -> Capabilities:
+        """One label per image."""
+        return Capabilities()
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        """The batch, again and again."""
+        return DataLoader([self.batch] * self.steps, batch_size=None)  # type: ignore[arg-type]
+
+
+class Clock(Callback):
+    """Seconds from the end of the warm-up to the end of the last step."""
+
+    def __init__(self, device: str) -> None:
+        self.device, self.begin, self.seconds = device, 0.0, 0.0
+
+    def on_train_batch_end(self, trainer: Trainer, *args: Any) -> None:
+        """Note the time after the warm-up and after the last step."""
+        if trainer.global_step in (WARM_UP, trainer.num_training_batches):
+            now = read(self.device)
+            self.begin, self.seconds = now, now - self.begin
+
+
+def read(device: str) -> float:
+    """The time when all that was asked of the device is done."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def make_model(name: str, trunk: str, pixels: int, classes: int) -> InterpretableModule:
+    """A model with random weights whose plan is one epoch of the phase that trains the most groups, trunk included."""
+    kind = getattr(lightning_modules, name)
+    torch.manual_seed(0)
+    model: InterpretableModule = kind(
+        num_classes=classes,
+        image_size=(pixels, pixels),
+        trunk={"name": TRUNKS.get(name, trunk)},
+        preset=next(preset for preset in PRESETS if preset in kind.presets),
+    )
+    phases = [phase for phase in model.plan.phases if "trunk" in phase.trainable]
+    widest = max(phases, key=lambda phase: len(phase.trainable))
+    model.plan = PhasePlan((replace(widest, epochs=1, on_enter=(), on_exit=()),))
+    return model
+
+
+def train_model(model: InterpretableModule, data: OneBatch, device: str) -> float:
+    """Seconds a step of the model's own training."""
+    clock = Clock(device)
+    trainer = Trainer(
+        accelerator="gpu" if device == "cuda" else "cpu",
+        devices=1,
+        max_epochs=-1,
+        callbacks=[PhaseSchedule(), clock],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    trainer.fit(model, datamodule=data)
+    return clock.seconds / (data.steps - WARM_UP)
+
+
+class Bare(nn.Module):
+    """A trunk with a linear head."""
+
+    def __init__(self, model: InterpretableModule, trunk: str, classes: int) -> None:
+        super().__init__()
+        self.trunk = build_trunk({"name": trunk})
+        self.linear = nn.Linear(model.trunk.out_channels, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits."""
+        return self.linear(self.trunk(images).mean(dim=(2, 3)))
+
+
+def train_bare(bare: Bare, model: InterpretableModule, data: OneBatch, device: str) -> float:
+    """Seconds a step of a plain loop over the bare trunk, with the model's optimiser."""
+    bare.to(device).train()
+    spec = model.plan.phases[0].optimizer
+    optimizer = getattr(torch.optim, spec.name)(bare.parameters(), lr=1e-4, **spec.kwargs)
+    begin = 0.0
+    for step in range(data.steps):
+        if step == WARM_UP:
+            begin = read(device)
+        images, labels = data.batch["image"].to(device), data.batch["label"].to(device)
+        optimizer.zero_grad()
+        F.cross_entropy(bare(images), labels).backward()
+        optimizer.step()
+    return (read(device) - begin) / (data.steps - WARM_UP)
+
+
+def passes_of(model: InterpretableModule, data: OneBatch, device: str) -> float:
+    """Images that go through the trunk per training image."""
+    seen: list[int] = []
+    hook = model.trunk.register_forward_pre_hook(lambda module, inputs: seen.append(len(inputs[0])))
+    train_model(model, data, device)
+    hook.remove()
+    return sum(seen) / (data.steps * data.batch_size)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", default=MODELS, choices=MODELS)
+    parser.add_argument("--trunk", default="resnet18", help="of all models but BagNet")
+    parser.add_argument("--pixels", type=int, default=224)
+    parser.add_argument("--classes", type=int, default=200)
+    parser.add_argument("--batch", type=int, default=16, help="images per step")
+    parser.add_argument("--steps", type=int, default=6, help="per measurement, beside the warm-up")
+    parser.add_argument("--repeats", type=int, default=3, help="measurements of each side, of which the median")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    disable_possible_user_warnings()
+    warnings.filterwarnings("ignore", ".*(num_workers|TF32|PIPNet trains with batches).*")
+    images = torch.rand(arguments.batch, 3, arguments.pixels, arguments.pixels)
+    data = OneBatch(images, arguments.classes, WARM_UP + arguments.steps)
+    print("| model | trunk | phase | passes | bare, images/s | model, images/s | ratio | of what its passes allow |")
+    print("|---|---|---|---|---|---|---|---|")
+    for name in arguments.models:
+        model = make_model(name, arguments.trunk, arguments.pixels, arguments.classes)
+        trunk = TRUNKS.get(name, arguments.trunk)
+        bare, device = Bare(model, trunk, arguments.classes), arguments.device
+        passes = passes_of(model, data, device)
+        times = [  # in turn, so that a busy moment of the machine hits both
+            (train_bare(bare, model, data, device), train_model(model, data, device)) for _ in range(arguments.repeats)
+        ]
+        floor, seconds = (statistics.median(column) for column in zip(*times, strict=True))
+        speeds = f"{arguments.batch / floor:.1f} | {arguments.batch / seconds:.1f}"
+        shown = f"{floor / seconds:.2f} | {passes * floor / seconds:.2f}"
+        print(f"| {name} | {trunk} | {model.plan.phases[0].name} | {passes:g} | {speeds} | {shown} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
