@@ -192,7 +192,7 @@ class Interpretability(Callback):
             **self.settings,
             "explained_by": description(explainer) if setting.explain else None,
             "object": self._object(datamodule, split),
-            "pruned": isinstance(module, Prunable) and not bool(facts.active.all()),
+            "pruned": _prunable(module) and not bool(facts.active.all()),
             "units_per_image": min(self.top_k, int(facts.active.sum())),
             "images_per_forward": chunk,
         }
@@ -308,3 +308,8 @@ def announce_directions(loggers: Iterable[Any], directions: Mapping[str, bool | 
 def _distinct(metrics: Mapping[str, AnyMetric]) -> list[AnyMetric]:
     """Every metric once; several keys may share one."""
     return list({id(metric): metric for metric in metrics.values()}.values())
+
+
+def _prunable(module: LightningModule) -> bool:
+    """Whether units become inactive by pruning; in a pool of shared prototypes it is by having no class."""
+    return isinstance(module, Prunable) or any(name.startswith("prune") for name in getattr(module, "actions", ()))

@@ -18,6 +18,7 @@ from lightning_modules import ProtoTree
 from lightning_modules.prototree import TRUNK_LAST
 from tests.callbacks.test_resume import Kill, equal
 from tests.ddp.test_training import as_launched
+from tests.engine_runs import run_engine
 from tests.lightning_modules.registry import tiny_birds, tiny_trainer
 
 SIZE = (32, 32)
@@ -376,6 +377,14 @@ def test_a_tree_that_knows_nothing_is_not_pruned():
         report = model.prune_tree(None)
     assert report["nodes_after"] == 7
     assert model.units().active.all()
+
+
+def test_results_say_whether_the_tree_is_pruned():
+    model = make(num_classes=8).eval()
+    whole = run_engine(Interpretability(["general"]), model, tiny_birds())
+    model.prototypes.active[1:] = False
+    cut = run_engine(Interpretability(["general"]), model, tiny_birds())
+    assert (whole.protocol["pruned"], cut.protocol["pruned"]) == (False, True)
 
 
 def test_projection_leaves_out_what_is_cut():
