@@ -13,6 +13,7 @@ from torchvision.models import WeightsEnum, get_model_weights, list_models
 
 _CLASSIFIERS = ("fc.", "classifier.")  # torchvision's names for what a trunk leaves out
 _TRUNK_PREFIX = "net."
+_MODEL_PREFIX = "trunk."  # in the checkpoint of a model with a trunk
 _OLD_DENSENET = re.compile(r"(denselayer\d+\.(?:norm|conv))\.([12]\.)")  # `norm.1`, as torchvision's own files have it
 
 
@@ -20,8 +21,9 @@ def load_weights(net: nn.Module, name: str, weights: str) -> None:
     """Load pretrained weights into a network with torchvision's parameter names, strictly.
 
     A path holds the state dict of torchvision's ``name`` (for a BagNet: of the authors' network) or of the trunk
-    itself; classifier keys are dropped by name, every other key must match, DenseNet's also under the names of
-    torchvision's files. Parameters keep their dtype: half-precision files are cast up. Reading a file cannot run code.
+    itself, or is the checkpoint of a run of this project, whose trunk is taken. Classifier keys are dropped by name,
+    every other key must match, DenseNet's also under the names of torchvision's files. Parameters keep their dtype:
+    half-precision files are cast up. Reading a file cannot run code.
     An enum name is looked for in torchvision's cache (``$TORCH_HOME/hub/checkpoints``) and fetched if absent.
 
     Args:
@@ -86,6 +88,7 @@ def _read_state_dict(file: Path) -> Mapping[str, Tensor]:
             f"Expected argument `weights` to be a file that torch.load(..., weights_only=True) reads, but got {file} "
             f"({type(error).__name__}: {reason}). Fetch it again, or save it with torch.save(model.state_dict(), file)."
         ) from error
+    state = _trunk_of_checkpoint(state) or state
     if not (isinstance(state, Mapping) and state and all(isinstance(value, Tensor) for value in state.values())):
         found = f"the keys {list(state)[:6]}" if isinstance(state, Mapping) else f"a {type(state).__name__}"
         raise ValueError(
@@ -93,3 +96,11 @@ def _read_state_dict(file: Path) -> Mapping[str, Tensor]:
             "Save it with torch.save(model.state_dict(), file)."
         )
     return state
+
+
+def _trunk_of_checkpoint(content: object) -> dict[str, Tensor]:
+    """The trunk's entries of a checkpoint, empty if the file holds something else."""
+    model = content.get("state_dict") if isinstance(content, Mapping) else None
+    if not isinstance(model, Mapping):
+        return {}
+    return {key.removeprefix(_MODEL_PREFIX): model[key] for key in model if key.startswith(_MODEL_PREFIX)}

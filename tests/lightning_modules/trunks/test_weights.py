@@ -12,6 +12,7 @@ import torch
 from torchvision import models
 from torchvision.transforms.functional import normalize
 
+from lightning_modules import Classifier, ProtoTree
 from lightning_modules.trunks import build_trunk
 
 ROOT = Path(__file__).parents[3]
@@ -70,6 +71,22 @@ def test_path_of_a_trunk_state_dict(tmp_path):
         torch.save(trunk.state_dict(), tmp_path / "trunk.pt")
         again = build_trunk({"name": name, "weights": str(tmp_path / "trunk.pt")})
         assert all(torch.equal(again.state_dict()[k], v) for k, v in trunk.state_dict().items())
+
+
+def test_path_of_a_checkpoint(tmp_path):
+    torch.manual_seed(3)
+    trained = Classifier(num_classes=3, image_size=(32, 32))
+    torch.save({"epoch": 4, "state_dict": trained.state_dict()}, tmp_path / "last.ckpt")
+    trunk = ProtoTree(
+        num_classes=3, image_size=(32, 32), depth=2, trunk={"name": "sketch", "weights": str(tmp_path / "last.ckpt")}
+    ).trunk
+    assert all(torch.equal(trunk.state_dict()[key], value) for key, value in trained.trunk.state_dict().items())
+
+
+def test_checkpoint_of_another_trunk(tmp_path):
+    torch.save({"state_dict": Classifier(num_classes=3, image_size=(32, 32)).state_dict()}, tmp_path / "last.ckpt")
+    with pytest.raises(ValueError, match=r"(?s)torchvision's resnet18 .*last.ckpt.*Missing key"):
+        build_trunk({"name": "resnet18", "weights": str(tmp_path / "last.ckpt")})
 
 
 @pytest.mark.parametrize("name", ["convnext_tiny", "densenet169", "bagnet9"])
