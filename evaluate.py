@@ -70,6 +70,7 @@ class Request:
         split: which split of the data.
         limit: number of images, evenly spread over the split; None for all.
         overwrite: replace an earlier result of the same request.
+        inference: how a ProtoTree decides, None for the way of the run.
     """
 
     ckpt_path: Path
@@ -77,6 +78,7 @@ class Request:
     split: EvaluatedSplit = "test"
     limit: int | None = None
     overwrite: bool = False
+    inference: str | None = None
 
     @property
     def run_folder(self) -> Path:
@@ -94,11 +96,13 @@ class Request:
             "limit": self.limit,
             "suite": self.engine.requested,
             "seed": self.engine.seed,
+            **({"inference": self.inference} if self.inference else {}),
         }
 
     def is_done(self, earlier: dict[str, Any], step: int) -> bool:
         """Whether an earlier result is the answer to this request."""
-        wanted, found = self.identity(step) | self.engine.settings, earlier | earlier.get("protocol", {})
+        wanted = {"inference": None} | self.identity(step) | self.engine.settings
+        found = earlier | earlier.get("protocol", {})
         return {name: found.get(name) for name in wanted} == wanted
 
     def folder(self, step: int) -> Path:
@@ -111,8 +115,8 @@ class Request:
             FileExistsError: if this very evaluation has been done and ``overwrite`` is not set.
         """
         first = self.run_folder / "evaluation"
-        usual = {"seed": 0, "limit": None} | Interpretability().settings
-        named = {"seed": self.engine.seed, "limit": self.limit} | self.engine.settings
+        usual = {"seed": 0, "limit": None, "inference": None} | Interpretability().settings
+        named = {"seed": self.engine.seed, "limit": self.limit, "inference": self.inference} | self.engine.settings
         changed = [f"{name}={value}" for name, value in named.items() if value != usual[name]]
         words = "-".join([self.ckpt_path.stem, f"step{step}", self.split, *self.engine.requested, *changed])
         name = re.sub(r"[^\w.=-]+", ".", words).strip(".")
@@ -146,6 +150,7 @@ def run(  # noqa: PLR0913 - every argument is a flag
     overwrite: bool = False,
     trainer: Hardware = Hardware(),
     data_root: str | None = None,
+    inference: str | None = None,
 ) -> None:
     """Evaluate one checkpoint; the run folder it lies in says everything else.
 
@@ -163,11 +168,12 @@ def run(  # noqa: PLR0913 - every argument is a flag
         overwrite: replace an earlier result of the same evaluation.
         trainer: hardware to run on.
         data_root: where the data lies now, if it has moved since training.
+        inference: of a ProtoTree: "distributed", "sample_max" or "greedy"; by default that of the run.
     """
     engine = Interpretability(
         suite.split(","), explainer=explainer, top_k=top_k, variant=variant, seed=seed, memory_budget=memory_budget
     )
-    request = Request(Path(ckpt_path), engine, split, limit, overwrite)
+    request = Request(Path(ckpt_path), engine, split, limit, overwrite, inference)
     evaluate(request, trainer, {"root": data_root} if data_root else {})
 
 
@@ -250,7 +256,15 @@ def _module(request: Request, checkpoint: dict[str, Any]) -> InterpretableModule
     """The model of the run with the weights of the checkpoint."""
     stored = checkpoint["hyper_parameters"]
     trunk = {**(stored.get("trunk") or {"name": "sketch"}), "weights": None}  # the checkpoint holds the weights
-    module: InterpretableModule = _rebuild(InterpretableModule, stored, {"trunk": trunk})
+    changes: dict[str, Any] = {"trunk": trunk}
+    if request.inference is not None:
+        if "inference" not in stored:
+            raise ValueError(
+                f"Expected argument `inference` for a ProtoTree only, but {request.ckpt_path} holds a "
+                f"{stored['_class_path']}. Leave it out."
+            )
+        changes["inference"] = request.inference
+    module: InterpretableModule = _rebuild(InterpretableModule, stored, changes)
     try:
         module.load_state_dict(checkpoint["state_dict"])
     except RuntimeError as error:

@@ -50,7 +50,19 @@ PROTOPOOL = {  # five epochs in three phases
     "preset": "original",
     "phases": "{warm: {epochs: 1}, joint: {epochs: 2}, last: {epochs: 2}}",
 }
-ARGUMENTS: dict[str, dict[str, Any]] = {"Classifier": {}, "PIPNet": PIPNET, "ProtoPool": PROTOPOOL}
+PROTOTREE = {  # four epochs in three phases, with projections, then pruning
+    "depth": 4,
+    "prototype_channels": 8,
+    "preset": "sketch",
+    "phases": "{warm: {epochs: 1}, joint: {epochs: 2}, settle: {epochs: 1}}",
+}
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "Classifier": {"phases": "{train: {epochs: 4}}"},
+    "BagNet": {"trunk": "{name: bagnet9, width: 16}", "phases": "{train: {epochs: 4}}"},
+    "PIPNet": PIPNET,
+    "ProtoPool": PROTOPOOL,
+    "ProtoTree": PROTOTREE,
+}
 EPOCHS, STEPS_PER_EPOCH = 5, 4
 
 

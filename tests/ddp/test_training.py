@@ -58,6 +58,10 @@ def fit_on(rank, world_size, folder, *more, **kinds):
     return Record.hashes, error
 
 
+def fit_model_on(rank, world_size, folder, model, *more):
+    return fit_on(rank, world_size, folder, *more, model=model)
+
+
 def fit_pool_on(rank, world_size, folder, *more):
     return fit_on(rank, world_size, folder, *more, model="ProtoPool")
 
@@ -172,6 +176,21 @@ def test_shared_prototypes_and_several_labels(ddp_pool, tmp_path, task):
     for _, error in ddp_pool.run(fit_pool_on, cut, *stop_at(10), *task):
         assert error == "StopError()"
     for _, error in ddp_pool.run(fit_pool_on, cut, "--ckpt_path", "last", *task):
+        assert error is None
+    assert differences(state(cut), state(straight)) == []
+
+
+@pytest.mark.parametrize("model", ["PIPNet", "ProtoTree", "BagNet", "Classifier"])
+def test_every_model_is_equal_on_both_ranks_and_resumes(ddp_pool, tmp_path, model):
+    straight, cut = tmp_path / "straight", tmp_path / "cut"
+    record = "--trainer.callbacks+=tests.ddp.test_training.Record"
+    (first, error), (second, _) = ddp_pool.run(fit_model_on, straight, model, record)
+    assert error is None
+    assert first == second
+    assert len({digest for _, digest in first}) == len(first) >= 16
+    for _, error in ddp_pool.run(fit_model_on, cut, model, *stop_at(10)):
+        assert error == "StopError()"
+    for _, error in ddp_pool.run(fit_model_on, cut, model, "--ckpt_path", "last"):
         assert error is None
     assert differences(state(cut), state(straight)) == []
 

@@ -197,6 +197,23 @@ def test_every_request_has_a_folder_of_its_own(evaluated_copy):
     assert (evaluated_copy / "evaluation" / "metrics.json").read_bytes() == first
 
 
+def test_the_ways_of_inference_of_a_tree_have_results_of_their_own(tmp_path):
+    folder = tmp_path / "run"
+    fit(folder, "--trainer.max_epochs=1", model="ProtoTree")
+    for inference in ([], ["--inference", "greedy"]):
+        run_evaluation(folder, "--suite", "general", *inference)
+        with pytest.raises(FileExistsError, match="overwrite"):
+            run_evaluation(folder, "--suite", "general", *inference)
+    results = sorted((folder / "evaluation").rglob("metrics.json"))
+    assert [strict(path).get("inference") for path in results] == ["greedy", None]
+    assert "inference=greedy" in results[0].parent.name
+
+
+def test_inference_is_for_trees(evaluated_copy):
+    with pytest.raises(ValueError, match=r"Expected argument `inference` for a ProtoTree only, but .*ProtoPNet"):
+        run_evaluation(evaluated_copy, "--inference", "greedy")
+
+
 def test_a_repeat_needs_overwrite(evaluated_copy):
     path = evaluated_copy / "evaluation" / "metrics.json"
     first = path.read_bytes()

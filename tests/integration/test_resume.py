@@ -112,6 +112,19 @@ def test_two_views_stopped_again_and_again_with_two_workers(tmp_path):
     assert (folder / "metrics.csv").read_text() == (straight / "metrics.csv").read_text()
 
 
+@pytest.mark.parametrize("model", ["ProtoPool", "ProtoTree", "BagNet", "Classifier"])
+def test_every_model_stopped_in_the_middle_of_epochs(model, tmp_path):
+    straight, folder = tmp_path / "straight", tmp_path / "run"
+    fit(straight, model=model)
+    with pytest.raises(StopError):
+        fit(folder, *stop_at(6), model=model)
+    with pytest.raises(StopError):
+        fit(folder, *stop_at(14), "--ckpt_path", "last", model=model)
+    fit(folder, "--ckpt_path", "last", model=model)
+    assert differences(state(folder), state(straight)) == []
+    assert (folder / "metrics.csv").read_text() == (straight / "metrics.csv").read_text()
+
+
 def test_stopped_by_max_epochs_and_resumed_from_the_saved_config(tmp_path, finished_run):
     folder = tmp_path / "run"
     fit(folder, "--trainer.max_epochs=1")
