@@ -21,11 +21,12 @@ from torch import Tensor, distributed
 
 from callbacks.projection import project
 from callbacks.pruning import prune
+from callbacks.starting_patches import sample_patches
 from lightning_modules.contract import InterpretableModel
 from lightning_modules.phases import Phase, PhasedModule, PhasePlan
 
 Action = Callable[[Trainer, LightningModule], dict[str, float]]
-ACTIONS: dict[str, Action] = {"project": project, "prune": prune}
+ACTIONS: dict[str, Action] = {"sample_patches": sample_patches, "project": project, "prune": prune}
 
 
 @runtime_checkable

@@ -203,7 +203,7 @@ def project(trainer: Trainer, module: LightningModule) -> dict[str, float]:
         before = _validation_accuracy(module, datamodule)
         nearest = nearest_patches(module, loader, module.device)
         valid = torch.isfinite(nearest.distance)
-        source = _source_table(module, nearest, valid, ids)
+        source = source_table(module, nearest, valid, ids)
         module.load_patches(nearest.patch, valid, source)
         after = _validation_accuracy(module, datamodule)
     accuracy = {"accuracy_before": before, "accuracy_after": after}
@@ -224,7 +224,15 @@ def _validation_accuracy(module: LightningModule, datamodule: Any) -> float | No
     return float(counts[0] / counts[1])
 
 
-def _source_table(module: LightningModule, nearest: NearestPatches, valid: Tensor, ids: dict[int, str]) -> SourceTable:
+def source_table(module: LightningModule, nearest: NearestPatches, valid: Tensor, ids: dict[int, str]) -> SourceTable:
+    """Where the patches come from, with the sample ids and boxes of their cells.
+
+    Args:
+        module: an interpretable model.
+        nearest: the patches, one per unit.
+        valid: ``(U,)`` bool, the unit has a patch.
+        ids: sample id of every sample key.
+    """
     geometry = cast(InterpretableModel, module).geometry
     cell = torch.where(valid, nearest.cell, -1)
     row, col = cell // geometry.grid[1], torch.where(valid, cell % geometry.grid[1], -1)

@@ -45,15 +45,31 @@ def _original(name: str, epochs: int, rates: dict[str, float], **changes: Any) -
     )
 
 
-def _sketch(name: str, epochs: int, **changes: Any) -> Phase:
-    """A phase of the from-scratch schedule: one AdamW and one OneCycle throughout, as in ProtoPNet."""
+def _sketch(name: str, epochs: int, action: str, **changes: Any) -> Phase:
+    """A phase behind the black box: one AdamW and one OneCycle throughout, the trunk slowly."""
     return Phase(
         name,
         epochs,
-        dict.fromkeys(("trunk", "trunk_last", "addon", "prototypes"), 6e-3),
+        {"trunk": 1e-3, "trunk_last": 2e-3, "addon": 3e-3, "prototypes": 1e-2},
         LOSSES,
         optimizer=OptimizerSpec("AdamW", {"weight_decay": 0.0}, key="sketch"),
         scheduler=SchedulerSpec("OneCycleLR", per="step"),
+        on_enter=(action,),
+        **changes,
+    )
+
+
+def _pretrained(name: str, epochs: int, rates: dict[str, float], action: str, **changes: Any) -> Phase:
+    """A phase that fine-tunes a pretrained trunk on few images: frozen BatchNorm, one OneCycle a phase."""
+    return Phase(
+        name,
+        epochs,
+        {"addon": 3e-4, "prototypes": 1e-2} | rates,
+        LOSSES,
+        bn="eval",
+        optimizer=OptimizerSpec("AdamW", {"weight_decay": 0.0}, key=name),
+        scheduler=SchedulerSpec("OneCycleLR", per="step"),
+        on_enter=(action,),
         **changes,
     )
 
@@ -64,7 +80,8 @@ class ProtoTree(InterpretableModule):
     Source: Nauta et al. 2021. A node asks how near its prototype comes to a patch of the image: exp(-d) of the smallest
     distance is the probability of going right. The loss is the negative log-likelihood of the mixture of leaves; the
     leaves learn without a gradient, once per batch (with accumulated gradients too). Presets: ``original`` (the default
-    schedule of the released code, 100 epochs) and ``sketch`` (ours, for the from-scratch trunk).
+    schedule of the released code, 100 epochs), ``sketch`` (ours, for the sketch trunk of a trained black box) and
+    ``pretrained`` (ours, for a pretrained trunk and few images). In ours prototypes start as random patches.
 
     With several labels per image (ours, no published reference) leaves hold independent probabilities, trained by
     gradient as group ``head`` at the rate of the prototypes, and the tree is not pruned.
@@ -103,9 +120,15 @@ class ProtoTree(InterpretableModule):
         ),
         "sketch": PhasePlan(
             (
-                _sketch("warm", 1),
-                _sketch("joint", 7, on_enter=("project",)),
-                _sketch("settle", 4, on_enter=("project",), on_exit=FINISH),
+                _sketch("warm", 1, "sample_patches"),
+                _sketch("joint", 5, "project"),
+                _sketch("settle", 3, "project", on_exit=FINISH),
+            )
+        ),
+        "pretrained": PhasePlan(
+            (
+                _pretrained("warm", 15, {}, "sample_patches"),
+                _pretrained("joint", 25, {"trunk": 1e-4, "trunk_last": 1e-4}, "project", on_exit=FINISH),
             )
         ),
     }

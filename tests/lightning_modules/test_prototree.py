@@ -425,7 +425,9 @@ def test_a_run_ends_pruned_then_projected():
             Order.names.append((trainer.current_epoch, action))
 
     model = fit(make(num_classes=8, phases=PLAN, prune_threshold=0.0), Order())
-    assert Order.names == [(1, "project"), (3, "project"), (3, "prune_tree"), (3, "project")]
+    assert Order.names == [
+        *((0, "sample_patches"), (1, "project"), (3, "project"), (3, "prune_tree"), (3, "project")),
+    ]
     assert model.units().source.found.any()
 
 
