@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datamodules.download import Archive
-from datamodules.image_files import Problems, locate
+from datamodules.image_files import ImageFile, Problems, locate, read_text
 
 FOLDER = "CUB_200_2011"
 ARCHIVES = (
@@ -37,6 +37,7 @@ OFFICIAL_TRAIN_TEST = (5994, 5794)
 IMAGES, LABELS, CLASSES = "images.txt", "image_class_labels.txt", "classes.txt"
 SPLIT, BOXES = "train_test_split.txt", "bounding_boxes.txt"
 PARTS, PART_LOCATIONS = "parts/parts.txt", "parts/part_locs.txt"
+MASKS = "segmentations"
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def read_class_names(root: str, classes: int | None) -> list[str]:
     """
     folder = find_folder(root)
     problems = Problems(f"CUB-200-2011 in {folder}", REMEDY)
-    names = [row[1] for row in _rows(folder, CLASSES, 2, problems)]
+    names = [row[1] for row in numbered(_rows(folder, CLASSES, 2, problems), CLASSES, problems)]
     problems.raise_any()
     if classes is not None and not 2 <= classes <= len(names):
         raise ValueError(
@@ -125,9 +126,10 @@ def read_tables(root: str, classes: int | None = None) -> CubTables:
     images = sorted((int(row[0]), row[1]) for row in _rows(folder, IMAGES, 2, problems))
     columns = {LABELS: 2, SPLIT: 2, BOXES: 5, PART_LOCATIONS: 5}
     tables = {name: _numbers(folder, name, count, problems) for name, count in columns.items()}
-    part_names = [" ".join(row[1:]) for row in _rows(folder, PARTS, 2, problems)]
+    part_names = [" ".join(row[1:]) for row in numbered(_rows(folder, PARTS, 2, problems), PARTS, problems)]
     problems.raise_any()
     _compare(tables, [image for image, _ in images], len(part_names), problems)
+    _check_values(tables, problems)
     problems.raise_any()
     labels = tables[LABELS][:, 1].astype(np.int64) - 1
     is_test = tables[SPLIT][:, 1] == 0
@@ -151,13 +153,27 @@ def read_tables(root: str, classes: int | None = None) -> CubTables:
     )
 
 
+def mask_folder(folder: Path) -> Path | None:
+    """Where the optional masks lie, beside or inside the official folder."""
+    return next((place / MASKS for place in (folder, folder.parent) if (place / MASKS).is_dir()), None)
+
+
+def image_files(tables: CubTables) -> list[ImageFile]:
+    """Image and mask file of every image in the tables."""
+    masks = mask_folder(tables.folder)
+    return [
+        ImageFile(name, tables.folder / "images" / path, masks / Path(path).with_suffix(".png") if masks else None)
+        for name, path in zip(tables.ids, tables.paths, strict=True)
+    ]
+
+
 def _rows(folder: Path, name: str, columns: int, problems: Problems) -> list[list[str]]:
     """Rows of a table whose first column is a whole number; a last text column may contain spaces."""
     path = folder / name
     if not path.is_file():
         problems.missing(f"{name} is missing; it is part of {ARCHIVES[0].name}")
         return []
-    rows = [line.split() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    rows = [line.split() for line in read_text(path).splitlines() if line.strip()]
     if not rows:
         problems.wrong(f"{name} is empty")
     for number, row in enumerate(rows, start=1):
@@ -168,6 +184,22 @@ def _rows(folder: Path, name: str, columns: int, problems: Problems) -> list[lis
             )
             return []
     return rows
+
+
+def numbered(rows: list[list[str]], name: str, problems: Problems) -> list[list[str]]:
+    """Rows sorted by their ids, which must count from 1, because other tables refer to them.
+
+    Args:
+        rows: whose first column is the id.
+        name: of the table.
+        problems: where a gap is noted.
+    """
+    expected = {str(number): number for number in range(1, len(rows) + 1)}
+    if {row[0] for row in rows} != expected.keys():
+        other = next((row[0] for row in rows if row[0] not in expected), "one of them twice")
+        problems.wrong(f"{name}: expected the ids 1..{len(rows)}, each once, but got {other}")
+        return rows
+    return sorted(rows, key=lambda row: expected[row[0]])
 
 
 def _numbers(folder: Path, name: str, columns: int, problems: Problems) -> NDArray[np.float64]:
@@ -181,6 +213,10 @@ def _numbers(folder: Path, name: str, columns: int, problems: Problems) -> NDArr
     except ValueError as error:
         if _rows(folder, name, columns, problems):  # rows are long enough, so their content is wrong
             problems.wrong(f"{name}: expected numbers only, but {error}")
+        return nothing
+    broken = np.flatnonzero(~np.isfinite(table).all(axis=1))
+    if len(broken):
+        problems.wrong(f"{name}, row {broken[0] + 1}: expected finite numbers, but got {table[broken[0]]}")
         return nothing
     return table[np.lexsort((table[:, 1], table[:, 0]))]
 
@@ -204,9 +240,23 @@ def _compare(tables: dict[str, NDArray[np.float64]], ids: list[int], num_parts: 
         )
 
 
+def _check_values(tables: dict[str, NDArray[np.float64]], problems: Problems) -> None:
+    """Classes are whole numbers, boxes have a size, flags are 0 or 1."""
+    labels, boxes = tables[LABELS], tables[BOXES]
+    for row in labels[labels[:, 1] % 1 != 0][:1]:
+        problems.wrong(f"{LABELS}: expected whole numbers, but got class {row[1]:g} for image {row[0]:g}")
+    for row in boxes[(boxes[:, 3:] <= 0).any(axis=1)][:1]:
+        problems.wrong(f"{BOXES}: expected a box with a size, but got {row[3]:g} x {row[4]:g} for image {row[0]:g}")
+    for name, column, meaning in ((SPLIT, 1, "training image"), (PART_LOCATIONS, 4, "visible")):
+        other = np.flatnonzero(~np.isin(tables[name][:, column], (0, 1)))
+        if len(other):
+            row = tables[name][other[0]]
+            problems.wrong(f"{name}: expected 0 or 1 ({meaning}), but got {row[column]:g} for image {row[0]:g}")
+
+
 def _check_classes(folder: Path, labels: NDArray[np.int64], is_test: NDArray[np.bool_], problems: Problems) -> None:
     """Labels must name classes, classes must have images, and the full set must have the official totals."""
-    names = [row[1] for row in _rows(folder, CLASSES, 2, problems)]
+    names = [row[1] for row in numbered(_rows(folder, CLASSES, 2, problems), CLASSES, problems)]
     if labels.min() < 0 or labels.max() >= len(names):
         problems.wrong(f"{LABELS}: expected classes 1..{len(names)} as in {CLASSES}, but got {labels.max() + 1}")
         return

@@ -8,25 +8,27 @@ import shutil
 import tarfile
 import tempfile
 import urllib.request
-from collections.abc import Sequence
+import zipfile
+import zlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 
 CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
 class Archive:
-    """A published tar file.
+    """A published tar or zip file.
 
     Args:
-        url: where it is.
-        md5: its checksum.
+        url: where it is; zip files end in ``.zip``.
+        md5: its checksum, or None if none is published.
         size: bytes, for messages.
     """
 
     url: str
-    md5: str
+    md5: str | None
     size: int
 
     @property
@@ -37,10 +39,11 @@ class Archive:
 
 def is_free(root: Path) -> bool:
     """Whether ``root`` is missing or an empty folder."""
+    root = root.expanduser()
     return not root.exists() or (root.is_dir() and not any(root.iterdir()))
 
 
-def download(archives: Sequence[Archive], root: Path) -> None:
+def download(archives: Sequence[Archive], root: Path, check: Callable[[Path], None] | None = None) -> None:
     """Fetch and unpack archives so that ``root`` appears complete or not at all.
 
     Everything happens in a temporary folder beside ``root`` (``*.part``, checksum, extraction with member paths
@@ -48,7 +51,8 @@ def download(archives: Sequence[Archive], root: Path) -> None:
 
     Args:
         archives: what to fetch; their contents end up side by side in ``root``.
-        root: a folder that is missing or empty.
+        root: a folder that is missing or empty, or a link to one.
+        check: raises if the unpacked folder is not what was promised; the only check of archives without checksum.
 
     Raises:
         ValueError: if ``root`` has content, a checksum is wrong, or an archive wants to write outside.
@@ -56,18 +60,34 @@ def download(archives: Sequence[Archive], root: Path) -> None:
     """
     if not is_free(root):
         raise ValueError(f"Expected argument `root` to be missing or empty for a download, but {root} has content.")
+    root = root.expanduser().resolve()  # a link stays, what it leads to is filled
     root.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{root.name}.", dir=root.parent) as temporary:
         unpacked = Path(temporary) / "unpacked"
         for archive in archives:
             file = _fetch(archive, Path(temporary))
-            try:
-                with tarfile.open(file) as tar:
-                    tar.extractall(unpacked, filter="data")
-            except tarfile.TarError as error:
-                raise ValueError(f"Expected {archive.url} to be a sound tar file, but got: {error}.") from error
+            _unpack(archive, file, unpacked)
             file.unlink()
+        if check is not None:
+            check(unpacked)
         os.replace(unpacked, root)
+
+
+def _unpack(archive: Archive, file: Path, target: Path) -> None:
+    kind = "zip" if archive.name.endswith(".zip") else "tar"
+    try:
+        if kind == "tar":
+            with tarfile.open(file) as tar:
+                tar.extractall(target, filter="data")
+            return
+        with zipfile.ZipFile(file) as archived:
+            for name in archived.namelist():
+                member = PureWindowsPath(name)  # splits at both kinds of slashes
+                if member.anchor or ".." in member.parts:
+                    raise zipfile.BadZipFile(f"member {name!r} would be extracted outside the folder")
+            archived.extractall(target)  # links are written as plain files
+    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise ValueError(f"Expected {archive.url} to be a sound {kind} file, but got: {error}.") from error
 
 
 def _fetch(archive: Archive, folder: Path) -> Path:
@@ -75,6 +95,8 @@ def _fetch(archive: Archive, folder: Path) -> Path:
     request = urllib.request.Request(archive.url, headers={"User-Agent": "protometry"})
     with urllib.request.urlopen(request) as response, part.open("wb") as target:
         shutil.copyfileobj(response, target, CHUNK)
+    if archive.md5 is None:
+        return part.rename(folder / archive.name)
     with part.open("rb") as file:
         digest = hashlib.file_digest(file, "md5").hexdigest()
     if digest != archive.md5:

@@ -5,6 +5,8 @@ Folders are only read. What was verified is remembered in the cache folder, neve
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
 import os
 from collections.abc import Sequence
@@ -76,7 +78,7 @@ class Problems:
 
 @dataclass(frozen=True)
 class ImageFile:
-    """One image of a data set.
+    """One image of a data set; a subclass may have more to check.
 
     Args:
         sample_id: its id.
@@ -88,38 +90,90 @@ class ImageFile:
     path: Path
     mask: Path | None = None
 
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """All files of the image."""
+        return (self.path,) if self.mask is None else (self.path, self.mask)
 
-def locate(root: str | Path, folder: str, marker: str, remedy: str) -> Path:
+    def fault(self, verify: Verify) -> str:
+        """What is wrong with the files, which exist, or an empty string.
+
+        Args:
+            verify: ``decode`` or ``header``, see :func:`verify_images`.
+
+        Raises:
+            ValueError: if a file cannot be read.
+        """
+        size = picture_size(self.path, verify)
+        if self.mask is None or (mask_size := picture_size(self.mask, verify, "L")) == size:
+            return ""
+        return (
+            f"{self.path} has {size[0]}x{size[1]} pixels (width x height), but its mask {self.mask} has "
+            f"{mask_size[0]}x{mask_size[1]}"
+        )
+
+
+def locate(root: str | Path, folder: str, marker: str | Sequence[str], remedy: str) -> Path:
     """Find the official folder of a data set: ``root`` itself or ``root/folder``.
 
     Args:
         root: what the user gave.
         folder: official name of the folder.
-        marker: a file that lies in it.
+        marker: a file that lies in it, or several of which one does.
         remedy: how to get the data.
 
     Returns:
-        The folder that holds ``marker``.
+        The folder that holds a ``marker``.
 
     Raises:
         FileNotFoundError: saying what lies there instead, and where the data is if ``root`` is one level off.
     """
     root = Path(root).expanduser()
+    markers = [marker] if isinstance(marker, str) else list(marker)
+
+    def holds_data(place: Path) -> bool:
+        return any((place / name).is_file() for name in markers)
+
     for candidate in (root, root / folder):
-        if (candidate / marker).is_file():
+        if holds_data(candidate):
             return candidate
     if not root.is_dir():
         raise FileNotFoundError(f"Expected argument `root` to be a folder, but there is none at {root}. {remedy}")
     entries = sorted(path.name for path in root.iterdir())
     near = [root.resolve().parent, *(root / name for name in entries)]
-    found = [place for place in near if (place / marker).is_file() or (place / folder / marker).is_file()]
+    found = [place for place in near if holds_data(place) or holds_data(place / folder)]
     holds = ", ".join(entries[:SHOWN]) + (", ..." if len(entries) > SHOWN else "") if entries else "nothing"
     advice = f"The data is one level off: use `--data.root {found[0]}`." if found else remedy
-    raise FileNotFoundError(f"Expected argument `root` to hold {folder}/{marker}, but {root} holds {holds}. {advice}")
+    raise FileNotFoundError(
+        f"Expected argument `root` to hold {folder}/{markers[0]}, but {root} holds {holds}. {advice}"
+    )
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """The image with 8 bits per channel; Pillow itself would clip larger grey values to white."""
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG"):  # Pillow 10 says I for both
+        return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    if image.mode in ("I", "F"):
+        raise ValueError("it has 32 bits per pixel, whose range is not known; save it with 8 bits per channel")
+    return image
+
+
+def read_text(path: Path) -> str:
+    """The content of a table in UTF-8, with or without a byte order mark.
+
+    Raises:
+        ValueError: if it is in another encoding, with the path.
+    """
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"Expected {path} to be text in UTF-8, but it is not ({error}). Unpack it again.") from error
 
 
 def decode_image(path: Path, mode: Literal["RGB", "L"] = "RGB") -> NDArray[np.uint8]:
     """Decode an image file completely (Pillow: OpenCV returns a picture for truncated files without a word).
+
+    Grey, palette and CMYK images become RGB, transparency is dropped, 16 bits are cut to the upper 8.
 
     Args:
         path: the file.
@@ -134,7 +188,8 @@ def decode_image(path: Path, mode: Literal["RGB", "L"] = "RGB") -> NDArray[np.ui
     """
     try:
         with Image.open(path) as image:
-            return np.array(image.convert(mode))
+            shown = _eight_bits(image)
+            return np.array(shown if shown.mode == mode else shown.convert(mode))  # convert always copies
     except FileNotFoundError:
         raise
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
@@ -163,13 +218,12 @@ def verify_images(files: Sequence[ImageFile], verify: Verify, num_workers: int, 
     present = []
     digest = hashlib.sha256(verify.encode())
     for file in files:
-        stamps = [_stamp(path) for path in (file.path, file.mask) if path is not None]
+        stamps = [_stamp(path) for path in file.paths]
         if None in stamps:
-            path = file.path if stamps[0] is None else file.mask
-            problems.missing(f"image {file.sample_id}: there is no file {path}")
+            problems.missing(f"image {file.sample_id}: there is no file {file.paths[stamps.index(None)]}")
             continue
         present.append(file)
-        digest.update("\n".join(stamp for stamp in stamps if stamp).encode())
+        digest.update("\n".join([repr(file), *(stamp for stamp in stamps if stamp)]).encode())
     remembered = cache_folder() / "verified" / digest.hexdigest()
     if verify == "none" or remembered.is_file():
         return
@@ -195,33 +249,40 @@ class _Checks(Dataset[str]):
     def __getitem__(self, index: int) -> str:
         file = self._files[index]
         try:
-            size = self._size(file.path, "RGB")
-            if file.mask is not None and (mask_size := self._size(file.mask, "L")) != size:
-                return (
-                    f"image {file.sample_id}: {file.path} has {size[0]}x{size[1]} pixels (width x height), but its "
-                    f"mask {file.mask} has {mask_size[0]}x{mask_size[1]}"
-                )
+            fault = file.fault(self._verify)
         except ValueError as error:
-            return f"image {file.sample_id}: {error}"
-        return ""
+            fault = str(error)
+        return f"image {file.sample_id}: {fault}" if fault else ""
 
-    def _size(self, path: Path, mode: Literal["RGB", "L"]) -> tuple[int, int]:
-        """(width, height); raises ``ValueError`` for a bad file."""
-        if self._verify == "decode":
-            height, width = decode_image(path, mode).shape[:2]
-            return width, height
-        try:
-            with Image.open(path) as image:
-                return image.size
-        except OSError as error:
-            raise ValueError(f"{path} is not an image: {error}") from error
+
+def picture_size(path: Path, verify: Verify, mode: Literal["RGB", "L"] = "RGB") -> tuple[int, int]:
+    """Width and height of a picture, from all of its pixels or from its header.
+
+    Args:
+        path: the file.
+        verify: ``decode`` or ``header``.
+        mode: see :func:`decode_image`.
+
+    Raises:
+        ValueError: if it cannot be read.
+    """
+    if verify == "decode":
+        height, width = decode_image(path, mode).shape[:2]
+        return width, height
+    try:
+        with Image.open(path) as image:
+            return image.size
+    except (OSError, Image.DecompressionBombError) as error:
+        raise ValueError(f"{path} is not an image: {error}") from error
 
 
 def _stamp(path: Path) -> str | None:
     try:
         status = path.stat()
-    except FileNotFoundError:
-        return None
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):  # no such file, or a link to itself
+            return None
+        raise
     return f"{path.absolute()}\t{status.st_size}\t{status.st_mtime_ns}"
 
 
@@ -235,10 +296,12 @@ def cache_folder() -> Path:
 
 def remember(path: Path, content: bytes) -> None:
     """Write a cache file in one step; a cache folder that cannot be written only costs the time to compute again."""
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f"{path.name}.{os.getpid()}.part")
         part.write_bytes(content)
         part.replace(path)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)  # half of it on a full disk
         rank_zero_warn(f"The cache folder cannot be written ({error}): set PROTOMETRY_CACHE to a writable folder.")

@@ -109,8 +109,10 @@ class Splits:
             ValueError: if the fold does not exist, the parts overlap or are incomplete, or a class is not in train.
         """
         if fold is not None and not 0 <= fold < len(self.val):
-            allowed = f"0 to {len(self.val) - 1}" if self.val else "null, because this split has no validation part"
-            raise ValueError(f"Expected argument `fold` to be {allowed} or null, but got {fold}.")
+            allowed = (
+                f"0 to {len(self.val) - 1} or null" if self.val else "null, because this split has no validation part"
+            )
+            raise ValueError(f"Expected argument `fold` to be {allowed}, but got {fold}.")
         named = Counter([*self.test, *self.rest, *(name for part in self.val for name in part)])
         twice = [name for name, count in named.items() if count > 1]
         if twice or named.keys() != set(population.ids):
@@ -122,7 +124,8 @@ class Splits:
         parts: dict[str, list[int]] = {"train": [], "val": [], "test": []}
         for index, name in enumerate(population.ids):
             parts["test" if name in test else "val" if name in val else "train"].append(index)
-        population.require_per_class(1, [population.ids[i] for i in parts["train"]], "in the training part")
+        if self.scheme != "test":  # which keeps every sample for test
+            population.require_per_class(1, [population.ids[i] for i in parts["train"]], "in the training part")
         return parts
 
 
@@ -160,7 +163,7 @@ def cv70(population: Population, seed: int = 42, folds: int = 4) -> Splits:
     splitter = StratifiedKFold(folds, shuffle=True, random_state=seed)
     held_out = splitter.split(train, [population.strata[i] for i in train])
     val = [[ids[train[i]] for i in part] for _, part in held_out]
-    return _splits(population, "cv70", seed, [ids[i] for i in test], val)
+    return given(population, "cv70", seed, [ids[i] for i in test], val)
 
 
 def official(population: Population, is_test: Sequence[bool], val_fraction: float = 0.2, seed: int = 42) -> Splits:
@@ -199,14 +202,23 @@ def official(population: Population, is_test: Sequence[bool], val_fraction: floa
         chosen.update(ranked[: max(1, round(val_fraction * len(members)))] if val_fraction else [])
     test = [name for name, held_out in zip(population.ids, is_test, strict=True) if held_out]
     val = [[name for name in population.ids if name in chosen]] if val_fraction else []
-    return _splits(population, "official", seed, test, val)
+    return given(population, "official", seed, test, val)
 
 
-def _splits(population: Population, scheme: Scheme, seed: int, test: list[str], val: list[list[str]]) -> Splits:
+def given(population: Population, scheme: str, seed: int, test: Sequence[str], val: Sequence[list[str]]) -> Splits:
+    """A split whose parts are known; samples in no part are its ``rest``.
+
+    Args:
+        population: the samples.
+        scheme: what made the parts.
+        seed: seed they were made with.
+        test: test ids.
+        val: validation ids of each fold.
+    """
     taken = {*test, *(name for part in val for name in part)}
     rest = [name for name in population.ids if name not in taken]
     excluded = list(population.excluded)
-    return Splits(population.dataset, scheme, seed, population.content_sha256, test, val, rest, excluded)
+    return Splits(population.dataset, scheme, seed, population.content_sha256, list(test), list(val), rest, excluded)
 
 
 def read_splits(path: str | Path) -> Splits:
@@ -229,6 +241,9 @@ def read_splits(path: str | Path) -> Splits:
         record = json.loads(path.read_text(encoding="utf-8"))
         schema, folds = record.pop("schema"), record.pop("folds")
         splits = Splits(**record)
+        for part in (splits.test, splits.rest, splits.exclude, *splits.val):
+            if not (isinstance(part, list) and all(isinstance(name, str) for name in part)):
+                raise TypeError("a part is no list of ids")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(
             f"Expected argument `split_file` to be a split.json, but {path} is not one ({error})."

@@ -1,7 +1,8 @@
 """From a photo to the model's frame: deterministic geometry for evaluation, named random presets for training.
 
-One call moves the image, mask, label map, points and box together. Everything is a strict albumentations ``Compose``
-(an unknown argument is an error there, and a silent default elsewhere), and randomness comes from a seed per sample.
+One call moves the image, mask, label map, points and box together (:mod:`datamodules.geometry`). The random steps are a
+strict albumentations ``Compose`` (an unknown argument is an error there, and a silent default elsewhere), whose
+randomness comes from a seed per sample.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from datamodules.geometry import GeometryPreset, Placement, ResizeFilter, place
+
 cv2.setNumThreads(0)  # loader workers are the parallelism; OpenCV's own threads only get in their way
 
-GeometryPreset = Literal["stretch", "letterbox", "shorter_crop", "center_crop"]
 Crop = Literal["none", "box"]
 Augmentation = Literal["none", "geometric", "photometric", "geometric_photometric"]
-ResizeFilter = Literal["area", "linear"]
 
 
 @dataclass(frozen=True)
@@ -84,15 +85,9 @@ class PhotoTransform:
         ):
             if value not in allowed:
                 raise ValueError(f"Expected argument `{name}` to be one of {list(allowed)}, but got {value!r}.")
-        self.crop = crop
+        self.size, self.geometry, self.crop, self.resize_filter = size, geometry, crop, resize_filter
         self.random = augmentation != "none"
-        steps = geometry_steps(size, geometry, resize_filter) + augmentation_steps(augmentation)
-        self._compose = A.Compose(
-            steps,
-            keypoint_params=None if self.random else A.KeypointParams(format="xy", remove_invisible=False),
-            additional_targets={"label_map": "mask"},
-            strict=True,
-        )
+        self._compose = A.Compose(augmentation_steps(augmentation), strict=True)
 
     def __call__(self, photo: Photo, seed: int | None = None) -> Photo:
         """Transform one photo.
@@ -110,65 +105,15 @@ class PhotoTransform:
         """
         if self.crop == "box":
             photo = _cropped_to_box(photo)
+        height, width = photo.image.shape[:2]
+        placement = place((height, width), self.size, self.geometry)
+        image = placement.image(photo.image, self.resize_filter)
         if not self.random:
-            return self._with_annotations(photo)
+            return _annotated(image, photo, placement)
         if seed is None:
             raise ValueError("Expected argument `seed` to be an integer because augmentation is on, but got None.")
         self._compose.set_random_seed(seed)
-        return Photo(self._compose(image=photo.image)["image"])
-
-    def _with_annotations(self, photo: Photo) -> Photo:
-        targets: dict[str, Any] = {"image": photo.image}
-        if photo.object_mask is not None:
-            targets["mask"] = photo.object_mask.astype(np.uint8)
-        if photo.label_map is not None:
-            targets["label_map"] = photo.label_map
-        box = np.zeros(4) if photo.box is None else photo.box
-        corners = np.array([[box[0], box[1]], [box[2] + 1, box[3] + 1]])
-        points = np.zeros((0, 2)) if photo.points is None else photo.points
-        moved = self._compose(**targets, keypoints=np.concatenate([points, corners]))
-        keypoints = np.asarray(moved["keypoints"], dtype=np.float64)
-        image = moved["image"]
-        result = Photo(
-            image,
-            object_mask=moved["mask"].astype(np.bool_) if photo.object_mask is not None else None,
-            label_map=moved["label_map"] if photo.label_map is not None else None,
-            box=_inclusive(keypoints[-2:].ravel(), image.shape) if photo.box is not None else None,
-        )
-        if photo.points is None:
-            return result
-        kept, visible = _inside(keypoints[:-2], photo.visible, image.shape)
-        return replace(result, points=kept, visible=visible)
-
-
-def geometry_steps(size: tuple[int, int], geometry: GeometryPreset, resize_filter: ResizeFilter = "area") -> list[Any]:
-    """The deterministic steps of a geometry preset.
-
-    Masks take the source pixel at the centre (``INTER_NEAREST_EXACT``); plain nearest takes the top-left one.
-
-    Args:
-        size: ``(H, W)`` pixels of the result.
-        geometry: see :class:`PhotoTransform`.
-        resize_filter: see :class:`PhotoTransform`.
-
-    Returns:
-        albumentations transforms.
-    """
-    height, width = size
-    filters = {
-        "interpolation": cv2.INTER_LINEAR,
-        "mask_interpolation": cv2.INTER_NEAREST_EXACT,
-        "area_for_downscale": "image" if resize_filter == "area" else None,
-        "p": 1.0,
-    }
-    fill = {"border_mode": cv2.BORDER_CONSTANT, "fill": 0, "fill_mask": 0, "p": 1.0}
-    if geometry == "stretch":
-        return [A.Resize(height=height, width=width, **filters)]
-    if geometry == "letterbox":
-        longest = A.LongestMaxSize(max_size_hw=(height, width), **filters)
-        return [longest, A.PadIfNeeded(min_height=height, min_width=width, **fill)]
-    cut = A.CenterCrop(height=height, width=width, pad_if_needed=True, **fill)
-    return [cut] if geometry == "center_crop" else [A.SmallestMaxSize(max_size_hw=(height, width), **filters), cut]
+        return Photo(self._compose(image=image)["image"])
 
 
 def augmentation_steps(augmentation: Augmentation) -> list[Any]:
@@ -219,22 +164,33 @@ def geometric_part(augmentation: Augmentation) -> Augmentation:
     return "geometric" if augmentation.startswith("geometric") else "none"
 
 
-def pixel_box(xywh: NDArray[np.float64], shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """A box of corner, width and height as inclusive pixels inside the frame.
+def inclusive_boxes(corners: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Boxes as inclusive pixels (floor x0, floor y0, ceil(x1) - 1, ceil(y1) - 1).
 
     Args:
-        xywh: ``(4,)`` x, y, width and height in pixels.
-        shape: ``(H, W, ...)`` of the image.
-
-    Returns:
-        ``(4,)`` (floor x, floor y, ceil(x + w) - 1, ceil(y + h) - 1), clipped.
+        corners: ``(..., 4)`` x0, y0, x1, y1, the edges of the box in pixels.
 
     Example:
-        >>> pixel_box(np.array([1.5, 2.0, 3.0, 9.0]), (10, 20))
+        >>> inclusive_boxes(np.array([1.5, 2.0, 4.5, 11.0]))
+        array([ 1.,  2.,  4., 10.])
+    """
+    rounded = np.round(corners, 3)  # removes float32 noise before the floor
+    return np.concatenate([np.floor(rounded[..., :2]), np.ceil(rounded[..., 2:]) - 1], axis=-1)
+
+
+def clipped_box(box: NDArray[np.float64], shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """The part of a box that lies in the frame.
+
+    Args:
+        box: ``(4,)`` inclusive pixels (x0, y0, x1, y1).
+        shape: ``(H, W, ...)`` of the image.
+
+    Example:
+        >>> clipped_box(np.array([1.0, 2.0, 4.0, 10.0]), (10, 20))
         array([1., 2., 4., 9.], dtype=float32)
     """
-    x, y, width, height = xywh
-    return _inclusive(np.array([x, y, x + width, y + height]), shape)
+    limits = np.array([shape[1] - 1, shape[0] - 1] * 2)
+    return cast(NDArray[np.float32], np.clip(box, 0, limits).astype(np.float32))
 
 
 def transform_seed(seed: int, epoch: int, sample_key: int, *view: int) -> int:
@@ -257,16 +213,27 @@ def transform_seed(seed: int, epoch: int, sample_key: int, *view: int) -> int:
 
 
 def image_tensor(image: NDArray[np.uint8]) -> Tensor:
-    """An ``(H, W, 3)`` uint8 image as ``(3, H, W)`` float32 in 0..1."""
-    return torch.from_numpy(image).permute(2, 0, 1).to(torch.float32, memory_format=torch.contiguous_format).div_(255)
+    """An ``(H, W, 3)`` uint8 image as ``(3, H, W)`` float32 in 0..1, in NumPy and OpenCV, which start up faster."""
+    return torch.from_numpy(np.divide(np.stack(cv2.split(image)), np.float32(255)))
 
 
-def _inclusive(corners: NDArray[np.float64], shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """Inclusive pixels of exclusive corners (x0, y0, x1, y1); the rounding removes float32 noise before the floor."""
-    corners = np.round(corners, 3)
-    box = np.concatenate([np.floor(corners[:2]), np.ceil(corners[2:]) - 1])
-    limits = np.array([shape[1] - 1, shape[0] - 1] * 2)
-    return cast(NDArray[np.float32], np.clip(box, 0, limits).astype(np.float32))
+def _annotated(image: NDArray[np.uint8], photo: Photo, placement: Placement) -> Photo:
+    """The image in the frame with all that is annotated on the photo."""
+    result = Photo(image)
+    if photo.object_mask is not None:
+        mask = placement.labels(photo.object_mask.view(np.uint8)).view(np.bool_)
+        result = replace(result, object_mask=mask)
+    if photo.label_map is not None:
+        result = replace(result, label_map=placement.labels(photo.label_map))
+    if photo.box is not None:
+        x0, y0, x1, y1 = photo.box.tolist()
+        corners = np.array([[x0, y0], [x1 + 1, y1 + 1]])
+        box = clipped_box(inclusive_boxes(placement.points(corners).ravel()), image.shape)
+        result = replace(result, box=box)
+    if photo.points is not None:
+        points, visible = _inside(placement.points(photo.points.astype(np.float64)), photo.visible, image.shape)
+        result = replace(result, points=points, visible=visible)
+    return result
 
 
 def _inside(

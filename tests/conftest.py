@@ -6,9 +6,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.cub_tree import make_cub
 from tests.ddp_pool import DdpPool
+from tests.funnybirds_tree import make_funnybirds
+
+torch.set_num_threads(1)  # tests run side by side, one process per core
 
 
 @pytest.fixture(scope="session")
@@ -23,6 +27,12 @@ def ddp_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DdpPool]:
 def cub_tree(tmp_path: Path) -> Callable[..., Path]:
     """Writes a small CUB tree, see :func:`tests.cub_tree.make_cub`."""
     return lambda name="cub", **options: make_cub(tmp_path / name, **options)
+
+
+@pytest.fixture
+def funnybirds_tree(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a small FunnyBirds tree, see :func:`tests.funnybirds_tree.make_funnybirds`."""
+    return lambda name="funnybirds", **options: make_funnybirds(tmp_path / name, **options)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -71,7 +71,7 @@ def fit_args(folder: Path, *more: str, model: str = NOISY, data: str = "SketchBi
     args = ["fit", "--runs", str(folder.parent), "--experiment", folder.name]
     args += ["--model", model if "." in model else f"lightning_modules.{model}"]
     args += ["--data", data if "." in data else f"datamodules.{data}"]
-    if data.endswith("Birds"):
+    if data.endswith(("SketchBirds", "MyBirds")):
         args += [f"--data.{name}={value}" for name, value in DATA.items()]
     args += [f"--model.{name}={value}" for name, value in ARGUMENTS.get(model, MODEL).items()]
     args += ["--trainer.accelerator=cpu", "--trainer.logger=callbacks.RunCSVLogger"]

@@ -36,6 +36,14 @@ def labelled_tree(cub_tree):
     return root
 
 
+def test_class_names_are_those_of_the_setup(cub_tree):
+    root = cub_tree()
+    data = module(root)
+    data.setup()
+    (root / "CUB_200_2011/classes.txt").write_text("1 other\n2 names\n")
+    assert data.class_names == ["001.Bird_0", "002.Bird_1", "003.Bird_2"]
+
+
 class TestSamples:
     def test_training(self, cub_tree):
         data = module(cub_tree())

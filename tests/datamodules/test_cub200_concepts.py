@@ -3,17 +3,14 @@ import logging
 import numpy as np
 import pytest
 
-from datamodules.cub200_concepts import (
-    FIXED,
+from datamodules.cub200_attributes import (
     Attributes,
     attributes_missing,
-    majority_votes,
-    part_groups,
-    part_of_concept,
     read_attributes,
     read_image_labels,
-    select_concepts,
+    soft_labels,
 )
+from datamodules.cub200_concepts import FIXED, majority_votes, part_groups, part_of_concept, select_concepts
 from datamodules.cub200_tables import read_tables
 
 
@@ -68,6 +65,13 @@ class TestImageLabels:
         with pytest.raises(ValueError, match="rows of at least 4 whole numbers"):
             read_image_labels(path, [1], 2)
 
+    @pytest.mark.parametrize("row", ["1 1 2 2 0.5", "1 1 0 0 0.5", "1 1 0 5 0.5"])
+    def test_answers_that_cannot_be(self, tmp_path, row):
+        path = tmp_path / "a.txt"
+        path.write_text(f"{row}\n1 2 0 4 0.5\n")
+        with pytest.raises(ValueError, match="to say 0 or 1 with a certainty of 1 to 4"):
+            read_image_labels(path, [1], 2)
+
 
 def toy(present, certainty, classes=2):
     count = len(present[0])
@@ -77,6 +81,17 @@ def toy(present, certainty, classes=2):
         np.array(present, bool),
         np.array(certainty, np.uint8),
     )
+
+
+class TestSoftLabels:
+    def test_by_hand(self):
+        certainty = np.array([1, 2, 3, 4], np.uint8)
+        assert soft_labels(np.ones(4, bool), certainty).tolist() == [0, 0.5, 0.75, 1]
+        assert soft_labels(np.zeros(4, bool), certainty).tolist() == [0, 0.5, 0.25, 0]
+
+    def test_unknown_certainty(self):
+        with pytest.raises(ValueError, match="`certainty` to hold 1 to 4, but got 0 to 4"):
+            soft_labels(np.array([True, True]), np.array([0, 4], np.uint8))
 
 
 class TestVotes:
@@ -143,6 +158,20 @@ class TestFiles:
         attributes = read_attributes(read_tables(str(root)))
         assert attributes.names[:2] == ["has_bill_shape::v0", "has_back_color::v1"]
         np.testing.assert_allclose(attributes.continuous[2, :3], [0.2, 0.7, 0.2])
+
+    def test_row_order_of_the_names_does_not_matter(self, cub_tree):
+        root = cub_tree()
+        names = root / "attributes.txt"
+        names.write_text("".join(reversed(names.read_text().splitlines(keepends=True))))
+        attributes = read_attributes(read_tables(str(root)))
+        assert attributes.names[:2] == ["has_bill_shape::v0", "has_back_color::v1"]
+
+    def test_names_count_from_one(self, cub_tree):
+        root = cub_tree()
+        names = root / "attributes.txt"
+        names.write_text(names.read_text().replace("1 has_bill_shape", "0 has_bill_shape", 1))
+        with pytest.raises(ValueError, match=r"attributes\.txt: expected the ids 1\.\.312, each once, but got 0"):
+            read_attributes(read_tables(str(root)))
 
     def test_reasons(self, cub_tree):
         folder = cub_tree() / "CUB_200_2011"

@@ -45,6 +45,23 @@ def test_windows_line_ends_and_row_order_do_not_matter(cub_tree):
         np.testing.assert_array_equal(getattr(again, field), getattr(plain, field))
 
 
+@pytest.mark.parametrize("name", ["classes.txt", "parts/parts.txt"])
+class TestNames:
+    def test_row_order_does_not_matter(self, cub_tree, name):
+        plain = read_tables(str(cub_tree("a")))
+        other = cub_tree("b")
+        edit(other / "CUB_200_2011" / name, lambda text: "".join(reversed(text.splitlines(keepends=True))))
+        again = read_tables(str(other))
+        assert (again.class_names, again.part_names) == (plain.class_names, plain.part_names)
+
+    @pytest.mark.parametrize(("id_", "found"), [("9999", "got 9999"), ("1", "got one of them twice")])
+    def test_ids_count_from_one(self, cub_tree, name, id_, found):
+        root = cub_tree()
+        edit(root / "CUB_200_2011" / name, lambda text: text.replace("\n2 ", f"\n{id_} ", 1))
+        with pytest.raises(ValueError, match=rf"{name}: expected the ids 1\.\.\d+, each once, but {found}"):
+            read_tables(str(root))
+
+
 @pytest.mark.parametrize(
     "name",
     ["images.txt", "image_class_labels.txt", "train_test_split.txt", "bounding_boxes.txt", "parts/part_locs.txt"],
@@ -99,6 +116,20 @@ def test_word_instead_of_number(cub_tree):
     root = cub_tree()
     edit(root / "CUB_200_2011/bounding_boxes.txt", lambda text: text.replace("12.5", "wide", 1))
     with pytest.raises(ValueError, match=r"bounding_boxes\.txt: expected numbers only, but .*wide"):
+        read_tables(str(root))
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "match"),
+    [
+        ("train_test_split.txt", "7 0", "7 2", r"expected 0 or 1 \(training image\), but got 2 for image 7"),
+        ("parts/part_locs.txt", "7.0 1", "7.0 5", r"expected 0 or 1 \(visible\), but got 5 for image 1"),
+    ],
+)
+def test_flags(cub_tree, name, old, new, match):
+    root = cub_tree()
+    edit(root / "CUB_200_2011" / name, lambda text: text.replace(old, new, 1))
+    with pytest.raises(ValueError, match=match):
         read_tables(str(root))
 
 

@@ -1,6 +1,8 @@
 import hashlib
 import io
 import tarfile
+import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +17,14 @@ def archive(folder, members, name="toy.tgz"):
             info.size = len(content)
             tar.addfile(info, io.BytesIO(content))
     return Archive(path.as_uri(), hashlib.md5(path.read_bytes()).hexdigest(), path.stat().st_size)
+
+
+def zipped(folder, members, name="toy.zip"):
+    path = folder / name
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archived:
+        for member, content in members.items():
+            archived.writestr(member, content)
+    return Archive(path.as_uri(), None, path.stat().st_size)
 
 
 @pytest.fixture
@@ -38,6 +48,23 @@ def test_archives_end_up_side_by_side(tmp_path, server, existing):
         "masks/m.png",
     }
     assert [path.name for path in root.parent.iterdir()] == ["data"]  # nothing temporary is left
+
+
+def test_link_to_an_empty_folder_is_filled(tmp_path, server):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "data").symlink_to(tmp_path / "disk")
+    download([archive(server, {"a.txt": b"a"})], tmp_path / "data")
+    assert (tmp_path / "data").is_symlink()
+    assert (tmp_path / "disk/a.txt").read_bytes() == b"a"
+
+
+def test_home_folder_is_found(tmp_path, server, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/mine.txt").write_text("mine")
+    assert not is_free(Path("~/full"))
+    download([archive(server, {"a.txt": b"a"})], Path("~/data"))
+    assert (tmp_path / "data/a.txt").read_bytes() == b"a"
 
 
 def test_folder_with_content_is_not_touched(tmp_path, server):
@@ -71,6 +98,45 @@ def test_truncated_archive(tmp_path, server):
     cut = Archive(path.as_uri(), hashlib.md5(path.read_bytes()).hexdigest(), 13)
     with pytest.raises(ValueError, match=r"cut\.tgz to be a sound tar file"):
         download([cut], tmp_path / "home/data")
+
+
+def test_zip_without_checksum(tmp_path, server):
+    root = tmp_path / "home/data"
+    seen = []
+    download([zipped(server, {"TOY/a.txt": b"a" * 9000})], root, lambda folder: seen.extend(folder.rglob("*.txt")))
+    assert (root / "TOY/a.txt").read_bytes() == b"a" * 9000
+    assert [path.name for path in seen] == ["a.txt"]
+    assert [path.name for path in root.parent.iterdir()] == ["data"]
+
+
+def test_failed_check_leaves_nothing(tmp_path, server):
+    def check(folder):
+        raise ValueError(f"only {len(list(folder.iterdir()))} file")
+
+    with pytest.raises(ValueError, match="only 1 file"):
+        download([zipped(server, {"a.txt": b"a"})], tmp_path / "home/data", check)
+    assert not list((tmp_path / "home").iterdir())
+
+
+@pytest.mark.parametrize("member", ["../evil.txt", "a/../../evil.txt", "/evil.txt", "..\\evil.txt", "C:\\evil.txt"])
+def test_zip_member_outside_is_refused(tmp_path, server, member):
+    archived = zipped(server, {"good.txt": b"x", member: b"x"})
+    with pytest.raises(ValueError, match=r"to be a sound zip file, but got: member .* outside the folder"):
+        download([archived], tmp_path / "home/data")
+    assert not list(tmp_path.rglob("*evil.txt"))
+    assert not list((tmp_path / "home").iterdir())
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip"])
+def test_damaged_zip(tmp_path, server, damage):
+    archived = zipped(server, {"a.txt": bytes(range(256)) * 50})
+    path = server / "toy.zip"
+    content = bytearray(path.read_bytes())
+    content[60] ^= 0xFF  # inside the compressed data
+    path.write_bytes(content[:100] if damage == "cut" else content)
+    with pytest.raises(ValueError, match=r"toy\.zip to be a sound zip file"):
+        download([archived], tmp_path / "home/data")
+    assert not list((tmp_path / "home").iterdir())
 
 
 def test_unreachable(tmp_path):

@@ -1,6 +1,9 @@
+import errno
 import os
 import warnings
+from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 from PIL import Image
@@ -97,6 +100,34 @@ class TestDecode:
         assert (grey[..., 0] == grey[..., 2]).all()
         np.testing.assert_array_equal(decode_image(tmp_path / "g.png", "L"), grey[..., 0])
 
+    def test_sixteen_bits_are_cut_to_eight(self, tmp_path):
+        values = np.array([[0, 255, 256, 40000, 65535]], np.uint16)
+        for name in ("a.png", "a.tif"):
+            Image.fromarray(values).save(tmp_path / name)
+            image = decode_image(tmp_path / name)
+            assert image.dtype == np.uint8
+            assert image[0].tolist() == [[v] * 3 for v in (0, 0, 1, 156, 255)]
+            assert decode_image(tmp_path / name, "L")[0].tolist() == [0, 0, 1, 156, 255]
+        cv2.imwrite(str(tmp_path / "rgb.png"), np.dstack([values, values, values // 256]))  # blue, green, red
+        assert decode_image(tmp_path / "rgb.png")[0, 3].tolist() == [0, 156, 156]
+
+    @pytest.mark.parametrize("dtype", [np.int32, np.float32])
+    def test_thirty_two_bits_are_refused(self, tmp_path, dtype):
+        Image.fromarray(np.full((4, 5), 300, dtype)).save(tmp_path / "a.tif")
+        with pytest.raises(ValueError, match=r"a\.tif to be an image, but .* 32 bits per pixel.*save it with 8 bits"):
+            decode_image(tmp_path / "a.tif")
+
+    def test_other_modes_become_rgb(self, tmp_path):
+        colours = np.array([[[204, 51, 0]] * 8] * 8, np.uint8)
+        for mode, name in (("RGBA", "a.png"), ("P", "p.png"), ("CMYK", "c.tif"), ("CMYK", "c.jpg")):
+            Image.fromarray(colours).convert(mode).save(tmp_path / name)
+            image = decode_image(tmp_path / name)
+            assert image.shape == (8, 8, 3)
+            assert abs(image.astype(int) - colours).max() <= (0 if mode != "CMYK" else 6), name
+        clear = np.dstack([colours, np.zeros((8, 8), np.uint8)])
+        Image.fromarray(clear).save(tmp_path / "clear.png")
+        assert (decode_image(tmp_path / "clear.png") == colours).all()  # transparency is dropped
+
     def test_truncated(self, tmp_path):
         path = truncated(tmp_path / "half.jpg")
         with pytest.raises(ValueError, match=r"half\.jpg to be an image, but .*truncated.*`exclude`"):
@@ -131,6 +162,13 @@ class TestVerify:
         (tmp_path / "text.jpg").write_text("hello")
         with pytest.raises(ValueError, match=r"image 7: .*text\.jpg is not an image"):
             verify([ImageFile("7", tmp_path / "text.jpg")], "header")
+
+    @pytest.mark.parametrize("mode", ["decode", "header"])
+    def test_too_many_pixels(self, tmp_path, monkeypatch, mode):
+        path = picture(tmp_path / "huge.png")
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 99)
+        with pytest.raises(ValueError, match=r"image 3: .*huge\.png .*200 pixels"):
+            verify([ImageFile("3", path)], mode)
 
     @pytest.mark.parametrize("mode", ["decode", "header", "none"])
     def test_missing_is_always_seen(self, tmp_path, mode):
@@ -192,6 +230,16 @@ class TestCache:
         (tmp_path / "file").touch()
         with pytest.warns(UserWarning, match="set PROTOMETRY_CACHE to a writable folder"):
             remember(tmp_path / "file" / "stamp", b"")
+
+    def test_full_cache_disk_only_warns_and_leaves_no_half_file(self, tmp_path, monkeypatch):
+        def full(self, content):
+            self.touch()
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(Path, "write_bytes", full)
+        with pytest.warns(UserWarning, match="No space left on device.*set PROTOMETRY_CACHE"):
+            verify([ImageFile("1", picture(tmp_path / "a.jpg"))])
+        assert not [path for path in cache_folder().rglob("*") if path.is_file()]
 
     def test_remember_leaves_no_part_file(self, tmp_path):
         with warnings.catch_warnings():

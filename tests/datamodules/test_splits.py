@@ -10,6 +10,7 @@ from datamodules.splits import (
     Population,
     class_weights,
     cv70,
+    given,
     official,
     read_splits,
     require_same_content,
@@ -147,6 +148,20 @@ class TestOfficial:
     def test_fraction_out_of_range(self, fraction):
         with pytest.raises(ValueError, match=r"`val_fraction` to be in \[0, 1\)"):
             official(population(), [False] * 30, val_fraction=fraction)
+
+
+class TestGiven:
+    def test_what_is_in_no_part_is_training(self):
+        people = population((4, 4))
+        splits = given(people, "own", 7, people.ids[:1], [people.ids[1:2], people.ids[2:4]])
+        assert (splits.scheme, splits.seed, splits.rest) == ("own", 7, list(people.ids[4:]))
+        assert splits.indices(people, 1) == {"test": [0], "val": [2, 3], "train": [1, 4, 5, 6, 7]}
+
+    def test_everything_may_be_test_by_that_name_only(self):
+        people = population((1, 1))
+        assert given(people, "test", 0, people.ids, []).indices(people, None)["train"] == []
+        with pytest.raises(ValueError, match="at least 1 samples in the training part"):
+            given(people, "own", 0, people.ids, []).indices(people, None)
 
 
 class TestFile:

@@ -11,9 +11,9 @@ from datamodules.transforms import (
     Photo,
     PhotoTransform,
     augmentation_steps,
-    geometry_steps,
+    clipped_box,
     image_tensor,
-    pixel_box,
+    inclusive_boxes,
     transform_seed,
 )
 
@@ -204,61 +204,151 @@ class TestAugmentation:
         assert (photo.image == 200).all()
 
 
+# every argument of every random step: what was asked for, and the defaults that nothing may change unseen
+FLIP = ("HorizontalFlip", {"p": 0.5})
+WARP = {
+    **{"border_mode": cv2.BORDER_REPLICATE, "fill": 0.0, "fill_mask": 0.0, "fit_output": False},
+    **{"interpolation": cv2.INTER_LINEAR, "mask_interpolation": cv2.INTER_NEAREST},
+}
+PERSPECTIVE = ("Perspective", WARP | {"scale": (0.0, 0.05), "keep_size": True, "p": 0.5})
+AFFINE = (
+    "Affine",
+    WARP
+    | {
+        "scale": {"x": (0.85, 1.15), "y": (0.85, 1.15)},
+        "translate_percent": {"x": (-0.15, 0.15), "y": (-0.15, 0.15)},
+        "rotate": (-15.0, 15.0),
+        "shear": {"x": (-15.0, 15.0), "y": (-15.0, 15.0)},
+        "rotate_method": "ellipse",
+        "translate_px": None,
+        "keep_ratio": False,
+        "balanced_scale": False,
+        "p": 1.0,
+    },
+)
+FACTORS = dict.fromkeys(("brightness", "contrast", "saturation"), (0.85, 1.15))
+JITTER = ("ColorJitter", FACTORS | {"hue": (-0.025, 0.025), "p": 1.0})
+STEPS = {
+    "none": [],
+    "geometric": [FLIP, PERSPECTIVE, AFFINE],
+    "photometric": [JITTER],
+    "geometric_photometric": [FLIP, PERSPECTIVE, AFFINE, JITTER],
+}
+
+
 class TestArguments:
     """albumentations replaces what it does not know by defaults, so what it holds is compared with what was asked."""
 
-    def test_nothing_is_ignored(self):
+    @pytest.mark.parametrize("augmentation", STEPS)
+    def test_nothing_is_ignored(self, augmentation):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            for geometry in GEOMETRIES:
-                for augmentation in ("none", *AUGMENTATIONS):
-                    PhotoTransform((32, 48), geometry, augmentation=augmentation)
-
-    def test_resize(self):
-        (resize,) = geometry_steps((32, 48), "stretch")
-        arguments = resize.get_transform_init_args()
-        assert {key: value for key, value in arguments.items() if key != "p"} == {
-            "height": 32,
-            "width": 48,
-            "interpolation": cv2.INTER_LINEAR,
-            "mask_interpolation": cv2.INTER_NEAREST_EXACT,
-            "area_for_downscale": "image",
-        }
-        assert geometry_steps((32, 48), "stretch", "linear")[0].area_for_downscale is None
-
-    def test_presets(self):
-        flip, perspective, affine, jitter = augmentation_steps("geometric_photometric")
-        assert [type(step).__name__ for step in augmentation_steps("geometric")] == [
-            "HorizontalFlip",
-            "Perspective",
-            "Affine",
-        ]
-        assert [type(step).__name__ for step in augmentation_steps("photometric")] == ["ColorJitter"]
-        assert [step.p for step in (flip, perspective, affine, jitter)] == [0.5, 0.5, 1.0, 1.0]
-        assert perspective.get_transform_init_args()["scale"] == (0.0, 0.05)
-        arguments = affine.get_transform_init_args()
-        both = {"x": (0.85, 1.15), "y": (0.85, 1.15)}
-        assert arguments["scale"] == both
-        assert arguments["translate_percent"] == {"x": (-0.15, 0.15), "y": (-0.15, 0.15)}
-        assert arguments["rotate"] == (-15.0, 15.0)
-        assert arguments["shear"] == {"x": (-15.0, 15.0), "y": (-15.0, 15.0)}
-        assert arguments["rotate_method"] == "ellipse"
-        assert arguments["border_mode"] == perspective.border_mode == cv2.BORDER_REPLICATE
-        colours = jitter.get_transform_init_args()
-        assert [colours[name] for name in ("brightness", "contrast", "saturation")] == [(0.85, 1.15)] * 3
-        assert colours["hue"] == (-0.025, 0.025)
+            steps = augmentation_steps(augmentation)
+            compose = PhotoTransform((32, 48), augmentation=augmentation)._compose
+        for found in (steps, compose.transforms):
+            assert [(type(step).__name__, step.get_transform_init_args()) for step in found] == STEPS[augmentation]
 
     def test_compose_is_strict(self):
-        compose = PhotoTransform((8, 8))._compose
+        compose = PhotoTransform((8, 8), augmentation="geometric")._compose
+        assert compose.strict
         with pytest.raises(ValueError, match="other"):
-            compose(image=noise(), keypoints=np.zeros((0, 2)), other=np.zeros((60, 90)))
+            compose(image=noise(), other=np.zeros((60, 90)))
         with pytest.warns(UserWarning, match="value"), pytest.raises(ValueError, match="value"):
             A.Compose([A.PadIfNeeded(value=3, p=1.0)], strict=True)
 
 
-def test_pixel_box_clips():
+def effect(step, image, **changes):
+    """What one step of a preset does to an image, with some of its arguments fixed."""
+    name, arguments = step
+    arguments = {key: value for key, value in arguments.items() if value is not None} | {"p": 1.0} | changes
+    pipeline = A.Compose([getattr(A, name)(**arguments)], strict=True)
+    pipeline.set_random_seed(0)
+    return pipeline(image=image)["image"]
+
+
+def square(side=64):
+    image = np.zeros((side, side, 3), np.uint8)
+    image[24:40, 24:40] = (200, 120, 60)
+    return image
+
+
+def centre_and_area(image):
+    rows, columns = np.nonzero(image.max(axis=2) > 30)
+    return columns.mean(), rows.mean(), image[..., 0].sum() / 200
+
+
+STILL = {"scale": 1.0, "rotate": 0.0, "translate_percent": {"x": 0, "y": 0}, "shear": {"x": 0, "y": 0}}
+
+
+class TestEffects:
+    """Each argument does what its name says; the others are put to rest."""
+
+    def affine(self, **changes):
+        return effect(AFFINE, square(), **(STILL | changes))
+
+    def test_at_rest(self):
+        np.testing.assert_array_equal(self.affine(), square())
+        np.testing.assert_array_equal(effect(JITTER, square(), **dict.fromkeys(FACTORS, (1, 1)), hue=(0, 0)), square())
+        np.testing.assert_array_equal(effect(PERSPECTIVE, square(), scale=(0, 0)), square())
+
+    def test_scale(self):
+        assert centre_and_area(self.affine(scale=1.15))[2] == pytest.approx((16 * 1.15) ** 2, rel=0.05)
+        assert centre_and_area(self.affine(scale=0.85))[2] == pytest.approx((16 * 0.85) ** 2, rel=0.05)
+
+    def test_translation(self):
+        moved = self.affine(translate_percent={"x": (0.15, 0.15), "y": (-0.15, -0.15)})
+        # 15 % of 64 pixels are 9, as albumentations cuts 9.6 to whole pixels; the square's centre lies at 31.5
+        assert centre_and_area(moved)[:2] == (40.5, 22.5)
+
+    def test_rotation(self):
+        image = np.zeros((64, 64, 3), np.uint8)
+        image[31:33, 12:52] = 255
+        turned = effect(AFFINE, image, **(STILL | {"rotate": (15.0, 15.0)}))
+        rows, columns = np.nonzero(turned[..., 0] > 100)
+        slope = np.polyfit(columns, rows, 1)[0]
+        assert abs(slope) == pytest.approx(np.tan(np.radians(15)), abs=0.03)
+
+    def test_shear(self):
+        image = np.zeros((64, 64, 3), np.uint8)
+        image[12:52, 31:33] = 255
+        sheared = effect(AFFINE, image, **(STILL | {"shear": {"x": (15.0, 15.0), "y": (0.0, 0.0)}}))
+        rows, columns = np.nonzero(sheared[..., 0] > 100)
+        slope = np.polyfit(rows, columns, 1)[0]
+        assert abs(slope) == pytest.approx(np.tan(np.radians(15)), abs=0.03)
+
+    def test_border(self):
+        image = np.full((64, 64, 3), 90, np.uint8)
+        assert (effect(AFFINE, image, **(STILL | {"translate_percent": {"x": 0.15, "y": 0.15}})) == 90).all()
+        assert (effect(PERSPECTIVE, image, scale=(0.05, 0.05)) == 90).all()
+
+    def test_perspective(self):
+        assert (effect(PERSPECTIVE, square(), scale=(0.05, 0.05)) != square()).any()
+
+    def test_flip(self):
+        np.testing.assert_array_equal(effect(FLIP, noise()), noise()[:, ::-1])
+
+    @pytest.mark.parametrize("name", FACTORS)
+    def test_factors(self, name):
+        rest = dict.fromkeys(FACTORS, (1.0, 1.0)) | {"hue": (0.0, 0.0)}
+        image = noise(seed=1) // 2 + 40  # far from black and white, where values would be cut
+        changed = effect(JITTER, image, **(rest | {name: (1.15, 1.15)})).astype(float)
+        grey = image @ np.array([0.299, 0.587, 0.114])
+        start = {"brightness": 0.0, "contrast": grey.mean(), "saturation": grey[..., None]}[name]
+        assert np.abs(changed - (start + 1.15 * (image - start))).max() <= 2
+
+    def test_hue(self):
+        rest = dict.fromkeys(FACTORS, (1.0, 1.0))
+        red = np.full((4, 4, 3), (200, 0, 0), np.uint8)
+        changed = effect(JITTER, red, **rest, hue=(0.025, 0.025))
+        hue = cv2.cvtColor(changed, cv2.COLOR_RGB2HSV)[0, 0, 0]
+        assert hue == pytest.approx(0.025 * 180, abs=1)  # OpenCV counts half degrees
+
+
+def test_boxes_become_inclusive_pixels_and_are_clipped():
     # x -0.5..10.2 in a frame 10 wide; y 3.9..5.0
-    assert pixel_box(np.array([-0.5, 3.9, 10.7, 1.1]), (8, 10)).tolist() == [0, 3, 9, 4]
+    box = inclusive_boxes(np.array([[-0.5, 3.9, 10.2, 5.0]]))
+    assert box.tolist() == [[-1, 3, 10, 4]]
+    assert clipped_box(box[0], (8, 10)).tolist() == [0, 3, 9, 4]
 
 
 def test_image_tensor():

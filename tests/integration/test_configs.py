@@ -1,20 +1,33 @@
 """Every yaml in ``configs/`` parses and builds a model, its data and its optimisers, by the command it opens with."""
 
+import inspect
 import itertools
 import shlex
 from pathlib import Path
 
 import pytest
 
+import datamodules
 import train
 from callbacks import Interpretability, PhaseSchedule
+from callbacks.phase_schedule import ACTIONS
 from reports.published import published
+from tests.cub_tree import make_cub
+from tests.funnybirds_tree import make_funnybirds
+from tests.nico_tree import make_nico
+from tests.photo_trees import make_awa2, make_cars, make_folders
 from tests.tiny_runs import ROOT
 
 CONFIGS = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "configs").rglob("*.yaml"))
-PARTNERS = {"data": "configs/model/classifier.yaml", "logger": "configs/quickstart.yaml"}  # of fragments, by folder
-TREES = {"Cub200": "cub_tree"}  # data modules that need files -> the fixture that writes a few of them
-OWN = "my_file."  # a data module of the user; SketchBirds stands in for it
+PARTNERS = {"logger": "configs/quickstart.yaml"}  # of fragments, by folder
+TREES = {  # data modules that need files -> what writes a few of them
+    "AwA2": make_awa2,
+    "Cars196": make_cars,
+    "Cub200": lambda root: make_cub(root, classes=200, per_class=1),
+    "FunnyBirds": make_funnybirds,
+    "ImageFolder": make_folders,
+    "Nico": make_nico,
+}
 
 
 class InstantiatedError(Exception):
@@ -24,8 +37,7 @@ class InstantiatedError(Exception):
 def command_of(config):
     """The words after ``python train.py`` in the first line; fragments are combined with a partner."""
     if partner := PARTNERS.get(config.split("/")[1]):
-        root = ["--data.root", "DIR"] if "--data.root DIR" in (ROOT / config).read_text() else []
-        return ["fit", "--config", partner, "--config", config, *root]
+        return ["fit", "--config", partner, "--config", config]
     first = (ROOT / config).read_text().splitlines()[0]
     assert first.startswith("# python train.py fit "), f"{config} must open with its exact command"
     assert f"--config {config}" in first, f"the command of {config} must use it"
@@ -36,8 +48,14 @@ def test_there_are_configs():
     assert "configs/quickstart.yaml" in CONFIGS
 
 
+def test_every_data_module_has_a_config():
+    modules = {path.removeprefix("configs/data/").removesuffix(".yaml") for path in CONFIGS if "/data/" in path}
+    kinds = [kind for name in datamodules.__all__ if not inspect.isabstract(kind := getattr(datamodules, name))]
+    assert modules == {kind.__module__.split(".")[1] for kind in kinds}
+
+
 @pytest.mark.parametrize("config", CONFIGS)
-def test_the_command_of_a_config_instantiates(config, request, tmp_path, monkeypatch):
+def test_the_command_of_a_config_instantiates(config, tmp_path, monkeypatch):
     words = command_of(config)
     found = {}
 
@@ -48,15 +66,11 @@ def test_the_command_of_a_config_instantiates(config, request, tmp_path, monkeyp
     monkeypatch.setattr(train.TrainCLI, "before_fit", stop, raising=False)
     monkeypatch.chdir(ROOT)
     text = "".join((ROOT / word).read_text() for word in words if word.endswith(".yaml"))
-    for kind, fixture in TREES.items():
-        if f"datamodules.{kind}" in text:
-            root = str(request.getfixturevalue(fixture)(classes=200, per_class=1))
-            words = [root if word == "DIR" else word for word in words]
-    if any(word.startswith(OWN) for word in words):
-        words = ["datamodules.SketchBirds" if word.startswith(OWN) else word for word in words]
-        words.append(f"--data.task={'attributes' if 'task: multilabel' in text else 'classes'}")
     if "DIR" in words:
-        pytest.skip(f"no small tree for the data of {config}: add one to TREES")
+        kinds = [kind for kind in TREES if f"datamodules.{kind}\n" in text]
+        assert len(kinds) == 1, f"the data of {config} needs a small tree: add one to TREES"
+        root = str(TREES[kinds[0]](tmp_path / "data"))
+        words = [root if word == "DIR" else word for word in words]
     if "weights:" in text or any("trunk.weights" in word for word in words):
         words += ["--model.trunk.weights=null"]  # nothing is fetched
     with pytest.raises(InstantiatedError):
@@ -87,7 +101,7 @@ def assert_trainable(cli):
     assert model.image_size == data.image_size
     assert isinstance(callbacks[0], PhaseSchedule)
     plan, groups = model.phases(), model.parameter_groups()
-    plan.check(groups, model.loss_terms(), ["project", "prune", *model.actions])
+    plan.check(groups, model.loss_terms(), [*ACTIONS, *model.actions])
     for index in range(len(plan.phases)):
         plan.build(index, groups, steps_per_epoch=2)
     (engine,) = [callback for callback in callbacks if isinstance(callback, Interpretability)]

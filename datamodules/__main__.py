@@ -1,0 +1,95 @@
+"""Verify a data root, or write SketchBirds in the layout of another data set.
+
+``python -m datamodules check --data datamodules.Cub200 --data.root DIR``
+``python -m datamodules export --layout cub --preset tiny --out DIR``
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from jsonargparse import ArgumentParser, Namespace
+
+from datamodules.base import ImageDataModule
+from datamodules.check import check_data
+from datamodules.check_report import new_folder, show_check, write_check
+from datamodules.export import Layout, export
+from datamodules.progress import print_progress
+from datamodules.sketch_birds import SketchBirds
+
+# what a run decides, not what the images are; `contexts` has another default for the layout nico
+SKIPPED = {"batch_size", "eval_batch_size", "num_workers", "seed", "task", "contexts"}
+NICO_CONTEXTS = 4
+READERS = {
+    "cub": "Cub200 --data.concept_selection all",
+    "awa2": "AwA2",
+    "nico": "Nico",
+    "funnybirds": "FunnyBirds",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command.
+
+    Args:
+        arguments: the command line; that of the process if None.
+
+    Returns:
+        Exit status: 0, or 1 if data or arguments are wrong.
+    """
+    parser = ArgumentParser(prog="python -m datamodules", description="Verify or write data sets.")
+    commands = parser.add_subcommands(required=True)
+    commands.add_subcommand("check", _check_parser(), help="verify a data root")
+    commands.add_subcommand("export", _export_parser(), help="write SketchBirds in the layout of another data set")
+    config = parser.parse_args(arguments)
+    try:
+        if config.subcommand == "check":
+            instantiate = getattr(parser, "instantiate", None) or parser.instantiate_classes  # named so until 4.48
+            _check(instantiate(config).check)
+        else:
+            _export(config.export)
+    except (ValueError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def _check_parser() -> ArgumentParser:
+    parser = ArgumentParser(description="Check every file, table, split and sample; write a report with pictures.")
+    parser.add_argument("--config", action="config", help="yaml with the key `data`")
+    parser.add_subclass_arguments(ImageDataModule, "data", required=True, help="data module and its arguments")
+    parser.add_argument("--limit", type=int | None, default=None, help="look at so many samples per split only")
+    parser.add_argument("--out", type=str | None, default=None, help="new folder; runs/check/<data set>/<number>")
+    return parser
+
+
+def _export_parser() -> ArgumentParser:
+    parser = ArgumentParser(description="Write SketchBirds in the layout of another data set.")
+    parser.add_argument("--layout", type=Layout, required=True, help="whose layout")
+    parser.add_argument("--out", type=str, required=True, help="folder that is missing or empty")
+    parser.add_argument("--contexts", type=int | None, default=None, help="backgrounds; nico: 4, else 0 (fixed)")
+    parser.add_class_arguments(SketchBirds, skip=SKIPPED)
+    return parser
+
+
+def _check(config: Namespace) -> None:
+    folder = new_folder(config.out, config.data)
+    found = check_data(config.data, config.limit, print_progress)
+    write_check(found, folder)
+    print(f"{show_check(found)}\n\n{folder / 'check.json'}, {folder / 'contact_sheet.png'}")
+
+
+def _export(config: Namespace) -> None:
+    options = config.as_dict()
+    layout, out, contexts = (options.pop(name) for name in ("layout", "out", "contexts"))
+    if contexts is None:
+        contexts = NICO_CONTEXTS if layout == "nico" else 0
+    birds = SketchBirds(**options, contexts=contexts)
+    export(layout, birds, Path(out), print_progress)
+    print(f"Look at it: python -m datamodules check --data {READERS[layout]} --data.root {out}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

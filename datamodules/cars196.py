@@ -1,0 +1,200 @@
+"""Stanford Cars (Krause et al. 2013): 196 car models with bounding boxes."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.io import loadmat
+from scipy.io.matlab import MatReadError
+
+from datamodules.base import Split
+from datamodules.image_files import ImageFile, Problems, locate
+from datamodules.photos import PhotoDataModule, PhotoDataset, PhotoTable
+
+FOLDER = "stanford_cars"
+META, TRAIN, TEST = "cars_meta.mat", "cars_train_annos.mat", "cars_test_annos_withlabels.mat"
+ALL_IN_ONE, IMAGES = "cars_annos.mat", "car_ims"
+OFFICIAL_CLASSES, OFFICIAL_TRAIN, OFFICIAL_TEST = 196, 8144, 8041
+REMEDY = (
+    "The authors' server is gone. Put a copy in the layout of torchvision, `root` or `root/stanford_cars` with "
+    f"devkit/{META}, devkit/{TRAIN}, cars_train/, cars_test/ and {TEST} (8,144 + 8,041 photos, 1.9 GB), or the one of "
+    f"{ALL_IN_ONE} with {IMAGES}/."
+)
+CORNERS = ("bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2")
+
+
+class Cars196(PhotoDataModule):
+    """Stanford Cars.
+
+    A sample id is the path of the photo, such as ``cars_train/00001.jpg``. The devkit's own list of test photos has no
+    classes: without ``cars_test_annos_withlabels.mat`` only ``scheme: official`` works, and only for training.
+
+    Args:
+        root: the folder ``stanford_cars`` or the one that holds it, in the layout of torchvision (``devkit/``,
+            ``cars_train/``, ``cars_test/``) or with ``cars_annos.mat`` and ``car_ims/``; only read.
+        photos: the other arguments of :class:`datamodules.photos.PhotoDataModule`.
+
+    Raises:
+        ValueError: if an argument is out of range, or ``download`` is asked for, which nobody offers any more.
+    """
+
+    title = "Stanford Cars"
+    remedy = REMEDY
+
+    def __init__(self, root: str, **photos: Any) -> None:
+        super().__init__(root, **photos)
+
+    def table(self) -> PhotoTable:
+        """Read the tables of whichever layout is there."""
+        cars = read_cars(self.root)
+        problems = Problems(f"{self.title} in {cars.folder}", REMEDY)
+        if not cars.is_test.any() and self.scheme == "cv70":
+            problems.missing(f"{TEST} is missing; `scheme: cv70` needs the classes of the test photos, which it names")
+        problems.raise_any()
+        order = sorted(range(len(cars.paths)), key=lambda row: cars.paths[row])
+        return PhotoTable(
+            dataset="cars196",
+            folder=cars.folder,
+            class_names=cars.class_names,
+            files=[ImageFile(cars.paths[row], cars.folder / cars.paths[row]) for row in order],
+            labels=cars.labels[order],
+            is_test=cars.is_test[order],
+            boxes=cars.boxes[order],
+        )
+
+    def dataset(self, split: Split) -> PhotoDataset:
+        """The samples of one split; "projection" is the training images through the evaluation transform."""
+        self.setup()
+        if split == "test" and not self._parts["test"]:
+            raise FileNotFoundError(
+                f"Expected {self.photos.folder} to hold {TEST}, with the classes of the test photos, but it does "
+                "not. Add it, or evaluate the validation split."
+            )
+        return super().dataset(split)
+
+
+@dataclass(frozen=True)
+class CarTables:
+    """What the tables say about n photos, train before test.
+
+    Args:
+        folder: the official folder.
+        class_names: K names; some hold a slash.
+        paths: of the photos, below the folder.
+        labels: ``(n,)`` int64 class indices.
+        boxes: ``(n, 4)`` inclusive pixels from 0; some may exceed the photo.
+        is_test: ``(n,)`` bool.
+    """
+
+    folder: Path
+    class_names: list[str]
+    paths: list[str]
+    labels: NDArray[np.int64]
+    boxes: NDArray[np.float64]
+    is_test: NDArray[np.bool_]
+
+
+def read_cars(root: str) -> CarTables:
+    """Read and compare the tables.
+
+    Args:
+        root: see :class:`Cars196`.
+
+    Returns:
+        The tables; without the classes of the test photos, the training photos alone.
+
+    Raises:
+        FileNotFoundError: if the folder or a table is missing.
+        ValueError: if a table is malformed or two tables disagree; all findings are in one message.
+    """
+    folder = locate(root, FOLDER, (f"devkit/{META}", META, ALL_IN_ONE), REMEDY)
+    folder = folder.parent if folder.name == "devkit" else folder
+    problems = Problems(f"Stanford Cars in {folder}", REMEDY)
+    if (folder / ALL_IN_ONE).is_file():
+        names = _load(folder / ALL_IN_ONE, "class_names", problems)
+        lists = [_rows(folder / ALL_IN_ONE, "", None, problems)]
+    else:
+        devkit = folder / "devkit" if (folder / "devkit").is_dir() else folder
+        names = _load(devkit / META, "class_names", problems)
+        lists = [_rows(devkit / TRAIN, "cars_train/", False, problems)]
+        with_labels = [place / TEST for place in (folder, devkit) if (place / TEST).is_file()]
+        lists += [_rows(path, "cars_test/", True, problems) for path in with_labels[:1]]
+    problems.raise_any()
+    numbers = np.concatenate([rows.numbers for rows in lists])
+    tables = CarTables(
+        folder=folder,
+        class_names=[str(name) for name in names],
+        paths=[path for rows in lists for path in rows.paths],
+        labels=numbers[:, 4].astype(np.int64) - 1,
+        boxes=numbers[:, :4] - 1,
+        is_test=np.concatenate([rows.is_test for rows in lists]),
+    )
+    _check(tables, problems)
+    problems.raise_any()
+    return tables
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Paths, numbers (four corners and the class, from 1) and the official split in one table."""
+
+    paths: list[str]
+    numbers: NDArray[np.float64]
+    is_test: NDArray[np.bool_]
+
+
+def _rows(path: Path, prefix: str, is_test: bool | None, problems: Problems) -> _Rows:
+    annotations = _load(path, "annotations", problems)
+    name, flag = ("relative_im_path", ["test"]) if is_test is None else ("fname", [])
+    wanted = [name, *CORNERS, "class", *flag]
+    fields = annotations.dtype.names or ()
+    lacking = [field for field in wanted if field not in fields]
+    if lacking:
+        if path.is_file():
+            problems.wrong(f"{path.name}: expected annotations with the fields {wanted}, but {lacking} are not there")
+        return _Rows([], np.zeros((0, 5)), np.zeros(0, dtype=np.bool_))
+    paths = [f"{prefix}{text}" for text in annotations[name]]
+    numbers = np.stack([annotations[field].astype(np.float64) for field in (*CORNERS, "class")], axis=1)
+    flags = np.full(len(paths), is_test) if is_test is not None else annotations["test"].astype(np.bool_)
+    return _Rows(paths, numbers, flags)
+
+
+def _load(path: Path, key: str, problems: Problems) -> NDArray[Any]:
+    """One variable of a .mat file, as an array with one axis."""
+    nothing = np.zeros(0)
+    if not path.is_file():
+        problems.missing(f"{path.name} is missing; it is part of the devkit")
+        return nothing
+    try:
+        return np.atleast_1d(loadmat(path, squeeze_me=True, variable_names=[key])[key])
+    except KeyError:
+        problems.wrong(f"{path.name}: expected a variable `{key}`, but there is none")
+    except (ValueError, TypeError, NotImplementedError, EOFError, OSError, MatReadError, zlib.error) as error:
+        problems.wrong(f"{path.name}: expected a table of MATLAB, but it cannot be read: {error}")
+    return nothing
+
+
+def _check(tables: CarTables, problems: Problems) -> None:
+    """Classes must exist and have photos, boxes must not be empty, and the full set must have the official totals."""
+    count = len(tables.class_names)
+    outside = np.flatnonzero((tables.labels < 0) | (tables.labels >= count))
+    if len(outside):
+        row = outside[0]
+        problems.wrong(f"{tables.paths[row]}: expected a class 1..{count} as named, but got {tables.labels[row] + 1}")
+        return
+    for empty in np.flatnonzero(np.bincount(tables.labels, minlength=count) == 0):
+        problems.wrong(f"class {tables.class_names[empty]!r} has 0 images")
+    for row in np.flatnonzero((tables.boxes[:, :2] > tables.boxes[:, 2:]).any(axis=1) | (tables.boxes < 0).any(axis=1)):
+        problems.wrong(f"{tables.paths[row]}: expected corners x1 <= x2 and y1 <= y2 from 1 on, but got an empty box")
+    twice = len(tables.paths) - len(set(tables.paths))
+    if twice:
+        problems.wrong(f"{twice} photos are listed more than once")
+    totals = (int((~tables.is_test).sum()), int(tables.is_test.sum()))
+    allowed = ((OFFICIAL_TRAIN, OFFICIAL_TEST), (OFFICIAL_TRAIN, 0))
+    if count == OFFICIAL_CLASSES and totals not in allowed:
+        problems.wrong(f"expected (train, test) counts {allowed[0]}, but got {totals}")

@@ -1,0 +1,49 @@
+"""SketchBirds written down in the folder layout of another data set.
+
+A layout is a module of this package with one function ``export_<layout>(birds, out, progress)`` that fills a folder
+which exists and is empty.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import tempfile
+from pathlib import Path
+from typing import Literal, get_args
+
+from datamodules.download import is_free
+from datamodules.progress import Progress, no_progress
+from datamodules.sketch_birds import SketchBirds
+
+Layout = Literal["cub", "funnybirds", "awa2", "nico"]
+
+
+def export(layout: Layout, birds: SketchBirds, out: Path, progress: Progress = no_progress) -> None:
+    """Write a data set so that ``out`` appears complete or not at all.
+
+    Everything is written into a temporary folder beside ``out``, which becomes ``out`` in one rename.
+
+    Args:
+        layout: whose layout: ``cub`` (CUB-200-2011), ``funnybirds``, ``awa2`` or ``nico``.
+        birds: what is written; all of its splits.
+        out: a folder that is missing or empty.
+        progress: told about every image.
+
+    Raises:
+        ValueError: if ``layout`` is unknown, ``out`` has content, or the birds do not suit the layout.
+    """
+    if layout not in get_args(Layout):
+        raise ValueError(f"Expected argument `layout` to be one of {list(get_args(Layout))}, but got {layout!r}.")
+    if birds.task != "classes":
+        raise ValueError(f"Expected argument `task` to be 'classes' for an export, but got {birds.task!r}.")
+    out = out.expanduser().resolve()
+    if not is_free(out):
+        raise ValueError(f"Expected argument `out` to be a folder that is missing or empty, but {out} has content.")
+    write = getattr(importlib.import_module(f"datamodules.export.{layout}"), f"export_{layout}")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as temporary:
+        unfinished = Path(temporary) / "export"
+        unfinished.mkdir()
+        write(birds, unfinished, progress)
+        os.replace(unfinished, out)

@@ -1,0 +1,199 @@
+"""Photos in ImageNet-style folders: own data, ImageNet and its subsets."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from lightning.pytorch.utilities import rank_zero_info
+from numpy.typing import NDArray
+
+from datamodules import splits
+from datamodules.class_attributes import AttributedPhotos, ClassAttributes, read_attribute_table
+from datamodules.image_files import SHOWN, ImageFile, Problems, read_text
+from datamodules.image_tree import EXTENSIONS, PARTS, by_folder, by_prefix, split_folders, visible_folders
+from datamodules.photos import PhotoTable
+
+Layout = Literal["folders", "flat"]
+FolderScheme = Literal["auto", "cv70", "official", "test"]
+WNID = re.compile(r"n\d{8}")
+
+
+class ImageFolder(AttributedPhotos):
+    """Photos whose class is the name of their folder, or the beginning of their name.
+
+    A sample id is the path below ``root``. Files that are no images (by extension), hidden files and folders beside
+    ``train/``, ``val/`` and ``test/`` are ignored.
+
+    Args:
+        root: the folder that holds ``train/`` with ``val/`` or ``test/``, or the class folders, or the files; only
+            read.
+        layout: ``folders``: ``{train,val,test}/<class>/**`` or ``<class>/**``; ``flat``: files ``<class>_<rest>``.
+        scheme: ``official`` keeps the folders (without ``test/``, ``val/`` is the test part; without ``val/``,
+            validation is held out of ``train/``), ``cv70`` divides all photos 70/30 with four folds, ``test`` keeps
+            all for test, ``auto`` is ``official`` where there are such folders and else ``cv70``.
+        class_file: fixes the order of classes, for a head that has learnt them: a class per line, as its name alone or
+            as ``wnid name``; without it they are sorted.
+        attribute_table: makes the attributes of a class the labels, see
+            :func:`datamodules.class_attributes.read_attribute_table`.
+        photos: the other arguments of :class:`datamodules.photos.PhotoDataModule`.
+
+    Raises:
+        ValueError: if an argument is out of range.
+    """
+
+    title = "the image folder"
+    remedy = "Mend the folder or list what is not wanted in `exclude`."
+
+    def __init__(
+        self,
+        root: str,
+        layout: Layout = "folders",
+        scheme: FolderScheme = "auto",
+        class_file: str | None = None,
+        attribute_table: str | None = None,
+        **photos: Any,
+    ) -> None:
+        super().__init__(root, **photos)
+        for name, value, allowed in (
+            ("layout", layout, ("folders", "flat")),
+            ("scheme", scheme, ("auto", "cv70", "official", "test")),
+        ):
+            if value not in allowed:
+                raise ValueError(f"Expected argument `{name}` to be one of {list(allowed)}, but got {value!r}.")
+        self.layout = layout
+        self.scheme = scheme
+        self.fold = None if scheme == "test" else self.fold  # nothing to hold out
+        self.class_file = class_file
+        self.attribute_table = attribute_table
+        self.multi_label = attribute_table is not None
+
+    @property
+    def class_names(self) -> list[str]:
+        """Names of the K logits: attributes where they are the labels, else classes, without a look at the photos."""
+        if self.multi_label or self._table is not None:
+            return super().class_names
+        return self._classes(self._folder())[1]
+
+    def table(self) -> PhotoTable:
+        """Look through the folders."""
+        folder = self._folder()
+        problems = Problems(f"{self.title} {folder}", self.remedy)
+        parts = self._split_folders(folder)
+        placed = by_folder(folder, parts, problems) if self.layout == "folders" else by_prefix(folder, problems)
+        keys, names = self._classes(folder)
+        self.attributes()  # is there for every class
+        index = {key: number for number, key in enumerate(keys)}
+        unknown = {key: path for path, key in zip(placed.paths, placed.keys, strict=True) if key not in index}
+        for key, path in unknown.items():
+            problems.wrong(f"class {key!r} of {path} is not in {self.class_file or f'{folder}/train'}")
+        problems.raise_any()
+        held_out = "test/" if "test" in parts else "val/"
+        return PhotoTable(
+            dataset="image_folder",
+            folder=folder,
+            class_names=names,
+            files=[ImageFile(path, folder / path) for path in placed.paths],
+            labels=np.array([index[key] for key in placed.keys], dtype=np.int64),
+            is_test=np.array([path.startswith(held_out) for path in placed.paths]) if parts else None,
+        )
+
+    def attributes(self) -> ClassAttributes | None:
+        """The rows of ``attribute_table`` for the classes, by the names of their folders."""
+        if self.attribute_table is None:
+            return None
+        return read_attribute_table(Path(self.attribute_table), self._classes(self._folder())[0])
+
+    def make_splits(self, population: splits.Population, rows: NDArray[np.int64]) -> splits.Splits:
+        """Divide the photos by ``scheme``; ``val/`` is the validation part where there is ``test/`` too."""
+        if self.scheme == "auto":
+            self.scheme = "cv70" if self.photos.is_test is None else "official"
+            rank_zero_info(f"{self.title} {self.photos.folder}: scheme {self.scheme}.")
+        if self.scheme == "test":
+            return splits.given(population, self.scheme, self.split_seed, population.ids, [])
+        if self.scheme == "official" and len(self._split_folders(self.photos.folder)) == len(PARTS):
+            test, val = ([name for name in population.ids if name.startswith(part)] for part in ("test/", "val/"))
+            return splits.given(population, self.scheme, self.split_seed, test, [val])
+        return super().make_splits(population, rows)
+
+    def _folder(self) -> Path:
+        """``root``, if photos can be in it."""
+        folder = Path(self.root).expanduser()
+        if not folder.is_dir():
+            raise FileNotFoundError(f"Expected argument `root` to be a folder, but there is none at {folder}.")
+        inside = visible_folders(folder)
+        if self.layout == "flat":
+            if not any(path.suffix.lower() in EXTENSIONS for path in folder.iterdir()):
+                raise FileNotFoundError(
+                    f"Expected argument `root` to hold images for `layout: flat`, but {folder} holds "
+                    f"{_some(inside)}.{_use([folder / name for name in inside])}"
+                )
+            return folder
+        above = folder.resolve().parent
+        if self.scheme == "auto" and folder.resolve().name in split_folders(above):
+            raise FileNotFoundError(
+                f"Expected argument `root` to hold train/ with val/ or test/, but {folder} is one of these."
+                f"{_use([above])} To divide its photos alone, use `--data.scheme cv70`."
+            )
+        deeper = [
+            name
+            for name in inside
+            if split_folders(folder / name) or (inside == [name] and visible_folders(folder / name))
+        ]
+        if deeper or len(inside) < 2:
+            hint = [folder / name for name in deeper] or (
+                [above.parent] if above.name in split_folders(above.parent) else [above]
+            )
+            raise FileNotFoundError(
+                f"Expected argument `root` to hold class folders, but {folder} holds {_some(inside)}.{_use(hint)}"
+            )
+        return folder
+
+    def _split_folders(self, folder: Path) -> list[str]:
+        return split_folders(folder) if self.layout == "folders" else []
+
+    def _classes(self, folder: Path) -> tuple[list[str], list[str]]:
+        """Keys (names of folders, or beginnings of file names) and names of the classes, in order."""
+        if self.class_file is not None:
+            return read_classes(Path(self.class_file))
+        if self.layout == "flat":
+            placed = by_prefix(folder, Problems(self.title, self.remedy))
+            keys = sorted(set(placed.keys))
+        else:
+            keys = visible_folders(folder / "train" if split_folders(folder) else folder)
+        return keys, keys
+
+
+def read_classes(path: Path) -> tuple[list[str], list[str]]:
+    """Read a class file.
+
+    Args:
+        path: a file with one class per line, as its name alone or as ``wnid name``.
+
+    Returns:
+        The keys (the wnid, else the name) and the names, in order.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it is empty or a key repeats.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"Expected argument `class_file` to be a file, but there is none at {path}.")
+    lines = [line.strip() for line in read_text(path).splitlines() if line.strip()]
+    pairs = [line.split(maxsplit=1) if WNID.fullmatch(line.split()[0]) else [line] for line in lines]
+    keys = [pair[0] for pair in pairs]
+    if len(set(keys)) != len(keys) or not keys:
+        twice = next((key for key in keys if keys.count(key) > 1), None)
+        found = f"{twice!r} several times" if keys else "none"
+        raise ValueError(f"Expected {path} to name different classes, one per line, but got {found}.")
+    return keys, [pair[-1] for pair in pairs]
+
+
+def _some(names: list[str]) -> str:
+    return (", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")) if names else "no folders"
+
+
+def _use(places: list[Path]) -> str:
+    return f" Use `--data.root {places[0]}`." if places else ""

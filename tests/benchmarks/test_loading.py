@@ -1,0 +1,72 @@
+"""The benchmark of loading: bare work makes the same pixels as the data module, and the table is printed."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from datamodules import Cub200
+from datamodules.export import export
+from datamodules.funnybirds_maps import label_codes
+from datamodules.image_files import decode_image
+from tests.funnybirds_tree import make_funnybirds, read_funnybirds, sketch_birds
+
+SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "loading.py"
+
+
+@pytest.fixture(scope="module")
+def loading():
+    spec = importlib.util.spec_from_file_location("loading_benchmark", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("crop", ["none", "box"])
+@pytest.mark.parametrize("pixels", [20, 32, 48])
+def test_bare_makes_the_same_pixels(loading, tmp_path, crop, pixels):
+    export("cub", sketch_birds(size=32), tmp_path / "cub")
+    data = Cub200(str(tmp_path / "cub"), fold=None, concept_selection="all", crop=crop, image_size=pixels)
+    dataset = data.dataset("test")
+    for index in range(4):
+        image, mask = loading.bare(dataset, pixels)(index)
+        np.testing.assert_array_equal(image, (dataset[index]["image"].permute(1, 2, 0) * 255).round().numpy())
+        assert mask.shape == (pixels, pixels)
+
+
+def test_part_maps_count_in_evaluation_only(loading, tmp_path):
+    data = read_funnybirds(make_funnybirds(tmp_path / "birds"), augmentation="none")
+    image, part_map = loading.bare(data.dataset("test"), 32)(0)
+    np.testing.assert_array_equal(label_codes(part_map), data.dataset("test")[0]["label_map"].numpy())
+    np.testing.assert_array_equal(
+        image, decode_image(data.dataset("test").table.files[data.dataset("test").rows[0]].path)
+    )
+    assert len(loading.bare(data.dataset("train"), 32)(0)) == 1
+
+
+def test_rates(loading):
+    rates = loading.measure([lambda index: None, lambda index: sum(range(20_000))], count=40, repeats=3)
+    assert rates[0] > rates[1] > 0
+
+
+@pytest.mark.slow
+def test_the_table_is_printed(tmp_path):
+    command = [sys.executable, str(SCRIPT), "--images", "3", "--repeats", "1", "--data", "Nico", "Cub200"]
+    environment = {
+        "PROTOMETRY_DATA": str(tmp_path),
+        "PROTOMETRY_CACHE": str(tmp_path / "cache"),
+        "OMP_NUM_THREADS": "1",
+    }
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    rows = [line.strip("| ").split(" | ") for line in done.stdout.splitlines()[2:]]
+    assert [row[0] for row in rows] == [
+        "Cub200, concept_selection all",
+        "Cub200, concept_selection all, crop box",
+        "Nico",
+    ]
+    assert all(row[1].startswith("export of SketchBirds") for row in rows)
+    assert all(float(cell) > 0 for row in rows for cell in row[3:])

@@ -1,0 +1,276 @@
+"""What an exporter wrote and the ordinary loader reads back is what SketchBirds shows."""
+
+import hashlib
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from datamodules import AwA2, Cub200, Nico, SketchBirds
+from datamodules.export import export
+from datamodules.export.cub import attribute_name
+from datamodules.export.nico import background_color, context_name
+from datamodules.hsv_rule import hsv_counts, hsv_group
+from datamodules.sketch_birds.class_table import all_attributes
+
+SIZES = {"train_size": 64, "val_size": 16, "test_size": 24}
+
+
+@pytest.fixture(scope="module")
+def birds():
+    return SketchBirds("tiny", **SIZES)
+
+
+@pytest.fixture(scope="module")
+def contexts():
+    return SketchBirds("tiny", **{**SIZES, "test_size": 48}, contexts=4, context_correlation=0.5, part_removal=0.0)
+
+
+def originals(birds):
+    """File stem -> sample with every field."""
+    datasets = [birds.dataset(split) for split in ("projection", "val", "test")]
+    samples = [dataset[i] for dataset in datasets for i in range(len(dataset))]
+    return {sample["sample_id"].replace("/", "_"): sample for sample in samples}
+
+
+def read_back(data, stem_of):
+    """The same of an exported data set."""
+    samples = {}
+    for split in ("projection", "val", "test"):
+        dataset = data.dataset(split)
+        samples |= {stem_of(sample["sample_id"]): sample for sample in (dataset[i] for i in range(len(dataset)))}
+    return samples
+
+
+def looks_equal(image, other):
+    return (image - other).abs().max() < 0.15 and (image - other).abs().mean() < 0.01  # JPEG of quality 95
+
+
+@pytest.fixture(scope="module")
+def cub_root(birds, tmp_path_factory):
+    root = tmp_path_factory.mktemp("cub") / "out"
+    export("cub", birds, root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def nico_root(contexts, tmp_path_factory):
+    root = tmp_path_factory.mktemp("nico") / "out"
+    export("nico", contexts, root)
+    return root
+
+
+class TestCub:
+    @pytest.fixture
+    def data(self, cub_root):
+        options = {"concept_selection": "all", "concept_level": "image", "image_size": 64}
+        data = Cub200(str(cub_root), scheme="official", **options)
+        data.prepare_data()
+        data.setup()
+        return data
+
+    def test_every_field(self, birds, data):
+        stems = [line.split()[1].split("/")[1].removesuffix(".jpg") for line in _lines(data, "images.txt")]
+        back = read_back(data, lambda sample_id: stems[int(sample_id) - 1])
+        expected = originals(birds)
+        assert back.keys() == expected.keys()
+        for stem, sample in back.items():
+            original = expected[stem]
+            equal = ("label", "object_mask", "bounding_box", "part_visible", "concepts", "concept_certainty")
+            assert all(torch.equal(sample[key], original[key]) for key in equal)
+            assert (sample["part_points"] - original["part_points"]).abs().max() < 0.5
+            assert looks_equal(sample["image"], original["image"])
+
+    def test_split(self, birds, data):
+        assert len(data.dataset("test")) == 24
+        assert len(data.dataset("projection")) + len(data.dataset("val")) == 80
+
+    def test_class_tables(self, birds, data):
+        assert data.class_names == [f"{i + 1:03d}.bird_{i}" for i in range(8)]
+        assert data.concept_names == [attribute_name(name) for name in birds.concept_names]
+        assert data.part_names == birds.part_names
+        assert data.part_group_names == birds.part_group_names
+        assert torch.equal(data.concept_to_part, birds.concept_to_part)
+        assert torch.equal(data.class_concepts_binary, birds.class_concepts_binary)
+        torch.testing.assert_close(data.class_concepts, birds.class_concepts)
+
+    def test_layout(self, cub_root):
+        entries = {path.relative_to(cub_root).as_posix() for path in cub_root.rglob("*.txt")}
+        main = "CUB_200_2011"
+        names = ("images", "image_class_labels", "classes", "train_test_split", "bounding_boxes", "parts/parts")
+        attributes = ("image_attribute_labels", "class_attribute_labels_continuous", "certainties")
+        assert entries == {
+            "attributes.txt",
+            f"{main}/parts/part_locs.txt",
+            *(f"{main}/{name}.txt" for name in names),
+            *(f"{main}/attributes/{name}.txt" for name in attributes),
+        }
+        masks = {path.relative_to(cub_root / "segmentations") for path in cub_root.rglob("*.png")}
+        photos = {path.relative_to(cub_root / main / "images").with_suffix(".png") for path in cub_root.rglob("*.jpg")}
+        assert masks == photos
+        assert len(masks) == 104
+
+
+def _lines(data, name):
+    return (data.photos.folder / name).read_text().splitlines()
+
+
+class TestNico:
+    def test_every_field(self, contexts, nico_root):
+        data = Nico(str(nico_root), image_size=64)
+        data.prepare_data()
+        back = read_back(data, lambda sample_id: sample_id.split("/")[-1].removesuffix(".jpg"))
+        expected = originals(contexts)
+        assert back.keys() == expected.keys()
+        data_contexts = data.context_names
+        assert data_contexts == ["at water", "autumn", "in snow", "on grass"]
+        for stem, sample in back.items():
+            original = expected[stem]
+            assert torch.equal(sample["label"], original["label"])
+            assert data_contexts[int(sample["context"])] == context_name(int(original["context"]))
+            bird = original["object_mask"]
+            assert (sample["image"] - original["image"]).abs()[:, bird].mean() < 0.06  # only the background differs
+        assert data.class_names == [f"bird {i}" for i in range(8)]
+
+    def test_the_rule_finds_the_contexts(self, contexts, nico_root):
+        meant = {"on grass": "foliage", "in snow": "pale", "at water": "sky_water", "autumn": "rest"}
+        found = Counter()
+        for path in nico_root.rglob("*.jpg"):
+            with Image.open(path) as image:
+                found[meant[path.parent.name], hsv_group(hsv_counts(np.asarray(image)))] += 1
+        assert all(meant == rule for meant, rule in found)
+        assert len(found) == 4
+
+    def test_pale_photos_are_the_test_set(self, nico_root):
+        data = Nico(str(nico_root), image_size=64)
+        assert {name.split("/")[1] for name in data.split_record()["test"]} == {"in snow"}
+        assert {group for name, group in data.groups.items() if "in snow" not in name} == {
+            "foliage",
+            "sky_water",
+            "rest",
+        }
+
+    @pytest.mark.parametrize("count", [2, 4, 5, 9])
+    def test_contexts_have_different_hues(self, count):
+        dataset = SketchBirds("tiny", contexts=count).dataset("test")
+        colors = {}
+        for i in range(len(dataset)):
+            scene = dataset.scene(i)
+            color = Image.new("RGB", (1, 1), background_color(scene, count)).convert("HSV").getpixel((0, 0))
+            colors.setdefault(context_name(scene.context), []).append(color[0])
+        assert len(colors) == count
+        spans = sorted((min(hues), max(hues)) for name, hues in colors.items() if "snow" not in name)
+        assert all(first[1] < second[0] for first, second in pairwise(spans))
+
+    def test_needs_contexts(self, birds, tmp_path):
+        with pytest.raises(ValueError, match="`contexts` to be at least 2 for the layout nico, but got 0"):
+            export("nico", birds, tmp_path / "out")
+        assert list(tmp_path.iterdir()) == []
+
+    def test_more_than_ten_classes_keep_their_order(self, tmp_path):
+        birds = SketchBirds("small", num_birds=12, image_size=32, contexts=2, train_size=96, val_size=12, test_size=96)
+        export("nico", birds, tmp_path / "out")
+        data = Nico(str(tmp_path / "out"), scheme="cv70", image_size=32)
+        assert data.class_names == [f"bird {i:02d}" for i in range(12)]
+
+
+class TestAwA2:
+    @pytest.mark.parametrize("task", ["attributes", "single"])
+    def test_every_field(self, birds, tmp_path, task):
+        export("awa2", birds, tmp_path / "out")
+        data = AwA2(str(tmp_path / "out"), task=task, image_size=64)
+        data.prepare_data()
+        back = read_back(data, lambda sample_id: "_".join(sample_id.removesuffix(".jpg").split("_")[-2:]))
+        expected = originals(birds)
+        assert back.keys() == expected.keys()
+        for stem, sample in back.items():
+            original = expected[stem]
+            assert torch.equal(sample["label"], original["label"])
+            assert looks_equal(sample["image"], original["image"])
+            if task == "attributes":
+                assert torch.equal(sample["labels"], birds.class_attributes[original["label"]].bool())
+        assert data.class_names == (
+            [name.replace(" ", "+") for name in all_attributes().names]
+            if task == "attributes"
+            else [f"bird+{i}" for i in range(8)]
+        )
+
+    def test_matrices(self, birds, tmp_path):
+        export("awa2", birds, tmp_path / "out")
+        data = AwA2(str(tmp_path / "out"))
+        data.setup()
+        used = [all_attributes().names.index(name) for name in birds.concept_names]
+        assert torch.equal(data.class_concepts_binary, birds.class_attributes.bool())
+        torch.testing.assert_close(data.class_concepts[:, used], birds.class_concepts, rtol=0, atol=1e-4)
+        assert data.class_concepts.sum() == pytest.approx(data.class_concepts[:, used].sum().item())
+
+    def test_zero_shot_lists(self, birds, tmp_path):
+        export("awa2", birds, tmp_path)
+        train, test = (
+            (tmp_path / f"Animals_with_Attributes2/{part}classes.txt").read_text() for part in ("train", "test")
+        )
+        assert train.split() == [f"bird+{i}" for i in range(7)]
+        assert test.split() == ["bird+7"]
+
+
+class TestExport:
+    @pytest.mark.parametrize("layout", ["cub", "awa2", "nico"])
+    def test_two_exports_are_equal(self, contexts, tmp_path, layout):
+        hashes = []
+        for name in ("first", "second"):
+            export(layout, contexts, tmp_path / name)
+            digest = hashlib.sha256()
+            for path in sorted((tmp_path / name).rglob("*")):
+                digest.update(path.relative_to(tmp_path / name).as_posix().encode())
+                digest.update(path.read_bytes() if path.is_file() else b"")
+            hashes.append(digest.hexdigest())
+        assert hashes[0] == hashes[1]
+
+    def test_a_folder_with_content_is_refused(self, birds, tmp_path):
+        (tmp_path / "photo.jpg").write_bytes(b"mine")
+        with pytest.raises(ValueError, match=r"`out` to be a folder that is missing or empty, but .* has content"):
+            export("cub", birds, tmp_path)
+        assert [path.name for path in tmp_path.iterdir()] == ["photo.jpg"]
+
+    def test_an_empty_folder_is_filled(self, birds, tmp_path):
+        (tmp_path / "out").mkdir()
+        export("awa2", birds, tmp_path / "out")
+        assert [path.name for path in (tmp_path / "out").iterdir()] == ["Animals_with_Attributes2"]
+
+    def test_a_link_to_an_empty_folder_is_filled(self, birds, tmp_path):
+        (tmp_path / "disk").mkdir()
+        (tmp_path / "out").symlink_to(tmp_path / "disk")
+        export("awa2", birds, tmp_path / "out")
+        assert [path.name for path in (tmp_path / "disk").iterdir()] == ["Animals_with_Attributes2"]
+
+    @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+    def test_an_interrupted_export_leaves_nothing(self, birds, tmp_path, error):
+        def interrupted(items, text):
+            yield from list(items)[:5]
+            raise error
+
+        with pytest.raises(error):
+            export("cub", birds, tmp_path / "out", interrupted)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_progress_sees_every_image(self, birds, tmp_path):
+        seen = []
+
+        def progress(items, text):
+            for item in items:
+                seen.append(text)
+                yield item
+
+        export("awa2", birds, tmp_path / "out", progress)
+        assert len(seen) == 104
+
+    def test_unknown_layout(self, birds, tmp_path):
+        with pytest.raises(ValueError, match=r"`layout` to be one of .*'nico'.*, but got 'coco'"):
+            export("coco", birds, tmp_path / "out")
+
+    def test_attributes_as_task(self, tmp_path):
+        with pytest.raises(ValueError, match="`task` to be 'classes' for an export, but got 'attributes'"):
+            export("cub", SketchBirds("tiny", task="attributes"), tmp_path / "out")

@@ -1,0 +1,248 @@
+import gzip
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+
+from datamodules import awa2
+from datamodules.awa2 import VISIBLE, AwA2, read_predicates
+from datamodules.download import Archive
+from tests.photo_trees import HIDDEN, fingerprint, make_awa2, photo
+
+ANIMALS = ("polar+bear", "bat", "cow")
+
+
+def animals(root, **options):
+    return AwA2(str(root), **{"image_size": 16, **options})
+
+
+def edit(path, change):
+    path.write_text(change(path.read_text()))
+
+
+@pytest.fixture
+def root(tmp_path):
+    return make_awa2(tmp_path / "awa2")
+
+
+@pytest.fixture
+def folder(root):
+    return root / "Animals_with_Attributes2"
+
+
+class TestTask:
+    def test_attributes(self, root):
+        data = animals(root)
+        data.prepare_data()
+        assert (data.num_classes, data.class_names) == (49, list(VISIBLE))
+        for split in ("train", "test"):
+            for sample in (data.dataset(split)[i] for i in range(len(data.dataset(split)))):
+                animal = ANIMALS.index(sample["sample_id"].split("/")[1])
+                assert sample["label"].item() == animal
+                # the first predicate of the file is none of the visible ones
+                assert sample["labels"].tolist() == [(animal + p) % 2 == 0 for p in range(1, 50)]
+                assert sample["labels"].dtype == torch.bool
+        flags = data.capabilities("test")
+        assert flags.multi_label is flags.concepts_class is flags.class_attributes is True
+        assert data.capabilities("train").multi_label is True
+        assert data.dataset("train")[0].keys() == {"image", "label", "labels", "sample_id", "sample_key"}
+
+    def test_single(self, root):
+        data = animals(root, task="single")
+        assert (data.num_classes, data.class_names) == (3, list(ANIMALS))
+        sample = data.dataset("test")[0]
+        assert "labels" not in sample
+        assert sample["concepts"].shape == (49,)
+        assert data.capabilities("test").multi_label == "one label per image"
+        assert data.class_weights.shape == (3,)
+
+    def test_tables(self, root):
+        data = animals(root)
+        data.setup()
+        assert data.concept_names == list(VISIBLE)
+        assert data.class_concepts.shape == data.class_concepts_binary.shape == (3, 49)
+        assert data.class_attributes.shape == (3, len(VISIBLE) + len(HIDDEN))
+        # animal 1, predicate 3 of the file: even, 40 + 10 + 1.5 percent; it is the third visible one
+        torch.testing.assert_close(data.class_concepts[1, 2], torch.tensor(0.515))
+        torch.testing.assert_close(data.class_attributes[1, 3], torch.tensor(0.515))
+        assert data.class_concepts_binary[1, 2]
+        assert not data.class_concepts_binary[0, 2]
+        assert data.class_concepts[2, 0].item() == pytest.approx(0.1)
+        assert data.class_weights.tolist() == [1] * 49
+
+    def test_predicates_of_other_names_are_all_used(self, root, folder):
+        edit(folder / "predicates.txt", lambda text: text.replace("\t", "\tmy_"))
+        data = animals(root)
+        assert data.num_classes == 52
+        assert data.class_names[:2] == ["my_newworld", "my_black"]
+
+    def test_unknown(self, root):
+        with pytest.raises(ValueError, match="`task` to be 'attributes' or 'single', but got 'zero-shot'"):
+            animals(root, task="zero-shot")
+
+
+class TestSplit:
+    def test_strata_are_animals_in_the_order_of_their_paths(self, root):
+        data = animals(root)
+        ids = [file.sample_id for file in data.table().files]
+        assert ids == sorted(ids)
+        assert ids[0] == "JPEGImages/bat/bat_10001.jpg"
+        assert data.table().labels.tolist() == [1] * 8 + [2] * 8 + [0] * 8
+        test = data.split_record()["test"]
+        assert sorted(sum(name.split("/")[1] == animal for name in test) for animal in ANIMALS) == [2, 3, 3]
+
+    def test_both_levels_of_root_give_the_same_split(self, root, folder):
+        assert animals(root).split_record() == animals(folder).split_record()
+
+    def test_no_official_split(self, root):
+        with pytest.raises(ValueError, match="`scheme` to be 'cv70', as AwA2 has no official split"):
+            animals(root, scheme="official").setup()
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        "name",
+        ["predicates.txt", "predicate-matrix-binary.txt", "predicate-matrix-continuous.txt", "JPEGImages"],
+    )
+    def test_missing(self, root, folder, name):
+        (folder / name).rename(folder / "elsewhere")
+        with pytest.raises(
+            FileNotFoundError, match=rf"(?s){name}/? is missing; it is part of AwA2-data\.zip.*https://"
+        ):
+            animals(root).prepare_data()
+
+    @pytest.mark.parametrize("place", ["..", "Animals_with_Attributes2/JPEGImages"])
+    def test_wrong_root(self, root, place):
+        with pytest.raises(FileNotFoundError, match=r"one level off: use `--data\.root .*(awa2|Attributes2)`"):
+            animals((root / place).resolve()).prepare_data()
+        with pytest.raises(FileNotFoundError, match=r"to hold Animals_with_Attributes2/classes\.txt.*one level off"):
+            animals((root / place).resolve()).setup()
+
+    def test_matrix_of_another_shape(self, root, folder):
+        edit(folder / "predicate-matrix-binary.txt", lambda text: "\n".join(text.splitlines()[:-1]))
+        with pytest.raises(ValueError, match=r"expected 3 rows \(as classes\.txt\) of 52 columns .* but got 2 of 52"):
+            animals(root).prepare_data()
+
+    @pytest.mark.parametrize(
+        ("name", "old", "new", "match"),
+        [
+            ("predicate-matrix-binary.txt", "1 0", "2 0", "expected 0 and 1 only, but got 0 to 2"),
+            ("predicate-matrix-binary.txt", "1 0", "1", "expected numbers in rows of equal length"),
+            ("predicate-matrix-continuous.txt", "40.00", "140.00", "expected 0 to 100, but got 0 to 140"),
+            ("predicates.txt", "black", "dark", "expected all 49 visible predicates, but got 48 of them"),
+            ("predicates.txt", "\tblack", "\twhite", "expected different names, but got 51 in 52 rows"),
+            ("classes.txt", "     2\t", "     7\t", r"classes\.txt, row 2: expected `2 name`, but got '7 bat'"),
+            (
+                "classes.txt",
+                "bat",
+                "rat",
+                r"(?s)class 'rat' of classes\.txt has 0 images.*'bat' has a folder .* no row",
+            ),
+        ],
+    )
+    def test_tables_that_disagree(self, root, folder, name, old, new, match):
+        edit(folder / name, lambda text: text.replace(old, new, 1))
+        with pytest.raises(ValueError, match=match):
+            animals(root).prepare_data()
+
+    def test_official_number_of_images(self, tmp_path):
+        root = make_awa2(tmp_path / "awa2", classes=tuple(f"animal{i}" for i in range(50)), per_class=1)
+        with pytest.raises(ValueError, match="expected 37322 images, but got 50"):
+            animals(root).prepare_data()
+
+    def test_bad_image_can_be_left_out(self, root, folder):
+        (folder / "JPEGImages/bat/bat_10002.jpg").write_bytes(b"")
+        with pytest.raises(ValueError, match=r"image JPEGImages/bat/bat_10002\.jpg: .*the file is empty"):
+            animals(root).prepare_data()
+        animals(root, exclude=["JPEGImages/bat/bat_10002.jpg"]).prepare_data()
+
+    def test_fewer_photos_than_folds(self, root, folder):
+        for i in range(5):
+            (folder / f"JPEGImages/cow/cow_{10001 + i}.jpg").unlink()
+        with pytest.raises(ValueError, match=r"at least 4 samples for the folds, but .* 'cow' with 3"):
+            animals(root).setup()
+
+    def test_photos_elsewhere_do_not_matter(self, root, folder):
+        photo(folder / "Features/x.jpg", 1)
+        animals(root).prepare_data()
+
+
+class TestDownload:
+    def test_promise(self, tmp_path):
+        assert animals(tmp_path / "none", download=True).num_classes == 49
+        assert animals(tmp_path / "none", download=True, task="single").num_classes == 50
+
+    def test_zip(self, root, tmp_path, monkeypatch):
+        path = tmp_path / "toy.zip"
+        with zipfile.ZipFile(path, "w") as archive:
+            for file in sorted(root.rglob("*")):
+                archive.write(file, file.relative_to(root))
+        monkeypatch.setattr(awa2, "ARCHIVES", (Archive(path.as_uri(), None, 1),))
+        data = animals(tmp_path / "new", download=True)
+        data.prepare_data()
+        data.setup()
+        assert fingerprint(tmp_path / "new") == fingerprint(root)
+
+
+class TestRealTables:
+    def test_facts(self, shared_data):
+        folder = shared_data("awa2")
+        predicates = read_predicates(folder)
+        binary = predicates.binary
+        assert binary.shape == (50, 49)
+        assert (binary.sum(), binary.sum(1).min(), binary.sum(1).max()) == (806, 11, 20)
+        assert (binary.sum(0).min(), binary.sum(0).max()) == (1, 43)
+        assert len(np.unique(binary, axis=0)) == 50
+        assert predicates.full.shape == (50, 85)
+        whole = np.loadtxt(folder / "predicate-matrix-binary.txt")
+        assert ((predicates.full > predicates.full.mean()) == whole).all()
+        numbered = [line.split()[1] for line in (folder / "predicates.txt").read_text().splitlines()]
+        visible = [*range(33), 44, 45, *range(64, 78)]
+        assert [numbered[i] for i in visible] == list(VISIBLE)
+        assert (binary == whole[:, visible]).all()
+
+    def test_lists(self, shared_data):
+        folder = shared_data("awa2")
+        names = [line.split()[1] for line in (folder / "classes.txt").read_text().splitlines()]
+        lists = [(folder / name).read_text().split() for name in ("trainvalclasses.txt", "testclasses.txt")]
+        assert [len(part) for part in lists] == [40, 10]
+        assert sorted(lists[0] + lists[1]) == sorted(names)
+        packed = [(folder / name).read_bytes() for name in ("image_label_PS.txt.gz", "test_seen_PS.txt.gz")]
+        assert [len(gzip.decompress(content).splitlines()) for content in packed] == [31440, 5882]
+
+    def test_missing_photos(self, shared_data):
+        with pytest.raises(
+            FileNotFoundError, match=r"1 problem:\n  JPEGImages/ is missing; it is part of AwA2-data\.zip"
+        ):
+            animals(shared_data("awa2")).prepare_data()
+
+    def test_photos_of_tiny_imagenet(self, shared_data, tmp_path):
+        # the rows of the 11 animals that Tiny-ImageNet has too, and links to its photos
+        tables, photos = shared_data("awa2"), shared_data("tiny_imagenet")
+        pairs = [line.split() for line in (photos / "wnid_to_awa2.txt").read_text().splitlines()]
+        names = [line.split()[1] for line in (tables / "classes.txt").read_text().splitlines()]
+        kept = sorted(names.index(animal) for _, animal in pairs)
+        assert kept == [0, 1, 5, 7, 18, 20, 24, 32, 36, 41, 42]
+        folder = tmp_path / "Animals_with_Attributes2"
+        folder.mkdir()
+        (folder / "classes.txt").write_text("".join(f"{n}\t{names[row]}\n" for n, row in enumerate(kept, start=1)))
+        (folder / "predicates.txt").write_text((tables / "predicates.txt").read_text())
+        for name in ("predicate-matrix-binary.txt", "predicate-matrix-continuous.txt"):
+            rows = (tables / name).read_text().splitlines()
+            (folder / name).write_text("\n".join(rows[row] for row in kept))
+        for wnid, animal in pairs:
+            (folder / "JPEGImages" / animal).mkdir(parents=True)
+            for part in ("train", "val"):
+                (folder / "JPEGImages" / animal / part).symlink_to(photos / part / wnid)
+        data = animals(tmp_path, image_size=64)
+        data.prepare_data()
+        assert data.num_classes == 49
+        data.setup()
+        assert len(data.photos.files) == 11 * 170
+        binary = data.class_concepts_binary
+        assert len(torch.unique(binary, dim=0)) == 11
+        assert (binary.any(0) & ~binary.all(0)).sum() == 36
+        batch = next(iter(data.train_dataloader()))
+        assert (batch["labels"] == binary[batch["label"]]).all()
+        assert sum(len(data.dataset(split)) for split in ("train", "val", "test")) == 11 * 170

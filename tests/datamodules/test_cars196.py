@@ -1,0 +1,214 @@
+import shutil
+
+import numpy as np
+import pytest
+from scipy.io import loadmat, savemat
+
+from datamodules.cars196 import Cars196, read_cars
+from datamodules.splits import Population, cv70
+from tests.photo_trees import CORNERS, make_cars, make_cars_in_one, save_annotations
+
+NAMES = ("AM General Hummer", "Ram C/V Van")
+
+
+def cars(root, **options):
+    return Cars196(str(root), **{"image_size": (60, 80), **options})
+
+
+@pytest.fixture
+def root(tmp_path):
+    return make_cars(tmp_path / "cars")
+
+
+@pytest.fixture
+def folder(root):
+    return root / "stanford_cars"
+
+
+class TestLayouts:
+    def test_torchvision(self, root):
+        data = cars(root, scheme="official", val_fraction=0.5)
+        data.prepare_data()
+        data.setup()
+        assert (data.class_names, data.num_classes) == (list(NAMES), 2)
+        ids = [file.sample_id for file in data.photos.files]
+        assert ids == [f"cars_test/{i:05d}.jpg" for i in range(1, 7)] + [
+            f"cars_train/{i:05d}.jpg" for i in range(1, 13)
+        ]
+        assert data.photos.labels.tolist() == [0, 1] * 9
+        assert data.dataset("test").sample_ids == ids[:6]
+        sample = data.dataset("test")[3]
+        assert abs(sample["image"][:, 0, 0] * 255 - 2 * (4 + 12)).max() < 2  # cars_test/00004.jpg is the 16th photo
+        assert sample["bounding_box"].tolist() == [8, 12, 47, 35]  # 4..23 x 6..17 of 40x30, doubled
+        assert data.capabilities("test").bounding_box is True
+        assert data.capabilities("test").missing("object_mask") == "no segmentations"
+
+    def test_one_table(self, tmp_path):
+        data = cars(make_cars_in_one(tmp_path / "cars"), scheme="official")
+        data.prepare_data()
+        assert data.dataset("test").sample_ids == [f"car_ims/{i:06d}.jpg" for i in (3, 6, 9, 12)]
+        assert [int(data.dataset("test")[i]["label"]) for i in range(4)] == [0, 1, 0, 1]
+        assert data.dataset("test")[0]["bounding_box"].tolist() == [8, 12, 47, 35]
+
+    def test_cv70_takes_both_lists(self, root):
+        data = cars(root)
+        assert sum(len(data.dataset(split)) for split in ("train", "val", "test")) == 18
+        assert {name.split("/")[0] for name in data.split_record()["test"]} == {"cars_train", "cars_test"}
+
+    def test_crop_to_box(self, root):
+        sample = cars(root, crop="box").dataset("test")[0]
+        assert sample["bounding_box"].tolist() == [0, 0, 79, 59]
+
+    @pytest.mark.parametrize("place", ["", "stanford_cars", "stanford_cars/devkit"])
+    def test_levels_of_root(self, root, folder, place):
+        assert read_cars(str(root / place)).folder == folder
+
+    @pytest.mark.parametrize("place", ["..", "stanford_cars/cars_train"])
+    def test_wrong_root(self, root, place):
+        with pytest.raises(
+            FileNotFoundError, match=r"hold stanford_cars/devkit/cars_meta\.mat, but .*one level off: use"
+        ):
+            cars((root / place).resolve()).prepare_data()
+
+    def test_tables_beside_the_photos(self, folder):
+        for path in (folder / "devkit").iterdir():
+            path.rename(folder / path.name)
+        (folder / "devkit").rmdir()
+        cars(folder).prepare_data()
+
+    def test_sizes_of_the_published_split(self):
+        ids = [f"{i:05d}" for i in range(16185)]
+        population = Population("cars196", ids, [i % 196 for i in range(16185)], [str(c) for c in range(196)])
+        split = cv70(population)
+        assert (len(split.test), sum(len(part) for part in split.val)) == (4856, 11329)
+
+
+class TestWithoutTestLabels:
+    @pytest.fixture
+    def unlabelled(self, root, folder):
+        (folder / "cars_test_annos_withlabels.mat").unlink()
+        rows = [(5, 7, 24, 18, f"{i + 1:05d}.jpg") for i in range(6)]
+        save_annotations(folder / "devkit/cars_test_annos.mat", rows, (*CORNERS, "fname"))
+        return root
+
+    def test_cv70_stops(self, unlabelled):
+        with pytest.raises(
+            FileNotFoundError, match=r"cars_test_annos_withlabels\.mat is missing; `scheme: cv70` needs the classes"
+        ):
+            cars(unlabelled).prepare_data()
+
+    def test_official_trains(self, unlabelled):
+        data = cars(unlabelled, scheme="official")
+        data.prepare_data()
+        assert (len(data.dataset("train")), len(data.dataset("val"))) == (10, 2)
+        with pytest.raises(
+            FileNotFoundError, match=r"to hold cars_test_annos_withlabels\.mat.* evaluate the validation"
+        ):
+            data.dataset("test")
+
+
+class TestBadInput:
+    def test_download(self, root):
+        with pytest.raises(ValueError, match=r"`download` to be false .*The authors' server is gone.*devkit/cars_meta"):
+            cars(root, download=True)
+
+    @pytest.mark.parametrize("name", ["cars_meta.mat", "cars_train_annos.mat"])
+    def test_missing_table(self, folder, name):
+        (folder / "devkit" / name).unlink()
+        expected = (
+            "cars_train_annos.mat is missing; it is part of the devkit" if "train" in name else "to hold stanford"
+        )
+        with pytest.raises(FileNotFoundError, match=expected):
+            cars(folder).prepare_data()
+
+    def test_missing_photo(self, folder):
+        (folder / "cars_test/00002.jpg").unlink()
+        with pytest.raises(FileNotFoundError, match=r"image cars_test/00002\.jpg: there is no file"):
+            cars(folder, verify="none").prepare_data()
+
+    @pytest.mark.parametrize("content", [b"", b"hello" * 100, None])
+    def test_table_that_cannot_be_read(self, folder, content):
+        path = folder / "devkit/cars_train_annos.mat"
+        path.write_bytes(path.read_bytes()[:300] if content is None else content)
+        with pytest.raises(ValueError, match=r"cars_train_annos\.mat: expected a .*, but"):
+            cars(folder).prepare_data()
+
+    def test_other_content(self, folder):
+        savemat(folder / "devkit/cars_train_annos.mat", {"other": np.zeros(3)})
+        with pytest.raises(ValueError, match=r"cars_train_annos\.mat: expected a variable `annotations`"):
+            cars(folder).prepare_data()
+        save_annotations(folder / "devkit/cars_train_annos.mat", [(1, 2, 3, 4, "a.jpg")], (*CORNERS, "fname"))
+        with pytest.raises(ValueError, match=r"fields .*, but \['class'\] are not there"):
+            cars(folder).prepare_data()
+
+    @pytest.mark.parametrize(
+        ("row", "match"),
+        [
+            ((5, 7, 24, 18, 3, "00001.jpg"), r"cars_train/00001\.jpg: expected a class 1\.\.2 as named, but got 3"),
+            ((5, 7, 24, 18, 0, "00001.jpg"), r"expected a class 1\.\.2 as named, but got 0"),
+            (
+                (25, 7, 24, 18, 1, "00001.jpg"),
+                r"cars_train/00001\.jpg: expected corners x1 <= x2 and y1 <= y2 from 1 on",
+            ),
+            ((0, 7, 24, 18, 1, "00001.jpg"), r"cars_train/00001\.jpg: expected corners"),
+        ],
+    )
+    def test_row_that_cannot_be(self, folder, row, match):
+        rows = [row, *((5, 7, 24, 18, i % 2 + 1, f"{i + 1:05d}.jpg") for i in range(1, 12))]
+        save_annotations(folder / "devkit/cars_train_annos.mat", rows, (*CORNERS, "class", "fname"))
+        with pytest.raises(ValueError, match=match):
+            cars(folder).prepare_data()
+
+    def test_class_without_photos_and_photo_twice(self, folder):
+        rows = [(5, 7, 24, 18, 1, "00001.jpg")] * 2
+        for path in (folder / "devkit/cars_train_annos.mat", folder / "cars_test_annos_withlabels.mat"):
+            save_annotations(path, rows, (*CORNERS, "class", "fname"))
+        with pytest.raises(
+            ValueError, match=r"(?s)class 'Ram C/V Van' has 0 images.*2 photos are listed more than once"
+        ):
+            cars(folder).prepare_data()
+
+    def test_official_totals(self, tmp_path):
+        root = make_cars(tmp_path / "cars", names=tuple(f"car {i}" for i in range(196)), train=1, test=1)
+        with pytest.raises(ValueError, match=r"\(train, test\) counts \(8144, 8041\), but got \(196, 196\)"):
+            read_cars(str(root))
+
+    def test_bad_photo(self, folder):
+        (folder / "cars_train/00003.jpg").write_bytes(b"")
+        with pytest.raises(ValueError, match=r"image cars_train/00003\.jpg: .*the file is empty"):
+            cars(folder).prepare_data()
+
+
+class TestRealTables:
+    def test_facts(self, shared_data):
+        tables = read_cars(str(shared_data("stanford_cars")))
+        assert (len(tables.class_names), len(tables.paths)) == (196, 8144)
+        per_class = np.bincount(tables.labels)
+        assert (len(per_class), per_class.min(), per_class.max()) == (196, 24, 68)
+        assert tables.boxes.min() >= 0
+        assert (tables.boxes[:, :2] <= tables.boxes[:, 2:]).all()
+        assert (tables.paths[0], tables.labels[0]) == ("cars_train/00001.jpg", 13)
+        assert tables.boxes[0].tolist() == [38, 115, 568, 374]
+        assert "Ram C/V Cargo Van Minivan 2012" in tables.class_names
+
+    def test_test_list_of_the_devkit(self, shared_data):
+        rows = loadmat(shared_data("stanford_cars") / "cars_test_annos.mat", squeeze_me=True)["annotations"]
+        assert len(rows) == 8041
+        assert "class" not in rows.dtype.names
+
+    def test_errors(self, shared_data):
+        root = shared_data("stanford_cars")
+        with pytest.raises(FileNotFoundError, match=r"1 problem:\n  cars_test_annos_withlabels\.mat is missing"):
+            cars(root).prepare_data()
+        with pytest.raises(
+            FileNotFoundError,
+            match=r"8144 problems:\n  image cars_train/00001\.jpg: (.*\n){5}  \.\.\. and 8139 more\nThe auth",
+        ):
+            cars(root, scheme="official").prepare_data()
+        assert cars(root, scheme="official").num_classes == 196
+
+
+def test_a_copy_elsewhere_is_divided_alike(root, tmp_path):
+    record = cars(root).split_record()
+    shutil.copytree(root / "stanford_cars", tmp_path / "elsewhere")
+    assert cars(tmp_path / "elsewhere").split_record() == record

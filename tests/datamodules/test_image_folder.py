@@ -1,0 +1,264 @@
+import csv
+import shutil
+
+import pytest
+import torch
+
+from datamodules.class_attributes import read_attribute_table
+from datamodules.image_folder import ImageFolder, read_classes
+from tests.photo_trees import make_flat, make_folders, photo, write_attributes
+
+
+def folder(root, **options):
+    return ImageFolder(str(root), **{"image_size": 16, **options})
+
+
+def ids(data, split):
+    return data.dataset(split).sample_ids
+
+
+class TestLayouts:
+    def test_class_folders_are_divided(self, tmp_path):
+        root = make_folders(tmp_path / "root")
+        photo(root / "bee/deep/er/9.PNG", 99)
+        (root / "bee/notes.txt").write_text("not an image")
+        photo(root / "bee/.thumbnails/0.jpg", 1)
+        photo(root / ".cache/x/0.jpg", 1)
+        data = folder(root)
+        data.setup()
+        assert (data.class_names, data.num_classes, data.scheme) == (["ant", "bee"], 2, "cv70")
+        assert [file.sample_id for file in data.photos.files] == [
+            *(f"ant/{i}.jpg" for i in range(8)),
+            *(f"bee/{i}.jpg" for i in range(8)),
+            "bee/deep/er/9.PNG",
+        ]
+        assert data.photos.labels.tolist() == [0] * 8 + [1] * 9
+        assert len(ids(data, "test")) == 6  # 30 % of 17, rounded up
+        assert data.split_record()["folds"] == 4
+
+    def test_three_folders_are_kept(self, tmp_path):
+        root = make_folders(tmp_path / "root", {"train": 3, "val": 2, "test": 1})
+        data = folder(root)
+        for part, count in (("train", 3), ("val", 2), ("test", 1)):
+            assert ids(data, part) == [f"{part}/{name}/{i}.jpg" for name in ("ant", "bee") for i in range(count)]
+        assert data.scheme == "official"
+        everything = folder(root, fold=None)
+        assert len(ids(everything, "train")) == 10  # without a validation part its photos train
+        assert not everything.has_validation
+
+    @pytest.mark.parametrize("part", ["val", "test"])
+    def test_two_folders(self, tmp_path, part):
+        data = folder(make_folders(tmp_path / "root", {"train": 5, part: 2}))
+        assert ids(data, "test") == [f"{part}/{name}/{i}.jpg" for name in ("ant", "bee") for i in range(2)]
+        val = ids(data, "val")
+        assert [name.split("/")[:2] for name in val] == [["train", "ant"], ["train", "bee"]]  # round(.2 x 5) each
+        assert len(ids(data, "train")) == 8
+
+    def test_pooling_split_folders(self, tmp_path):
+        data = folder(make_folders(tmp_path / "root", {"train": 6, "val": 4}), scheme="cv70")
+        assert sum(len(ids(data, part)) for part in ("train", "val", "test")) == 20
+        assert data.split_record()["scheme"] == "cv70"
+
+    def test_flat(self, tmp_path):
+        root = make_flat(tmp_path / "root")
+        photo(root / "more/bee_9.jpg", 1)  # folders are not looked into
+        data = folder(root, layout="flat")
+        data.setup()
+        assert data.class_names == ["ant", "bee"]
+        assert data.photos.labels.tolist() == [0] * 8 + [1] * 8
+        assert data.photos.files[9].sample_id == "bee_1.JPEG"
+        photo(root / "nothing.jpg", 1)
+        with pytest.raises(ValueError, match=r"nothing\.jpg does not begin with its class and `_`"):
+            folder(root, layout="flat").prepare_data()
+
+    def test_everything_for_test(self, tmp_path):
+        data = folder(make_flat(tmp_path / "root", per_class=1), layout="flat", scheme="test")
+        assert ids(data, "test") == ["ant_0.JPEG", "bee_0.JPEG"]
+        assert not data.has_validation
+        with pytest.raises(ValueError, match="images in the train split, but `scheme: test` leaves none there"):
+            data.dataset("train")
+
+    def test_links_are_followed(self, tmp_path):
+        make_folders(tmp_path / "elsewhere")
+        (tmp_path / "root").mkdir()
+        for name in ("ant", "bee"):
+            (tmp_path / "root" / name).symlink_to(tmp_path / "elsewhere" / name)
+        assert len(folder(tmp_path / "root").table().files) == 16
+
+
+class TestClasses:
+    def test_file_fixes_the_order(self, tmp_path):
+        root = make_folders(tmp_path / "root", classes=("n01440764", "n01443537", "n02085620"))
+        path = tmp_path / "classes.txt"
+        path.write_text("n02085620 Chihuahua\n\nn01440764 tench, Tinca tinca\nn01443537 goldfish\n")
+        data = folder(root, class_file=str(path))
+        data.setup()
+        assert data.class_names == ["Chihuahua", "tench, Tinca tinca", "goldfish"]
+        assert data.photos.labels.tolist() == [1] * 8 + [2] * 8 + [0] * 8
+
+    def test_names_alone_may_have_spaces(self, tmp_path):
+        (tmp_path / "classes.txt").write_text("grizzly bear\r\nbat\r\n")
+        assert read_classes(tmp_path / "classes.txt") == (["grizzly bear", "bat"],) * 2
+
+    def test_more_classes_than_folders(self, tmp_path):
+        (tmp_path / "classes.txt").write_text("ant\nbat\nbee\n")
+        root = make_folders(tmp_path / "root")
+        options = {"class_file": str(tmp_path / "classes.txt")}
+        data = folder(root, scheme="test", **options)
+        assert data.num_classes == 3
+        assert {int(data.dataset("test")[i]["label"]) for i in range(16)} == {0, 2}
+        with pytest.raises(ValueError, match=r"at least 4 samples for the folds, but .*'bat' with 0"):
+            folder(root, **options).setup()
+
+    def test_unknown_class(self, tmp_path):
+        (tmp_path / "classes.txt").write_text("bee\n")
+        root = make_folders(tmp_path / "root")
+        with pytest.raises(ValueError, match=r"1 problem:\n  class 'ant' of ant/7\.jpg is not in .*classes\.txt"):
+            folder(root, class_file=str(tmp_path / "classes.txt")).prepare_data()
+        split = make_folders(tmp_path / "split", {"train": 3, "val": 2})
+        photo(split / "val/wasp/0.jpg", 1)
+        with pytest.raises(ValueError, match=r"class 'wasp' of val/wasp/0\.jpg is not in .*train"):
+            folder(split).prepare_data()
+
+    @pytest.mark.parametrize(("text", "found"), [("", "none"), ("a\nb\na\n", "'a' several times")])
+    def test_bad_file(self, tmp_path, text, found):
+        (tmp_path / "classes.txt").write_text(text)
+        with pytest.raises(ValueError, match=f"different classes, one per line, but got {found}"):
+            read_classes(tmp_path / "classes.txt")
+        with pytest.raises(FileNotFoundError, match="`class_file` to be a file"):
+            read_classes(tmp_path / "none.txt")
+
+
+class TestAttributes:
+    def test_labels(self, tmp_path):
+        table = write_attributes(tmp_path / "a.csv", {"bee": [0, 1, 1], "wasp": [0, 1, 0], "ant": [1, 0, 0]})
+        data = folder(make_folders(tmp_path / "root"), attribute_table=str(table))
+        assert (data.num_classes, data.class_names) == (3, ["small", "striped", "furry"])
+        data.setup()
+        assert data.photos.class_names == ["ant", "bee"]
+        assert data.class_concepts_binary.tolist() == [[True, False, False], [False, True, True]]
+        assert data.class_attributes.tolist() == data.class_concepts.tolist() == [[1, 0, 0], [0, 1, 1]]
+        assert data.class_weights.tolist() == [1, 1, 1]
+        for split in ("train", "test"):
+            for sample in (data.dataset(split)[i] for i in range(3)):
+                assert sample["labels"].tolist() == data.class_concepts_binary[sample["label"]].tolist()
+        assert data.dataset("test")[0]["concepts"].dtype == torch.bool
+        assert data.capabilities("train").multi_label is True
+        assert data.capabilities("train").missing("concepts_class") is not None
+
+    @pytest.mark.parametrize(
+        ("rows", "match"),
+        [
+            ({"ant": [1, 0, 0]}, "a row for each of the 2 classes, but got none for 1; the first is 'bee'"),
+            ({"ant": [1, 0], "bee": [1, 0, 0]}, "the row of 'ant' is none"),
+            ({"ant": [1, 0, 2], "bee": [1, 0, 0]}, "the row of 'ant' is none"),
+        ],
+    )
+    def test_bad_table(self, tmp_path, rows, match):
+        table = write_attributes(tmp_path / "a.csv", rows)
+        with pytest.raises(ValueError, match=match):
+            folder(make_folders(tmp_path / "root"), attribute_table=str(table)).prepare_data()
+
+    def test_empty_or_missing_table(self, tmp_path):
+        (tmp_path / "a.csv").write_text("")
+        with pytest.raises(ValueError, match="but got 0 attributes and 0 rows"):
+            read_attribute_table(tmp_path / "a.csv", ["ant"])
+        with pytest.raises(FileNotFoundError, match="`attribute_table` to be a file"):
+            read_attribute_table(tmp_path / "b.csv", ["ant"])
+
+
+class TestRoot:
+    @pytest.fixture
+    def root(self, tmp_path):
+        return make_folders(tmp_path / "data/insects", {"train": 3, "val": 2})
+
+    @pytest.mark.parametrize("place", ["..", "train", "val", "train/ant", "val/bee"])
+    def test_one_level_off(self, root, place):
+        with pytest.raises(
+            FileNotFoundError, match=r"(one of these|holds (insects|no folders)).*`--data\.root .*insects`"
+        ):
+            folder((root / place).resolve()).prepare_data()
+
+    def test_part_alone_on_request(self, root):
+        data = folder(root / "train", scheme="official")
+        with pytest.raises(ValueError, match="`scheme` to be 'cv70', as the image folder has no official split"):
+            data.setup()
+        assert len(folder(root / "train", scheme="test").table().files) == 6
+
+    def test_class_folder_of_a_plain_tree(self, tmp_path):
+        root = make_folders(tmp_path / "data/insects")
+        with pytest.raises(FileNotFoundError, match=r"holds no folders.*`--data\.root .*insects`"):
+            folder(root / "ant").prepare_data()
+        with pytest.raises(FileNotFoundError, match=r"holds insects.*`--data\.root .*insects`"):
+            folder(root.parent).prepare_data()
+
+    def test_missing(self, tmp_path):
+        with pytest.raises(FileNotFoundError, match="`root` to be a folder, but there is none"):
+            folder(tmp_path / "none").prepare_data()
+
+    def test_flat_without_images(self, tmp_path):
+        root = make_flat(tmp_path / "data/insects")
+        with pytest.raises(FileNotFoundError, match=r"images for `layout: flat`, but .* Use `--data\.root .*insects`"):
+            folder(root.parent, layout="flat").prepare_data()
+
+    def test_empty_class_and_stray_image(self, tmp_path):
+        root = make_folders(tmp_path / "root")
+        (root / "wasp").mkdir()
+        photo(root / "stray.jpg", 1)
+        with pytest.raises(
+            ValueError, match=r"2 problems:\n  stray\.jpg lies in no class folder\n  class 'wasp' has 0"
+        ):
+            folder(root).prepare_data()
+
+    @pytest.mark.parametrize(("name", "value"), [("layout", "deep"), ("scheme", "hsv")])
+    def test_values(self, tmp_path, name, value):
+        with pytest.raises(ValueError, match=f"`{name}` to be one of .*, but got '{value}'"):
+            folder(tmp_path, **{name: value})
+
+
+class TestRealData:
+    def test_tiny_imagenet(self, shared_data):
+        root = shared_data("tiny_imagenet")
+        data = folder(root, image_size=64, num_workers=0)
+        data.prepare_data()
+        assert data.num_classes == 11
+        assert [len(ids(data, part)) for part in ("train", "val", "test")] == [11 * 96, 11 * 24, 11 * 50]
+        assert all(name.startswith("val/") for name in ids(data, "test"))
+        sample = data.dataset("test")[100]
+        assert sample["image"].shape == (3, 64, 64)
+        assert sample["sample_id"].split("/")[1] == data.class_names[int(sample["label"])]
+
+    def test_tiny_imagenet_with_the_attributes_of_awa2(self, shared_data, tmp_path):
+        root, awa2 = shared_data("tiny_imagenet"), shared_data("awa2")
+        names = [line.split()[1] for line in (awa2 / "predicates.txt").read_text().splitlines()]
+        rows = [line.split() for line in (awa2 / "predicate-matrix-binary.txt").read_text().splitlines()]
+        animals = [line.split()[1] for line in (awa2 / "classes.txt").read_text().splitlines()]
+        with (tmp_path / "table.csv").open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["wnid", *names])
+            for line in (root / "wnid_to_awa2.txt").read_text().splitlines():
+                wnid, animal = line.split()
+                writer.writerow([wnid, *rows[animals.index(animal)]])
+        data = folder(root, attribute_table=str(tmp_path / "table.csv"), verify="none")
+        data.prepare_data()
+        assert (data.num_classes, len(data.table().class_names)) == (85, 11)
+        batch = next(iter(data.test_dataloader()))
+        assert batch["labels"].shape == (64, 85)
+        assert batch["labels"].dtype == torch.bool
+
+    def test_imagenet_sample(self, shared_data):
+        classes = shared_data("backbones") / "imagenet_synset_words.txt"
+        data = folder(shared_data("imagenet_sample"), layout="flat", scheme="test", class_file=str(classes))
+        data.prepare_data()
+        assert data.num_classes == 1000
+        assert data.class_names[5] == "electric ray, crampfish, numbfish, torpedo"
+        data.setup()
+        assert data.photos.labels.tolist() == list(range(0, 1000, 5))
+        assert len(ids(data, "test")) == 200
+
+
+def test_a_copy_elsewhere_is_divided_alike(tmp_path):
+    root = make_folders(tmp_path / "root")
+    record = folder(root).split_record()
+    shutil.copytree(root, tmp_path / "copy")
+    assert folder(tmp_path / "copy").split_record() == record

@@ -1,0 +1,249 @@
+"""What all data sets of photos share, seen through the smallest one that can be written."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from lightning import Trainer
+from PIL import Image
+
+from datamodules.download import Archive
+from datamodules.image_files import ImageFile
+from datamodules.photos import AUGMENTED, PhotoDataModule, PhotoTable
+from tests.photo_trees import fingerprint, photo
+
+
+class Toy(PhotoDataModule):
+    """Files ``<class>_<i>.png``; the official test photos are those with an even number."""
+
+    title, remedy = "Toy", "Draw it again."
+    official = True
+    boxes = contexts = None
+
+    def table(self):
+        from pathlib import Path
+
+        folder = Path(self.root)
+        names = sorted(path.name for path in folder.iterdir())
+        classes = sorted({name.split("_")[0] for name in names})
+        test = np.array([int(name.split("_")[1][:-4]) % 2 == 0 for name in names])
+        return PhotoTable(
+            dataset="toy",
+            folder=folder,
+            class_names=classes,
+            files=[ImageFile(name, folder / name) for name in names],
+            labels=np.array([classes.index(name.split("_")[0]) for name in names]),
+            is_test=test if self.official else None,
+            boxes=None if self.boxes is None else np.array([self.boxes] * len(names), dtype=np.float64),
+            contexts=None if self.contexts is None else np.arange(len(names)) % self.contexts,
+        )
+
+
+@pytest.fixture
+def root(tmp_path):
+    folder = tmp_path / "toy"
+    for c, name in enumerate(("ant", "bee")):
+        for i in range(8):
+            photo(folder / f"{name}_{i}.png", 8 * c + i + 1)
+    return folder
+
+
+def toy(root, **options):
+    return Toy(str(root), **{"image_size": 16, **options})
+
+
+class TestSamples:
+    def test_by_hand(self, root):
+        data = toy(root, image_size=(60, 80), scheme="official")
+        data.boxes, data.contexts = (-3, 6, 23, 99), 3  # exceeds the 40x30 photo on the left and below
+        sample = data.dataset("test")[1]  # ant_2, the third file
+        assert (sample["sample_id"], int(sample["label"]), int(sample["context"])) == ("ant_2.png", 0, 2)
+        assert (sample["image"] == 6 / 255).all()
+        assert sample["bounding_box"].tolist() == [0, 12, 47, 59]  # 0..23 x 6..29, doubled
+        training = data.dataset("train")[0]
+        assert training.keys() == {"image", "label", "sample_id", "sample_key", "context"}
+        flags = data.capabilities("train")
+        assert (flags.bounding_box, flags.context, flags.object_mask) == (AUGMENTED, True, "no segmentations")
+        assert data.capabilities("val").bounding_box is True
+
+    @pytest.mark.parametrize("box", [(40, 0, 50, 9), (0, 30, 9, 35), (-9, 0, -1, 9), (0, -5, 9, -1)])
+    def test_box_of_another_photo(self, root, box):
+        data = toy(root, scheme="official")
+        data.boxes = box
+        with pytest.raises(ValueError, match=r"box of .*ant_1\.png to lie on its 40x30 pixels .* but got corners"):
+            data.dataset("train")[0]
+
+    def test_crop_without_boxes_stops_before_the_run(self, root):
+        with pytest.raises(ValueError, match="`crop` to be 'none' because Toy has no boxes, but got 'box'"):
+            toy(root, crop="box").prepare_data()
+
+    def test_mask_is_where_most_annotators_agree(self, root, tmp_path):
+        grey = np.zeros((30, 40), np.uint8)
+        grey[:, :10], grey[:, 10:20] = 100, 51  # 51 > 100 / 2, so both are object
+        grey[:, 20:30] = 50
+        Image.fromarray(grey).save(tmp_path / "mask.png")
+
+        class Masked(Toy):
+            def table(self):
+                table = super().table()
+                files = [ImageFile(file.sample_id, file.path, tmp_path / "mask.png") for file in table.files]
+                return PhotoTable("toy", table.folder, table.class_names, files, table.labels)
+
+        data = Masked(str(root), image_size=(30, 40))
+        mask = data.dataset("test")[0]["object_mask"]
+        assert mask[:, :20].all()
+        assert not mask[:, 20:].any()
+        assert data.capabilities("test").object_mask is True
+
+    def test_hooks_complete_a_sample(self, root):
+        class More(Toy):
+            def mark(self, row, photo):
+                points = np.array([[10 + row, 5]], np.float32)
+                return type(photo)(photo.image, points=points, visible=np.array([True]))
+
+            def add_targets(self, sample, row):
+                sample["labels"] = torch.tensor([row % 2 == 0])
+
+            def annotate(self, sample, row, photo):
+                sample["concepts"] = torch.tensor([photo.image.shape == (60, 80, 3)])
+
+        data = More(str(root), image_size=(60, 80), scheme="official")
+        training, test = data.dataset("train")[0], data.dataset("test")[1]
+        assert training["labels"].tolist() == [False]  # ant_1, the second file
+        assert training.keys() == {"image", "label", "sample_id", "sample_key", "labels"}
+        assert (test["labels"].tolist(), test["concepts"].tolist()) == ([True], [True])
+        assert test["part_points"].tolist() == [[24, 10]]
+        assert test["part_visible"].tolist() == [True]
+
+    def test_a_data_set_does_not_take_the_trainer_along(self, root):
+        data = toy(root)
+        data.trainer = Trainer(logger=False, enable_checkpointing=False, accelerator="cpu")
+        assert data.dataset("train").source.trainer is None
+        assert data.trainer is not None
+
+
+class TestSplits:
+    def test_official(self, root):
+        data = toy(root, scheme="official", val_fraction=0.5)
+        sizes = [len(data.dataset(split)) for split in ("train", "projection", "val", "test")]
+        assert sizes == [4, 4, 4, 8]
+        assert set(data.split_record()["test"]) == {f"{c}_{i}.png" for c in ("ant", "bee") for i in (0, 2, 4, 6)}
+        assert data.class_weights.tolist() == [1, 1]
+
+    def test_without_official_split(self, root):
+        data = toy(root, scheme="official")
+        data.official = False
+        with pytest.raises(ValueError, match="`scheme` to be 'cv70', as Toy has no official split, but got 'official'"):
+            data.setup()
+
+    def test_empty_part(self, root):
+        data = toy(root, scheme="official")
+        odd = [f"{c}_{i}.png" for c in ("ant", "bee") for i in (0, 2, 4, 6)]
+        data = toy(root, scheme="official", exclude=odd)
+        with pytest.raises(
+            ValueError, match="Toy to have images in the test split, but `scheme: official` leaves none"
+        ):
+            data.dataset("test")
+
+    def test_a_data_set_may_divide_by_a_rule_of_its_own(self, root):
+        class Own(Toy):
+            def make_splits(self, population, rows):
+                assert [self.photos.files[row].sample_id for row in rows] == population.ids
+                from datamodules import splits
+
+                return splits.given(population, "own", 0, population.ids[:4], [population.ids[-4:]])
+
+        data = Own(str(root), exclude=["ant_0.png"])
+        record = data.split_record()
+        assert (record["scheme"], record["exclude"], record["folds"]) == ("own", ["ant_0.png"], 1)
+        assert data.dataset("val").sample_ids == [f"bee_{i}.png" for i in (4, 5, 6, 7)]
+        assert len(data.dataset("train")) == 16 - 1 - 8
+
+    def test_split_file_beats_scheme(self, root, tmp_path):
+        path = tmp_path / "split.json"
+        record = toy(root, scheme="official", exclude=["bee_7.png"]).split_record()
+        path.write_text(json.dumps(record))
+        assert toy(root, split_file=str(path)).split_record() == record
+
+    def test_repeated_ids(self, root):
+        class Twice(Toy):
+            def table(self):
+                table = super().table()
+                table.files[1] = table.files[0]
+                return table
+
+        with pytest.raises(
+            ValueError, match=r"name every photo once, but 1 are named several times; the first is 'ant_0\.png'"
+        ):
+            Twice(str(root), scheme="official").setup()
+
+
+class TestPrepare:
+    @pytest.mark.parametrize(
+        ("content", "words"),
+        [(b"", "the file is empty"), (b"hello", "cannot identify"), (None, r"truncated|incomplete|broken|not process")],
+    )
+    def test_bad_image(self, root, content, words):
+        path = root / "bee_3.png"
+        Image.fromarray(np.random.default_rng(0).integers(0, 256, (90, 90, 3), dtype=np.uint8)).save(path)
+        path.write_bytes(path.read_bytes()[:4000] if content is None else content)
+        before = fingerprint(root)
+        with pytest.raises(
+            ValueError, match=rf"(?si)Toy in .*1 problem:.*image bee_3\.png: .*({words}).*exclude.*Draw it"
+        ):
+            toy(root).prepare_data()
+        toy(root, exclude=["bee_3.png"]).prepare_data()
+        assert fingerprint(root) == before
+
+    def test_missing_image(self, root):
+        data = toy(root)
+        table = data.table()
+        (root / "ant_0.png").unlink()
+        data.table = lambda: table
+        with pytest.raises(FileNotFoundError, match=r"(?s)image ant_0\.png: there is no file .*Draw it again"):
+            data.prepare_data()
+
+    def test_modes_of_images(self, root):
+        wide = np.full((30, 40), 40000, np.uint16)
+        Image.fromarray(wide).save(root / "ant_0.png")
+        Image.new("L", (40, 30), 7).save(root / "ant_1.png")
+        Image.new("RGBA", (40, 30), (1, 2, 3, 255)).save(root / "ant_2.png")
+        Image.new("LA", (40, 30), (9, 255)).save(root / "ant_3.png")
+        data = toy(root, scheme="official", augmentation="none")
+        data.prepare_data()
+        seen = {
+            sample["sample_id"]: (sample["image"][:, 3, 3] * 255).round().int().tolist()
+            for split in ("projection", "val", "test")
+            for sample in (data.dataset(split)[i] for i in range(len(data.dataset(split))))
+        }
+        expected = {"ant_0.png": [156] * 3, "ant_1.png": [7] * 3, "ant_2.png": [1, 2, 3], "ant_3.png": [9] * 3}
+        assert {name: seen[name] for name in expected} == expected
+
+    def test_too_few_for_folds(self, root):
+        for i in range(1, 6):
+            (root / f"bee_{i}.png").unlink()
+        with pytest.raises(ValueError, match=r"at least 4 samples for the folds, but .*first is 'bee' with 3"):
+            toy(root).setup()
+
+
+class TestDownload:
+    def test_without_archive(self, root):
+        with pytest.raises(
+            ValueError, match=r"`download` to be false because Toy has no public archive.*Draw it again"
+        ):
+            toy(root, download=True)
+
+    def test_promise_is_kept_or_stops(self, root, tmp_path):
+        class Fetched(Toy):
+            archives = (Archive("file:///nowhere.zip", None, 1),)
+
+            def promised_classes(self):
+                return 3
+
+        data = Fetched(str(tmp_path / "new"), download=True)
+        assert data.num_classes == 3
+        root.rename(tmp_path / "new")
+        with pytest.raises(ValueError, match="to have the 3 classes the model was built for, but it has 2"):
+            data.setup()
+        assert data.num_classes == 2

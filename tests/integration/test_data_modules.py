@@ -1,0 +1,105 @@
+"""Every data module from its files to all metrics, with a model of prototypes and one that trains on two views."""
+
+import csv
+import json
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from datamodules.export import export
+from datamodules.sketch_birds import SketchBirds
+from metrics.suite import resolve
+from tests.photo_trees import make_cars, write_attributes
+from tests.tiny_runs import fit, run_evaluation
+
+MODELS = {  # two epochs each; the second starts with a projection, or trains everything
+    "ProtoPNet": ["{warm: null, joint: {epochs: 1}, last: {epochs: 1}, joint2: null, last2: null}"],
+    "PIPNet": ["{pretrain: {epochs: 1}, head: null, partial: null, full: {epochs: 1}}", "--model.score_threshold=0"],
+}
+
+
+def birds(layout, **options):
+    """Four birds as another data set, so that there is something to see in every photo."""
+    numbers = {"num_birds": 4, "image_size": 32, "train_size": 24, "val_size": 8, "test_size": 8}
+    return lambda root: export(layout, SketchBirds("tiny", **(numbers | options)), root)
+
+
+def cars(root):
+    """Noise for photos."""
+    make_cars(root, names=("AM General Hummer", "Audi S4", "BMW Z4", "Ram C/V Van"))
+    for number, path in enumerate(sorted(root.rglob("*.jpg"))):
+        noise = np.random.default_rng(number).integers(0, 256, (30, 40, 3), dtype=np.uint8)
+        Image.fromarray(noise).save(path)
+
+
+def folders(root):
+    """Class folders of birds, and a table of attributes beside them."""
+    birds("awa2")(root / "birds")
+    shutil.move(root / "birds/Animals_with_Attributes2/JPEGImages", root / "photos")
+    names = sorted(path.name for path in (root / "photos").iterdir())
+    write_attributes(root / "table.csv", {name: [i % 2, i // 2, 1 - i % 2, 1] for i, name in enumerate(names)}, "abcd")
+
+
+# name -> writes the files, the data module, and arguments in which ROOT stands for the folder of the files
+DATA = {
+    "AwA2": (birds("awa2"), "AwA2", ["--model.task=multilabel"]),
+    "AwA2 single": (birds("awa2"), "AwA2", ["--data.task=single"]),
+    "Cars196": (cars, "Cars196", []),
+    "Cars196 cropped": (cars, "Cars196", ["--data.crop=box"]),
+    "Cub200": (birds("cub"), "Cub200", ["--data.concept_selection=all"]),
+    "Cub200 official": (birds("cub"), "Cub200", ["--data.scheme=official", "--data.concept_selection=all"]),
+    "FunnyBirds": (birds("funnybirds"), "FunnyBirds", []),
+    "ImageFolder": (folders, "ImageFolder", ["--data.root=ROOT/photos"]),
+    "ImageFolder attributes": (
+        *(folders, "ImageFolder"),
+        ["--data.root=ROOT/photos", "--data.attribute_table=ROOT/table.csv", "--model.task=multilabel"],
+    ),
+    "Nico": (birds("nico", contexts=4, context_correlation=0.5, train_size=48), "Nico", []),
+    "Nico cv70": (birds("nico", contexts=4), "Nico", ["--data.scheme=cv70"]),
+}
+# where the box is the whole photo and there is no mask, nothing lies beside the object
+UNDEFINED = {"Cars196 cropped": ["localisation/energy", "localisation/iou", "localisation/pointing_game"]}
+DEFAULT = {("AwA2", "PIPNet")} | {(name, "ProtoPNet") for name in DATA if " " not in name}
+
+
+def trained(name, model, folder, root):
+    """A run of the model on the data."""
+    write, kind, options = DATA[name]
+    write(root)
+    options = [f"--data.root={root}", *(option.replace("ROOT", str(root)) for option in options)]
+    phases, *others = MODELS[model]
+    args = ["--data.image_size=32", "--data.batch_size=16", f"--model.phases={phases}", *others, *options]
+    fit(folder, *args, model=model, data=kind)
+    return folder
+
+
+def keep_out(folder):
+    """Move a photo of the run's ``split.json`` from test to validation; returns the test ids that are left."""
+    record = json.loads((folder / "split.json").read_text())
+    record["val"][0].append(record["test"].pop())
+    (folder / "split.json").write_text(json.dumps(record))
+    return set(record["test"])
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        pytest.param(name, model, marks=() if (name, model) in DEFAULT else pytest.mark.slow)
+        for name in DATA
+        for model in MODELS
+    ],
+)
+def test_from_files_to_metrics(name, model, tmp_path):
+    folder = trained(name, model, tmp_path / "run", tmp_path / "files")
+    left = keep_out(folder)
+    run_evaluation(folder, "--suite", "all")
+    with (folder / "evaluation/images.csv").open(newline="") as file:
+        assert {row["sample_id"] for row in csv.DictReader(file)} == left
+    result = json.loads((folder / "evaluation/metrics.json").read_text())
+    assert {*result["metrics"], *result["skipped"]} == set(resolve(["all"]))
+    assert not result["metrics"].keys() & result["skipped"].keys()
+    undefined = [key for key, entry in result["metrics"].items() if not isinstance(entry["value"], float)]
+    assert sorted(undefined) == UNDEFINED.get(name, [])
+    assert all(result["skipped"].values())
