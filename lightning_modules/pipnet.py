@@ -22,6 +22,8 @@ from lightning_modules.contract import ModelOutput, UnitTable
 from lightning_modules.interpretable import InterpretableModule, LossTerm
 from lightning_modules.losses import alignment, cross_entropy, multilabel_margin, tanh_uniformity
 from lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec
+from lightning_modules.trunks.sections import trunk_sections
+from lightning_modules.trunks.trunk import TrunkName
 
 PRETRAIN_LOSSES = {"alignment_ramp": 1.0, "tanh_uniformity": 5.0}
 TRAIN_LOSSES = {"alignment": 5.0, "tanh_uniformity": 2.0, "pipnet_class": 2.0}
@@ -39,19 +41,6 @@ _SCRATCH = dict.fromkeys(_EVERYTHING, 6e-3)
 _COSINE = SchedulerSpec("CosineAnnealingLR", {"eta_min": 5e-6}, per="step")
 _RESTARTS = SchedulerSpec("CosineAnnealingWarmRestarts", {"T_0": 10, "eta_min": 1e-3})
 _CYCLE = SchedulerSpec("OneCycleLR", per="step")
-
-# the first parameters of trunk_early, trunk and trunk_last; all before them are the stem
-_GROUP_STARTS = {
-    "sketch": ("block2", "block3", "block4"),
-    "resnet18": ("layer2", "layer3", "layer4"),
-    "resnet34": ("layer2", "layer3", "layer4"),
-    "resnet50": ("layer2", "layer3", "layer4.2"),
-    **dict.fromkeys(("bagnet9", "bagnet17", "bagnet33"), ("layer2", "layer3", "layer4.2")),
-    "mobilenet_v2": ("features.4", "features.7", "features.17"),
-    "vgg19": ("features.10", "features.19", "features.34"),
-    "densenet169": ("features.transition1", "features.transition2", "features.denseblock4"),
-    "convnext_tiny": ("features.0", "features.6", "features.7.2"),
-}
 
 
 def paired(batch: dict[str, Any]) -> dict[str, Any]:
@@ -150,7 +139,7 @@ class PIPNet(InterpretableModule):
         if not 0 <= score_threshold < 1:
             raise ValueError(f"Expected argument `score_threshold` to be in [0, 1), but got {score_threshold}.")
         self.shrinkage = shrinkage
-        self._group_starts = _GROUP_STARTS[(kwargs.get("trunk") or {"name": "sketch"})["name"]]
+        self._trunk_name: TrunkName = (kwargs.get("trunk") or {"name": "sketch"})["name"]
         units = num_features or self.trunk.out_channels
         self.addon: nn.Module = nn.Identity()
         if num_features is not None:
@@ -193,12 +182,7 @@ class PIPNet(InterpretableModule):
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """Groups ``stem``, ``trunk_early``, ``trunk``, ``trunk_last``, ``addon`` (if there is one) and ``head``."""
-        starts = dict(zip(self._group_starts, ("trunk_early", "trunk", "trunk_last"), strict=True))
-        groups: dict[str, list[nn.Parameter]] = {}
-        group = "stem"
-        for name, parameter in self.trunk.net.named_parameters():
-            group = next((found for start, found in starts.items() if name.startswith(f"{start}.")), group)
-            groups.setdefault(group, []).append(parameter)
+        groups = trunk_sections(self.trunk, self._trunk_name)
         groups |= {"addon": list(self.addon.parameters()), "head": list(self.linear.parameters())}
         return {name: parameters for name, parameters in groups.items() if parameters}
 

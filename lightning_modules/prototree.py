@@ -21,21 +21,13 @@ from lightning_modules.heads.prototypes import PrototypeLayer
 from lightning_modules.heads.tree import Inference, SoftTree
 from lightning_modules.interpretable import InterpretableModule
 from lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec
+from lightning_modules.trunks.sections import trunk_sections
+from lightning_modules.trunks.trunk import TrunkName
 
 LOSSES = {"cross_entropy": 1.0}
 PRUNE = "prune_tree"
 FINISH = (PRUNE, "project")  # in this order: a node that is cut off needs no patch
 MODES: tuple[Inference, ...] = get_args(Inference)
-
-# the blocks of a trunk that are trained from the start
-TRUNK_LAST: dict[str, tuple[str, ...]] = {
-    "sketch": ("block4.",),
-    "resnet18": ("layer4.",),
-    "resnet34": ("layer4.",),
-    "resnet50": ("layer4.2.",),
-    "mobilenet_v2": ("features.17.", "features.18."),
-    "convnext_tiny": ("features.7.2.",),
-}
 
 
 def _original(name: str, epochs: int, rates: dict[str, float], **changes: Any) -> Phase:
@@ -143,11 +135,10 @@ class ProtoTree(InterpretableModule):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        trunk = (kwargs.get("trunk") or {"name": "sketch"})["name"]
-        _check(depth, self.num_classes, prototype_channels, inference, trunk)
+        _check(depth, self.num_classes, prototype_channels, inference)
         self.inference: Inference = inference
         self.prune_threshold = max(0.01, 2 / self.num_classes) if prune_threshold is None else prune_threshold
-        self._last_blocks = tuple(f"net.{block}" for block in TRUNK_LAST[trunk])
+        self._trunk_name: TrunkName = (kwargs.get("trunk") or {"name": "sketch"})["name"]
         convolution = nn.Conv2d(self.trunk.out_channels, prototype_channels, 1, bias=False)
         nn.init.xavier_normal_(convolution.weight)
         self.addon = nn.Sequential(convolution, nn.Sigmoid())
@@ -201,10 +192,10 @@ class ProtoTree(InterpretableModule):
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """Groups ``trunk``, ``trunk_last``, ``addon``, ``prototypes``; with several labels ``head``, the leaves."""
-        last = {name: name.startswith(self._last_blocks) for name, _ in self.trunk.named_parameters()}
+        *earlier, last = trunk_sections(self.trunk, self._trunk_name).values()
         groups = {
-            "trunk": [p for name, p in self.trunk.named_parameters() if not last[name]],
-            "trunk_last": [p for name, p in self.trunk.named_parameters() if last[name]],
+            "trunk": [parameter for section in earlier for parameter in section],
+            "trunk_last": last,
             "addon": list(self.addon.parameters()),
             "prototypes": list(self.prototypes.parameters()),
         }
@@ -324,7 +315,7 @@ def _leaves_by_gradient(plan: PhasePlan) -> PhasePlan:
     )
 
 
-def _check(depth: int, classes: int, channels: int, inference: str, trunk: str) -> None:
+def _check(depth: int, classes: int, channels: int, inference: str) -> None:
     least = (classes - 1).bit_length()
     if depth < least:
         raise ValueError(
@@ -335,7 +326,3 @@ def _check(depth: int, classes: int, channels: int, inference: str, trunk: str) 
         raise ValueError(f"Expected argument `prototype_channels` to be at least 1, but got {channels}.")
     if inference not in MODES:
         raise ValueError(f"Expected argument `inference` to be one of {MODES}, but got {inference!r}.")
-    if trunk not in TRUNK_LAST:
-        raise ValueError(
-            f"Expected argument `trunk.name` of ProtoTree to be one of {list(TRUNK_LAST)}, but got {trunk!r}."
-        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import torch
@@ -15,8 +15,7 @@ from callbacks.phase_schedule import state_hash
 from lightning_modules import Classifier
 from lightning_modules.losses import alignment, cross_entropy, multilabel_margin, tanh_uniformity
 from lightning_modules.phases import PhasePlan, SchedulerSpec
-from lightning_modules.pipnet import _GROUP_STARTS, PIPNet, paired
-from lightning_modules.trunks.trunk import TrunkName
+from lightning_modules.pipnet import PIPNet, paired
 from tests.engine_runs import run_engine
 from tests.lightning_modules.registry import tiny_birds, tiny_trainer
 
@@ -411,10 +410,6 @@ def test_trunks_are_cut_at_named_stages(trunk, first):
     ordered = [id(p) for group in (*stem, *first) for p in groups[group]]
     assert ordered == [id(p) for p in model.trunk.net.parameters()]
     assert set(model.plan.phases[0].trainable) == {*stem, *first}  # not the stem or add-on it does not have
-
-
-def test_every_trunk_has_groups():
-    assert set(_GROUP_STARTS) == set(get_args(TrunkName))
 
 
 def test_without_a_convolution_no_phase_names_it():

@@ -15,7 +15,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from callbacks import Interpretability, RunCheckpoint, state_hash
 from callbacks.projection import nearest_patches, project
 from lightning_modules import ProtoTree
-from lightning_modules.prototree import TRUNK_LAST
 from tests.callbacks.test_resume import Kill, equal
 from tests.ddp.test_training import as_launched
 from tests.engine_runs import run_engine
@@ -484,24 +483,11 @@ def test_every_preset_ends_pruned_and_projected(preset):
     assert not any("prune_tree" in (*phase.on_enter, *phase.on_exit) for phase in earlier)
 
 
-@pytest.mark.parametrize("name", TRUNK_LAST)
-def test_last_blocks_of_every_trunk(name):
-    """About as many modules as the table of the reference says: the last block, stage or two blocks."""
-    with torch.device("meta"):
-        model = make(trunk={"name": name}, depth=2)
-    groups = model.parameter_groups()
-    names = {id(p): n for n, p in model.trunk.net.named_parameters()}
-    last = {names[id(p)].rsplit(".", 1)[0] for p in groups["trunk_last"]}
-    expected = {
-        "sketch": {"block4.0", "block4.1"},
-        "resnet18": {n.rsplit(".", 1)[0] for n in names.values() if n.startswith("layer4")},
-        "resnet34": {n.rsplit(".", 1)[0] for n in names.values() if n.startswith("layer4")},
-        "resnet50": {f"layer4.2.{part}{i}" for part in ("conv", "bn") for i in (1, 2, 3)},
-        "mobilenet_v2": {n.rsplit(".", 1)[0] for n in names.values() if n.split(".")[1] in ("17", "18")},
-        "convnext_tiny": {n.rsplit(".", 1)[0] for n in names.values() if n.startswith("features.7.2")},
-    }
-    assert last == expected[name]
-    assert len(groups["trunk"]) > len(groups["trunk_last"])
+def test_the_trunk_has_two_groups():
+    groups = make().parameter_groups()
+    assert list(groups) == ["trunk", "trunk_last", "addon", "prototypes"]
+    names = {id(p): name for name, p in make().trunk.net.named_parameters()}
+    assert len(groups["trunk"]) + len(groups["trunk_last"]) == len(names)
 
 
 def test_frozen_blocks_keep_their_statistics():
@@ -518,7 +504,6 @@ def test_frozen_blocks_keep_their_statistics():
     ({"depth": 0}, "`depth` to be at least 2, which"),
     ({"prototype_channels": 0}, "`prototype_channels` to be at least 1, but got 0"),
     ({"inference": "best"}, "`inference` to be one of .*sample_max.*, but got 'best'"),
-    ({"trunk": {"name": "vgg19"}}, "`trunk.name` of ProtoTree to be one of .*sketch.*, but got 'vgg19'"),
 ])  # fmt: skip
 def test_bad_input(options, message):
     with pytest.raises(ValueError, match=f"Expected argument {message}"):
