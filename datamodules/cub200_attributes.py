@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 from dataclasses import dataclass
@@ -107,9 +108,11 @@ def read_image_labels(path: Path, ids: list[int], num_attributes: int) -> NDArra
     """
     with path.open("rb") as file:
         cached = cache_folder() / "cub200" / f"{hashlib.file_digest(file, 'sha256').hexdigest()}.npy"
+    values: NDArray[np.int32] | None = None
     if cached.is_file():
-        values: NDArray[np.int32] = np.load(cached)
-    else:
+        with contextlib.suppress(ValueError, EOFError):  # half a file after a crash
+            values = np.load(cached)
+    if values is None:
         values = _parse_image_labels(path)
         buffer = io.BytesIO()
         np.save(buffer, values)

@@ -194,12 +194,15 @@ def numbered(rows: list[list[str]], name: str, problems: Problems) -> list[list[
         name: of the table.
         problems: where a gap is noted.
     """
-    expected = {str(number): number for number in range(1, len(rows) + 1)}
-    if {row[0] for row in rows} != expected.keys():
-        other = next((row[0] for row in rows if row[0] not in expected), "one of them twice")
-        problems.wrong(f"{name}: expected the ids 1..{len(rows)}, each once, but got {other}")
-        return rows
-    return sorted(rows, key=lambda row: expected[row[0]])
+    missing = {str(number) for number in range(1, len(rows) + 1)}
+    for number, row in enumerate(rows, start=1):
+        if row[0] not in missing:
+            problems.wrong(
+                f"{name}, row {number}: expected the ids 1..{len(rows)}, each once, but got {' '.join(row)!r}"
+            )
+            return rows
+        missing.remove(row[0])
+    return sorted(rows, key=lambda row: int(row[0]))
 
 
 def _numbers(folder: Path, name: str, columns: int, problems: Problems) -> NDArray[np.float64]:

@@ -44,7 +44,7 @@ def images_below(folder: Path) -> list[str]:
     for place, folders, names in os.walk(folder, onerror=_stop, followlinks=True):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for link in (Path(place, name) for name in folders):
-            if link.is_symlink() and Path(place).resolve().is_relative_to(link.resolve()):
+            if link.is_symlink() and _leads_up(link):
                 raise ValueError(f"Expected {link} to hold images, but it links to a folder above it. Remove the link.")
         above = Path(place).relative_to(folder).as_posix()
         prefix = "" if above == "." else f"{above}/"
@@ -113,6 +113,12 @@ def by_prefix(folder: Path, problems: Problems) -> Placed:
         paths.append(path)
         keys.append(name)
     return Placed(paths, keys)
+
+
+def _leads_up(link: Path) -> bool:
+    """Whether a link leads to a folder above it, by its own path or by links on the way to it."""
+    target = link.resolve()
+    return link.parent.resolve().is_relative_to(target) or any(above.resolve() == target for above in link.parents)
 
 
 def _stop(error: OSError) -> NoReturn:

@@ -5,6 +5,7 @@ Layout: ``<class>/<context>/<image>``, names may contain spaces. What is no pict
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
@@ -124,7 +125,8 @@ def look_at_photos(folder: Path, names: Sequence[str], num_workers: int) -> list
         digest.update(f"\n{folder.absolute() / name}\t{status.st_size}\t{status.st_mtime_ns}".encode())
     remembered = cache_folder() / "nico" / f"{digest.hexdigest()}.json"
     if remembered.is_file():
-        return [Look(*row) for row in json.loads(remembered.read_text(encoding="utf-8"))]
+        with contextlib.suppress(ValueError):  # half a file after a crash
+            return [Look(*row) for row in json.loads(remembered.read_text(encoding="utf-8"))]
     loader = DataLoader(_Looks(folder, names), batch_size=None, num_workers=num_workers)
     looks = list(print_progress(cast("Sequence[Look]", loader), "looking at the colours of photos"))
     remember(remembered, json.dumps([(look.group, look.published, look.words) for look in looks]).encode())

@@ -62,8 +62,8 @@ class Population:
         if short:
             raise ValueError(
                 f"Expected every class to have at least {least} samples {where}, but got {len(short)} classes with "
-                f"fewer; the first is {self.class_names[short[0]]!r} with {counts[short[0]]}. Add images, leave the "
-                "class out, or use `scheme: official`."
+                f"fewer; the first is {self.class_names[short[0]]!r} with {counts[short[0]]}. Add images, or leave "
+                "the class out."
             )
 
 

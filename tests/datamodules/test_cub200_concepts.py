@@ -47,6 +47,16 @@ class TestImageLabels:
         path.write_text(path.read_text().replace("1 1 1 2", "1 1 0 2"))
         assert (read_image_labels(path, [1, 2], 3) != first).sum() == 1
 
+    @pytest.mark.parametrize("left", [0, 150])
+    def test_a_broken_cache_file_is_made_again(self, tmp_path, private_cache, left):
+        path = image_labels(tmp_path / "a.txt", [1, 2], 3)
+        first = read_image_labels(path, [1, 2], 3)
+        (cached,) = (private_cache / "cub200").iterdir()
+        whole = cached.read_bytes()
+        cached.write_bytes(whole[:left])
+        np.testing.assert_array_equal(read_image_labels(path, [1, 2], 3), first)
+        assert cached.read_bytes() == whole
+
     def test_missing_rows(self, tmp_path):
         path = image_labels(tmp_path / "a.txt", [1, 2], 3)
         path.write_text("\n".join(path.read_text().splitlines()[:-1]))
@@ -170,7 +180,7 @@ class TestFiles:
         root = cub_tree()
         names = root / "attributes.txt"
         names.write_text(names.read_text().replace("1 has_bill_shape", "0 has_bill_shape", 1))
-        with pytest.raises(ValueError, match=r"attributes\.txt: expected the ids 1\.\.312, each once, but got 0"):
+        with pytest.raises(ValueError, match=r"attributes\.txt, row 1: expected the ids 1\.\.312, .* got '0 has"):
             read_attributes(read_tables(str(root)))
 
     def test_reasons(self, cub_tree):

@@ -6,6 +6,7 @@ import torch
 
 from datamodules.class_attributes import read_attribute_table
 from datamodules.image_folder import ImageFolder, read_classes
+from datamodules.image_tree import images_below
 from tests.photo_trees import make_flat, make_folders, photo, write_attributes
 
 
@@ -77,6 +78,13 @@ class TestLayouts:
         assert not data.has_validation
         with pytest.raises(ValueError, match="images in the train split, but `scheme: test` leaves none there"):
             data.dataset("train")
+
+    def test_links_in_a_circle_stop(self, tmp_path):
+        root = make_folders(tmp_path)
+        (root / "ant/l").symlink_to(root / "bee")
+        (root / "bee/l").symlink_to(root / "ant")
+        with pytest.raises(ValueError, match="l/l to hold images, but it links to a folder above it"):
+            images_below(root)
 
     def test_links_are_followed(self, tmp_path):
         make_folders(tmp_path / "elsewhere")

@@ -173,7 +173,9 @@ class TestErrors:
     def test_pale_only(self, tmp_path):
         root = make_nico(tmp_path / "a")
         make_nico(root, classes=["seal"], contexts=["in snow"])
-        with pytest.raises(ValueError, match=r"at least 4 samples whose background is not pale.*'seal' with 0"):
+        with pytest.raises(
+            ValueError, match=r"whose background is not pale.*'seal' with 0\. Add images, or leave the class out\.$"
+        ):
             module(root).setup()
         module(root, scheme="cv70").setup()
 
@@ -256,6 +258,14 @@ class TestLooks:
         monkeypatch.setattr(nico_files, "decode_image", lambda path: pytest.fail("decoded again"))
         data.setup()
         assert len(module(root).groups) == 72
+
+    def test_a_broken_cache_file_is_made_again(self, root, private_cache):
+        groups = module(root).groups
+        (cached,) = (private_cache / "nico").iterdir()
+        whole = cached.read_bytes()
+        cached.write_bytes(whole[:50])
+        assert module(root).groups == groups
+        assert cached.read_bytes() == whole
 
     def test_a_changed_photo_is_looked_at_again(self, root):
         assert module(root).groups["cat/autumn/photo 0.jpg"] == "rest"
