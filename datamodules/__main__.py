@@ -77,7 +77,7 @@ def _export_parser() -> ArgumentParser:
 def _check(config: Namespace) -> None:
     folder = new_folder(config.out, config.data)
     found = check_data(config.data, config.limit, print_progress)
-    write_check(found, folder)
+    folder = write_check(found, folder, numbered=config.out is None)
     print(f"{show_check(found)}\n\n{folder / 'check.json'}, {folder / 'contact_sheet.png'}")
 
 

@@ -148,7 +148,10 @@ def _parts(data: ImageDataModule, record: dict[str, Any] | None) -> list[Split]:
     """The splits that have samples."""
     if record is not None and record["scheme"] == "test":  # which keeps every sample for test
         return ["test"]
-    return [split for split in SPLITS if split != "val" or data.has_validation]
+    empty = {"val"} if not data.has_validation else set()
+    if record is not None and not record["test"]:  # such as Stanford Cars without the classes of its test photos
+        empty.add("test")
+    return [split for split in SPLITS if split not in empty]
 
 
 def _check_split(

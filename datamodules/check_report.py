@@ -34,12 +34,39 @@ def new_folder(out: str | None, data: ImageDataModule) -> Path:
     return folder
 
 
-def write_check(check: DataCheck, folder: Path) -> None:
-    """Write ``check.json`` and ``contact_sheet.png`` into a new folder."""
-    folder.mkdir(parents=True, exist_ok=True)
+def write_check(check: DataCheck, folder: Path, numbered: bool) -> Path:
+    """Write ``check.json`` and ``contact_sheet.png``, never over those of another check.
+
+    Args:
+        check: the findings.
+        folder: see :func:`new_folder`.
+        numbered: whether its name is a number, which grows if another check took it meanwhile.
+
+    Returns:
+        The folder that was written.
+
+    Raises:
+        FileExistsError: if another check took a folder that is not numbered.
+    """
+    folder = _make(folder, numbered)
     text = json.dumps(check.record(), indent=2, allow_nan=False, ensure_ascii=False)
-    (folder / "check.json").write_text(text + "\n", encoding="utf-8")
+    with (folder / "check.json").open("x", encoding="utf-8") as file:
+        file.write(text + "\n")
     contact_sheet(check.sheet_tiles()).save(folder / "contact_sheet.png")
+    return folder
+
+
+def _make(folder: Path, numbered: bool) -> Path:
+    """Make a folder: the one asked for, or the first number from there on that nobody has."""
+    while True:
+        try:
+            folder.mkdir(parents=True, exist_ok=not numbered)
+        except FileExistsError:
+            if not numbered:  # it is a file
+                raise
+            folder = folder.with_name(str(int(folder.name) + 1))
+        else:
+            return folder
 
 
 def show_check(check: DataCheck) -> str:

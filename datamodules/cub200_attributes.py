@@ -12,8 +12,9 @@ import numpy as np
 from lightning.pytorch.utilities import rank_zero_info
 from numpy.typing import NDArray
 
+from datamodules.cache import cache_folder, remember
 from datamodules.cub200_tables import REMEDY, CubTables, numbered
-from datamodules.image_files import Problems, cache_folder, read_text, remember
+from datamodules.image_files import Problems, read_text
 
 CONTINUOUS = "attributes/class_attribute_labels_continuous.txt"
 IMAGE_LABELS = "attributes/image_attribute_labels.txt"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
@@ -47,12 +48,14 @@ def download(archives: Sequence[Archive], root: Path, check: Callable[[Path], No
     """Fetch and unpack archives so that ``root`` appears complete or not at all.
 
     Everything happens in a temporary folder beside ``root`` (``*.part``, checksum, extraction with member paths
-    checked) that becomes ``root`` in one rename.
+    checked) that becomes ``root`` in one rename. Of several processes that fetch into one ``root``, as on the
+    nodes of a cluster, the first one's copy stays and the others are thrown away.
 
     Args:
         archives: what to fetch; their contents end up side by side in ``root``.
         root: a folder that is missing or empty, or a link to one.
-        check: raises if the unpacked folder is not what was promised; the only check of archives without checksum.
+        check: raises if the unpacked folder is not what was promised; the only check of archives without checksum. It
+            also looks at a ``root`` that another process has filled meanwhile.
 
     Raises:
         ValueError: if ``root`` has content, a checksum is wrong, or an archive wants to write outside.
@@ -70,7 +73,13 @@ def download(archives: Sequence[Archive], root: Path, check: Callable[[Path], No
             file.unlink()
         if check is not None:
             check(unpacked)
-        os.replace(unpacked, root)
+        try:
+            os.replace(unpacked, root)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            if check is not None:  # another process was faster, and its rename brought all or nothing
+                check(root)
 
 
 def _unpack(archive: Archive, file: Path, target: Path) -> None:

@@ -191,13 +191,21 @@ class FunnyBirds(PhotoDataModule):
     def mark(self, row: int, photo: Photo) -> Photo:
         """The label map, and the object mask and box that follow from it.
 
-        Where objects hide the whole bird, the mask is empty and the box is the whole frame.
+        Where objects hide the whole bird of a training image, the mask is empty and the box is the whole photo.
+
+        Raises:
+            ValueError: if they hide that of a validation or test image, in which every box of a model would be right.
         """
         scenes, _ = self._birds.scene(row)
         if no_maps(self._birds.folder, scenes.split):
             return photo
         codes = label_codes(decode_image(self._birds.part_map(row)))
         mask = bird_pixels(codes)
+        if not mask.any() and row not in self._parts["train"]:
+            raise ValueError(
+                f"Expected {self._birds.part_map(row)} to show the bird, which is to be found there, but objects hide "
+                f"all of it. List {self._birds.files[row].sample_id} in `exclude`."
+            )
         boxed = mask if mask.any() else np.ones_like(mask)
         columns, rows = np.flatnonzero(boxed.any(axis=0)), np.flatnonzero(boxed.any(axis=1))
         box = np.array([columns[0], rows[0], columns[-1], rows[-1]], dtype=np.float32)

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from datamodules.funnybirds_maps import UNMATCHED, label_codes, solid_unknown_color
+from datamodules.funnybirds_maps import UNMATCHED, bird_pixels, label_codes, solid_unknown_color
 from datamodules.funnybirds_tables import Scenes, table_name
 from datamodules.image_files import ImageFile, Problems, Verify, decode_image, picture_size
 from datamodules.sketch_birds.bank import FIRST_OBJECT_CODE, LABEL_MAP_CODES, PART_NAMES
@@ -57,8 +57,10 @@ class PartMap(Rendering):
     Args:
         kept: whether each part was drawn, in the order beak, eye, foot, tail, wing.
         objects: number of background objects.
+        evaluated: whether the bird is to be found in the image, so that the map must show some of it.
     """
 
+    evaluated: bool
     kept: tuple[bool, ...]
     objects: int
 
@@ -81,6 +83,8 @@ class PartMap(Rendering):
         objects = int(codes[codes != UNMATCHED].max()) - FIRST_OBJECT_CODE + 1
         if objects > self.objects:
             return f"{self.path} shows background object {objects - 1}, but the table has {self.objects} of them"
+        if self.evaluated and not bird_pixels(codes).any():
+            return f"{self.path} shows no bird, as objects hide all of it; list {self.sample_id} in `exclude`"
         return ""
 
 
@@ -169,7 +173,8 @@ def _implied(folder: Path, scenes: Scenes, row: int, image: ImageFile) -> Iterat
     if no_maps(folder, scenes.split) is None:
         path = folder / maps_folder(scenes.split) / scenes.file(row)
         kept, objects = tuple(scenes.kept[row].tolist()), int(scenes.objects[row])
-        yield PartMap(image.sample_id, path, image=image.path, kept=kept, objects=objects)
+        evaluated = scenes.split == "test"
+        yield PartMap(image.sample_id, path, image=image.path, evaluated=evaluated, kept=kept, objects=objects)
     if no_interventions(folder, scenes.split) is None:
         for file in intervention_files(scenes, row):
             path = folder / intervention_folder(scenes, row) / file

@@ -5,20 +5,19 @@ Folders are only read. What was verified is remembered in the cache folder, neve
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import hashlib
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
-from lightning.pytorch.utilities import rank_zero_warn
 from numpy.typing import NDArray
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
+
+from datamodules.cache import cache_folder, remember
 
 Verify = Literal["decode", "header", "none"]
 SHOWN = 5
@@ -284,24 +283,3 @@ def _stamp(path: Path) -> str | None:
             return None
         raise
     return f"{path.absolute()}\t{status.st_size}\t{status.st_mtime_ns}"
-
-
-def cache_folder() -> Path:
-    """Where results about data are remembered: ``PROTOMETRY_CACHE``, or the user's cache folder."""
-    chosen = os.environ.get("PROTOMETRY_CACHE")
-    if chosen:
-        return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "protometry"
-
-
-def remember(path: Path, content: bytes) -> None:
-    """Write a cache file in one step; a cache folder that cannot be written only costs the time to compute again."""
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(content)
-        part.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)  # half of it on a full disk
-        rank_zero_warn(f"The cache folder cannot be written ({error}): set PROTOMETRY_CACHE to a writable folder.")

@@ -17,8 +17,9 @@ from lightning.pytorch.utilities import rank_zero_warn
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
+from datamodules.cache import cache_folder, remember
 from datamodules.hsv_rule import Group, hsv_counts, hsv_group
-from datamodules.image_files import SHOWN, Problems, cache_folder, decode_image, remember
+from datamodules.image_files import SHOWN, Problems, decode_image
 from datamodules.progress import print_progress
 
 EXTENSIONS = (".jpg", ".jpeg", ".png")

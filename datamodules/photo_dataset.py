@@ -82,7 +82,7 @@ class PhotoDataset(ImageDataset):
                 photo, transform_seed(self.source.seed, epoch, key) if self.transform.random else None
             )
         else:
-            photo = self.transform(self.source.mark(row, self._with_mask(row, photo)))
+            photo = self._evaluated(row, self.source.mark(row, self._with_mask(row, photo)))
         sample = Sample(
             image=image_tensor(photo.image),
             label=torch.tensor(int(self.table.labels[row])),
@@ -109,6 +109,13 @@ class PhotoDataset(ImageDataset):
                 "are about."
             )
         return Photo(image, box=clipped_box(self.table.boxes[row], image.shape))
+
+    def _evaluated(self, row: int, photo: Photo) -> Photo:
+        """The marked photo in the frame; the error says of which file it is."""
+        try:
+            return self.transform(photo)
+        except ValueError as error:
+            raise ValueError(f"{self.table.files[row].path}: {error}") from error
 
     def _with_mask(self, row: int, photo: Photo) -> Photo:
         mask_file = self.table.files[row].mask

@@ -25,6 +25,7 @@ from datamodules.geometry import GeometryPreset, ResizeFilter
 from datamodules.image_files import Problems, Verify, verify_images
 from datamodules.photo_dataset import PhotoDataset, PhotoTable
 from datamodules.sample import Capabilities, Sample
+from datamodules.split_file import read_splits, require_same_content
 from datamodules.transforms import (
     Augmentation,
     Crop,
@@ -45,7 +46,8 @@ class PhotoDataModule(ImageDataModule, ABC):
         root: the official folder or the one that holds it; only read.
         scheme: ``cv70`` (70/30, four folds; Schlinge et al. 2025) or the ``official`` train and test lists.
         fold: validation fold; None trains without validation. ``official`` has fold 0 only.
-        val_fraction: ``official``: share of each class's training images held out for validation; 0 for none.
+        val_fraction: ``official``: share of each class's training images held out for validation; with 0, fold 0
+            trains on all of them.
         split_seed: seed of the split.
         split_file: a ``split.json`` to use instead of ``scheme``, ``val_fraction`` and ``split_seed``.
         exclude: sample ids to leave out.
@@ -243,7 +245,7 @@ class PhotoDataModule(ImageDataModule, ABC):
         self._parts = parts
 
     def _excluded(self, table: PhotoTable) -> list[str]:
-        recorded = splits.read_splits(self.split_file).exclude if self.split_file else []
+        recorded = read_splits(self.split_file).exclude if self.split_file else []
         excluded = list(dict.fromkeys([*self.exclude, *recorded]))
         known = Counter(file.sample_id for file in table.files)
         twice = [name for name, count in known.items() if count > 1]
@@ -263,8 +265,8 @@ class PhotoDataModule(ImageDataModule, ABC):
     def _given_splits(self, population: splits.Population) -> splits.Splits | None:
         if not self.split_file:
             return None
-        given = splits.read_splits(self.split_file)
-        splits.require_same_content(given, population)
+        given = read_splits(self.split_file)
+        require_same_content(given, population)
         return given
 
     def dataset(self, split: Split) -> PhotoDataset:

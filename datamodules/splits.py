@@ -7,11 +7,9 @@ folder and may be handed back, so that an evaluation months later sees the same 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -100,7 +98,8 @@ class Splits:
 
         Args:
             population: the samples this split was made of.
-            fold: which validation list to hold out; None trains on everything that is not test.
+            fold: which validation list to hold out; None trains on everything that is not test, and so does 0, the
+                default of data modules, where there is no such list.
 
         Returns:
             ``{"train": [...], "val": [...], "test": [...]}``, disjoint and together complete.
@@ -108,9 +107,13 @@ class Splits:
         Raises:
             ValueError: if the fold does not exist, the parts overlap or are incomplete, or a class is not in train.
         """
+        if fold == 0 and not self.val:
+            fold = None
         if fold is not None and not 0 <= fold < len(self.val):
             allowed = (
-                f"0 to {len(self.val) - 1} or null" if self.val else "null, because this split has no validation part"
+                f"0 to {len(self.val) - 1} or null"
+                if self.val
+                else "0 or null, because this split has no validation part"
             )
             raise ValueError(f"Expected argument `fold` to be {allowed}, but got {fold}.")
         named = Counter([*self.test, *self.rest, *(name for part in self.val for name in part)])
@@ -221,68 +224,6 @@ def given(population: Population, scheme: str, seed: int, test: Sequence[str], v
     return Splits(population.dataset, scheme, seed, population.content_sha256, list(test), list(val), rest, excluded)
 
 
-def read_splits(path: str | Path) -> Splits:
-    """Read a ``split.json``.
-
-    Args:
-        path: the file.
-
-    Returns:
-        The split, not yet compared with any data (see :func:`require_same_content`).
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it is not a split of this schema.
-    """
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"Expected argument `split_file` to be a split.json, but there is no file {path}.")
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        schema, folds = record.pop("schema"), record.pop("folds")
-        splits = Splits(**record)
-        for part in (splits.test, splits.rest, splits.exclude, *splits.val):
-            if not (isinstance(part, list) and all(isinstance(name, str) for name in part)):
-                raise TypeError("a part is no list of ids")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(
-            f"Expected argument `split_file` to be a split.json, but {path} is not one ({error})."
-        ) from error
-    if schema != SCHEMA or folds != len(splits.val):
-        raise ValueError(
-            f"Expected argument `split_file` to have schema {SCHEMA} and {folds} folds, but {path} has schema {schema} "
-            f"and {len(splits.val)} folds."
-        )
-    return splits
-
-
-def require_same_content(splits: Splits, population: Population) -> None:
-    """Stop if a split was made of other samples.
-
-    Args:
-        splits: a split that was read back.
-        population: the samples at hand.
-
-    Raises:
-        ValueError: with how many ids are new or gone and the first of them.
-    """
-    if splits.dataset != population.dataset:
-        raise ValueError(
-            f"Expected argument `split_file` to be a split of {population.dataset}, but got one of {splits.dataset}."
-        )
-    if splits.content_sha256 == population.content_sha256:
-        return
-    listed = [*splits.test, *splits.rest, *(name for part in splits.val for name in part)]
-    known, present = set(listed), set(population.ids)
-    new = [name for name in population.ids if name not in known]
-    gone = [name for name in listed if name not in present]
-    first = f"; the first is {(new + gone)[0]!r}" if new or gone else ", but some belong to another class"
-    raise ValueError(
-        f"Expected argument `split_file` to be a split of the samples under `root`, but {len(new)} ids are new and "
-        f"{len(gone)} are gone{first}. Use the data, `classes` and `exclude` the split was made with, or drop it."
-    )
-
-
 def class_weights(labels: Sequence[int], num_classes: int) -> Tensor:
     """Weights n / (K n_c) that give every class the same say.
 
@@ -291,11 +232,13 @@ def class_weights(labels: Sequence[int], num_classes: int) -> Tensor:
         num_classes: K.
 
     Returns:
-        ``(K,)`` float32; 1 for balanced data.
+        ``(K,)`` float32; 1 for balanced data, and where there are no training samples.
 
     Example:
         >>> class_weights([0, 0, 0, 1], 2)
         tensor([0.6667, 2.0000])
     """
+    if not labels:
+        return torch.ones(num_classes)
     counts = torch.bincount(torch.as_tensor(labels, dtype=torch.int64), minlength=num_classes)
     return len(labels) / (num_classes * counts.float())

@@ -101,7 +101,8 @@ class PhotoTransform:
             the image if there is an augmentation.
 
         Raises:
-            ValueError: if ``crop="box"`` and there is no box, or an augmentation gets no seed.
+            ValueError: if ``crop="box"`` and there is no box, nothing of a box is left in the frame, or an augmentation
+                gets no seed.
         """
         if self.crop == "box":
             photo = _cropped_to_box(photo)
@@ -226,14 +227,25 @@ def _annotated(image: NDArray[np.uint8], photo: Photo, placement: Placement) -> 
     if photo.label_map is not None:
         result = replace(result, label_map=placement.labels(photo.label_map))
     if photo.box is not None:
-        x0, y0, x1, y1 = photo.box.tolist()
-        corners = np.array([[x0, y0], [x1 + 1, y1 + 1]])
-        box = clipped_box(inclusive_boxes(placement.points(corners).ravel()), image.shape)
-        result = replace(result, box=box)
+        result = replace(result, box=_placed_box(photo.box, placement))
     if photo.points is not None:
         points, visible = _inside(placement.points(photo.points.astype(np.float64)), photo.visible, image.shape)
         result = replace(result, points=points, visible=visible)
     return result
+
+
+def _placed_box(box: NDArray[np.float32], placement: Placement) -> NDArray[np.float32]:
+    """A box in the frame, of which something must be left there."""
+    x0, y0, x1, y1 = box.tolist()
+    corners = np.array([[x0, y0], [x1 + 1, y1 + 1]])
+    placed = inclusive_boxes(placement.points(corners).ravel())
+    height, width = placement.frame
+    if placed[0] >= width or placed[1] >= height or placed[2] < 0 or placed[3] < 0:
+        raise ValueError(
+            f"Expected the box {x0:g} {y0:g} {x1:g} {y1:g} to reach into the frame, but the cut to the centre leaves "
+            "nothing of it. Use `geometry: stretch` or `crop: box`."
+        )
+    return clipped_box(placed, placement.frame)
 
 
 def _inside(

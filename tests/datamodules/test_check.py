@@ -12,12 +12,12 @@ import pytest
 import torch
 from PIL import Image
 
-from datamodules import Cub200, ImageFolder, SketchBirds
+from datamodules import Cars196, Cub200, ImageFolder, SketchBirds
 from datamodules.__main__ import main
 from datamodules.base import ImageDataModule, ImageDataset
 from datamodules.check import check_data
-from datamodules.check_report import new_folder, show_check
-from tests.photo_trees import make_folders
+from datamodules.check_report import new_folder, show_check, write_check
+from tests.photo_trees import make_cars, make_folders
 
 
 def cub(root, **options):
@@ -73,6 +73,15 @@ class TestFindings:
 
     def test_without_validation(self, cub_tree):
         assert set(check_data(cub(cub_tree(), fold=None)).splits) == {"train", "projection", "test"}
+
+    def test_without_test_photos(self, tmp_path):
+        root = make_cars(tmp_path / "cars")
+        (root / "stanford_cars/cars_test_annos_withlabels.mat").unlink()
+        found = check_data(Cars196(str(root), scheme="official", image_size=16))
+        assert {split: check.samples for split, check in found.splits.items()} == {
+            **{"train": 10, "projection": 10, "val": 2}
+        }
+        assert "\nbounding_box       projection, val" in show_check(found)
 
     def test_photos_for_test_only(self, tmp_path):
         data = ImageFolder(str(make_folders(tmp_path / "photos")), scheme="test", image_size=16)
@@ -153,6 +162,23 @@ class TestFolder:
         (tmp_path / "runs/check/cub200/9").mkdir(parents=True)
         (tmp_path / "runs/check/cub200/notes").mkdir()
         assert new_folder(None, data) == Path("runs/check/cub200/10")
+
+    def test_two_checks_at_once_take_two_numbers(self, cub_tree, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        data = cub(cub_tree())
+        check = check_data(data, limit=1)
+        first, second = (new_folder(None, data) for _ in range(2))  # both look before one writes
+        assert first == second
+        folders = [write_check(check, folder, numbered=True) for folder in (first, second)]
+        assert [str(folder) for folder in folders] == ["runs/check/cub200/1", "runs/check/cub200/2"]
+        assert all((folder / "contact_sheet.png").is_file() for folder in folders)
+
+    def test_a_named_folder_is_not_written_twice(self, tmp_path):
+        check = check_data(SketchBirds("tiny"), limit=1)
+        (tmp_path / "out").mkdir()  # empty: welcome
+        assert write_check(check, tmp_path / "out", numbered=False) == tmp_path / "out"
+        with pytest.raises(FileExistsError, match=r"check\.json"):
+            write_check(check, tmp_path / "out", numbered=False)
 
     def test_content_is_kept(self, cub_tree, tmp_path):
         (tmp_path / "mine").write_text("mine")

@@ -109,6 +109,36 @@ def test_zip_without_checksum(tmp_path, server):
     assert [path.name for path in root.parent.iterdir()] == ["data"]
 
 
+@pytest.mark.parametrize("existing", [True, False])
+def test_the_copy_of_a_faster_process_is_used(tmp_path, server, existing):
+    root, seen = tmp_path / "home/data", []
+    if existing:
+        root.mkdir(parents=True)
+
+    def check(folder):
+        seen.append(folder)
+        if len(seen) == 1:  # the own copy is unpacked; now the other process renames its own
+            download([zipped(server, {"a.txt": b"faster"}, "other.zip")], root)
+
+    download([zipped(server, {"a.txt": b"slower"})], root, check)
+    assert (root / "a.txt").read_bytes() == b"faster"
+    assert [path.name for path in root.parent.iterdir()] == ["data"]
+    assert seen[1] == root
+
+
+def test_other_content_that_appears_meanwhile_is_an_error(tmp_path, server):
+    root = tmp_path / "home/data"
+
+    def check(folder):
+        if folder == root:
+            raise ValueError("not what was promised")
+        (root / "mine").mkdir(parents=True)
+
+    with pytest.raises(ValueError, match="not what was promised"):
+        download([zipped(server, {"a.txt": b"a"})], root, check)
+    assert [path.name for path in root.iterdir()] == ["mine"]
+
+
 def test_failed_check_leaves_nothing(tmp_path, server):
     def check(folder):
         raise ValueError(f"only {len(list(folder.iterdir()))} file")

@@ -106,10 +106,29 @@ class TestSamples:
         }
         assert hidden == {"beak", "eye", "foot", "wing"}
 
-    def test_hidden_bird(self, funnybirds_tree):
+    @pytest.mark.parametrize("split", ["val", "test"])
+    def test_hidden_bird_cannot_be_evaluated(self, funnybirds_tree, split):
         root = funnybirds_tree()
-        Image.new("RGB", (32, 32), (204, 204, 204)).save(root / "test_part_map/1/000001.png")
-        sample = module(root).dataset("test")[1]
+        name = module(root).dataset(split).sample_ids[1]
+        path = root / name.replace(f"{name.split('/')[0]}/", f"{name.split('/')[0]}_part_map/", 1)
+        Image.new("RGB", (32, 32), (204, 204, 204)).save(path)
+        with pytest.raises(ValueError, match=rf"{path} to show the bird, .* List {name} in `exclude`"):
+            module(root).dataset(split)[1]
+        if split == "test":  # known before a run
+            with pytest.raises(ValueError, match=rf"{path} shows no bird, .* list {name} in `exclude`"):
+                module(root).prepare_data()
+        data = module(root, exclude=[name])
+        data.prepare_data()
+        assert name not in data.dataset(split).sample_ids
+
+    def test_hidden_bird_of_a_training_image(self, funnybirds_tree):
+        root = funnybirds_tree()
+        name = module(root).dataset("projection").sample_ids[1]
+        Image.new("RGB", (32, 32), (204, 204, 204)).save(root / name.replace("train/", "train_part_map/", 1))
+        data = module(root)
+        data.prepare_data()
+        assert data.dataset("train")[1]["sample_id"] == name
+        sample = data.dataset("projection")[1]
         assert not sample["object_mask"].any()
         assert sample["bounding_box"].tolist() == [0, 0, 31, 31]
         assert (sample["concept_certainty"] == 1).all()

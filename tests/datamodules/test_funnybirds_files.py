@@ -31,7 +31,9 @@ def part_map(path, color=(170, 170, 170), size=(8, 8), **options):
     pixels[1:-1, 1:-1] = (170, 170, 170)
     pixels[2:5, 2:5] = color
     image = picture(path.parent / "image.png", np.zeros((8, 8, 3)))
-    return PartMap("test/0/0.png", picture(path, pixels), image=image, **{"kept": ALL, "objects": 2, **options})
+    return PartMap(
+        "test/0/0.png", picture(path, pixels), image=image, **{"evaluated": False, "kept": ALL, "objects": 2, **options}
+    )
 
 
 @pytest.fixture
@@ -164,6 +166,14 @@ class TestPartMap:
     )
     def test_wrong(self, tmp_path, options, message):
         assert message in part_map(tmp_path / "map.png", **options).fault("decode")
+
+    def test_objects_may_not_hide_a_bird_that_is_to_be_found(self, tmp_path):
+        hidden, body = np.full((8, 8, 3), (204, 204, 205)), np.full((8, 8, 3), (170, 170, 170))
+        file = part_map(tmp_path / "map.png", evaluated=True)
+        picture(file.path, hidden)
+        assert file.fault("decode").endswith("shows no bird, as objects hide all of it; list test/0/0.png in `exclude`")
+        picture(file.path, np.concatenate([hidden[:7], body[:1]]))
+        assert file.fault("decode") == ""
 
     def test_objects_may_hide_the_bird_but_something_must_be_there(self, tmp_path):
         file = part_map(tmp_path / "map.png")

@@ -1,6 +1,5 @@
 import errno
 import os
-import warnings
 from pathlib import Path
 
 import cv2
@@ -8,13 +7,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from datamodules.cache import cache_folder
 from datamodules.image_files import (
     ImageFile,
     Problems,
-    cache_folder,
     decode_image,
     locate,
-    remember,
     verify_images,
 )
 
@@ -219,18 +217,6 @@ class TestVerify:
 
 
 class TestCache:
-    def test_folder(self, monkeypatch, tmp_path):
-        monkeypatch.delenv("PROTOMETRY_CACHE")
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-        assert cache_folder() == tmp_path / "protometry"
-        monkeypatch.delenv("XDG_CACHE_HOME")
-        assert cache_folder().parts[-2:] == (".cache", "protometry")
-
-    def test_unwritable_cache_only_warns(self, tmp_path):
-        (tmp_path / "file").touch()
-        with pytest.warns(UserWarning, match="set PROTOMETRY_CACHE to a writable folder"):
-            remember(tmp_path / "file" / "stamp", b"")
-
     def test_full_cache_disk_only_warns_and_leaves_no_half_file(self, tmp_path, monkeypatch):
         def full(self, content):
             self.touch()
@@ -240,9 +226,3 @@ class TestCache:
         with pytest.warns(UserWarning, match="No space left on device.*set PROTOMETRY_CACHE"):
             verify([ImageFile("1", picture(tmp_path / "a.jpg"))])
         assert not [path for path in cache_folder().rglob("*") if path.is_file()]
-
-    def test_remember_leaves_no_part_file(self, tmp_path):
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            remember(tmp_path / "deep" / "stamp", b"content")
-        assert [path.name for path in (tmp_path / "deep").iterdir()] == ["stamp"]

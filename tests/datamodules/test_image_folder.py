@@ -76,6 +76,7 @@ class TestLayouts:
         data = folder(make_flat(tmp_path / "root", per_class=1), layout="flat", scheme="test")
         assert ids(data, "test") == ["ant_0.JPEG", "bee_0.JPEG"]
         assert not data.has_validation
+        assert data.class_weights.tolist() == [1, 1]
         with pytest.raises(ValueError, match="images in the train split, but `scheme: test` leaves none there"):
             data.dataset("train")
 

@@ -74,6 +74,19 @@ class TestSamples:
         with pytest.raises(ValueError, match=r"box of .*ant_1\.png to lie on its 40x30 pixels .* but got corners"):
             data.dataset("train")[0]
 
+    def test_box_that_the_frame_does_not_show(self, root):
+        def boxed(**options):
+            data = toy(root, scheme="official", **options)
+            data.boxes = (0, 0, 3, 9)  # the 40x30 photo is cut to columns 12..27
+            return data
+
+        data = boxed(geometry="center_crop")
+        with pytest.raises(ValueError, match=r"toy/ant_2\.png: Expected the box 0 0 3 9 .* Use `geometry: stretch` or"):
+            data.dataset("test")[1]
+        assert data.dataset("train")[0]["image"].shape == (3, 16, 16)
+        for remedy in ({"geometry": "stretch"}, {"geometry": "center_crop", "crop": "box"}):
+            assert boxed(**remedy).dataset("test")[1]["bounding_box"][2] > 0
+
     def test_crop_without_boxes_stops_before_the_run(self, root):
         with pytest.raises(ValueError, match="`crop` to be 'none' because Toy has no boxes, but got 'box'"):
             toy(root, crop="box").prepare_data()
@@ -130,6 +143,12 @@ class TestSplits:
         assert sizes == [4, 4, 4, 8]
         assert set(data.split_record()["test"]) == {f"{c}_{i}.png" for c in ("ant", "bee") for i in (0, 2, 4, 6)}
         assert data.class_weights.tolist() == [1, 1]
+
+    def test_official_without_validation(self, root):
+        data = toy(root, scheme="official", val_fraction=0)
+        assert not data.has_validation
+        assert data.val_dataloader() == []
+        assert [len(data.dataset(split)) for split in ("train", "val", "test")] == [8, 0, 8]
 
     def test_without_official_split(self, root):
         data = toy(root, scheme="official")

@@ -91,6 +91,26 @@ class TestGeometry:
         assert photo.object_mask.sum() == 81
         assert photo.object_mask[y, x]
 
+    @pytest.mark.parametrize("geometry", ["center_crop", "shorter_crop"])
+    def test_box_outside_the_frame(self, geometry):
+        # the frame shows columns 15..74 of 90 in either way
+        def boxed(x0, x1):
+            photo = Photo(noise(), box=np.array([x0, 20, x1, 29], np.float32))
+            return PhotoTransform((60, 60), geometry)(photo).box.tolist()
+
+        assert boxed(9, 15) == [0, 20, 0, 29]
+        assert boxed(74, 80) == [59, 20, 59, 29]
+        for x0, x1 in ((9, 14), (75, 80)):
+            with pytest.raises(
+                ValueError, match=rf"box {x0} 20 {x1} 29 to reach .* `geometry: stretch` or `crop: box`"
+            ):
+                boxed(x0, x1)
+
+    def test_box_above_or_below_the_frame(self):
+        for y0, y1 in ((0, 19), (40, 59)):
+            with pytest.raises(ValueError, match="the cut to the centre leaves nothing of it"):
+                PhotoTransform((20, 90), "center_crop")(Photo(noise(), box=np.array([5, y0, 9, y1], np.float32)))
+
     def test_box_crop_by_hand(self):
         image = noise()
         points = np.array([[10.5, 20.5], [9.5, 20.5], [29.5, 39.5], [30.0, 30.0]], np.float32)
