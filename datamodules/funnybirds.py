@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+import cv2
 import numpy as np
 import torch
 from lightning.pytorch.utilities import rank_zero_info
@@ -14,8 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from datamodules.base import Split
-from datamodules.download import Archive, is_free
-from datamodules.download import download as download_archives
+from datamodules.download import Archive
 from datamodules.funnybirds_files import check_files, no_interventions, no_maps
 from datamodules.funnybirds_images import BirdPhotos, FunnyBirdsImages
 from datamodules.funnybirds_maps import bird_pixels, label_codes
@@ -29,13 +29,14 @@ from datamodules.funnybirds_tables import (
     read_scenes,
     table_name,
 )
-from datamodules.image_files import ImageFile, Problems, decode_image, verify_images
-from datamodules.photos import AUGMENTED, PhotoDataModule
+from datamodules.image_files import ImageFile, Problems, decode_image
+from datamodules.photos import AUGMENTED, PhotoDataModule, PhotoTable
 from datamodules.sample import Capabilities, Sample
 from datamodules.sketch_birds.bank import LABEL_MAP_CODES, PART_NAMES
-from datamodules.transforms import Photo
+from datamodules.transforms import Photo, PhotoTransform
 
 ARCHIVES = (Archive(URL, None, 1_600_000_000),)
+CODES_OF_PARTS = np.stack([np.isin(np.arange(256), LABEL_MAP_CODES[part]) for part in PART_NAMES])  # (5, 256) bool
 
 
 class FunnyBirds(PhotoDataModule):
@@ -134,23 +135,7 @@ class FunnyBirds(PhotoDataModule):
             scenes=scenes,
         )
 
-    def prepare_data(self) -> None:
-        """Download if asked to, then check every table and every file the tables imply.
-
-        Raises:
-            FileNotFoundError: if the data or a part of it is missing.
-            ValueError: if tables are malformed or disagree, or files do not agree with them.
-        """
-        if self.download and is_free(Path(self.root)):
-            download_archives(self.archives, Path(self.root), self._check_download)
-        table = self.table()
-        excluded = set(self._excluded(table))
-        problems = Problems(f"{self.title} in {table.folder}", self.remedy)
-        files = [file for part in table.scenes.values() for file in check_files(table.folder, part, excluded, problems)]
-        verify_images(files, self.verify, self.num_workers, problems)
-        problems.raise_any()
-
-    def _check_download(self, folder: Path) -> None:
+    def check_download(self, folder: Path) -> None:
         """Raise unless a folder holds the official numbers of classes and images, and every file they imply."""
         classes = read_classes(str(folder))
         scenes = read_scenes(classes)
@@ -163,6 +148,13 @@ class FunnyBirds(PhotoDataModule):
         for part in scenes.values():
             check_files(classes.folder, part, (), problems)
         problems.raise_any()
+
+    def files_to_verify(self, table: PhotoTable, excluded: set[str], problems: Problems) -> list[ImageFile]:
+        """The photos, and every file that the tables imply."""
+        assert isinstance(table, BirdPhotos)
+        return [
+            file for scenes in table.scenes.values() for file in check_files(table.folder, scenes, excluded, problems)
+        ]
 
     def set_class_tables(self, train_rows: NDArray[np.int64]) -> None:
         """Set the concepts, and say which optional folders are not there."""
@@ -213,26 +205,22 @@ class FunnyBirds(PhotoDataModule):
 
     def add_targets(self, sample: Sample, row: int) -> None:
         """The soft target over T(x), and the concepts of the parts that were drawn."""
-        targets = torch.from_numpy(self._birds.targets(row)).float()
-        sample["class_targets"] = targets / targets.sum()
-        drawn = torch.from_numpy(self._birds.kept(row))[self.concept_to_part]
-        sample["concepts"] = self.class_concepts_binary[int(sample["label"])] & drawn
+        targets = self._birds.targets[row]
+        sample["class_targets"] = torch.from_numpy(targets / np.float32(targets.sum()))
+        drawn = self._birds.kept(row)[self.concept_to_part.numpy()]
+        sample["concepts"] = torch.from_numpy(self.class_concepts_binary.numpy()[self._birds.labels[row]] & drawn)
 
     def annotate(self, sample: Sample, row: int, photo: Photo) -> None:
         """How certain the concepts are: a part without any pixel in the frame is not visible."""
         if photo.label_map is None:
             return
-        seen = np.bincount(photo.label_map.ravel(), minlength=256) > 0
-        visible = torch.tensor([bool(seen[list(LABEL_MAP_CODES[part])].any()) for part in PART_NAMES])
-        sample["concept_certainty"] = torch.where(visible[self.concept_to_part], 4, 1).to(torch.uint8)
+        seen = cv2.calcHist([photo.label_map], [0], None, [256], [0, 256]).ravel() > 0
+        visible = np.asarray((CODES_OF_PARTS & seen).any(axis=1))
+        certainty = np.where(visible[self.concept_to_part.numpy()], 4, 1).astype(np.uint8)
+        sample["concept_certainty"] = torch.from_numpy(certainty)
 
-    def dataset(self, split: Split) -> FunnyBirdsImages:
-        """The samples of one split; "projection" is the training images through the evaluation transform."""
-        self.setup()
-        training = split == "train"
-        augmented = self._shared if self.two_views else self._training
-        rows = self._parts["train" if split == "projection" else split]
-        transform = augmented if training else self._evaluation
+    def make_dataset(self, rows: list[int], transform: PhotoTransform, training: bool) -> FunnyBirdsImages:
+        """Their samples, which are also an :class:`~datamodules.interventions.InterventionDataset`."""
         return FunnyBirdsImages(self, self._birds, rows, transform, training, self._evaluation)
 
     def capabilities(self, split: Split) -> Capabilities:

@@ -55,9 +55,11 @@ class BirdPhotos(PhotoTable):
         kept: NDArray[np.bool_] = scenes.kept[position]
         return kept
 
-    def targets(self, row: int) -> NDArray[np.bool_]:
-        """``(K,)`` bool, T(x): the classes that agree with an image on every part it was drawn with."""
-        return target_set(self.classes.table, int(self.labels[row]), self.kept(row).tolist())
+    @cached_property
+    def targets(self) -> NDArray[np.bool_]:
+        """``(n, K)`` bool, T(x): the classes that agree with an image on every part it was drawn with."""
+        kept = np.concatenate([scenes.kept for scenes in self.scenes.values()])
+        return target_set(self.classes.table, self.labels, kept)
 
     def part_map(self, row: int) -> Path:
         """Where the part map of an image lies, if its split has part maps."""
@@ -146,7 +148,7 @@ class FunnyBirdsImages(PhotoDataset):
 
     def target_set(self, i: int) -> frozenset[int]:
         """T(x): the classes that agree with the image on every part present (all classes if none is)."""
-        return frozenset(np.flatnonzero(self.photos.targets(self._row(i))).tolist())
+        return frozenset(np.flatnonzero(self.photos.targets[self._row(i)]).tolist())
 
     def intervene(
         self, i: int, drop: Collection[str] = (), drop_background: Collection[int] = (), background: RGB | None = None

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 from itertools import product
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -30,19 +31,17 @@ LABEL_COLORS: Mapping[int, RGB] = {
 
 
 @cache
-def _sorted_colors() -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
-    """All known colours as numbers, ascending, and their codes."""
-    codes = np.array(list(LABEL_COLORS), dtype=np.uint8)
-    colors = _numbers(np.array(list(LABEL_COLORS.values()), dtype=np.uint8))
-    order = np.argsort(colors)
-    return colors[order], codes[order]
+def _code_of_number() -> NDArray[np.uint8]:
+    """The code of every 24-bit colour (16 MB)."""
+    codes = np.full(1 << 24, UNMATCHED, dtype=np.uint8)
+    codes[_numbers(np.array([list(LABEL_COLORS.values())], dtype=np.uint8))] = list(LABEL_COLORS)
+    return codes
 
 
 def _numbers(colors: NDArray[np.uint8]) -> NDArray[np.uint32]:
-    """``(..., 3)`` RGB as 24-bit numbers."""
-    wide = colors.astype(np.uint32)
-    numbers: NDArray[np.uint32] = wide[..., 0] << np.uint32(16) | wide[..., 1] << np.uint32(8) | wide[..., 2]
-    return numbers
+    """``(H, W, 3)`` RGB as ``(H, W)`` 24-bit numbers."""
+    numbers: NDArray[np.uint32] = cv2.cvtColor(colors, cv2.COLOR_RGB2BGRA).view("<u4")[..., 0]
+    return numbers & np.uint32(0xFFFFFF)
 
 
 def label_codes(part_map: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -61,10 +60,7 @@ def label_codes(part_map: NDArray[np.uint8]) -> NDArray[np.uint8]:
         >>> label_codes(np.array([[[255, 255, 0], [255, 255, 253], [204, 204, 206], [1, 2, 3]]], np.uint8)).tolist()
         [[2, 3, 34, 255]]
     """
-    colors, codes = _sorted_colors()
-    numbers = _numbers(part_map)
-    nearest = np.minimum(np.searchsorted(colors, numbers), len(colors) - 1)
-    return np.where(colors[nearest] == numbers, codes[nearest], np.uint8(UNMATCHED))
+    return _code_of_number().take(_numbers(part_map))
 
 
 def solid_unknown_color(part_map: NDArray[np.uint8]) -> RGB | None:

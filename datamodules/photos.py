@@ -22,7 +22,7 @@ from datamodules.base import ImageDataModule, Split
 from datamodules.download import Archive, is_free
 from datamodules.download import download as download_archives
 from datamodules.geometry import GeometryPreset, ResizeFilter
-from datamodules.image_files import Problems, Verify, verify_images
+from datamodules.image_files import ImageFile, Problems, Verify, verify_images
 from datamodules.photo_dataset import PhotoDataset, PhotoTable
 from datamodules.sample import Capabilities, Sample
 from datamodules.split_file import read_splits, require_same_content
@@ -136,6 +136,13 @@ class PhotoDataModule(ImageDataModule, ABC):
             train_rows: indices of the training images into ``self.photos``.
         """
 
+    def check_download(self, folder: Path) -> None:
+        """Raise unless an unpacked download is what was promised; for archives without a checksum."""
+
+    def files_to_verify(self, table: PhotoTable, excluded: set[str], problems: Problems) -> list[ImageFile]:
+        """The files that have to be images, before a run; what is found wrong on the way goes to ``problems``."""
+        return [file for file in table.files if file.sample_id not in excluded]
+
     def mark(self, row: int, photo: Photo) -> Photo:
         """Put what is annotated on an evaluation photo (points, label map) on it, in its own pixels."""
         return photo
@@ -203,13 +210,12 @@ class PhotoDataModule(ImageDataModule, ABC):
             ValueError: if tables are malformed or disagree, images cannot be decoded, or there are no boxes to crop to.
         """
         if self.download and is_free(Path(self.root)):
-            download_archives(self.archives, Path(self.root))
+            download_archives(self.archives, Path(self.root), self.check_download)
         table = self.table()
         if self._evaluation.crop == "box" and table.boxes is None:
             raise ValueError(f"Expected argument `crop` to be 'none' because {self.title} has no boxes, but got 'box'.")
-        excluded = set(self._excluded(table))
-        files = [file for file in table.files if file.sample_id not in excluded]
         problems = Problems(f"{self.title} in {table.folder}", self.remedy)
+        files = self.files_to_verify(table, set(self._excluded(table)), problems)
         verify_images(files, self.verify, self.num_workers, problems)
         problems.raise_any()
 
@@ -280,7 +286,11 @@ class PhotoDataModule(ImageDataModule, ABC):
                 f"Expected {self.title} to have images in the {split} split, but `scheme: {self.scheme}` leaves none "
                 "there."
             )
-        return PhotoDataset(self, self.photos, rows, augmented if training else self._evaluation, training)
+        return self.make_dataset(rows, augmented if training else self._evaluation, training)
+
+    def make_dataset(self, rows: list[int], transform: PhotoTransform, training: bool) -> PhotoDataset:
+        """The samples of some rows of ``self.photos``."""
+        return PhotoDataset(self, self.photos, rows, transform, training)
 
     def capabilities(self, split: Split) -> Capabilities:
         """Which optional fields the samples of the split carry; subclasses ``replace`` what they know better."""

@@ -214,8 +214,8 @@ def transform_seed(seed: int, epoch: int, sample_key: int, *view: int) -> int:
 
 
 def image_tensor(image: NDArray[np.uint8]) -> Tensor:
-    """An ``(H, W, 3)`` uint8 image as ``(3, H, W)`` float32 in 0..1, in NumPy and OpenCV, which start up faster."""
-    return torch.from_numpy(np.divide(np.stack(cv2.split(image)), np.float32(255)))
+    """An ``(H, W, 3)`` uint8 image as ``(3, H, W)`` float32 in 0..1; OpenCV is the fastest to part the channels."""
+    return torch.from_numpy(np.stack(cv2.split(image))).div(255)
 
 
 def _annotated(image: NDArray[np.uint8], photo: Photo, placement: Placement) -> Photo:

@@ -110,25 +110,28 @@ def _draw(candidates: NDArray[np.int64], num_birds: int) -> NDArray[np.int64]:
     return np.array(taken, dtype=np.int64).reshape(len(taken), candidates.shape[1])
 
 
-def target_set(table: NDArray[np.int64], label: int, kept: Sequence[bool]) -> NDArray[np.bool_]:
+def target_set(
+    table: NDArray[np.int64], label: int | NDArray[np.int64], kept: Sequence[bool] | NDArray[np.bool_]
+) -> NDArray[np.bool_]:
     """T(x): the classes that agree with an image on every part it still has.
 
     Source: Hesse et al. 2023, training targets of images with removed parts.
 
     Args:
         table: ``(K, 5)`` int64 variants.
-        label: class of the image.
-        kept: which of the five parts the image was drawn with.
+        label: class of the image, or ``(n,)`` int64 of several.
+        kept: which of the five parts the image was drawn with, or ``(n, 5)`` bool.
 
     Returns:
-        ``(K,)`` bool; all classes if no part is kept.
+        ``(K,)`` or ``(n, K)`` bool; all classes if no part is kept.
 
     Example:
         >>> table = np.array([[0, 0, 0, 0, 0], [0, 1, 1, 0, 0], [1, 1, 0, 0, 0]])
         >>> target_set(table, 0, (True, False, False, True, True)).tolist()
         [True, True, False]
     """
-    agrees: NDArray[np.bool_] = ((table == table[label]) | ~np.asarray(kept)).all(axis=1)
+    own, dropped = table[label], ~np.asarray(kept)
+    agrees: NDArray[np.bool_] = ((table == own[..., None, :]) | dropped[..., None, :]).all(axis=-1)
     return agrees
 
 

@@ -63,10 +63,10 @@ def test_error_names_the_rule_that_failed(num_birds, rule):
 def test_target_set_against_the_definition(seed):
     rng = np.random.default_rng(seed)
     table = rng.integers(0, 2, (12, 5))
-    for label in range(12):
-        kept = (rng.random(5) < 0.5).tolist()
-        slow = [all(table[c, p] == table[label, p] for p in range(5) if kept[p]) for c in range(12)]
-        assert target_set(table, label, kept).tolist() == slow
+    kept = rng.random((12, 5)) < 0.5
+    slow = [[all(table[c, p] == table[i, p] for p in range(5) if kept[i, p]) for c in range(12)] for i in range(12)]
+    assert [target_set(table, i, kept[i].tolist()).tolist() for i in range(12)] == slow
+    assert target_set(table, np.arange(12), kept).tolist() == slow
 
 
 def test_target_set_extremes():
