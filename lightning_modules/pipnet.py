@@ -76,8 +76,8 @@ class PIPNet(InterpretableModule):
     """Patch-based intuitive prototypes network.
 
     Source: Nauta et al. 2023. Presets: ``original`` (the schedule of the released code), ``quanproto`` (Schlinge et al.
-    2025, CUB; set ``score_threshold: 0``), and ours: ``sketch`` (a trunk from scratch; set ``shrinkage: 7e-3``) and
-    ``pretrained`` (a pretrained trunk, few images; set ``num_features`` and ``shrinkage: 2e-2``). A trunk has the
+    2025, CUB; set ``score_threshold: 0``), and ours: ``sketch`` (a trunk from scratch; set ``shrinkage: 3.5e-2``) and
+    ``pretrained`` (a pretrained trunk, few images; set ``num_features`` and ``shrinkage: 4e-2``). A trunk has the
     groups ``stem`` (up to one cell per 4 pixels), ``trunk_early``, ``trunk`` and ``trunk_last``. Phases with scheduler
     ``CosineAnnealingWarmRestarts`` are one training stage: the restarts (every ``T_0`` epochs) are the head's, the
     other groups follow one cosine over the whole stage down to a hundredth of their rates.
@@ -242,12 +242,18 @@ class PIPNet(InterpretableModule):
         """One step over both views of every image, in one forward pass."""
         return super().training_step(paired(batch), batch_idx)
 
-    def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
-        """The optimiser's step, then, if the phase trains the head, the proximal step W ← max(W - shrinkage, 0)."""
-        super().optimizer_step(*args, **kwargs)
-        if "head" in self.phase.trainable:
-            with torch.no_grad():
-                self.linear.weight.sub_(self.shrinkage).clamp_(min=0.0)
+    def optimizer_step(self, epoch: int, batch_idx: int, optimizer: Any, *args: Any, **kwargs: Any) -> None:
+        """The optimiser's step, then, if the phase trains the head, the proximal step W ← max(W - shrinkage, 0).
+
+        Under a ``OneCycleLR`` the shrinkage follows the head's rate: ``shrinkage`` at the top, almost none at the end,
+        where steps that no longer learn would only forget.
+        """
+        super().optimizer_step(epoch, batch_idx, optimizer, *args, **kwargs)
+        for group in optimizer.param_groups:
+            if group["name"] == "head":
+                share = group["lr"] / group["max_lr"] if "max_lr" in group else 1.0
+                with torch.no_grad():
+                    self.linear.weight.sub_(share * self.shrinkage).clamp_(min=0.0)
 
     def on_train_epoch_end(self) -> None:
         """Log the number of classes without any weight, to which no gradient leads back."""

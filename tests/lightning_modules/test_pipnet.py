@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from lightning import Callback
+from torch.optim.lr_scheduler import OneCycleLR
 
 from callbacks import Interpretability
 from callbacks.phase_schedule import state_hash
@@ -214,6 +215,26 @@ def test_proximal_step_follows_the_optimiser_in_phases_of_the_head_only():
     close(model.linear.weight.detach(), (before - 2e-3).clamp(min=0))
     assert (model.linear.weight[0] == 0).all()
     assert all(math.isfinite(loss) for loss in watch.losses)
+
+
+def test_under_one_cycle_the_proximal_step_follows_the_rate():
+    """Without losses the head moves by the proximal step alone: ``shrinkage`` times rate over greatest rate."""
+    silent = dict.fromkeys(("alignment", "tanh_uniformity", "pipnet_class"), 0.0)
+    model = make(num_classes=8, preset="sketch", phases={"train": {"epochs": 3, "losses": silent}}, shrinkage=2e-2)
+    watch, before = Weights(), model.linear.weight.detach().clone()
+    fitted(model, watch)
+    rates = OneCycleLR(torch.optim.SGD([torch.zeros(1, requires_grad=True)]), max_lr=1.0, total_steps=6)
+    shares = []
+    for _ in range(6):
+        shares.append(rates.get_last_lr()[0])
+        rates.optimizer.step()
+        if len(shares) < 6:
+            rates.step()
+    assert max(shares) > 0.9
+    assert shares[-1] < 1e-5
+    taken = torch.tensor(shares, dtype=torch.float64).cumsum(0)
+    for step, head in enumerate([*watch.heads[1:], model.linear.weight.detach()]):
+        close(head, (before - 2e-2 * taken[step].item()).clamp(min=0))
 
 
 def test_accumulated_batches_have_one_proximal_step():
