@@ -163,7 +163,7 @@ class ProtoPool(InterpretableModule):
         "original": (30, 0.5),
         "quanproto": (50, 1.0),
         "pretrained": (30, 0.5),
-        "sketch": (7, 0.5),
+        "sketch": (4, 0.5),
     }
     actions: ClassVar[tuple[str, ...]] = (HARDEN,)
     slot_owner: Tensor

@@ -23,7 +23,7 @@ def table(runs: list[str], published: str | None = None) -> None:
 
 
 def markdown(results: Sequence[Result], paper: str | None = None) -> str:
-    """One table per group of comparable runs.
+    """Groups of comparable runs: several side by side in one table, or each in a table beside a paper's numbers.
 
     Runs are averaged only if they share data set, model, split, variant, explainer and protocol. The deviation is the
     sample standard deviation over runs; one run shows its own 95 % interval. A metric that is not applicable prints
@@ -43,11 +43,11 @@ def markdown(results: Sequence[Result], paper: str | None = None) -> str:
     groups: dict[str, list[Result]] = {}
     for result in results:
         groups.setdefault(json.dumps(result.conditions, sort_keys=True), []).append(result)
-    sections = []
     for group in groups.values():
         _refuse_repeats(group)
-        sections.append(_section(group, records))
-    return "\n\n".join(sections)
+    if len(groups) > 1 and paper is None:
+        return "\n\n".join([_side_by_side(list(groups.values())), *map(_conditions, groups.values())])
+    return "\n\n".join(_section(group, records) for group in groups.values())
 
 
 def _refuse_repeats(group: Sequence[Result]) -> None:
@@ -64,17 +64,62 @@ def _refuse_repeats(group: Sequence[Result]) -> None:
 
 
 def _section(group: Sequence[Result], records: Sequence[Published]) -> str:
-    keys = list(dict.fromkeys(key for names in ("metrics", "skipped") for r in group for key in getattr(r, names)))
+    keys = _keys([group])
     found = [match for match in matches(group[0], records) if match.key in keys]
     beside = columns(found)
-    total = len({result.run.resolve() for result in group})
+    total = _total(group)
     header = ["metric", "unit", "mean ± std" if total > 1 else "value [95 %]", "n", *(each.title for each in beside)]
     rows = [_row(key, group, total, beside) for key in keys]
-    notes = [*_own_footnotes(keys, group), *footnotes(beside)]
+    notes = footnotes(beside)
     if records and not found:
         notes.append(f"{records[0].paper} gives nothing for {group[0].model} on {group[0].dataset} in these metrics")
-    parts = [_heading(group, total), "\n".join(lines(header, rows, left=2))]
-    return "\n\n".join([*parts, "\n".join(f"- {note}" for note in notes)] if notes else parts)
+    return _conditions(group, lines(header, rows, left=2), notes)
+
+
+def _side_by_side(groups: Sequence[Sequence[Result]]) -> str:
+    """One column per group, under the model's name and what sets it apart from other groups of that model."""
+    rows = []
+    for key in _keys(groups):
+        entries = [_entries(key, group) for group in groups]
+        first = next((entry for found in entries for entry in found), None)
+        name = f"{key} {arrow(first.higher_is_better) if first else ''}".rstrip()
+        rows.append([name, printed_unit(first.unit) if first else "", *(_cell(key, group) for group in groups)])
+    return "\n".join(lines(["metric", "unit", *_titles(groups)], rows, left=2))
+
+
+def _titles(groups: Sequence[Sequence[Result]]) -> list[str]:
+    titles = []
+    for group in groups:
+        first = group[0]
+        rivals = [other[0] for other in groups if other[0].model == first.model]
+        names = dict.fromkeys(name for rival in rivals for name in rival.conditions)
+        apart = [name for name in names if len({str(rival.conditions.get(name)) for rival in rivals}) > 1]
+        titles.append(", ".join([first.model, *(f"{name} {first.conditions.get(name)}" for name in apart)]))
+    return titles
+
+
+def _cell(key: str, group: Sequence[Result]) -> str:
+    entries, total = _entries(key, group), _total(group)
+    defined = [entry for entry in entries if entry.value is not None]
+    partial = f" ({len(defined)}/{total})" if 0 < len(defined) < total else ""
+    return _ours(entries, defined) + partial
+
+
+def _keys(groups: Sequence[Sequence[Result]]) -> list[str]:
+    results = [result for group in groups for result in group]
+    return list(dict.fromkeys(key for names in ("metrics", "skipped") for r in results for key in getattr(r, names)))
+
+
+def _total(group: Sequence[Result]) -> int:
+    return len({result.run.resolve() for result in group})
+
+
+def _conditions(group: Sequence[Result], table_lines: Sequence[str] = (), notes: Sequence[str] = ()) -> str:
+    """Heading, conditions, perhaps a table, and notes."""
+    notes = [*_own_footnotes(_keys([group]), group), *notes]
+    heading = _heading(group, _total(group)) + ("; n counts runs" if table_lines else "")
+    parts = [heading, "\n".join(table_lines), "\n".join(f"- {note}" for note in notes)]
+    return "\n\n".join(part for part in parts if part)
 
 
 def _heading(group: Sequence[Result], total: int) -> str:
@@ -91,7 +136,7 @@ def _heading(group: Sequence[Result], total: int) -> str:
     conditions |= {f"data.{name}": value for name, value in data.items() if value not in (None, [], "")}
     told = ", ".join(f"{name} {value}" for name, value in conditions.items())
     runs = f"{total} runs" if total > 1 else "1 run"
-    return f"### {first.model} on {first.dataset}, {first.split} split, {runs}\n\n{told}; n counts runs"
+    return f"### {first.model} on {first.dataset}, {first.split} split, {runs}\n\n{told}"
 
 
 def _row(key: str, group: Sequence[Result], total: int, beside: Sequence[Column]) -> list[str]:

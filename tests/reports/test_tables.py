@@ -76,12 +76,35 @@ def test_runs_with_other_suites_print_what_they_have(make):
 
 def test_groups_do_not_mix(make):
     text = make(({F1: 0.1}, {}), ({F1: 0.2}, {"explainer": "upsample"}), ({F1: 0.3}, {}), ({F1: 0.4}, {"fold": None}))
-    parts = text.split("### ")[1:]
-    assert [parsed(part)[F1].get(MEAN) or parsed(part)[F1][RUN] for part in parts] == [
-        "20.00 ± 14.14",
-        "20.00",
-        "40.00",
+    row = parsed(text)[F1]
+    assert list(row.values()) == ["general/f1 ↑", "%", "20.00 ± 14.14", "20.00", "40.00"]
+    assert list(row)[2:] == [
+        "ProtoPNet, folds True, explainer prp",
+        "ProtoPNet, folds True, explainer upsample",
+        "ProtoPNet, folds False, explainer prp",
     ]
+    assert [part.split("\n")[0] for part in text.split("### ")[1:]] == [
+        "ProtoPNet on cub200, test split, 2 runs",
+        "ProtoPNet on cub200, test split, 1 run",
+        "ProtoPNet on cub200, test split, 1 run",
+    ]
+
+
+def test_models_stand_side_by_side(make):
+    tree = {"model": "ProtoTree", "skipped": {NPR: "weight: no weight matrix"}}
+    ratio = entry(2.0, unit="ratio", higher=False)
+    text = make(({F1: 0.5, NPR: ratio}, {}), ({F1: 0.7, NPR: None}, {}), ({F1: 0.8}, tree), ({F1: 0.9}, tree))
+    rows = parsed(text)
+    assert rows[F1] == {
+        "metric": "general/f1 ↑",
+        "unit": "%",
+        "ProtoPNet": "60.00 ± 14.14",
+        "ProtoTree": "85.00 ± 7.07",
+    }
+    assert rows[NPR] == {"metric": "compactness/npr ↓", "unit": "ratio", "ProtoPNet": "2.00 (1/2)", "ProtoTree": "n/a"}
+    first, second = text.split("### ")[1:]
+    assert "undefined in 1 of 2 results: compactness/npr" in first
+    assert "n/a, because weight: no weight matrix: compactness/npr" in second
 
 
 def test_what_was_found_may_differ_and_is_named(make):
