@@ -32,8 +32,9 @@ class ImageFolder(AttributedPhotos):
             read.
         layout: ``folders``: ``{train,val,test}/<class>/**`` or ``<class>/**``; ``flat``: files ``<class>_<rest>``.
         scheme: ``official`` keeps the folders (without ``test/``, ``val/`` is the test part; without ``val/``,
-            validation is held out of ``train/``), ``cv70`` divides all photos 70/30 with four folds, ``test`` keeps
-            all for test, ``auto`` is ``official`` where there are such folders and else ``cv70``.
+            validation is held out of ``train/``; with ``fold: null``, ``val/`` beside ``test/`` is trained on), ``cv70``
+            divides all photos 70/30 with four folds, ``test`` keeps all for test, ``auto`` is ``official`` where there
+            are such folders and else ``cv70``.
         class_file: fixes the order of classes, for a head that has learnt them: a class per line, as its name alone or
             as ``wnid name``; without it they are sorted.
         attribute_table: makes the attributes of a class the labels, see
