@@ -14,7 +14,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -70,7 +70,7 @@ class Request:
         split: which split of the data.
         limit: number of images, evenly spread over the split; None for all.
         overwrite: replace an earlier result of the same request.
-        inference: how a ProtoTree decides, None for the way of the run.
+        inference: how a ProtoTree decides, None for other models.
     """
 
     ckpt_path: Path
@@ -96,26 +96,26 @@ class Request:
             "limit": self.limit,
             "suite": self.engine.requested,
             "seed": self.engine.seed,
-            **({"inference": self.inference} if self.inference else {}),
         }
 
     def is_done(self, earlier: dict[str, Any], step: int) -> bool:
         """Whether an earlier result is the answer to this request."""
-        wanted = {"inference": None} | self.identity(step) | self.engine.settings
+        wanted = {"inference": self.inference} | self.identity(step) | self.engine.settings
         found = earlier | earlier.get("protocol", {})
         return {name: found.get(name) for name in wanted} == wanted
 
-    def folder(self, step: int) -> Path:
+    def folder(self, step: int, trained: dict[str, Any]) -> Path:
         """Where the result goes: ``evaluation``, or a folder of its own if another result already lies there.
 
         Args:
             step: the checkpoint's ``global_step``.
+            trained: the checkpoint's arguments of the model.
 
         Raises:
             FileExistsError: if this very evaluation has been done and ``overwrite`` is not set.
         """
         first = self.run_folder / "evaluation"
-        usual = {"seed": 0, "limit": None, "inference": None} | Interpretability().settings
+        usual = {"seed": 0, "limit": None, "inference": trained.get("inference")} | Interpretability().settings
         named = {"seed": self.engine.seed, "limit": self.limit, "inference": self.inference} | self.engine.settings
         changed = [f"{name}={value}" for name, value in named.items() if value != usual[name]]
         words = "-".join([self.ckpt_path.stem, f"step{step}", self.split, *self.engine.requested, *changed])
@@ -211,8 +211,10 @@ def evaluate(
         ValueError: if the checkpoint is foreign or does not fit the data.
     """
     checkpoint = read_checkpoint(request.ckpt_path, mmap=True)
-    step = checkpoint["global_step"]
-    folder = request.folder(step)
+    step, trained = checkpoint["global_step"], checkpoint["hyper_parameters"]
+    if request.inference is None:
+        request = replace(request, inference=trained.get("inference"))
+    folder = request.folder(step, trained)
     seed_everything(request.engine.seed, verbose=False)
     module = _module(request, checkpoint)
     datamodule = _datamodule(request, checkpoint["datamodule_hyper_parameters"], data_changes)
@@ -241,7 +243,7 @@ def evaluate(
     evaluation = request.engine.evaluation
     names = datamodule.test_dataloader().dataset.sample_ids  # type: ignore[attr-defined]
     result = {"schema": 1, **request.identity(step)}
-    result |= _describe(request, checkpoint["hyper_parameters"], datamodule)
+    result |= _describe(request, trained, datamodule)
     result |= _measured(evaluation, len(names), seconds)
     if trainer.is_global_zero:
         by_key = {sample_key(name): name for name in names}
@@ -312,6 +314,7 @@ def _describe(request: Request, model: dict[str, Any], datamodule: ImageDataModu
             "image_size": list(datamodule.image_size),
             "augmentation": settings.get("augmentation"),
             "selection": "best validation score" if best else "last epoch",
+            **({"inference": request.inference} if request.inference else {}),
             **evaluation.protocol,
             "data": {name: value for name, value in settings.items() if name not in INCIDENTAL},
             "train_seed": settings.get("seed"),

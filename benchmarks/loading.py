@@ -91,11 +91,13 @@ def bare(dataset: PhotoDataset, pixels: int) -> Callable[[int], list[NDArray[np.
         if cropped and table.boxes is not None:
             x0, y0, x1, y1 = (max(0, int(value)) for value in table.boxes[row])
             image = image[y0 : y1 + 1, x0 : x1 + 1]
+        height, width = image.shape[:2]
+        if interpolation == cv2.INTER_AREA and (height > pixels or width > pixels):
+            image = cv2.resize(image, (min(width, pixels), min(height, pixels)), interpolation=interpolation)
         if image.shape[:2] == (pixels, pixels):
             return image
-        if interpolation == cv2.INTER_AREA and max(image.shape[:2]) <= pixels:
-            interpolation = cv2.INTER_LINEAR  # the filter of enlarged photos
-        return cv2.resize(image, (pixels, pixels), interpolation=interpolation)
+        enlarged = cv2.INTER_LINEAR if interpolation == cv2.INTER_AREA else interpolation
+        return cv2.resize(image, (pixels, pixels), interpolation=enlarged)
 
     def load(index: int) -> list[NDArray[np.uint8]]:
         row = dataset.rows[index]

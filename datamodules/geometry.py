@@ -38,10 +38,12 @@ class Placement:
 
         Args:
             image: ``(h, w, 3)`` uint8.
-            resize_filter: ``area`` averages where the photo shrinks in a direction; ``linear`` samples.
+            resize_filter: ``area`` averages in the directions in which the photo shrinks; ``linear`` samples.
         """
-        shrinks = self.resized[0] < self.photo[0] or self.resized[1] < self.photo[1]
-        return self._placed(image, cv2.INTER_AREA if shrinks and resize_filter == "area" else cv2.INTER_LINEAR)
+        if resize_filter == "area":  # a step of its own: OpenCV averages only where no direction grows
+            shrunk = min(self.photo[0], self.resized[0]), min(self.photo[1], self.resized[1])
+            image = _resized(image, shrunk, cv2.INTER_AREA)
+        return self._placed(image, cv2.INTER_LINEAR)
 
     def labels(self, labels: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """A map of codes in the frame; each pixel takes the code at its centre (plain nearest takes the top left).
@@ -66,8 +68,7 @@ class Placement:
         return moved
 
     def _placed(self, pixels: NDArray[np.uint8], interpolation: int) -> NDArray[np.uint8]:
-        if self.resized != self.photo:
-            pixels = cast("NDArray[np.uint8]", cv2.resize(pixels, self.resized[::-1], interpolation=interpolation))
+        pixels = _resized(pixels, self.resized, interpolation)
         if self.resized == self.frame:
             return pixels
         framed = np.zeros((*self.frame, *pixels.shape[2:]), dtype=np.uint8)
@@ -75,6 +76,12 @@ class Placement:
         source = pixels[max(0, -top) : self.frame[0] - top, max(0, -left) : self.frame[1] - left]
         framed[max(0, top) : top + height, max(0, left) : left + width] = source
         return framed
+
+
+def _resized(pixels: NDArray[np.uint8], size: tuple[int, int], interpolation: int) -> NDArray[np.uint8]:
+    if pixels.shape[:2] == size:
+        return pixels
+    return cast("NDArray[np.uint8]", cv2.resize(pixels, size[::-1], interpolation=interpolation))
 
 
 def place(photo: tuple[int, int], frame: tuple[int, int], geometry: GeometryPreset) -> Placement:

@@ -49,7 +49,6 @@ class BagNet(InterpretableModule):
                 f"{options.get('name')!r}. Use `Classifier` for other trunks."
             )
         super().__init__(trunk=options, **kwargs)
-        self.trunk.geometry(self.image_size)  # refuses images smaller than one patch
         self.linear = nn.Linear(self.trunk.out_channels, self.num_classes)
 
     def forward(self, images: Tensor) -> ModelOutput:

@@ -70,6 +70,8 @@ class InterpretableModule(LightningModule, ABC):
             raise ValueError(f"Expected argument `preset` to be one of {sorted(self.presets)}, but got {preset!r}.")
         if task not in get_args(Task):
             raise ValueError(f"Expected argument `task` to be one of {get_args(Task)}, but got {task!r}.")
+        if not 0 < epoch_scale < math.inf:
+            raise ValueError(f"Expected argument `epoch_scale` to be above 0 and finite, but got {epoch_scale}.")
         several = task == "multilabel"
         if several and class_weights:
             raise ValueError(
@@ -79,6 +81,7 @@ class InterpretableModule(LightningModule, ABC):
         self.num_classes = num_classes
         self.image_size = (image_size[0], image_size[1])
         self.trunk: Trunk = build_trunk(trunk if trunk is not None else {"name": "sketch"})
+        self.trunk.geometry(self.image_size)  # refuses images too small for it
         plan = self.presets[preset].override(phases or {})
         plan = _with_margin_loss(plan) if several else plan
         self.plan = plan if epoch_scale == 1.0 else plan.scaled(epoch_scale)

@@ -7,13 +7,13 @@ patch keeps its vector. The pruned variant is a phase plan with a ``prune`` phas
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from lightning_modules.contract import ModelOutput, SourceTable, UnitTable, shown
-from lightning_modules.heads.addon import addon_layers
+from lightning_modules.heads.addon import AddonKind, addon_layers
 from lightning_modules.heads.prototypes import PrototypeLayer, Similarity
 from lightning_modules.interpretable import InterpretableModule, LossTerm
 from lightning_modules.losses import cluster, off_class_l1, separation
@@ -147,7 +147,7 @@ class ProtoPNet(InterpretableModule):
         self,
         prototypes_per_class: int = 10,
         prototype_channels: int = 128,
-        addon: Literal["sigmoid", "linear"] = "sigmoid",
+        addon: AddonKind = "sigmoid",
         similarity: Similarity = "l2_log",
         epsilon: float = 1e-4,
         own_class_init: float = 1.0,
@@ -158,8 +158,7 @@ class ProtoPNet(InterpretableModule):
         for name, value in (("prototypes_per_class", prototypes_per_class), ("prototype_channels", prototype_channels)):
             if value < 1:
                 raise ValueError(f"Expected argument `{name}` to be at least 1, but got {value}.")
-        layers = {"sigmoid": 2, "linear": 1}[addon]
-        self.addon = addon_layers(self.trunk.out_channels, prototype_channels, layers, sigmoid=addon == "sigmoid")
+        self.addon = addon_layers(self.trunk.out_channels, prototype_channels, 1 if addon == "linear" else 2, addon)
         units = prototypes_per_class * self.num_classes
         self.prototypes = PrototypeLayer(units, prototype_channels, similarity, epsilon)
         classes = torch.arange(self.num_classes).repeat_interleave(prototypes_per_class)

@@ -10,7 +10,7 @@ prototypes become inactive instead of zero vectors; no mixup.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from lightning import Trainer
@@ -18,7 +18,7 @@ from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor, nn
 
 from lightning_modules.contract import ModelOutput, SourceTable, UnitTable, shown
-from lightning_modules.heads.addon import addon_layers
+from lightning_modules.heads.addon import AddonKind, addon_layers
 from lightning_modules.heads.prototypes import PrototypeLayer, Similarity, focal_similarity
 from lightning_modules.heads.slots import Slots
 from lightning_modules.interpretable import InterpretableModule, LossTerm
@@ -173,7 +173,7 @@ class ProtoPool(InterpretableModule):
         num_prototypes: int = 200,
         slots_per_class: int = 10,
         prototype_channels: int = 128,
-        addon: Literal["sigmoid", "linear"] = "sigmoid",
+        addon: AddonKind = "sigmoid",
         similarity: Similarity = "l2_log",
         epsilon: float = 1e-4,
         own_class_init: float = 1.0,
@@ -188,7 +188,7 @@ class ProtoPool(InterpretableModule):
         tau = preset_temperature if temperature is None else temperature
         _check_sizes(num_prototypes, slots_per_class, prototype_channels, epochs, tau)
         _check_plan(self.plan)
-        self.addon = addon_layers(self.trunk.out_channels, prototype_channels, sigmoid=addon == "sigmoid")
+        self.addon = addon_layers(self.trunk.out_channels, prototype_channels, addon=addon)
         self.prototypes = PrototypeLayer(num_prototypes, prototype_channels, similarity, epsilon)
         epochs = max(1, round(epochs * self.hparams["epoch_scale"]))
         self.slots = Slots(self.num_classes, num_prototypes, slots_per_class, epochs, tau)

@@ -20,12 +20,13 @@ from lightning_modules.contract import ModelOutput, SourceTable, UnitTable, show
 from lightning_modules.heads.prototypes import PrototypeLayer
 from lightning_modules.heads.tree import Inference, SoftTree
 from lightning_modules.interpretable import InterpretableModule
-from lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec
+from lightning_modules.phases import OptimizerSpec, Phase, PhaseOverride, PhasePlan, SchedulerSpec
 from lightning_modules.trunks.sections import trunk_sections
 from lightning_modules.trunks.trunk import TrunkName
 
 LOSSES = {"cross_entropy": 1.0}
 PRUNE = "prune_tree"
+DEEPEST = 20  # a million leaves
 FINISH = (PRUNE, "project")  # in this order: a node that is cut off needs no patch
 MODES: tuple[Inference, ...] = get_args(Inference)
 
@@ -135,9 +136,10 @@ class ProtoTree(InterpretableModule):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        _check(depth, self.num_classes, prototype_channels, inference)
+        threshold = max(0.01, 2 / self.num_classes) if prune_threshold is None else prune_threshold
+        _check(depth, self.num_classes, prototype_channels, inference, threshold)
         self.inference: Inference = inference
-        self.prune_threshold = max(0.01, 2 / self.num_classes) if prune_threshold is None else prune_threshold
+        self.prune_threshold = threshold
         self._trunk_name: TrunkName = (kwargs.get("trunk") or {"name": "sketch"})["name"]
         convolution = nn.Conv2d(self.trunk.out_channels, prototype_channels, 1, bias=False)
         nn.init.xavier_normal_(convolution.weight)
@@ -303,25 +305,28 @@ class ProtoTree(InterpretableModule):
 
 def _leaves_by_gradient(plan: PhasePlan) -> PhasePlan:
     """The plan for several labels per image: the leaves have a learning rate, and the tree is not pruned."""
-    return plan.override(
-        {
-            phase.name: {
-                "trainable": {"head": phase.trainable["prototypes"], **phase.trainable},
-                "on_exit": [action for action in phase.on_exit if action != PRUNE],
-            }
-            for phase in plan.phases
-            if "prototypes" in phase.trainable
+
+    def changed(phase: Phase) -> PhaseOverride:
+        learnt: dict[str, float | None] = {
+            "head": rate for name, rate in phase.trainable.items() if name == "prototypes"
         }
-    )
+        on_enter, on_exit = ([a for a in actions if a != PRUNE] for actions in (phase.on_enter, phase.on_exit))
+        return {"trainable": {**learnt, **phase.trainable}, "on_enter": on_enter, "on_exit": on_exit}
+
+    return plan.override({phase.name: changed(phase) for phase in plan.phases})
 
 
-def _check(depth: int, classes: int, channels: int, inference: str) -> None:
+def _check(depth: int, classes: int, channels: int, inference: str, prune_threshold: float) -> None:
     least = (classes - 1).bit_length()
     if depth < least:
         raise ValueError(
             f"Expected argument `depth` to be at least {least}, which gives one leaf to each of the {classes} classes, "
             f"but got {depth}, which gives {2 ** max(depth, 0)} leaves."
         )
+    if depth > DEEPEST:
+        raise ValueError(f"Expected argument `depth` to be at most {DEEPEST}, but got {depth}.")
+    if not 0 <= prune_threshold < 1:
+        raise ValueError(f"Expected argument `prune_threshold` to be null or in [0, 1), but got {prune_threshold}.")
     if channels < 1:
         raise ValueError(f"Expected argument `prototype_channels` to be at least 1, but got {channels}.")
     if inference not in MODES:

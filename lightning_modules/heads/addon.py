@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Literal, cast, get_args
 
 from torch import Tensor, nn
 
+AddonKind = Literal["sigmoid", "linear"]
 
-def addon_layers(inputs: int, channels: int, layers: int = 1, sigmoid: bool = True) -> nn.Sequential:
+
+def addon_layers(inputs: int, channels: int, layers: int = 1, addon: AddonKind = "sigmoid") -> nn.Sequential:
     """1×1 convolutions with ReLU between them, Kaiming normal by fan-out, bias 0.
 
     Source: released code of Chen et al. 2019 (ProtoPNet: two layers, sigmoid) and of Rymarczyk et al. 2022 (ProtoPool:
@@ -17,20 +19,25 @@ def addon_layers(inputs: int, channels: int, layers: int = 1, sigmoid: bool = Tr
         inputs: channels of the trunk.
         channels: D, of every layer.
         layers: number of convolutions.
-        sigmoid: whether a sigmoid follows, so that the latent lies in [0, 1].
+        addon: ``sigmoid`` if a sigmoid follows, so that the latent lies in [0, 1], or ``linear``.
+
+    Raises:
+        ValueError: if ``addon`` is unknown.
 
     Example:
-        >>> addon_layers(3, 2, layers=2, sigmoid=False)
+        >>> addon_layers(3, 2, layers=2, addon="linear")
         Sequential(
           (0): Conv2d(3, 2, kernel_size=(1, 1), stride=(1, 1))
           (1): ReLU()
           (2): Conv2d(2, 2, kernel_size=(1, 1), stride=(1, 1))
         )
     """
+    if addon not in get_args(AddonKind):
+        raise ValueError(f"Expected argument `addon` to be one of {get_args(AddonKind)}, but got {addon!r}.")
     modules: list[nn.Module] = []
     for layer in range(layers):
         convolution = nn.Conv2d(channels if layer else inputs, channels, 1)
         nn.init.kaiming_normal_(convolution.weight, mode="fan_out", nonlinearity="relu")
         nn.init.constant_(cast(Tensor, convolution.bias), 0.0)
         modules += [nn.ReLU(), convolution] if layer else [convolution]
-    return nn.Sequential(*modules, *([nn.Sigmoid()] if sigmoid else []))
+    return nn.Sequential(*modules, *([nn.Sigmoid()] if addon == "sigmoid" else []))

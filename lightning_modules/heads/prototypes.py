@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -67,6 +67,12 @@ class PrototypeLayer(nn.Module):
         self, num_prototypes: int, channels: int, similarity: Similarity = "l2_log", epsilon: float = 1e-4
     ) -> None:
         super().__init__()
+        if similarity not in get_args(Similarity):
+            raise ValueError(
+                f"Expected argument `similarity` to be one of {get_args(Similarity)}, but got {similarity!r}."
+            )
+        if not 0 < epsilon < 1:
+            raise ValueError(f"Expected argument `epsilon` to be above 0 and below 1, but got {epsilon}.")
         self.similarity = similarity
         self.epsilon = epsilon
         draw = torch.randn if similarity == "cosine" else torch.rand  # all directions, or the range of a sigmoid

@@ -14,8 +14,11 @@ FRAMES = [(32, 32), (48, 64), (130, 90)]
 GEOMETRIES = ("stretch", "letterbox", "shorter_crop", "center_crop")
 
 
-def reference(frame, geometry, resize_filter):
-    """The steps as a strict pipeline, in which an unknown argument is an error."""
+def reference(frame, geometry, resize_filter, shape):
+    """The steps as a strict pipeline, in which an unknown argument is an error.
+
+    Where one side shrinks and the other grows, its area filter does not average: there the side shrinks first.
+    """
     height, width = frame
     filters = {
         "interpolation": cv2.INTER_LINEAR,
@@ -34,6 +37,9 @@ def reference(frame, geometry, resize_filter):
         "shorter_crop": [A.SmallestMaxSize(max_size_hw=frame, **filters), cut],
         "center_crop": [cut],
     }[geometry]
+    if geometry == "stretch" and resize_filter == "area":
+        shrunk = {"height": min(height, shape[0]), "width": min(width, shape[1])}
+        steps = [A.Resize(**shrunk, **filters), *steps]
     return A.Compose(steps, strict=True)
 
 
@@ -42,16 +48,24 @@ def reference(frame, geometry, resize_filter):
 def test_pixels_as_in_albumentations(geometry, resize_filter):
     generator = np.random.default_rng(0)
     for frame in FRAMES:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            pipeline = reference(frame, geometry, resize_filter)
         for shape in SHAPES:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                pipeline = reference(frame, geometry, resize_filter, shape)
             image = generator.integers(0, 256, (*shape, 3), dtype=np.uint8)
             labels = generator.integers(0, 256, shape, dtype=np.uint8)
-            expected = pipeline(image=image, mask=labels)
+            codes = reference(frame, geometry, "linear", shape)(image=image, mask=labels)["mask"]
             placement = place(shape, frame, geometry)
-            np.testing.assert_array_equal(placement.image(image, resize_filter), expected["image"])
-            np.testing.assert_array_equal(placement.labels(labels), expected["mask"])
+            np.testing.assert_array_equal(placement.image(image, resize_filter), pipeline(image=image)["image"])
+            np.testing.assert_array_equal(placement.labels(labels), codes)
+
+
+def test_the_area_filter_averages_where_one_side_grows():
+    """Stripes of 0, 0, 255 side by side become their mean, whatever the height does."""
+    stripes = np.tile(np.array([0, 0, 255], np.uint8), 30)
+    for height in (20, 30, 31, 90):
+        image = np.repeat(np.tile(stripes, (height, 1))[..., None], 3, axis=2)
+        assert (place((height, 90), (30, 30), "stretch").image(image, "area") == 85).all()
 
 
 @pytest.mark.parametrize("geometry", GEOMETRIES)

@@ -10,6 +10,8 @@ import evaluate
 from callbacks import Interpretability
 from evaluate import Hardware, Request
 from metrics.suite import resolve
+from reports.runs import collect
+from reports.tables import markdown
 from tests.tiny_runs import fit, run_evaluation
 
 CPU = Hardware("cpu")
@@ -204,9 +206,23 @@ def test_the_ways_of_inference_of_a_tree_have_results_of_their_own(tmp_path):
         run_evaluation(folder, "--suite", "general", *inference)
         with pytest.raises(FileExistsError, match="overwrite"):
             run_evaluation(folder, "--suite", "general", *inference)
+    with pytest.raises(FileExistsError, match="overwrite"):
+        run_evaluation(folder, "--suite", "general", "--inference", "distributed")  # the way of the run
     results = sorted((folder / "evaluation").rglob("metrics.json"))
-    assert [strict(path).get("inference") for path in results] == ["greedy", None]
+    assert [strict(path)["protocol"]["inference"] for path in results] == ["greedy", "distributed"]
     assert "inference=greedy" in results[0].parent.name
+    assert ["inference" in result.conditions for result in collect(results)] == [True, True]
+
+
+def test_ways_of_inference_are_never_pooled(tmp_path):
+    """A run whose own way is greedy is not averaged with one that mixes its leaves."""
+    folders = [tmp_path / name for name in ("greedy", "mixture")]
+    for folder, changes in zip(folders, (["--model.inference=greedy"], []), strict=True):
+        fit(folder, "--trainer.max_epochs=1", *changes, model="ProtoTree")
+        run_evaluation(folder, "--suite", "general")
+    text = markdown(collect(folders))
+    assert "ProtoTree, inference greedy" in text
+    assert "ProtoTree, inference distributed" in text
 
 
 def test_inference_is_for_trees(evaluated_copy):

@@ -166,6 +166,17 @@ def test_counts_must_be_positive(name):
         make(**{name: 0})
 
 
+@pytest.mark.parametrize(("options", "message"), [
+    ({"epsilon": 0.0}, "`epsilon` to be above 0 and below 1, but got 0.0"),
+    ({"epsilon": 2.0}, "`epsilon` to be above 0 and below 1, but got 2.0"),
+    ({"similarity": "l2"}, r"`similarity` to be one of .*, but got 'l2'"),
+    ({"addon": "relu"}, r"`addon` to be one of \('sigmoid', 'linear'\), but got 'relu'"),
+])  # fmt: skip
+def test_bad_input(options, message):
+    with pytest.raises(ValueError, match=f"Expected argument {message}"):
+        make(**options)
+
+
 def test_common_arguments_are_checked():
     with pytest.raises(ValueError, match="Expected argument `num_classes` to be at least 2, but got 1"):
         make(num_classes=1)

@@ -342,6 +342,8 @@ def test_a_plan_may_not_train_what_it_has_hardened(when, monkeypatch):
     ({"slots_per_class": 0}, "Expected argument `slots_per_class` to be at least 1, but got 0"),
     ({"prototype_channels": 0}, "Expected argument `prototype_channels` to be at least 1, but got 0"),
     ({"gumbel_epochs": 0}, "Expected argument `gumbel_epochs` to be at least 1, but got 0"),
+    ({"epsilon": 0.0}, "Expected argument `epsilon` to be above 0 and below 1, but got 0.0"),
+    ({"addon": "relu"}, "Expected argument `addon` to be one of .*, but got 'relu'"),
     ({"temperature": 0.0}, "Expected argument `temperature` to be above 0, but got 0.0"),
 ])  # fmt: skip
 def test_bad_input(options, message):

@@ -430,6 +430,9 @@ def test_a_run_ends_pruned_then_projected():
     assert model.units().source.found.any()
 
 
+HEAD_ONLY = {"epochs": 1, "trainable": {"head": 0.1}, "losses": {"multilabel_margin": 1.0}}
+
+
 # -- several labels --------------------------------------------------------------------------------------------------
 def test_several_labels_have_leaves_with_a_rate_and_no_pruning():
     plain, several = make(), make(task="multilabel")
@@ -439,6 +442,9 @@ def test_several_labels_have_leaves_with_a_rate_and_no_pruning():
         assert other.trainable == phase.trainable | {"head": phase.trainable["prototypes"]}
         assert other.on_exit == tuple(a for a in phase.on_exit if a != "prune_tree")
         assert list(other.losses) == ["multilabel_margin"]
+    asked = {"warm": {"on_enter": ["prune_tree", "project"]}, "last": HEAD_ONLY}
+    phases = make(task="multilabel", phases=asked, preset="sketch").plan.phases
+    assert (phases[0].on_enter, phases[-1].trainable) == (("project",), HEAD_ONLY["trainable"])
     rates = make(task="multilabel", phases={"warm": {"trainable": {"head": 0.5}}}, preset="sketch").plan.phases[0]
     assert rates.trainable["head"] == 0.5
     with pytest.raises(ValueError, match="Expected `task` to be multiclass to prune the tree"):
@@ -503,6 +509,9 @@ def test_frozen_blocks_keep_their_statistics():
     ({"num_classes": 9}, r"`depth` to be at least 4, which gives one leaf to each of the 9 .*, but got 3.* 8 leaves"),
     ({"depth": 0}, "`depth` to be at least 2, which"),
     ({"prototype_channels": 0}, "`prototype_channels` to be at least 1, but got 0"),
+    ({"depth": 45}, "`depth` to be at most 20, but got 45"),
+    ({"prune_threshold": -0.1}, r"`prune_threshold` to be null or in \[0, 1\), but got -0.1"),
+    ({"prune_threshold": math.nan}, r"`prune_threshold` to be null or in \[0, 1\), but got nan"),
     ({"inference": "best"}, "`inference` to be one of .*sample_max.*, but got 'best'"),
 ])  # fmt: skip
 def test_bad_input(options, message):
