@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 from datamodules import splits
 from datamodules.class_attributes import AttributedPhotos, ClassAttributes, read_attribute_table
 from datamodules.image_files import SHOWN, ImageFile, Problems, read_text
-from datamodules.image_tree import EXTENSIONS, PARTS, by_folder, by_prefix, split_folders, visible_folders
+from datamodules.image_tree import (
+    EXTENSIONS,
+    PARTS,
+    by_folder,
+    by_prefix,
+    misnamed_split_folders,
+    split_folders,
+    visible_folders,
+)
 from datamodules.photos import PhotoTable
 
 Layout = Literal["folders", "flat"]
@@ -32,9 +40,9 @@ class ImageFolder(AttributedPhotos):
             read.
         layout: ``folders``: ``{train,val,test}/<class>/**`` or ``<class>/**``; ``flat``: files ``<class>_<rest>``.
         scheme: ``official`` keeps the folders (without ``test/``, ``val/`` is the test part; without ``val/``,
-            validation is held out of ``train/``; with ``fold: null``, ``val/`` beside ``test/`` is trained on), ``cv70``
-            divides all photos 70/30 with four folds, ``test`` keeps all for test, ``auto`` is ``official`` where there
-            are such folders and else ``cv70``.
+            validation is held out of ``train/``; with ``fold: null``, ``val/`` beside ``test/`` is trained on),
+            ``cv70`` divides all photos 70/30 with four folds, ``test`` keeps all for test, ``auto`` is ``official``
+            where there are such folders and else ``cv70``.
         class_file: fixes the order of classes, for a head that has learnt them: a class per line, as its name alone or
             as ``wnid name``; without it they are sorted.
         attribute_table: makes the attributes of a class the labels, see
@@ -85,6 +93,9 @@ class ImageFolder(AttributedPhotos):
         parts = self._split_folders(folder)
         placed = by_folder(folder, parts, problems) if self.layout == "folders" else by_prefix(folder, problems)
         keys, names = self._classes(folder)
+        for part in parts:
+            if not visible_folders(folder / part):
+                problems.wrong(f"{part}/ holds no class folders; fill it or remove it")
         self.attributes()  # is there for every class
         index = {key: number for number, key in enumerate(keys)}
         unknown = {key: path for path, key in zip(placed.paths, placed.keys, strict=True) if key not in index}
@@ -132,6 +143,11 @@ class ImageFolder(AttributedPhotos):
                     f"{_some(inside)}.{_use([folder / name for name in inside])}"
                 )
             return folder
+        if alike := misnamed_split_folders(folder):
+            raise FileNotFoundError(
+                f"Expected argument `root` to hold train/ with val/ or test/, or class folders, but {folder} holds "
+                f"{_some(alike)}. Name the parts `train`, `val` and `test`, or give the folder of one of them."
+            )
         above = folder.resolve().parent
         if self.scheme == "auto" and folder.resolve().name in split_folders(above):
             raise FileNotFoundError(

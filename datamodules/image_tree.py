@@ -12,6 +12,7 @@ from datamodules.image_files import Problems
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 PARTS = ("train", "val", "test")
+LIKE_PARTS = {*PARTS, "training", "valid", "validation", "testing"}
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,17 @@ def split_folders(folder: Path) -> list[str]:
     """Which of ``train``, ``val`` and ``test`` lie in ``folder``; none unless ``train`` and another one do."""
     there = [part for part in PARTS if (folder / part).is_dir()]
     return there if "train" in there and len(there) > 1 else []
+
+
+def misnamed_split_folders(folder: Path) -> list[str]:
+    """Folders in ``folder`` that look like parts of a split, in any case, if they are not ``train`` with others.
+
+    One such name among others may be a class, such as the vehicle.
+    """
+    inside = visible_folders(folder)
+    alike = [name for name in inside if name.lower() in LIKE_PARTS]
+    several = len(alike) > 1 or (len(alike) == len(inside) and alike != ["train"])
+    return alike if several and not ("train" in alike and set(alike) <= set(PARTS)) else []
 
 
 def by_folder(folder: Path, parts: Sequence[str], problems: Problems) -> Placed:

@@ -201,6 +201,27 @@ class TestRoot:
         with pytest.raises(FileNotFoundError, match=r"holds insects.*`--data\.root .*insects`"):
             folder(root.parent).prepare_data()
 
+    @pytest.mark.parametrize(
+        "names", ["Train Val", "train valid", "val test", "training validation", "TRAIN test", "train val Test", "val"]
+    )
+    def test_parts_by_other_names(self, tmp_path, names):
+        root = make_folders(tmp_path / "root", dict.fromkeys(names.split(), 5))
+        with pytest.raises(FileNotFoundError, match=r"holds [\w, ]+\. Name the parts `train`, `val` and `test`"):
+            folder(root).prepare_data()
+
+    def test_a_class_may_be_called_train(self, tmp_path):
+        data = folder(make_folders(tmp_path / "root", classes=("car", "train")))
+        data.prepare_data()
+        assert data.class_names == ["car", "train"]
+
+    @pytest.mark.parametrize("part", ["val", "test"])
+    def test_part_without_class_folders(self, tmp_path, part):
+        root = make_folders(tmp_path / "root", {"train": 5, "val": 2, "test": 2})
+        shutil.rmtree(root / part)
+        (root / part).mkdir()
+        with pytest.raises(ValueError, match=f"1 problem:\n  {part}/ holds no class folders; fill it or remove it"):
+            folder(root).prepare_data()
+
     def test_missing(self, tmp_path):
         with pytest.raises(FileNotFoundError, match="`root` to be a folder, but there is none"):
             folder(tmp_path / "none").prepare_data()
