@@ -23,6 +23,7 @@ REMEDY = (
 )
 CLASSES, PREDICATES, IMAGES = "classes.txt", "predicates.txt", "JPEGImages"
 BINARY, CONTINUOUS = "predicate-matrix-binary.txt", "predicate-matrix-continuous.txt"
+MARKERS = (PREDICATES, BINARY)  # CUB-200-2011 has a classes.txt too
 OFFICIAL_CLASSES, OFFICIAL_IMAGES, OFFICIAL_PREDICATES = 50, 37_322, 85
 # what a photo can show of an animal; the others are about its diet, its habits and its character
 VISIBLE = (
@@ -72,11 +73,11 @@ class AwA2(AttributedPhotos):
 
     def attributes(self) -> ClassAttributes:
         """The visible predicates of every animal."""
-        return read_predicates(locate(self.root, FOLDER, CLASSES, REMEDY))
+        return read_predicates(locate(self.root, FOLDER, MARKERS, REMEDY))
 
     def table(self) -> PhotoTable:
         """Read the tables and look through the folders of the animals."""
-        folder = locate(self.root, FOLDER, CLASSES, REMEDY)
+        folder = locate(self.root, FOLDER, MARKERS, REMEDY)
         self.attributes()
         problems = Problems(f"{self.title} in {folder}", REMEDY)
         names = _names(folder, CLASSES, problems)
@@ -156,7 +157,7 @@ def _matrix(folder: Path, name: str, shape: tuple[int, int], problems: Problems)
         problems.missing(f"{name} is missing; it is part of {ARCHIVES[0].name}")
         return np.zeros(shape)
     try:
-        matrix = np.loadtxt(path, ndmin=2, comments=None)
+        matrix = np.loadtxt(path, ndmin=2, comments=None, encoding="utf-8-sig")
     except ValueError as error:
         problems.wrong(f"{name}: expected numbers in rows of equal length, but {error}")
         return np.zeros(shape)

@@ -22,18 +22,17 @@ from datamodules.cub200_concepts import (
     part_of_concept,
     select_concepts,
 )
+from datamodules.cub200_rows import ARCHIVES, MASKS, OFFICIAL_CLASSES, REMEDY
 from datamodules.cub200_tables import (
-    ARCHIVES,
-    MASKS,
-    OFFICIAL_CLASSES,
-    REMEDY,
     CubTables,
     image_files,
+    marked_images,
     mask_folder,
     read_class_names,
     read_tables,
 )
 from datamodules.download import Archive
+from datamodules.image_files import ImageFile, Problems
 from datamodules.photos import AUGMENTED, PhotoDataModule, PhotoTable
 from datamodules.sample import Capabilities, Sample
 from datamodules.transforms import Photo, inclusive_boxes
@@ -140,6 +139,11 @@ class Cub200(PhotoDataModule):
             tables=tables,
             attributes=read_attributes(tables) if attributes_missing(tables.folder) is None else None,
         )
+
+    def files_to_verify(self, table: PhotoTable, excluded: set[str], problems: Problems) -> list[ImageFile]:
+        """The photos with their boxes and visible points, which must not lie outside."""
+        assert isinstance(table, CubPhotos)
+        return [file for file in marked_images(table.tables) if file.sample_id not in excluded]
 
     def set_class_tables(self, train_rows: NDArray[np.int64]) -> None:
         """Choose the concepts; the votes of the training images count."""

@@ -13,7 +13,8 @@ from lightning.pytorch.utilities import rank_zero_info
 from numpy.typing import NDArray
 
 from datamodules.cache import cache_folder, remember
-from datamodules.cub200_tables import REMEDY, CubTables, numbered
+from datamodules.cub200_rows import REMEDY, numbered
+from datamodules.cub200_tables import CubTables
 from datamodules.image_files import Problems, read_text
 
 CONTINUOUS = "attributes/class_attribute_labels_continuous.txt"
@@ -134,7 +135,7 @@ def read_image_labels(path: Path, ids: list[int], num_attributes: int) -> NDArra
 def _parse_image_labels(path: Path) -> NDArray[np.int32]:
     """The first four columns as integers, sorted by image and attribute."""
     try:
-        values = np.loadtxt(path, dtype=np.int32, usecols=(0, 1, 2, 3), ndmin=2, comments=None)
+        values = np.loadtxt(path, dtype=np.int32, usecols=(0, 1, 2, 3), ndmin=2, comments=None, encoding="utf-8-sig")
     except ValueError as error:
         raise ValueError(f"Expected {path} to have rows of at least 4 whole numbers, but {error}.") from error
     with path.open("rb") as file:

@@ -1,7 +1,6 @@
 """The annotation tables of CUB-200-2011: read once, compared with each other, cut to the first classes.
 
-All ids in the files are 1-based, ours are 0-based except ``sample_id``, which stays the official image id. Tables are
-split on white space, so line ends of any kind are fine.
+All ids in the files are 1-based, ours are 0-based except ``sample_id``, which stays the official image id.
 """
 
 from __future__ import annotations
@@ -12,32 +11,27 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from datamodules.download import Archive
-from datamodules.image_files import ImageFile, Problems, locate, read_text
-
-FOLDER = "CUB_200_2011"
-ARCHIVES = (
-    Archive(
-        "https://data.caltech.edu/records/65de6-vp158/files/CUB_200_2011.tgz",
-        "97eceeb196236b17998738112f37df78",
-        1_150_585_339,
-    ),
-    Archive(
-        "https://data.caltech.edu/records/w9d68-gec53/files/segmentations.tgz",
-        "4d47ba1228eae64f2fa547c47bc65255",
-        39_272_883,
-    ),
+from datamodules.cub200_rows import (
+    ARCHIVES,
+    BOXES,
+    CLASSES,
+    IMAGES,
+    LABELS,
+    MASKS,
+    OFFICIAL_CLASSES,
+    OFFICIAL_TRAIN_TEST,
+    PART_LOCATIONS,
+    PARTS,
+    REMEDY,
+    SPLIT,
+    find_folder,
+    numbered,
+    numbers,
+    text_rows,
 )
-REMEDY = (
-    f"Get {ARCHIVES[0].url} (1.15 GB, md5 {ARCHIVES[0].md5}), unpack it so that `root` holds {FOLDER}/, or pass "
-    "`--data.download true` with a `root` that is missing or empty."
-)
-OFFICIAL_CLASSES = 200
-OFFICIAL_TRAIN_TEST = (5994, 5794)
-IMAGES, LABELS, CLASSES = "images.txt", "image_class_labels.txt", "classes.txt"
-SPLIT, BOXES = "train_test_split.txt", "bounding_boxes.txt"
-PARTS, PART_LOCATIONS = "parts/parts.txt", "parts/part_locs.txt"
-MASKS = "segmentations"
+from datamodules.image_files import ImageFile, Problems
+from datamodules.marked_image import Mark, MarkedImage
+from datamodules.transforms import inclusive_boxes
 
 
 @dataclass(frozen=True)
@@ -71,15 +65,6 @@ class CubTables:
     all_ids: list[int]
 
 
-def find_folder(root: str) -> Path:
-    """The official folder at or below ``root``.
-
-    Raises:
-        FileNotFoundError: if it is neither.
-    """
-    return locate(root, FOLDER, CLASSES, REMEDY)
-
-
 def read_class_names(root: str, classes: int | None) -> list[str]:
     """Names of the first classes.
 
@@ -96,7 +81,7 @@ def read_class_names(root: str, classes: int | None) -> list[str]:
     """
     folder = find_folder(root)
     problems = Problems(f"CUB-200-2011 in {folder}", REMEDY)
-    names = [row[1] for row in numbered(_rows(folder, CLASSES, 2, problems), CLASSES, problems)]
+    names = [row[1] for row in numbered(text_rows(folder, CLASSES, 2, problems), CLASSES, problems)]
     problems.raise_any()
     if classes is not None and not 2 <= classes <= len(names):
         raise ValueError(
@@ -123,17 +108,19 @@ def read_tables(root: str, classes: int | None = None) -> CubTables:
     class_names = read_class_names(root, classes)
     folder = find_folder(root)
     problems = Problems(f"CUB-200-2011 in {folder}", REMEDY)
-    images = sorted((int(row[0]), row[1]) for row in _rows(folder, IMAGES, 2, problems))
+    images = sorted((int(row[0]), row[1]) for row in text_rows(folder, IMAGES, 2, problems))
     columns = {LABELS: 2, SPLIT: 2, BOXES: 5, PART_LOCATIONS: 5}
-    tables = {name: _numbers(folder, name, count, problems) for name, count in columns.items()}
-    part_names = [" ".join(row[1:]) for row in numbered(_rows(folder, PARTS, 2, problems), PARTS, problems)]
+    tables = {name: numbers(folder, name, count, problems) for name, count in columns.items()}
+    part_names = [" ".join(row[1:]) for row in numbered(text_rows(folder, PARTS, 2, problems), PARTS, problems)]
     problems.raise_any()
     _compare(tables, [image for image, _ in images], len(part_names), problems)
     _check_values(tables, problems)
     problems.raise_any()
     labels = tables[LABELS][:, 1].astype(np.int64) - 1
     is_test = tables[SPLIT][:, 1] == 0
-    _check_classes(folder, labels, is_test, problems)
+    _check_classes(folder, [image for image, _ in images], labels, is_test, problems)
+    problems.raise_any()
+    _check_paths(folder, images, labels, problems)
     problems.raise_any()
     keep = labels < len(class_names)
     parts = tables[PART_LOCATIONS].reshape(len(images), len(part_names), 5)[keep]
@@ -167,61 +154,18 @@ def image_files(tables: CubTables) -> list[ImageFile]:
     ]
 
 
-def _rows(folder: Path, name: str, columns: int, problems: Problems) -> list[list[str]]:
-    """Rows of a table whose first column is a whole number; a last text column may contain spaces."""
-    path = folder / name
-    if not path.is_file():
-        problems.missing(f"{name} is missing; it is part of {ARCHIVES[0].name}")
-        return []
-    rows = [line.split() for line in read_text(path).splitlines() if line.strip()]
-    if not rows:
-        problems.wrong(f"{name} is empty")
-    for number, row in enumerate(rows, start=1):
-        if len(row) < columns or not row[0].isdecimal():
-            problems.wrong(
-                f"{name}, row {number}: expected {columns} columns beginning with an id, but got {' '.join(row)!r}; "
-                "the file may be truncated"
-            )
-            return []
-    return rows
-
-
-def numbered(rows: list[list[str]], name: str, problems: Problems) -> list[list[str]]:
-    """Rows sorted by their ids, which must count from 1, because other tables refer to them.
-
-    Args:
-        rows: whose first column is the id.
-        name: of the table.
-        problems: where a gap is noted.
-    """
-    missing = {str(number) for number in range(1, len(rows) + 1)}
-    for number, row in enumerate(rows, start=1):
-        if row[0] not in missing:
-            problems.wrong(
-                f"{name}, row {number}: expected the ids 1..{len(rows)}, each once, but got {' '.join(row)!r}"
-            )
-            return rows
-        missing.remove(row[0])
-    return sorted(rows, key=lambda row: int(row[0]))
-
-
-def _numbers(folder: Path, name: str, columns: int, problems: Problems) -> NDArray[np.float64]:
-    """A table of numbers, sorted by its first two columns."""
-    path, nothing = folder / name, np.zeros((0, columns))
-    if not path.is_file() or not path.read_bytes().strip():
-        _rows(folder, name, columns, problems)
-        return nothing
-    try:
-        table = np.loadtxt(path, usecols=range(columns), ndmin=2, comments=None)
-    except ValueError as error:
-        if _rows(folder, name, columns, problems):  # rows are long enough, so their content is wrong
-            problems.wrong(f"{name}: expected numbers only, but {error}")
-        return nothing
-    broken = np.flatnonzero(~np.isfinite(table).all(axis=1))
-    if len(broken):
-        problems.wrong(f"{name}, row {broken[0] + 1}: expected finite numbers, but got {table[broken[0]]}")
-        return nothing
-    return table[np.lexsort((table[:, 1], table[:, 0]))]
+def marked_images(tables: CubTables) -> list[MarkedImage]:
+    """The same files with the box and the visible points of every image, to be checked against its size."""
+    boxes = inclusive_boxes(np.concatenate([tables.boxes[:, :2], tables.boxes[:, :2] + tables.boxes[:, 2:]], 1))
+    marked = []
+    for row, file in enumerate(image_files(tables)):
+        marks = [Mark.box(f"{BOXES}, image {file.sample_id}: the box", boxes[row])]
+        for part in np.flatnonzero(tables.visible[row]).tolist():
+            where = f"{PART_LOCATIONS}, image {file.sample_id}: the visible point of part {part + 1}"
+            marks.append(Mark.point(where, tables.points[row, part]))
+        sources = (f"{IMAGES} names it", f"it is part of {ARCHIVES[1].name}")
+        marked.append(MarkedImage(file.sample_id, file.path, file.mask, marks=tuple(marks), sources=sources))
+    return marked
 
 
 def _compare(tables: dict[str, NDArray[np.float64]], ids: list[int], num_parts: int, problems: Problems) -> None:
@@ -257,14 +201,32 @@ def _check_values(tables: dict[str, NDArray[np.float64]], problems: Problems) ->
             problems.wrong(f"{name}: expected 0 or 1 ({meaning}), but got {row[column]:g} for image {row[0]:g}")
 
 
-def _check_classes(folder: Path, labels: NDArray[np.int64], is_test: NDArray[np.bool_], problems: Problems) -> None:
+def _check_classes(
+    folder: Path, ids: list[int], labels: NDArray[np.int64], is_test: NDArray[np.bool_], problems: Problems
+) -> None:
     """Labels must name classes, classes must have images, and the full set must have the official totals."""
-    names = [row[1] for row in numbered(_rows(folder, CLASSES, 2, problems), CLASSES, problems)]
-    if labels.min() < 0 or labels.max() >= len(names):
-        problems.wrong(f"{LABELS}: expected classes 1..{len(names)} as in {CLASSES}, but got {labels.max() + 1}")
+    names = [row[1] for row in numbered(text_rows(folder, CLASSES, 2, problems), CLASSES, problems)]
+    outside = np.flatnonzero((labels < 0) | (labels >= len(names)))
+    if len(outside):
+        problems.wrong(
+            f"{LABELS}: expected classes 1..{len(names)} as in {CLASSES}, but got {labels[outside[0]] + 1} for image "
+            f"{ids[outside[0]]}"
+        )
         return
     for empty in np.flatnonzero(np.bincount(labels, minlength=len(names)) == 0):
         problems.wrong(f"{LABELS}: class {names[empty]!r} has 0 images")
     totals = (int((~is_test).sum()), int(is_test.sum()))
     if len(names) == OFFICIAL_CLASSES and totals != OFFICIAL_TRAIN_TEST:
         problems.wrong(f"{SPLIT}: expected (train, test) counts {OFFICIAL_TRAIN_TEST}, but got {totals}")
+
+
+def _check_paths(folder: Path, images: list[tuple[int, str]], labels: NDArray[np.int64], problems: Problems) -> None:
+    """No photo may be listed twice, and each must lie in the folder of its class."""
+    names = [row[1] for row in numbered(text_rows(folder, CLASSES, 2, problems), CLASSES, problems)]
+    first: dict[str, int] = {}
+    for (image, path), label in zip(images, labels.tolist(), strict=True):
+        if path in first:
+            problems.wrong(f"{IMAGES}: {path} is listed for image {first[path]} and again for image {image}")
+        first.setdefault(path, image)
+        if path.split("/")[0] != names[label]:
+            problems.wrong(f"{IMAGES}, image {image}: expected {path} to lie in {names[label]}/, the class of {LABELS}")

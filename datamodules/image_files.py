@@ -94,6 +94,10 @@ class ImageFile:
         """All files of the image."""
         return (self.path,) if self.mask is None else (self.path, self.mask)
 
+    def absent(self, path: Path) -> str:
+        """What to say of one of the files that is not there."""
+        return f"there is no file {path}"
+
     def fault(self, verify: Verify) -> str:
         """What is wrong with the files, which exist, or an empty string.
 
@@ -219,7 +223,7 @@ def verify_images(files: Sequence[ImageFile], verify: Verify, num_workers: int, 
     for file in files:
         stamps = [_stamp(path) for path in file.paths]
         if None in stamps:
-            problems.missing(f"image {file.sample_id}: there is no file {file.paths[stamps.index(None)]}")
+            problems.missing(f"image {file.sample_id}: {file.absent(file.paths[stamps.index(None)])}")
             continue
         present.append(file)
         digest.update("\n".join([repr(file), *(stamp for stamp in stamps if stamp)]).encode())

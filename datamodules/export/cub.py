@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from datamodules.cub200_attributes import CONTINUOUS, IMAGE_LABELS, NAMES
-from datamodules.cub200_tables import (
+from datamodules.cub200_rows import (
     BOXES,
     CLASSES,
     FOLDER,

@@ -116,8 +116,17 @@ class TestBadInput:
     def test_wrong_root(self, root, place):
         with pytest.raises(FileNotFoundError, match=r"one level off: use `--data\.root .*(awa2|Attributes2)`"):
             animals((root / place).resolve()).prepare_data()
-        with pytest.raises(FileNotFoundError, match=r"to hold Animals_with_Attributes2/classes\.txt.*one level off"):
+        with pytest.raises(FileNotFoundError, match=r"to hold Animals_with_Attributes2/predicates\.txt.*one level off"):
             animals((root / place).resolve()).setup()
+
+    def test_folder_of_another_data_set_with_classes(self, cub_tree):
+        with pytest.raises(FileNotFoundError, match=r"hold Animals_with_Attributes2/predicates\.txt, but .* holds CUB"):
+            animals(cub_tree()).prepare_data()
+
+    def test_byte_order_mark(self, root, folder):
+        for name in ("classes.txt", "predicates.txt", "predicate-matrix-binary.txt", "predicate-matrix-continuous.txt"):
+            (folder / name).write_bytes(b"\xef\xbb\xbf" + (folder / name).read_bytes())
+        animals(root).prepare_data()
 
     def test_matrix_of_another_shape(self, root, folder):
         edit(folder / "predicate-matrix-binary.txt", lambda text: "\n".join(text.splitlines()[:-1]))

@@ -322,7 +322,7 @@ class TestPrepare:
     def test_missing_image(self, cub_tree):
         root = cub_tree()
         (root / "CUB_200_2011/images/003.Bird_2/photo_7.jpg").unlink()
-        with pytest.raises(FileNotFoundError, match=r"image 24: there is no file .*photo_7\.jpg"):
+        with pytest.raises(FileNotFoundError, match=r"image 24: there is no file .*photo_7\.jpg; images\.txt names it"):
             module(root, verify="none").prepare_data()
         module(root, verify="none", classes=2).prepare_data()  # images of other classes are not needed
 
@@ -356,8 +356,34 @@ class TestPrepare:
     def test_missing_mask(self, cub_tree):
         root = cub_tree(masks=True)
         (root / "segmentations/001.Bird_0/photo_0.png").unlink()
-        with pytest.raises(FileNotFoundError, match=r"image 1: there is no file .*segmentations.*photo_0\.png"):
+        with pytest.raises(FileNotFoundError, match=r"no file .*photo_0\.png; it is part of segmentations\.tgz"):
             module(root).prepare_data()
+
+    @pytest.mark.parametrize("verify", ["decode", "header"])
+    @pytest.mark.parametrize(
+        ("name", "old", "new", "match"),
+        [
+            ("bounding_boxes", "1 4.5 6.0", "1 40 6.0", r"bounding_boxes\.txt, image 1: the box \(40 6 59 18\)"),
+            ("bounding_boxes", "1 4.5 6.0", "1 -50 6.0", r"bounding_boxes\.txt, image 1: the box \(-50 6 -31 18\)"),
+            ("parts/part_locs", "1 2 6.0 7.0 1", "1 2 42 7.0 1", r"image 1: the visible point of part 2 \(42 7\)"),
+            ("parts/part_locs", "1 2 6.0 7.0 1", "1 2 6 -5 1", r"image 1: the visible point of part 2 \(6 -5\)"),
+        ],
+    )
+    def test_annotations_of_other_photos(self, cub_tree, verify, name, old, new, match):
+        root = cub_tree()
+        path = root / f"CUB_200_2011/{name}.txt"
+        path.write_text(path.read_text().replace(old, new, 1))
+        with pytest.raises(ValueError, match=rf"1 problem:\n.*{match} lies outside the 40x30 pixels .*photo_0\.jpg"):
+            module(root, verify=verify).prepare_data()
+        module(root, verify=verify, exclude=["1"]).prepare_data()
+
+    def test_point_a_pixel_beside_the_photo(self, cub_tree):
+        root = cub_tree()
+        path = root / "CUB_200_2011/parts/part_locs.txt"
+        path.write_text(
+            path.read_text().replace("1 2 6.0 7.0 1", "1 2 40.5 -1 1", 1).replace("1 1 0.0 0.0 0", "1 1 -9 99 0")
+        )
+        module(root).prepare_data()
 
     def test_download(self, cub_tree, tmp_path, monkeypatch):
         source = cub_tree("source")

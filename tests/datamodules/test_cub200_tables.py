@@ -1,7 +1,9 @@
 import numpy as np
 import pytest
 
-from datamodules.cub200_tables import find_folder, read_class_names, read_tables
+from datamodules.cub200_rows import find_folder
+from datamodules.cub200_tables import read_class_names, read_tables
+from tests.photo_trees import make_awa2
 
 
 def edit(path, change):
@@ -140,6 +142,47 @@ def test_label_without_class(cub_tree):
     edit(root / "CUB_200_2011/classes.txt", drop_last_line)
     with pytest.raises(ValueError, match=r"expected classes 1\.\.2 as in classes\.txt, but got 3"):
         read_tables(str(root))
+
+
+def test_label_zero(cub_tree):
+    root = cub_tree()
+    edit(root / "CUB_200_2011/image_class_labels.txt", lambda text: text.replace("\n7 1", "\n7 0"))
+    with pytest.raises(ValueError, match=r"expected classes 1\.\.3 as in classes\.txt, but got 0 for image 7"):
+        read_tables(str(root))
+
+
+def test_photo_listed_twice(cub_tree):
+    root = cub_tree()
+    edit(root / "CUB_200_2011/images.txt", lambda text: text.replace("8 001.Bird_0/photo_7", "8 001.Bird_0/photo_0"))
+    with pytest.raises(
+        ValueError,
+        match=r"1 problem:\n  images\.txt: 001\.Bird_0/photo_0\.jpg is listed for image 1 and again for image 8",
+    ):
+        read_tables(str(root))
+
+
+def test_photo_in_the_folder_of_another_class(cub_tree):
+    root = cub_tree()
+    edit(root / "CUB_200_2011/image_class_labels.txt", lambda text: text.replace("\n2 1", "\n2 3"))
+    with pytest.raises(
+        ValueError,
+        match=r"1 problem:\n  images\.txt, image 2: expected 001\.Bird_0/photo_1\.jpg to lie in 003\.Bird_2/",
+    ):
+        read_tables(str(root))
+
+
+@pytest.mark.parametrize("name", ["bounding_boxes.txt", "image_class_labels.txt", "images.txt", "parts/parts.txt"])
+def test_byte_order_mark(cub_tree, name):
+    path = cub_tree() / "CUB_200_2011" / name
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert read_tables(str(path.parents[1 + name.count("/")])).ids == [str(i) for i in range(1, 25)]
+
+
+def test_folder_of_another_data_set_with_classes(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"hold CUB_200_2011/images\.txt, but .* holds Animals_with"):
+        find_folder(str(make_awa2(tmp_path)))
+    with pytest.raises(FileNotFoundError, match=r"hold CUB_200_2011/images\.txt, but .* holds JPEGImages, cla"):
+        find_folder(str(tmp_path / "Animals_with_Attributes2"))
 
 
 def test_class_without_images(cub_tree):
