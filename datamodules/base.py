@@ -129,6 +129,9 @@ class ImageDataModule(LightningDataModule, ABC):
         eval_batch_size: images per process and evaluation step; ``batch_size`` if None.
         num_workers: loader processes.
         seed: seed of order and augmentation (linked to ``seed_everything``).
+
+    Raises:
+        ValueError: if a number is too small, or ``image_size`` has not one or two.
     """
 
     def __init__(
@@ -145,11 +148,17 @@ class ImageDataModule(LightningDataModule, ABC):
             ("batch_size", batch_size, 1),
             ("eval_batch_size", eval_batch_size, 1),
             ("num_workers", num_workers, 0),
+            ("seed", seed, 0),
         )
         for name, value, least in least_values:
             if value is not None and value < least:
                 raise ValueError(f"Expected argument `{name}` to be at least {least}, but got {value}.")
-        self.image_size = (image_size, image_size) if isinstance(image_size, int) else (image_size[0], image_size[1])
+        sides = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
+        if len(sides) != 2 or min(sides) < 1:
+            raise ValueError(
+                f"Expected argument `image_size` to be one or two positive numbers of pixels, but got {image_size}."
+            )
+        self.image_size = (sides[0], sides[1])
         self.batch_size = batch_size
         self.eval_batch_size = eval_batch_size or batch_size
         self.num_workers = num_workers

@@ -17,6 +17,24 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "protometry"
 
 
+def recall(path: Path) -> bytes | None:
+    """The content of a cache file, or None if there is none; one that cannot be read is as good as none.
+
+    Args:
+        path: the file.
+    """
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        rank_zero_warn(
+            f"The cache folder {path.parent} cannot be read ({error.strerror}): set PROTOMETRY_CACHE to a readable "
+            "folder."
+        )
+        return None
+
+
 def remember(path: Path, content: bytes) -> None:
     """Write a cache file in one step; a cache folder that cannot be written only costs the time to compute again."""
     part = path.with_name(f"{path.name}.{os.getpid()}.part")

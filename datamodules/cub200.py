@@ -170,9 +170,11 @@ class Cub200(PhotoDataModule):
         self.concept_names = [attributes.names[i] for i in chosen]
         groups = [group_of_concept(name) for name in self.concept_names]
         self.concept_group_names = list(dict.fromkeys(groups))
-        self.concept_to_group = torch.tensor([self.concept_group_names.index(name) for name in groups])
+        self.concept_to_group = torch.tensor(
+            [self.concept_group_names.index(name) for name in groups], dtype=torch.int64
+        )
         self.concept_to_part = torch.tensor(
-            [part_of_concept(name, self.part_group_names) for name in self.concept_names]
+            [part_of_concept(name, self.part_group_names) for name in self.concept_names], dtype=torch.int64
         )
         self.class_attributes = torch.from_numpy(attributes.continuous).float()
         self.class_concepts = self.class_attributes[:, torch.from_numpy(chosen)]

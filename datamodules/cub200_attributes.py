@@ -12,7 +12,7 @@ import numpy as np
 from lightning.pytorch.utilities import rank_zero_info
 from numpy.typing import NDArray
 
-from datamodules.cache import cache_folder, remember
+from datamodules.cache import cache_folder, recall, remember
 from datamodules.cub200_rows import REMEDY, numbered
 from datamodules.cub200_tables import CubTables
 from datamodules.image_files import Problems, read_text
@@ -111,9 +111,9 @@ def read_image_labels(path: Path, ids: list[int], num_attributes: int) -> NDArra
     with path.open("rb") as file:
         cached = cache_folder() / "cub200" / f"{hashlib.file_digest(file, 'sha256').hexdigest()}.npy"
     values: NDArray[np.int32] | None = None
-    if cached.is_file():
+    if content := recall(cached):
         with contextlib.suppress(ValueError, EOFError):  # half a file after a crash
-            values = np.load(cached)
+            values = np.load(io.BytesIO(content))
     if values is None:
         values = _parse_image_labels(path)
         buffer = io.BytesIO()

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
-from datamodules.cache import cache_folder, remember
+from datamodules.cache import cache_folder, recall, remember
 
 Verify = Literal["decode", "header", "none"]
 SHOWN = 5
@@ -228,7 +228,7 @@ def verify_images(files: Sequence[ImageFile], verify: Verify, num_workers: int, 
         present.append(file)
         digest.update("\n".join([repr(file), *(stamp for stamp in stamps if stamp)]).encode())
     remembered = cache_folder() / "verified" / digest.hexdigest()
-    if verify == "none" or remembered.is_file():
+    if verify == "none" or recall(remembered) is not None:
         return
     checks = _Checks(present, verify)
     loader = DataLoader(checks, batch_size=64, num_workers=num_workers, collate_fn=list)

@@ -17,7 +17,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
-from datamodules.cache import cache_folder, remember
+from datamodules.cache import cache_folder, recall, remember
 from datamodules.hsv_rule import Group, hsv_counts, hsv_group
 from datamodules.image_files import SHOWN, Problems, decode_image
 from datamodules.progress import print_progress
@@ -125,9 +125,9 @@ def look_at_photos(folder: Path, names: Sequence[str], num_workers: int) -> list
         status = (folder / name).stat()
         digest.update(f"\n{folder.absolute() / name}\t{status.st_size}\t{status.st_mtime_ns}".encode())
     remembered = cache_folder() / "nico" / f"{digest.hexdigest()}.json"
-    if remembered.is_file():
+    if content := recall(remembered):
         with contextlib.suppress(ValueError):  # half a file after a crash
-            return [Look(*row) for row in json.loads(remembered.read_text(encoding="utf-8"))]
+            return [Look(*row) for row in json.loads(content)]
     loader = DataLoader(_Looks(folder, names), batch_size=None, num_workers=num_workers)
     looks = list(print_progress(cast("Sequence[Look]", loader), "looking at the colours of photos"))
     remember(remembered, json.dumps([(look.group, look.published, look.words) for look in looks]).encode())
@@ -162,7 +162,9 @@ class _Looks(Dataset[Look]):
 
 
 def _folders(top: Path) -> list[Path]:
-    return sorted(path for path in top.iterdir() if path.is_dir() and not path.name.startswith("."))
+    """Folders that are not hidden, by name (paths sort by the rules of the platform)."""
+    inside = (path for path in top.iterdir() if path.is_dir() and not path.name.startswith("."))
+    return sorted(inside, key=lambda path: path.name)
 
 
 def _files(kind: Path) -> Iterator[Path]:

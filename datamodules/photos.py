@@ -25,7 +25,7 @@ from datamodules.geometry import GeometryPreset, ResizeFilter
 from datamodules.image_files import ImageFile, Problems, Verify, verify_images
 from datamodules.photo_dataset import PhotoDataset, PhotoTable
 from datamodules.sample import Capabilities, Sample
-from datamodules.split_file import read_splits, require_same_content
+from datamodules.split_file import read_splits, require_same_content, require_same_data_set
 from datamodules.transforms import (
     Augmentation,
     Crop,
@@ -91,6 +91,8 @@ class PhotoDataModule(ImageDataModule, ABC):
                 f"Expected argument `download` to be false because {self.title} has no public archive, but got true. "
                 f"{self.remedy}"
             )
+        if not 0 <= split_seed < 2**32:
+            raise ValueError(f"Expected argument `split_seed` to be from 0 to 2**32 - 1, but got {split_seed}.")
         self.root = root
         self.scheme: str = scheme
         self.fold = fold
@@ -251,8 +253,12 @@ class PhotoDataModule(ImageDataModule, ABC):
         self._parts = parts
 
     def _excluded(self, table: PhotoTable) -> list[str]:
-        recorded = read_splits(self.split_file).exclude if self.split_file else []
-        excluded = list(dict.fromkeys([*self.exclude, *recorded]))
+        """What is left out: ``exclude``, and what the split file records of the photos that are still there."""
+        recorded: list[str] = []
+        if self.split_file:
+            given = read_splits(self.split_file)
+            require_same_data_set(given, table.dataset)
+            recorded = given.exclude
         known = Counter(file.sample_id for file in table.files)
         twice = [name for name, count in known.items() if count > 1]
         if twice:
@@ -260,13 +266,13 @@ class PhotoDataModule(ImageDataModule, ABC):
                 f"Expected {table.folder} to name every photo once, but {len(twice)} are named several times; the "
                 f"first is {twice[0]!r}."
             )
-        unknown = [name for name in excluded if name not in known]
+        unknown = [name for name in self.exclude if name not in known]
         if unknown:
             raise ValueError(
                 f"Expected argument `exclude` to hold image ids of {table.folder}, but got {len(unknown)} others; the "
                 f"first is {unknown[0]!r}."
             )
-        return excluded
+        return list(dict.fromkeys([*self.exclude, *(name for name in recorded if name in known)]))
 
     def _given_splits(self, population: splits.Population) -> splits.Splits | None:
         if not self.split_file:

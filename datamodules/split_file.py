@@ -25,13 +25,13 @@ def read_splits(path: str | Path) -> Splits:
     if not path.is_file():
         raise FileNotFoundError(f"Expected argument `split_file` to be a split.json, but there is no file {path}.")
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = json.loads(path.read_text(encoding="utf-8-sig"))
         schema, folds = record.pop("schema"), record.pop("folds")
         splits = Splits(**record)
         for part in (splits.test, splits.rest, splits.exclude, *splits.val):
             if not (isinstance(part, list) and all(isinstance(name, str) for name in part)):
                 raise TypeError("a part is no list of ids")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(
             f"Expected argument `split_file` to be a split.json, but {path} is not one ({error})."
         ) from error
@@ -41,6 +41,20 @@ def read_splits(path: str | Path) -> Splits:
             f"and {len(splits.val)} folds."
         )
     return splits
+
+
+def require_same_data_set(splits: Splits, dataset: str) -> None:
+    """Stop if a split is one of another data set.
+
+    Args:
+        splits: a split that was read back.
+        dataset: name of the data set at hand.
+
+    Raises:
+        ValueError: with both names.
+    """
+    if splits.dataset != dataset:
+        raise ValueError(f"Expected argument `split_file` to be a split of {dataset}, but got one of {splits.dataset}.")
 
 
 def require_same_content(splits: Splits, population: Population) -> None:
@@ -53,10 +67,7 @@ def require_same_content(splits: Splits, population: Population) -> None:
     Raises:
         ValueError: with how many ids are new or gone and the first of them.
     """
-    if splits.dataset != population.dataset:
-        raise ValueError(
-            f"Expected argument `split_file` to be a split of {population.dataset}, but got one of {splits.dataset}."
-        )
+    require_same_data_set(splits, population.dataset)
     if splits.content_sha256 == population.content_sha256:
         return
     listed = [*splits.test, *splits.rest, *(name for part in splits.val for name in part)]

@@ -1,3 +1,4 @@
+import json
 import shutil
 
 import numpy as np
@@ -96,6 +97,13 @@ class TestWithoutTestLabels:
             FileNotFoundError, match=r"cars_test_annos_withlabels\.mat is missing; `scheme: cv70` needs the classes"
         ):
             cars(unlabelled).prepare_data()
+
+    def test_split_file_stands_in_for_scheme(self, unlabelled, tmp_path):
+        record = cars(unlabelled, scheme="official").split_record()
+        (tmp_path / "split.json").write_text(json.dumps(record))
+        data = cars(unlabelled, split_file=str(tmp_path / "split.json"))
+        data.prepare_data()
+        assert data.split_record() == record
 
     def test_official_trains(self, unlabelled):
         data = cars(unlabelled, scheme="official")

@@ -196,6 +196,7 @@ class TestConcepts:
         assert flags.missing("concepts_class") == flags.missing("class_attributes")
         assert flags.missing("concepts_class") == "no attributes.txt in or above CUB_200_2011"
         assert data.class_concepts.shape == (3, 0)
+        assert data.concept_to_part.dtype == data.concept_to_group.dtype == torch.int64
 
     def test_image_level_without_labels(self, cub_tree):
         with pytest.raises(

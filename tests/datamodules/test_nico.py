@@ -5,6 +5,7 @@ import json
 import os
 import warnings
 from collections import Counter
+from pathlib import PurePath
 
 import numpy as np
 import pytest
@@ -68,6 +69,11 @@ class TestReading:
         assert names == sorted(names)
         assert len(names) == 72
         assert names[0] == "cat/at sea/photo 0.jpg"
+
+    def test_the_order_of_classes_is_that_of_their_names_on_every_platform(self, root, monkeypatch):
+        (root / "cat").rename(root / "Zebra")
+        monkeypatch.setattr(PurePath, "__lt__", lambda a, b: str(a).lower() < str(b).lower())  # as on Windows
+        assert module(root).class_names[0] == "Zebra"
 
     def test_folder_above(self, root):
         assert module(root.parent).class_names == module(root).class_names

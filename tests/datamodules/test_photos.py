@@ -136,6 +136,17 @@ class TestSamples:
         assert data.trainer is not None
 
 
+class TestArguments:
+    @pytest.mark.parametrize("size", [0, -3, (32,), (32, 0), (8, 8, 3), ()])
+    def test_image_size(self, root, size):
+        with pytest.raises(ValueError, match="`image_size` to be one or two positive numbers of pixels, but got"):
+            toy(root, image_size=size)
+
+    def test_seed(self, root):
+        with pytest.raises(ValueError, match="`seed` to be at least 0, but got -1"):
+            toy(root, seed=-1)
+
+
 class TestSplits:
     def test_official(self, root):
         data = toy(root, scheme="official", val_fraction=0.5)
@@ -184,6 +195,33 @@ class TestSplits:
         record = toy(root, scheme="official", exclude=["bee_7.png"]).split_record()
         path.write_text(json.dumps(record))
         assert toy(root, split_file=str(path)).split_record() == record
+
+    def test_photo_that_the_split_file_leaves_out_may_be_gone(self, root, tmp_path):
+        path = tmp_path / "split.json"
+        record = toy(root, scheme="official", exclude=["bee_7.png", "bee_5.png"]).split_record()
+        path.write_text(json.dumps(record))
+        (root / "bee_7.png").unlink()
+        data = toy(root, split_file=str(path))
+        data.prepare_data()
+        assert data.split_record() == record
+        assert not {"bee_5.png", "bee_7.png"} & {
+            name for part in ("train", "test") for name in data.dataset(part).sample_ids
+        }
+        (root / "bee_6.png").unlink()
+        with pytest.raises(ValueError, match=r"0 ids are new and 1 are gone; the first is 'bee_6\.png'"):
+            toy(root, split_file=str(path)).setup()
+
+    def test_split_file_of_other_data_says_so(self, root, tmp_path):
+        path = tmp_path / "split.json"
+        record = toy(root, scheme="official", exclude=["bee_7.png"]).split_record()
+        path.write_text(json.dumps({**record, "dataset": "birds", "exclude": ["1.png"]}))
+        with pytest.raises(ValueError, match="`split_file` to be a split of toy, but got one of birds"):
+            toy(root, split_file=str(path)).prepare_data()
+
+    @pytest.mark.parametrize("seed", [-1, 2**32])
+    def test_seed_out_of_range(self, root, seed):
+        with pytest.raises(ValueError, match=rf"`split_seed` to be from 0 to 2\*\*32 - 1, but got {seed}"):
+            toy(root, split_seed=seed)
 
     def test_repeated_ids(self, root):
         class Twice(Toy):

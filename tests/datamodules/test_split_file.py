@@ -55,7 +55,7 @@ def test_missing(tmp_path):
         read_splits(tmp_path / "split.json")
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": 1, "folds": 1, "test": []}'])
+@pytest.mark.parametrize("text", ["", "[]", "[" * 100_000, "{}", '{"schema": 1, "folds": 1, "test": []}'])
 def test_no_split(tmp_path, text):
     path = tmp_path / "split.json"
     path.write_text(text)
@@ -75,3 +75,9 @@ def test_edited_parts(tmp_path, overlap):
     edited = read_splits(saved(tmp_path, splits, test=test))
     with pytest.raises(ValueError, match=f"got {int(overlap)} ids in two parts and {30 if overlap else 29} ids"):
         edited.indices(population(), 0)
+
+
+def test_byte_order_mark(tmp_path):
+    path = saved(tmp_path, cv70(population()))
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert read_splits(path) == cv70(population())
