@@ -14,6 +14,7 @@ from scipy.io.matlab import MatReadError
 
 from datamodules.base import Split
 from datamodules.image_files import ImageFile, Problems, locate
+from datamodules.marked_image import Mark, MarkedImage
 from datamodules.photos import PhotoDataModule, PhotoDataset, PhotoTable
 
 FOLDER = "stanford_cars"
@@ -26,6 +27,17 @@ REMEDY = (
     f"{ALL_IN_ONE} with {IMAGES}/."
 )
 CORNERS = ("bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CarPhotos(PhotoTable):
+    """The photos with the rows that name them.
+
+    Args:
+        rows: table and row of each photo.
+    """
+
+    rows: list[str]
 
 
 class Cars196(PhotoDataModule):
@@ -49,7 +61,7 @@ class Cars196(PhotoDataModule):
     def __init__(self, root: str, **photos: Any) -> None:
         super().__init__(root, **photos)
 
-    def table(self) -> PhotoTable:
+    def table(self) -> CarPhotos:
         """Read the tables of whichever layout is there."""
         cars = read_cars(self.root)
         problems = Problems(f"{self.title} in {cars.folder}", REMEDY)
@@ -57,7 +69,7 @@ class Cars196(PhotoDataModule):
             problems.missing(f"{TEST} is missing; `scheme: cv70` needs the classes of the test photos, which it names")
         problems.raise_any()
         order = sorted(range(len(cars.paths)), key=lambda row: cars.paths[row])
-        return PhotoTable(
+        return CarPhotos(
             dataset="cars196",
             folder=cars.folder,
             class_names=cars.class_names,
@@ -65,7 +77,20 @@ class Cars196(PhotoDataModule):
             labels=cars.labels[order],
             is_test=cars.is_test[order],
             boxes=cars.boxes[order],
+            rows=[cars.rows[row] for row in order],
         )
+
+    def files_to_verify(self, table: PhotoTable, excluded: set[str], problems: Problems) -> list[ImageFile]:
+        """The photos with their boxes, which must not lie outside."""
+        assert isinstance(table, CarPhotos)
+        assert table.boxes is not None
+        return [
+            MarkedImage(
+                file.sample_id, file.path, marks=(Mark.box(f"{row}: the box", box),), sources=(f"{row} names it", "")
+            )
+            for file, row, box in zip(table.files, table.rows, table.boxes, strict=True)
+            if file.sample_id not in excluded
+        ]
 
     def dataset(self, split: Split) -> PhotoDataset:
         """The samples of one split; "projection" is the training images through the evaluation transform."""
@@ -86,6 +111,7 @@ class CarTables:
         folder: the official folder.
         class_names: K names; some hold a slash.
         paths: of the photos, below the folder.
+        rows: table and row of each photo.
         labels: ``(n,)`` int64 class indices.
         boxes: ``(n, 4)`` inclusive pixels from 0; some may exceed the photo.
         is_test: ``(n,)`` bool.
@@ -94,6 +120,7 @@ class CarTables:
     folder: Path
     class_names: list[str]
     paths: list[str]
+    rows: list[str]
     labels: NDArray[np.int64]
     boxes: NDArray[np.float64]
     is_test: NDArray[np.bool_]
@@ -130,6 +157,7 @@ def read_cars(root: str) -> CarTables:
         folder=folder,
         class_names=[str(name) for name in names],
         paths=[path for rows in lists for path in rows.paths],
+        rows=[place for rows in lists for place in rows.places],
         labels=numbers[:, 4].astype(np.int64) - 1,
         boxes=numbers[:, :4] - 1,
         is_test=np.concatenate([rows.is_test for rows in lists]),
@@ -141,11 +169,12 @@ def read_cars(root: str) -> CarTables:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Paths, numbers (four corners and the class, from 1) and the official split in one table."""
+    """Paths, numbers (four corners and the class, from 1), the official split and the places of rows in one table."""
 
     paths: list[str]
     numbers: NDArray[np.float64]
     is_test: NDArray[np.bool_]
+    places: list[str]
 
 
 def _rows(path: Path, prefix: str, is_test: bool | None, problems: Problems) -> _Rows:
@@ -157,11 +186,31 @@ def _rows(path: Path, prefix: str, is_test: bool | None, problems: Problems) -> 
     if lacking:
         if path.is_file():
             problems.wrong(f"{path.name}: expected annotations with the fields {wanted}, but {lacking} are not there")
-        return _Rows([], np.zeros((0, 5)), np.zeros(0, dtype=np.bool_))
+        return _Rows([], np.zeros((0, 5)), np.zeros(0, dtype=np.bool_), [])
     paths = [f"{prefix}{text}" for text in annotations[name]]
-    numbers = np.stack([annotations[field].astype(np.float64) for field in (*CORNERS, "class")], axis=1)
-    flags = np.full(len(paths), is_test) if is_test is not None else annotations["test"].astype(np.bool_)
-    return _Rows(paths, numbers, flags)
+    places = [f"{path.name}, row {row + 1}" for row in range(len(paths))]
+    columns = [_whole_numbers(annotations, field, places, problems) for field in (*CORNERS, "class", *flag)]
+    flags = columns[5] != 0 if is_test is None else np.full(len(paths), is_test)
+    return _Rows(paths, np.stack(columns[:5], axis=1), flags, places)
+
+
+def _whole_numbers(annotations: NDArray[Any], field: str, places: list[str], problems: Problems) -> NDArray[np.float64]:
+    """One field of all rows; zeros after noting the first cell that is no whole number."""
+    numbers = np.array([_number(cell) for cell in annotations[field]])
+    broken = np.flatnonzero(~np.isfinite(numbers) | (numbers != np.floor(numbers)))
+    if len(broken):
+        cell = annotations[field][broken[0]]
+        problems.wrong(f"{places[broken[0]]}: expected `{field}` to be a whole number, but got {cell!r}")
+        return np.zeros(len(numbers))
+    return numbers
+
+
+def _number(cell: Any) -> float:
+    """The number in a cell, or nan if it is text or holds none or several."""
+    try:
+        return float(cell)
+    except (TypeError, ValueError):
+        return float("nan")
 
 
 def _load(path: Path, key: str, problems: Problems) -> NDArray[Any]:
@@ -185,12 +234,18 @@ def _check(tables: CarTables, problems: Problems) -> None:
     outside = np.flatnonzero((tables.labels < 0) | (tables.labels >= count))
     if len(outside):
         row = outside[0]
-        problems.wrong(f"{tables.paths[row]}: expected a class 1..{count} as named, but got {tables.labels[row] + 1}")
+        problems.wrong(
+            f"{tables.rows[row]}, {tables.paths[row]}: expected a class 1..{count} as named, but got "
+            f"{tables.labels[row] + 1}"
+        )
         return
     for empty in np.flatnonzero(np.bincount(tables.labels, minlength=count) == 0):
         problems.wrong(f"class {tables.class_names[empty]!r} has 0 images")
     for row in np.flatnonzero((tables.boxes[:, :2] > tables.boxes[:, 2:]).any(axis=1) | (tables.boxes < 0).any(axis=1)):
-        problems.wrong(f"{tables.paths[row]}: expected corners x1 <= x2 and y1 <= y2 from 1 on, but got an empty box")
+        problems.wrong(
+            f"{tables.rows[row]}, {tables.paths[row]}: expected corners x1 <= x2 and y1 <= y2 from 1 on, but got an "
+            "empty box"
+        )
     twice = len(tables.paths) - len(set(tables.paths))
     if twice:
         problems.wrong(f"{twice} photos are listed more than once")

@@ -131,7 +131,7 @@ class TestBadInput:
 
     def test_missing_photo(self, folder):
         (folder / "cars_test/00002.jpg").unlink()
-        with pytest.raises(FileNotFoundError, match=r"image cars_test/00002\.jpg: there is no file"):
+        with pytest.raises(FileNotFoundError, match=r"cars_test/00002\.jpg; cars_test_\w+\.mat, row 2 names it"):
             cars(folder, verify="none").prepare_data()
 
     @pytest.mark.parametrize("content", [b"", b"hello" * 100, None])
@@ -166,6 +166,37 @@ class TestBadInput:
         save_annotations(folder / "devkit/cars_train_annos.mat", rows, (*CORNERS, "class", "fname"))
         with pytest.raises(ValueError, match=match):
             cars(folder).prepare_data()
+
+    @pytest.mark.parametrize(
+        ("field", "value", "shown"),
+        [
+            ("class", 1.5, "1.5"),
+            ("class", np.nan, "nan"),
+            ("class", [], r"array\(\[\]"),
+            ("bbox_x1", "a", "'a'"),
+            ("bbox_x2", np.inf, "inf"),
+            ("bbox_y1", [], r"array\(\[\]"),
+        ],
+    )
+    def test_cell_that_is_no_whole_number(self, folder, field, value, shown):
+        fields = (*CORNERS, "class", "fname")
+        rows = [(5, 7, 24, 18, i % 2 + 1, f"{i + 1:05d}.jpg") for i in range(12)]
+        rows[2] = tuple({**dict(zip(fields, rows[2], strict=True)), field: value}.values())
+        save_annotations(folder / "devkit/cars_train_annos.mat", rows, fields)
+        with pytest.raises(
+            ValueError, match=rf"cars_train_annos\.mat, row 3: expected `{field}` to be a whole number, but got {shown}"
+        ):
+            cars(folder).prepare_data()
+
+    @pytest.mark.parametrize("verify", ["decode", "header"])
+    def test_box_of_another_photo(self, folder, verify):
+        rows = [(5 + 40 * (i == 3), 7, 64, 18, i % 2 + 1, f"{i + 1:05d}.jpg") for i in range(12)]
+        save_annotations(folder / "devkit/cars_train_annos.mat", rows, (*CORNERS, "class", "fname"))
+        with pytest.raises(
+            ValueError,
+            match=r"1 problem:\n.*cars_train_annos\.mat, row 4: the box \(44 6 63 17\) lies outside .*/00004\.jpg",
+        ):
+            cars(folder, verify=verify).prepare_data()
 
     def test_class_without_photos_and_photo_twice(self, folder):
         rows = [(5, 7, 24, 18, 1, "00001.jpg")] * 2
