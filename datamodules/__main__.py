@@ -14,7 +14,7 @@ from jsonargparse import ArgumentParser, Namespace
 
 from datamodules.base import ImageDataModule
 from datamodules.check import check_data
-from datamodules.check_report import new_folder, show_check, write_check
+from datamodules.check_report import new_folder, reserved, show_check, write_check
 from datamodules.export import Layout, export
 from datamodules.progress import print_progress
 from datamodules.sketch_birds import SketchBirds
@@ -75,9 +75,9 @@ def _export_parser() -> ArgumentParser:
 
 
 def _check(config: Namespace) -> None:
-    folder = new_folder(config.out, config.data)
-    found = check_data(config.data, config.limit, print_progress)
-    folder = write_check(found, folder, numbered=config.out is None)
+    with reserved(new_folder(config.out, config.data), numbered=config.out is None) as folder:
+        found = check_data(config.data, config.limit, print_progress)
+        write_check(found, folder)
     print(f"{show_check(found)}\n\n{folder / 'check.json'}, {folder / 'contact_sheet.png'}")
 
 

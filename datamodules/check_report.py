@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from datamodules.base import ImageDataModule
@@ -34,39 +36,51 @@ def new_folder(out: str | None, data: ImageDataModule) -> Path:
     return folder
 
 
-def write_check(check: DataCheck, folder: Path, numbered: bool) -> Path:
-    """Write ``check.json`` and ``contact_sheet.png``, never over those of another check.
+@contextmanager
+def reserved(folder: Path, numbered: bool) -> Iterator[Path]:
+    """Make the folder of a result before the work, which may take long; take it away again if the work fails.
 
     Args:
-        check: the findings.
         folder: see :func:`new_folder`.
         numbered: whether its name is a number, which grows if another check took it meanwhile.
 
-    Returns:
-        The folder that was written.
+    Yields:
+        The folder that was made.
 
     Raises:
-        FileExistsError: if another check took a folder that is not numbered.
+        OSError: if it cannot be made.
     """
-    folder = _make(folder, numbered)
-    text = json.dumps(check.record(), indent=2, allow_nan=False, ensure_ascii=False)
-    with (folder / "check.json").open("x", encoding="utf-8") as file:
-        file.write(text + "\n")
-    contact_sheet(check.sheet_tiles()).save(folder / "contact_sheet.png")
-    return folder
-
-
-def _make(folder: Path, numbered: bool) -> Path:
-    """Make a folder: the one asked for, or the first number from there on that nobody has."""
+    there = folder.exists()
     while True:
         try:
             folder.mkdir(parents=True, exist_ok=not numbered)
+            break
         except FileExistsError:
             if not numbered:  # it is a file
                 raise
             folder = folder.with_name(str(int(folder.name) + 1))
-        else:
-            return folder
+    try:
+        yield folder
+    finally:
+        if not there or numbered:
+            with suppress(OSError):  # it has content
+                folder.rmdir()
+
+
+def write_check(check: DataCheck, folder: Path) -> None:
+    """Write ``check.json`` and ``contact_sheet.png``, never over those of another check.
+
+    Args:
+        check: the findings.
+        folder: where to.
+
+    Raises:
+        FileExistsError: if another check was written there.
+    """
+    text = json.dumps(check.record(), indent=2, allow_nan=False, ensure_ascii=False)
+    with (folder / "check.json").open("x", encoding="utf-8") as file:
+        file.write(text + "\n")
+    contact_sheet(check.sheet_tiles()).save(folder / "contact_sheet.png")
 
 
 def show_check(check: DataCheck) -> str:

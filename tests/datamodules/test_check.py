@@ -16,7 +16,7 @@ from datamodules import Cars196, Cub200, ImageFolder, SketchBirds
 from datamodules.__main__ import main
 from datamodules.base import ImageDataModule, ImageDataset
 from datamodules.check import check_data
-from datamodules.check_report import new_folder, show_check, write_check
+from datamodules.check_report import new_folder, reserved, show_check, write_check
 from tests.photo_trees import make_cars, make_folders
 
 
@@ -167,18 +167,25 @@ class TestFolder:
         monkeypatch.chdir(tmp_path)
         data = cub(cub_tree())
         check = check_data(data, limit=1)
-        first, second = (new_folder(None, data) for _ in range(2))  # both look before one writes
-        assert first == second
-        folders = [write_check(check, folder, numbered=True) for folder in (first, second)]
-        assert [str(folder) for folder in folders] == ["runs/check/cub200/1", "runs/check/cub200/2"]
-        assert all((folder / "contact_sheet.png").is_file() for folder in folders)
+        paths = [new_folder(None, data) for _ in range(2)]  # both look before one is made
+        with reserved(paths[0], numbered=True) as first, reserved(paths[1], numbered=True) as second:
+            write_check(check, first)
+            write_check(check, second)
+        assert [str(folder) for folder in (first, second)] == ["runs/check/cub200/1", "runs/check/cub200/2"]
+        assert all((folder / "contact_sheet.png").is_file() for folder in (first, second))
 
     def test_a_named_folder_is_not_written_twice(self, tmp_path):
         check = check_data(SketchBirds("tiny"), limit=1)
-        (tmp_path / "out").mkdir()  # empty: welcome
-        assert write_check(check, tmp_path / "out", numbered=False) == tmp_path / "out"
+        for _ in range(2):
+            with reserved(tmp_path / "out", numbered=False) as folder:
+                assert folder == tmp_path / "out"
+        assert not (tmp_path / "out").exists()  # nothing was written
+        (tmp_path / "out").mkdir()  # empty: welcome, and left
+        with reserved(tmp_path / "out", numbered=False):
+            pass
+        write_check(check, tmp_path / "out")
         with pytest.raises(FileExistsError, match=r"check\.json"):
-            write_check(check, tmp_path / "out", numbered=False)
+            write_check(check, tmp_path / "out")
 
     def test_content_is_kept(self, cub_tree, tmp_path):
         (tmp_path / "mine").write_text("mine")
@@ -220,6 +227,13 @@ class TestCommand:
         assert "photo_3.jpg" in error
         assert "Traceback" not in error
         assert not (tmp_path / "out").exists()
+
+    def test_folder_that_cannot_be_made_stops_before_the_work(self, cub_tree, tmp_path, monkeypatch, capsys):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr("datamodules.__main__.check_data", lambda *_: pytest.fail("the work has begun"))
+        (tmp_path / "runs").touch()
+        assert check_cub(cub_tree()) == 1
+        assert "runs" in capsys.readouterr().err
 
     def test_config_file(self, cub_tree, tmp_path):
         (tmp_path / "data.yaml").write_text(
@@ -282,5 +296,5 @@ class TestCommand:
         command = [sys.executable, "-m", "datamodules", "check", "--data", "Cub200", "--data.root", str(tmp_path)]
         done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False)
         assert done.returncode == 1
-        assert "to hold CUB_200_2011/classes.txt" in done.stderr
+        assert "to hold CUB_200_2011/images.txt" in done.stderr
         assert "Traceback" not in done.stderr
