@@ -53,7 +53,10 @@ def read_attribute_table(path: Path, classes: list[str]) -> ClassAttributes:
     """
     if not path.is_file():
         raise FileNotFoundError(f"Expected argument `attribute_table` to be a file, but there is none at {path}.")
-    header, *lines = [row for row in csv.reader(io.StringIO(read_text(path), newline="")) if row] or [[""]]
+    try:
+        header, *lines = [row for row in csv.reader(io.StringIO(read_text(path), newline="")) if row] or [[""]]
+    except csv.Error as error:
+        raise ValueError(f"Expected {path} to be a comma-separated table, but {error}; is a quote open?") from error
     names, rows = header[1:], {line[0]: line[1:] for line in lines}
     wrong = [line[0] for line in lines if len(line) != len(header) or not set(line[1:]) <= {"0", "1"}]
     if len(set(names)) != len(names) or not names or len(rows) != len(lines) or wrong:

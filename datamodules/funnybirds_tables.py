@@ -153,8 +153,8 @@ def _read(folder: Path, name: str, kind: type, problems: Problems) -> Any:
         problems.missing(f"{name} is missing; it is part of {URL.rsplit('/', 1)[-1]}")
         return None
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+        content = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (ValueError, RecursionError) as error:
         problems.wrong(f"{name} is not JSON ({error}); the file may be truncated")
         return None
     if not isinstance(content, kind):
@@ -173,6 +173,9 @@ def _variants(parts: dict[str, Any], problems: Problems) -> dict[str, list[tuple
             variants[part] = [(str(variant["model"]), variant.get("color")) for variant in parts[part]]
         except (TypeError, KeyError, AttributeError):
             problems.wrong(f"{PARTS}: expected every variant of {part} to have a `model`")
+            continue
+        if strange := [color for _, color in variants[part] if not isinstance(color, str | None)]:
+            problems.wrong(f"{PARTS}: expected the `color` of a variant of {part} to be text, but got {strange[0]!r}")
             continue
         if len(set(variants[part])) < len(variants[part]):
             problems.wrong(f"{PARTS}: expected the variants of {part} to differ in model or color, but some are equal")

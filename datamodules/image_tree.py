@@ -28,11 +28,24 @@ class Placed:
     keys: list[str]
 
 
-def images_below(folder: Path) -> list[str]:
+def note_names_not_utf8(names: Sequence[str], problems: Problems) -> None:
+    """Note the names whose bytes are no UTF-8: they could not be printed, written down or hashed.
+
+    Args:
+        names: relative paths of files.
+        problems: where they are noted.
+    """
+    for name in names:
+        if not name.isprintable() and name.encode(errors="replace").decode() != name:
+            problems.wrong(f"the name of {name!r} is not UTF-8; rename the file")
+
+
+def images_below(folder: Path, problems: Problems) -> list[str]:
     """All images in a folder and its folders, links included; hidden files and folders are ignored.
 
     Args:
         folder: where to look.
+        problems: where names that are not UTF-8 are noted.
 
     Returns:
         Sorted relative POSIX paths of what has the extension of an image, in any case.
@@ -50,6 +63,7 @@ def images_below(folder: Path) -> list[str]:
         above = Path(place).relative_to(folder).as_posix()
         prefix = "" if above == "." else f"{above}/"
         images += [prefix + name for name in names if name.lower().endswith(EXTENSIONS) and not name.startswith(".")]
+    note_names_not_utf8(images, problems)
     return sorted(images)
 
 
@@ -90,7 +104,7 @@ def by_folder(folder: Path, parts: Sequence[str], problems: Problems) -> Placed:
     }
     depth = 1 + bool(parts)
     paths, keys, seen = [], [], set()
-    for path in images_below(folder):
+    for path in images_below(folder, problems):
         above = path.split("/")[:-1]
         if parts and above[:1] and above[0] not in parts:
             continue
@@ -115,7 +129,7 @@ def by_prefix(folder: Path, problems: Problems) -> Placed:
         problems: where images without ``_`` are noted.
     """
     paths, keys = [], []
-    for path in images_below(folder):
+    for path in images_below(folder, problems):
         name, underscore, _ = path.partition("_")
         if "/" in path:
             continue

@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader, Dataset
 from datamodules.cache import cache_folder, recall, remember
 from datamodules.hsv_rule import Group, hsv_counts, hsv_group
 from datamodules.image_files import SHOWN, Problems, decode_image
+from datamodules.image_tree import note_names_not_utf8
 from datamodules.progress import print_progress
 
 EXTENSIONS = (".jpg", ".jpeg", ".png")
@@ -101,9 +102,7 @@ def read_photos(folder: Path) -> list[str]:
             (photos if _is_photo(path) and path.parent != kind else others).append(name)
         if len(photos) == before:
             problems.wrong(f"class {kind.name!r} has 0 photos in its contexts")
-    for name in photos:
-        if not name.isprintable() and name.encode(errors="replace").decode() != name:
-            problems.wrong(f"the name of {name!r} is not UTF-8")
+    note_names_not_utf8(photos, problems)
     problems.raise_any()
     warn_left_alone(folder, sorted(others), "are no jpg, jpeg or png in a context folder")
     return sorted(photos)

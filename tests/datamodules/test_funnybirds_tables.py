@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pytest
 
@@ -51,6 +52,24 @@ class TestClasses:
         assert classes.official == [0, 1]
         assert classes.variant_names["tail"] == ["red tail01", "green tail01"]
         assert classes.variant_names["eye"] == ["eye01"]
+
+    @pytest.mark.parametrize("color", [{"a": 1}, ["red"], 3])
+    def test_color_that_is_no_text(self, tables, color):
+        parts = {**VARIANTS, "tail": [{"model": "tail01.glb", "color": color}, VARIANTS["tail"][1]]}
+        with pytest.raises(
+            ValueError, match=r"parts\.json: expected the `color` of a variant of tail to be text, but got"
+        ):
+            read_classes(tables(parts=parts))
+
+    def test_deep_nesting(self, tables):
+        with pytest.raises(ValueError, match=r"parts\.json is not JSON \(maximum recursion"):
+            read_classes(tables(parts="[" * 100_000))
+
+    def test_byte_order_mark(self, tables):
+        folder = tables()
+        for path in Path(folder).iterdir():
+            path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+        assert len(read_scenes(read_classes(folder))["train"].labels) == 2
 
     def test_part_order_does_not_depend_on_the_file(self, tables):
         backwards = {part: VARIANTS[part] for part in reversed(VARIANTS)}

@@ -133,6 +133,16 @@ def rename(name: str, other: str) -> Damage:
     return lambda root: (root / name).rename(root / other)
 
 
+def no_utf8(name: str) -> Damage:
+    """Put a byte that is not UTF-8 before the extension of a name."""
+
+    def damage(root: Path) -> None:
+        path = root / name
+        path.rename(os.fsdecode(os.fsencode(path.with_suffix("")) + b"\xff" + os.fsencode(path.suffix)))
+
+    return damage
+
+
 def folder_instead(name: str) -> Damage:
     def damage(root: Path) -> None:
         (root / name).unlink()
@@ -293,13 +303,7 @@ CASES = [
     Case("nico", "a context as root", nothing, "data.root", at="cat/on grass"),
     Case("nico", "a photo as root", nothing, "there is none at", at="cat/on grass/photo 1.jpg"),
     Case("nico", "a name that is no UTF-8", lambda root: os.mkdir(os.fsencode(root / "cat") + b"/\xff"), None),
-    Case(
-        *("nico", "a photo's name is no UTF-8"),
-        lambda root: shutil.copy(
-            os.fsencode(root / "cat/autumn/photo 0.jpg"), os.fsencode(root / "cat") + b"/autumn/\xff.jpg"
-        ),
-        "not UTF-8",
-    ),
+    Case("nico", "a photo's name is no UTF-8", no_utf8("cat/autumn/photo 0.jpg"), "not UTF-8"),
     Case("awa2", "classes cut", cut(A + "classes.txt", 0.7), "classes.txt"),
     Case("awa2", "classes in Latin-1", encoded(A + "classes.txt", "latin-1"), "classes.txt"),
     Case("awa2", "classes empty", empty(A + "classes.txt"), "classes.txt"),
@@ -329,6 +333,7 @@ CASES = [
     Case("awa2", "photos as a link to themselves", link_loop(A + "JPEGImages"), "JPEGImages"),
     Case("awa2", "a link to a folder above", link(A + "JPEGImages/bat/loop", A + "JPEGImages"), "JPEGImages"),
     Case("awa2", "a wrong root", nothing, "data.root", at=A + "JPEGImages"),
+    Case("awa2", "a photo's name is no UTF-8", no_utf8(A + "JPEGImages/bat/bat_10002.jpg"), "not UTF-8"),
     Case("cars", "names cut", cut(S + "devkit/cars_meta.mat"), "cars_meta.mat"),
     Case("cars", "names empty", empty(S + "devkit/cars_meta.mat"), "cars_meta.mat"),
     Case("cars", "names as noise", noise(S + "devkit/cars_meta.mat"), "cars_meta.mat"),
@@ -385,11 +390,13 @@ CASES = [
     Case("folders", "a photo as a link to itself", link_loop("photos/train/ant/1.jpg"), "1.jpg"),
     Case("folders", "a link to a folder above", link("photos/train/ant/loop", "photos"), "loop"),
     Case("folders", "a class in test only", new_file("photos/test/fox/1.jpg"), "fox"),
+    Case("folders", "a photo's name is no UTF-8", no_utf8("photos/train/ant/1.jpg"), "not UTF-8"),
     Case("folders", "photos missing", remove_folder("photos"), "photos"),
     Case("flat", "a photo without a class", rename("ant_1.JPEG", "ant.JPEG"), "ant.JPEG"),
     Case("flat", "a photo empty", empty("ant_1.JPEG"), "ant_1.JPEG"),
     Case("flat", "a photo as a folder", folder_instead("ant_1.JPEG"), None),
     Case("flat", "a photo as a link to itself", link_loop("ant_1.JPEG"), "ant_1.JPEG"),
+    Case("flat", "a photo's name is no UTF-8", no_utf8("ant_1.JPEG"), "not UTF-8"),
     Case("flat", "one photo of a class", new_file("fox_1.JPEG"), "fox"),
 ]
 SPLIT_FILES = {

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from datamodules.class_attributes import read_attribute_table
+from datamodules.image_files import Problems
 from datamodules.image_folder import ImageFolder, read_classes
 from datamodules.image_tree import images_below
 from tests.photo_trees import make_flat, make_folders, photo, write_attributes
@@ -85,7 +86,7 @@ class TestLayouts:
         (root / "ant/l").symlink_to(root / "bee")
         (root / "bee/l").symlink_to(root / "ant")
         with pytest.raises(ValueError, match="l/l to hold images, but it links to a folder above it"):
-            images_below(root)
+            images_below(root, Problems("toy", ""))
 
     def test_links_are_followed(self, tmp_path):
         make_folders(tmp_path / "elsewhere")
@@ -167,6 +168,11 @@ class TestAttributes:
         table = write_attributes(tmp_path / "a.csv", rows)
         with pytest.raises(ValueError, match=match):
             folder(make_folders(tmp_path / "root"), attribute_table=str(table)).prepare_data()
+
+    def test_open_quote_before_much_text(self, tmp_path):
+        (tmp_path / "a.csv").write_text('class,small\n"ant' + "\nbee,1" * 30_000)
+        with pytest.raises(ValueError, match=r"a\.csv to be a comma-separated table, but field larger .*; is a quote"):
+            read_attribute_table(tmp_path / "a.csv", ["ant"])
 
     def test_empty_or_missing_table(self, tmp_path):
         (tmp_path / "a.csv").write_text("")
