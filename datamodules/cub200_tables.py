@@ -163,7 +163,7 @@ def marked_images(tables: CubTables) -> list[MarkedImage]:
         for part in np.flatnonzero(tables.visible[row]).tolist():
             where = f"{PART_LOCATIONS}, image {file.sample_id}: the visible point of part {part + 1}"
             marks.append(Mark.point(where, tables.points[row, part]))
-        sources = (f"{IMAGES} names it", f"it is part of {ARCHIVES[1].name}")
+        sources = (f"{IMAGES} names it", f"it is part of {ARCHIVES[1].name}, {ARCHIVES[1].url}")
         marked.append(MarkedImage(file.sample_id, file.path, file.mask, marks=tuple(marks), sources=sources))
     return marked
 

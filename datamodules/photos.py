@@ -266,13 +266,13 @@ class PhotoDataModule(ImageDataModule, ABC):
                 f"Expected {table.folder} to name every photo once, but {len(twice)} are named several times; the "
                 f"first is {twice[0]!r}."
             )
-        unknown = [name for name in self.exclude if name not in known]
+        unknown = [name for name in self.exclude if name not in known and name not in recorded]
         if unknown:
             raise ValueError(
                 f"Expected argument `exclude` to hold image ids of {table.folder}, but got {len(unknown)} others; the "
                 f"first is {unknown[0]!r}."
             )
-        return list(dict.fromkeys([*self.exclude, *(name for name in recorded if name in known)]))
+        return [name for name in dict.fromkeys([*self.exclude, *recorded]) if name in known]
 
     def _given_splits(self, population: splits.Population) -> splits.Splits | None:
         if not self.split_file:

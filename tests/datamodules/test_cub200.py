@@ -357,7 +357,7 @@ class TestPrepare:
     def test_missing_mask(self, cub_tree):
         root = cub_tree(masks=True)
         (root / "segmentations/001.Bird_0/photo_0.png").unlink()
-        with pytest.raises(FileNotFoundError, match=r"no file .*photo_0\.png; it is part of segmentations\.tgz"):
+        with pytest.raises(FileNotFoundError, match=r"no file .*photo_0\.png; it is part of segmentations\.tgz, http"):
             module(root).prepare_data()
 
     @pytest.mark.parametrize("verify", ["decode", "header"])
