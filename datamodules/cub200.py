@@ -203,7 +203,7 @@ class Cub200(PhotoDataModule):
             sample["concepts"] = self._image_concepts[row]
             sample["concept_certainty"] = self._certainty[row]
         elif self.concept_names:
-            sample["concepts"] = self.class_concepts_binary[int(sample["label"])]
+            sample["concepts"] = self.class_concepts_binary[self.photos.labels[row]]
 
     def capabilities(self, split: Split) -> Capabilities:
         """Which optional fields the samples of the split carry."""

@@ -62,6 +62,7 @@ class PhotoDataset(ImageDataset):
         self.source = copy.copy(source)
         self.source.trainer = None  # else workers that are spawned would get a copy of the trainer and its model
         self.table, self.rows, self.transform, self.training = table, rows, transform, training
+        self._labels = torch.from_numpy(table.labels)
 
     @property
     def sample_ids(self) -> list[str]:
@@ -85,7 +86,7 @@ class PhotoDataset(ImageDataset):
             photo = self._evaluated(row, self.source.mark(row, self._with_mask(row, photo)))
         sample = Sample(
             image=image_tensor(photo.image),
-            label=torch.tensor(int(self.table.labels[row])),
+            label=self._labels[row],
             sample_id=self.table.files[row].sample_id,
             sample_key=torch.tensor(key),
         )
@@ -101,7 +102,7 @@ class PhotoDataset(ImageDataset):
         image = decode_image(self.table.files[row].path)
         if self.table.boxes is None:
             return Photo(image)
-        x0, y0, x1, y1 = self.table.boxes[row]
+        x0, y0, x1, y1 = self.table.boxes[row].tolist()
         if x0 >= image.shape[1] or y0 >= image.shape[0] or x1 < 0 or y1 < 0:
             raise ValueError(
                 f"Expected the box of {self.table.files[row].path} to lie on its {image.shape[1]}x{image.shape[0]} "

@@ -8,7 +8,7 @@ randomness comes from a seed per sample.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 import albumentations as A
 import cv2
@@ -190,8 +190,8 @@ def clipped_box(box: NDArray[np.float64], shape: tuple[int, ...]) -> NDArray[np.
         >>> clipped_box(np.array([1.0, 2.0, 4.0, 10.0]), (10, 20))
         array([1., 2., 4., 9.], dtype=float32)
     """
-    limits = np.array([shape[1] - 1, shape[0] - 1] * 2)
-    return cast(NDArray[np.float32], np.clip(box, 0, limits).astype(np.float32))
+    limits = (shape[1] - 1, shape[0] - 1) * 2
+    return np.array([min(max(edge, 0), limit) for edge, limit in zip(box.tolist(), limits, strict=True)], np.float32)
 
 
 def transform_seed(seed: int, epoch: int, sample_key: int, *view: int) -> int:
@@ -214,8 +214,8 @@ def transform_seed(seed: int, epoch: int, sample_key: int, *view: int) -> int:
 
 
 def image_tensor(image: NDArray[np.uint8]) -> Tensor:
-    """An ``(H, W, 3)`` uint8 image as ``(3, H, W)`` float32 in 0..1; OpenCV is the fastest to part the channels."""
-    return torch.from_numpy(np.stack(cv2.split(image))).div(255)
+    """An ``(H, W, 3)`` uint8 image as ``(3, H, W)`` float32 in 0..1, in one step of NumPy, which starts up faster."""
+    return torch.from_numpy(np.divide(image.transpose(2, 0, 1), np.float32(255), order="C"))
 
 
 def _annotated(image: NDArray[np.uint8], photo: Photo, placement: Placement) -> Photo:
