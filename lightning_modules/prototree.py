@@ -307,11 +307,11 @@ def _leaves_by_gradient(plan: PhasePlan) -> PhasePlan:
     """The plan for several labels per image: the leaves have a learning rate, and the tree is not pruned."""
 
     def changed(phase: Phase) -> PhaseOverride:
-        learnt: dict[str, float | None] = {
-            "head": rate for name, rate in phase.trainable.items() if name == "prototypes"
-        }
+        trainable: dict[str, float | None] = dict(phase.trainable)
+        if "prototypes" in trainable:
+            trainable.setdefault("head", trainable["prototypes"])
         on_enter, on_exit = ([a for a in actions if a != PRUNE] for actions in (phase.on_enter, phase.on_exit))
-        return {"trainable": {**learnt, **phase.trainable}, "on_enter": on_enter, "on_exit": on_exit}
+        return {"trainable": trainable, "on_enter": on_enter, "on_exit": on_exit}
 
     return plan.override({phase.name: changed(phase) for phase in plan.phases})
 
