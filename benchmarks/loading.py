@@ -4,20 +4,21 @@
     python benchmarks/loading.py --data Cub200 --pixels 448 --images 500
 
 Bare is decoding every file a sample is made of (photo, mask, part map) with Pillow, cutting it to the box where the
-data module does so, and resizing it with the same filter. Beside it: evaluation samples with all annotations, training
-samples without augmentation (target for both: 0.8 of bare), and training samples with the default augmentation. CPU
-time of one thread, files in the page cache.
+data module does so, and resizing it with the same filter; nothing is kept. Beside it, float batches: of evaluation with
+all annotations, of training without augmentation, and of training with the default augmentation.
+
+Two tables: CPU time of one thread (target: 0.8 of bare), and wall time of a loader with two worker processes beside the
+same loader whose workers do the bare work and send nothing. Files are in the page cache.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -26,6 +27,7 @@ import cv2
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.utils.data import DataLoader, Dataset
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -33,6 +35,7 @@ import datamodules
 from datamodules import SketchBirds
 from datamodules.export import Layout, export
 from datamodules.funnybirds_images import BirdPhotos
+from datamodules.image_dataset import image_loader
 from datamodules.image_files import decode_image
 from datamodules.photo_dataset import PhotoDataset, PhotoTable
 from datamodules.photos import PhotoDataModule
@@ -112,23 +115,65 @@ def maps_of(table: PhotoTable, row: int) -> list[tuple[Path, Literal["RGB", "L"]
     """The mask and the part map of a photo, if there are any, and their modes."""
     mask, part_map = table.files[row].mask, table.part_map(row) if isinstance(table, BirdPhotos) else None
     maps: list[tuple[Path, Literal["RGB", "L"]]] = [(mask, "L")] if mask else []
-    return [*maps, (part_map, "RGB")] if part_map and part_map.is_file() else maps
+    return [*maps, (part_map, "RGB")] if part_map else maps
 
 
-def seconds(work: Callable[[int], object], count: int) -> float:
-    """CPU seconds for so many photos."""
-    start = time.process_time()
-    for index in range(count):
-        work(index)
-    return time.process_time() - start
+class Work(Dataset[Any]):
+    """A piece of work on every photo, of which nothing is sent to the process that asked for it."""
+
+    def __init__(self, work: Callable[[int], object], length: int) -> None:
+        self._work, self._length = work, length
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitems__(self, indices: Sequence[int]) -> list[int]:
+        for index in indices:
+            self._work(index)
+        return [0]
 
 
-def measure(works: list[Callable[[int], object]], count: int, repeats: int) -> list[float]:
-    """Median photos per second of each piece of work, in turns, so that a busy moment of the machine hits all."""
-    for work in works:
-        seconds(work, min(count, 20))
-    times = [[seconds(work, count) for work in works] for _ in range(repeats)]
-    return [count / statistics.median(column) for column in zip(*times, strict=True)]
+Source = PhotoDataset | Work
+
+
+def loader(source: Source, count: int, batch: int, workers: int) -> DataLoader[Any]:
+    """Batches of so many photos; those of a small data set come again."""
+    indices = [index % len(source) for index in range(count)]
+    options: dict[str, Any] = {"batch_size": batch, "sampler": indices, "num_workers": workers}
+    return DataLoader(source, **options) if isinstance(source, Work) else image_loader(source, **options)
+
+
+def cpu_rates(sources: Sequence[Source], count: int, batch: int, repeats: int) -> list[float]:
+    """Photos per second of CPU time of this thread; a batch of each in turn, so that a busy machine hits all."""
+    times = []
+    for _ in range(repeats + 1):
+        passes = [iter(loader(source, count, batch, 0)) for source in sources]
+        times.append(
+            np.sum([[_seconds(one, time.process_time) for one in passes] for _ in range(count // batch)], axis=0)
+        )
+    return list(count // batch * batch / np.median(times[1:], axis=0))
+
+
+def wall_rates(sources: Sequence[Source], count: int, batch: int, repeats: int, workers: int) -> list[float]:
+    """Photos per second of a loader with workers, once they are under way."""
+    head = 2 * workers
+
+    def rate(source: Source) -> float:
+        batches = iter(loader(source, count + head * batch, batch, workers))
+        for _ in range(head):
+            next(batches)
+        start = time.perf_counter()
+        for _ in batches:
+            pass
+        return count / (time.perf_counter() - start)
+
+    return list(np.median([[rate(source) for source in sources] for _ in range(repeats)], axis=0))
+
+
+def _seconds(batches: Iterator[object], clock: Callable[[], float]) -> float:
+    start = clock()
+    next(batches)
+    return clock() - start
 
 
 def built(case: Case, root: Path, pixels: int, **options: Any) -> PhotoDataModule:
@@ -138,18 +183,20 @@ def built(case: Case, root: Path, pixels: int, **options: Any) -> PhotoDataModul
     return module
 
 
-def line(case: Case, scratch: Path, pixels: int, images: int, repeats: int) -> str:
-    """One row of the table."""
+def line(case: Case, scratch: Path, options: argparse.Namespace, workers: int) -> str:
+    """One row of a table."""
     root, name = root_of(case, scratch)
+    pixels = options.pixels or case.pixels
     plain, usual = built(case, root, pixels, augmentation="none"), built(case, root, pixels)
     test, train = plain.dataset("test"), plain.dataset("train")
-    count = min(images, len(test), len(train))
-    works = [bare(test, pixels), test.__getitem__, bare(train, pixels), train.__getitem__]
-    rates = measure([*works, usual.dataset("train").__getitem__], count, repeats)
+    sources: list[Source] = [Work(bare(test, pixels), len(test)), test, Work(bare(train, pixels), len(train)), train]
+    sources.append(usual.dataset("train"))
+    sizes = options.images // options.batch * options.batch, options.batch, options.repeats
+    rates = wall_rates(sources, *sizes, workers) if workers else cpu_rates(sources, *sizes)
     what = case.kind + "".join(f", {key} {value}" for key, value in case.options.items())
     evaluation = f"{rates[0]:.0f} | {rates[1]:.0f} | {rates[1] / rates[0]:.2f}"
     training = " | ".join(f"{rate:.0f} | {rate / rates[2]:.2f}" for rate in rates[3:])
-    return f"| {what} | {name} | {pixels} | {count} | {evaluation} | {rates[2]:.0f} | {training} |"
+    return f"| {what} | {name} | {pixels} | {evaluation} | {rates[2]:.0f} | {training} |"
 
 
 def main() -> None:
@@ -157,18 +204,21 @@ def main() -> None:
     kinds = list(dict.fromkeys(case.kind for case in CASES))
     parser.add_argument("--data", nargs="+", default=kinds, choices=kinds)
     parser.add_argument("--pixels", type=int, help="side of the frame; each data module's own if not given")
-    parser.add_argument("--images", type=int, default=200, help="photos per measurement")
+    parser.add_argument("--images", type=int, default=384, help="photos per measurement, in whole batches")
+    parser.add_argument("--batch", type=int, default=32, help="photos per batch")
     parser.add_argument("--repeats", type=int, default=5, help="measurements, of which the median")
-    arguments = parser.parse_args()
+    parser.add_argument("--workers", type=int, nargs="+", default=[0, 2], help="a table each; 0 is CPU time")
+    options = parser.parse_args()
     torch.set_num_threads(1)
     columns = ["bare", "evaluation", "of bare", "bare", "training, plain", "of bare", "training", "of bare"]
-    print(" | ".join(["| data module", "files", "px", "photos", *columns]) + " |")
-    print("|---" * (4 + len(columns)) + "|")
     with tempfile.TemporaryDirectory() as scratch:
-        for case in CASES:
-            if case.kind in arguments.data:
-                pixels = arguments.pixels or case.pixels
-                print(line(case, Path(scratch), pixels, arguments.images, arguments.repeats), flush=True)
+        for workers in options.workers:
+            print(f"\n{workers} workers, wall time\n" if workers else "One thread, CPU time\n")
+            print(" | ".join(["| data module", "files", "px", *columns]) + " |")
+            print("|---" * (3 + len(columns)) + "|")
+            for case in CASES:
+                if case.kind in options.data:
+                    print(line(case, Path(scratch), options, workers), flush=True)
 
 
 if __name__ == "__main__":

@@ -12,112 +12,14 @@ from typing import Any, Literal, cast
 
 from lightning import LightningDataModule
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
 
-from datamodules.continuity import ContinuityVariant, continuity_view
-from datamodules.sample import Batch, Capabilities, Sample
+from datamodules.continuity import ContinuityVariant
+from datamodules.image_dataset import ImageDataset, ImageLoader, SecondView, Spread, TwoViews, image_loader
+from datamodules.sample import Capabilities
 from datamodules.samplers import EpochSampler, ExactSampler
-from datamodules.training_views import training_views
 
 Split = Literal["train", "projection", "val", "test"]
 SPLITS: tuple[Split, ...] = ("train", "projection", "val", "test")
-
-
-class ImageDataset(Dataset[Sample], ABC):
-    """Samples that are asked for by index, or by ``(epoch, index)`` where augmentation depends on the epoch."""
-
-    @property
-    @abstractmethod
-    def sample_ids(self) -> list[str]:
-        """The ids of all samples, in order."""
-
-    @abstractmethod
-    def __len__(self) -> int: ...
-
-
-class Spread(ImageDataset):
-    """A few samples of a data set, evenly spread over it.
-
-    Args:
-        dataset: the data set.
-        limit: number of samples; all if there are fewer.
-
-    Raises:
-        ValueError: if ``limit`` is below 1.
-    """
-
-    def __init__(self, dataset: ImageDataset, limit: int) -> None:
-        if limit < 1:
-            raise ValueError(f"Expected argument `limit` to be at least 1 image, but got {limit}.")
-        self.dataset = dataset
-        count = min(limit, len(dataset))
-        self.rows = [index * len(dataset) // count for index in range(count)]
-
-    @property
-    def sample_ids(self) -> list[str]:
-        """The ids of the chosen samples, in order."""
-        names = self.dataset.sample_ids
-        return [names[row] for row in self.rows]
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, index: int) -> Sample:
-        return self.dataset[self.rows[index]]
-
-
-class SecondView(ImageDataset):
-    """A data set whose samples also carry ``second_view``, see :func:`datamodules.continuity.continuity_view`.
-
-    Args:
-        dataset: the data set, without augmentation.
-        variant: of the view.
-        seed: of the view.
-    """
-
-    def __init__(self, dataset: ImageDataset, variant: ContinuityVariant, seed: int) -> None:
-        self.dataset, self.variant, self.seed = dataset, variant, seed
-
-    @property
-    def sample_ids(self) -> list[str]:
-        """The ids of all samples, in order."""
-        return self.dataset.sample_ids
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def __getitem__(self, index: int) -> Sample:
-        sample = self.dataset[index]
-        view = continuity_view(sample["image"], int(sample["sample_key"]), self.seed, self.variant)
-        return {**sample, "second_view": view}
-
-
-class TwoViews(ImageDataset):
-    """A training data set whose samples are two views of one geometry, ``image`` and ``second_view``.
-
-    See :func:`datamodules.training_views.training_views`.
-
-    Args:
-        dataset: the data set, at most geometrically augmented.
-        seed: of the views.
-    """
-
-    def __init__(self, dataset: ImageDataset, seed: int) -> None:
-        self.dataset, self.seed = dataset, seed
-
-    @property
-    def sample_ids(self) -> list[str]:
-        """The ids of all samples, in order."""
-        return self.dataset.sample_ids
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def __getitem__(self, index: int | tuple[int, int]) -> Sample:
-        epoch = index[0] if isinstance(index, tuple) else 0
-        sample = self.dataset[index]
-        image, view = training_views(sample["image"], int(sample["sample_key"]), self.seed, epoch)
-        return {**sample, "image": image, "second_view": view}
 
 
 class ImageDataModule(LightningDataModule, ABC):
@@ -213,19 +115,19 @@ class ImageDataModule(LightningDataModule, ABC):
         """Whether there is a validation split."""
         return True
 
-    def train_dataloader(self) -> DataLoader[Batch]:
+    def train_dataloader(self) -> ImageLoader:
         """Shuffled, augmented training batches."""
         return self._loader("train")
 
-    def projection_dataloader(self) -> DataLoader[Batch]:
+    def projection_dataloader(self) -> ImageLoader:
         """The training images through the evaluation transform, each exactly once over all processes."""
         return self._loader("projection")
 
-    def val_dataloader(self) -> DataLoader[Batch] | list[DataLoader[Batch]]:
+    def val_dataloader(self) -> ImageLoader | list[ImageLoader]:
         """Validation batches, each sample exactly once over all processes."""
         return self._loader("val") if self.has_validation else []
 
-    def test_dataloader(self) -> DataLoader[Batch]:
+    def test_dataloader(self) -> ImageLoader:
         """Batches of ``evaluated_split`` ("test" unless set), each sample exactly once over all processes.
 
         With ``evaluated_limit``, only that many samples, evenly spread over the split.
@@ -235,7 +137,7 @@ class ImageDataModule(LightningDataModule, ABC):
         """
         return self._loader(self.evaluated_split, self.evaluated_limit)
 
-    def _loader(self, split: Split, limit: int | None = None) -> DataLoader[Batch]:
+    def _loader(self, split: Split, limit: int | None = None) -> ImageLoader:
         dataset = self.dataset(split) if limit is None else Spread(self.dataset(split), limit)
         if self.continuity is not None and split in ("val", "test"):
             dataset = SecondView(dataset, self.continuity, self.continuity_seed)
@@ -248,14 +150,13 @@ class ImageDataModule(LightningDataModule, ABC):
             if training
             else ExactSampler(dataset, rank, world_size)
         )
-        loader = DataLoader(
+        return image_loader(
             dataset,
             batch_size=self.batch_size if training else self.eval_batch_size,
             sampler=sampler,
             num_workers=self.num_workers,
             persistent_workers=self.num_workers > 0 and split in ("train", "val"),
         )
-        return cast("DataLoader[Batch]", loader)
 
     def _epoch(self) -> int:
         """The epoch under way; ``trainer.current_epoch`` is one too small while a resumed run builds its loaders."""

@@ -11,8 +11,9 @@ from typing import Any
 
 from torch.utils.data import DataLoader, Dataset
 
-from datamodules.base import SPLITS, ImageDataModule, ImageDataset, Split, Spread
+from datamodules.base import SPLITS, ImageDataModule, Split
 from datamodules.contact_sheet import Tile
+from datamodules.image_dataset import ImageDataset, Spread
 from datamodules.image_files import Problems
 from datamodules.progress import Progress, no_progress
 from datamodules.sample import Capabilities, Sample

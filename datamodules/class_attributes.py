@@ -16,8 +16,7 @@ from torch import Tensor
 from datamodules.base import Split
 from datamodules.image_files import read_text
 from datamodules.photos import AUGMENTED, PhotoDataModule
-from datamodules.sample import Capabilities, Sample
-from datamodules.transforms import Photo
+from datamodules.sample import Batch, Capabilities
 
 
 @dataclass(frozen=True)
@@ -111,15 +110,15 @@ class AttributedPhotos(PhotoDataModule, ABC):
         self.class_concepts = torch.from_numpy(self._attributes.strength).float()
         self.class_attributes = torch.from_numpy(self._attributes.full).float()
 
-    def add_targets(self, sample: Sample, row: int) -> None:
+    def add_targets(self, batch: Batch, rows: NDArray[np.int64]) -> None:
         """``labels`` where attributes are the labels."""
         if self.multi_label:
-            sample["labels"] = self.class_concepts_binary[int(sample["label"])]
+            batch["labels"] = self.class_concepts_binary[batch["label"]]
 
-    def annotate(self, sample: Sample, row: int, photo: Photo) -> None:
+    def annotate(self, batch: Batch, rows: NDArray[np.int64]) -> None:
         """``concepts``: the attributes of the class."""
         if self._attributes is not None:
-            sample["concepts"] = self.class_concepts_binary[int(sample["label"])]
+            batch["concepts"] = self.class_concepts_binary[batch["label"]]
 
     def capabilities(self, split: Split) -> Capabilities:
         """Which optional fields the samples of the split carry."""

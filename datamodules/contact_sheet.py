@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from datamodules.interventions import RGB
+from datamodules.pixels import image_pixels
 from datamodules.sample import Sample
 
 TILE = 192
@@ -80,7 +81,7 @@ def draw_sample(sample: Sample) -> Image.Image:
     Returns:
         An RGB picture of ``TILE`` x ``TILE`` pixels, grey where the sample leaves room.
     """
-    pixels = (sample["image"].permute(1, 2, 0).numpy() * 255).round().astype(np.uint8)
+    pixels = image_pixels(sample["image"]).numpy()
     scale = TILE / max(pixels.shape[:2])
     size = (round(pixels.shape[1] * scale), round(pixels.shape[0] * scale))
     image = _resized(pixels, size, Image.Resampling.NEAREST if scale > 1 else Image.Resampling.BOX)

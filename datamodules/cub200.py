@@ -32,10 +32,11 @@ from datamodules.cub200_tables import (
     read_tables,
 )
 from datamodules.download import Archive
+from datamodules.geometry import inclusive_boxes
 from datamodules.image_files import ImageFile, Problems
 from datamodules.photos import AUGMENTED, PhotoDataModule, PhotoTable
-from datamodules.sample import Capabilities, Sample
-from datamodules.transforms import Photo, inclusive_boxes
+from datamodules.sample import Batch, Capabilities
+from datamodules.transforms import Photo
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,13 +198,13 @@ class Cub200(PhotoDataModule):
         points = self._tables.points[row].astype(np.float32)
         return replace(photo, points=points, visible=self._tables.visible[row])
 
-    def annotate(self, sample: Sample, row: int, photo: Photo) -> None:
+    def annotate(self, batch: Batch, rows: NDArray[np.int64]) -> None:
         """The concepts of the class, or of the image with their certainties."""
         if self._image_concepts is not None and self._certainty is not None:
-            sample["concepts"] = self._image_concepts[row]
-            sample["concept_certainty"] = self._certainty[row]
+            batch["concepts"] = self._image_concepts[rows]
+            batch["concept_certainty"] = self._certainty[rows]
         elif self.concept_names:
-            sample["concepts"] = self.class_concepts_binary[self.photos.labels[row]]
+            batch["concepts"] = self.class_concepts_binary[batch["label"]]
 
     def capabilities(self, split: Split) -> Capabilities:
         """Which optional fields the samples of the split carry."""

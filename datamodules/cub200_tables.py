@@ -29,9 +29,9 @@ from datamodules.cub200_rows import (
     numbers,
     text_rows,
 )
+from datamodules.geometry import inclusive_boxes
 from datamodules.image_files import ImageFile, Problems
 from datamodules.marked_image import Mark, MarkedImage
-from datamodules.transforms import inclusive_boxes
 
 
 @dataclass(frozen=True)

@@ -31,12 +31,11 @@ from datamodules.funnybirds_tables import (
 )
 from datamodules.image_files import ImageFile, Problems, decode_image
 from datamodules.photos import AUGMENTED, PhotoDataModule, PhotoTable
-from datamodules.sample import Capabilities, Sample
+from datamodules.sample import Batch, Capabilities
 from datamodules.sketch_birds.bank import LABEL_MAP_CODES, PART_NAMES
 from datamodules.transforms import Photo, PhotoTransform
 
 ARCHIVES = (Archive(URL, None, 1_600_000_000),)
-CODES_OF_PARTS = np.stack([np.isin(np.arange(256), LABEL_MAP_CODES[part]) for part in PART_NAMES])  # (5, 256) bool
 
 
 class FunnyBirds(PhotoDataModule):
@@ -181,43 +180,45 @@ class FunnyBirds(PhotoDataModule):
         self.class_concepts = share[:, self.concept_to_part] * self.class_concepts_binary
 
     def mark(self, row: int, photo: Photo) -> Photo:
-        """The label map, and the object mask and box that follow from it.
+        """The label map, and the box that follows from it.
 
         Where objects hide the whole bird of a training image, the mask is empty and the box is the whole photo.
 
         Raises:
             ValueError: if they hide that of a validation or test image, in which every box of a model would be right.
         """
-        scenes, _ = self._birds.scene(row)
-        if no_maps(self._birds.folder, scenes.split):
+        part_map = self._birds.part_map(row)
+        if part_map is None:
             return photo
-        codes = label_codes(decode_image(self._birds.part_map(row)))
-        mask = bird_pixels(codes)
-        if not mask.any() and row not in self._parts["train"]:
+        codes = label_codes(decode_image(part_map))
+        left, top, width, height = cv2.boundingRect(bird_pixels(codes).view(np.uint8))
+        if width == 0 and row not in self._parts["train"]:
             raise ValueError(
-                f"Expected {self._birds.part_map(row)} to show the bird, which is to be found there, but objects hide "
+                f"Expected {part_map} to show the bird, which is to be found there, but objects hide "
                 f"all of it. List {self._birds.files[row].sample_id} in `exclude`."
             )
-        boxed = mask if mask.any() else np.ones_like(mask)
-        columns, rows = np.flatnonzero(boxed.any(axis=0)), np.flatnonzero(boxed.any(axis=1))
-        box = np.array([columns[0], rows[0], columns[-1], rows[-1]], dtype=np.float32)
-        return replace(photo, label_map=codes, object_mask=mask, box=box)
+        if width == 0:
+            height, width = codes.shape
+        box = np.array([left, top, left + width - 1, top + height - 1], dtype=np.float32)
+        return replace(photo, label_map=codes, box=box)
 
-    def add_targets(self, sample: Sample, row: int) -> None:
+    def add_targets(self, batch: Batch, rows: NDArray[np.int64]) -> None:
         """The soft target over T(x), and the concepts of the parts that were drawn."""
-        targets = self._birds.targets[row]
-        sample["class_targets"] = torch.from_numpy(targets / np.float32(targets.sum()))
-        drawn = self._birds.kept(row)[self.concept_to_part.numpy()]
-        sample["concepts"] = torch.from_numpy(self.class_concepts_binary.numpy()[self._birds.labels[row]] & drawn)
+        targets = torch.from_numpy(self._birds.targets[rows]).float()
+        batch["class_targets"] = targets / targets.sum(dim=1, keepdim=True)
+        drawn = torch.from_numpy(self._birds.kept[rows])[:, self.concept_to_part]
+        batch["concepts"] = self.class_concepts_binary[batch["label"]] & drawn
 
-    def annotate(self, sample: Sample, row: int, photo: Photo) -> None:
-        """How certain the concepts are: a part without any pixel in the frame is not visible."""
-        if photo.label_map is None:
+    def annotate(self, batch: Batch, rows: NDArray[np.int64]) -> None:
+        """The object mask, and how certain the concepts are: a part without any pixel in the frame is not visible."""
+        if "label_map" not in batch:
             return
-        seen = cv2.calcHist([photo.label_map], [0], None, [256], [0, 256]).ravel() > 0
-        visible = np.asarray((CODES_OF_PARTS & seen).any(axis=1))
-        certainty = np.where(visible[self.concept_to_part.numpy()], 4, 1).astype(np.uint8)
-        sample["concept_certainty"] = torch.from_numpy(certainty)
+        maps = batch["label_map"].numpy()
+        batch["object_mask"] = torch.from_numpy(bird_pixels(maps))
+        pixels = [codes.tobytes() for codes in maps]
+        visible = [[any(code in shown for code in LABEL_MAP_CODES[part]) for part in PART_NAMES] for shown in pixels]
+        seen = torch.tensor(visible)[:, self.concept_to_part]
+        batch["concept_certainty"] = torch.where(seen, 4, 1).to(torch.uint8)
 
     def make_dataset(self, rows: list[int], transform: PhotoTransform, training: bool) -> FunnyBirdsImages:
         """Their samples, which are also an :class:`~datamodules.interventions.InterventionDataset`."""

@@ -49,22 +49,26 @@ class BirdPhotos(PhotoTable):
         before = len(self.scenes["train"].labels)
         return (self.scenes["train"], row) if row < before else (self.scenes["test"], row - before)
 
-    def kept(self, row: int) -> NDArray[np.bool_]:
-        """``(5,)`` bool, which parts an image was drawn with."""
-        scenes, position = self.scene(row)
-        kept: NDArray[np.bool_] = scenes.kept[position]
-        return kept
+    @cached_property
+    def kept(self) -> NDArray[np.bool_]:
+        """``(n, 5)`` bool, which parts the images were drawn with."""
+        return np.concatenate([scenes.kept for scenes in self.scenes.values()])
 
     @cached_property
     def targets(self) -> NDArray[np.bool_]:
         """``(n, K)`` bool, T(x): the classes that agree with an image on every part it was drawn with."""
-        kept = np.concatenate([scenes.kept for scenes in self.scenes.values()])
-        return target_set(self.classes.table, self.labels, kept)
+        return target_set(self.classes.table, self.labels, self.kept)
 
-    def part_map(self, row: int) -> Path:
-        """Where the part map of an image lies, if its split has part maps."""
+    @cached_property
+    def map_folders(self) -> dict[str, Path | None]:
+        """Split -> the folder of its part maps, if there is one."""
+        return {name: None if no_maps(self.folder, name) else self.folder / maps_folder(name) for name in self.scenes}
+
+    def part_map(self, row: int) -> Path | None:
+        """Where the part map of an image lies; None where its split has none."""
         scenes, position = self.scene(row)
-        return self.folder / maps_folder(scenes.split) / scenes.file(position)
+        folder = self.map_folders[scenes.split]
+        return None if folder is None else folder / scenes.file(position)
 
 
 class FunnyBirdsImages(PhotoDataset):
@@ -120,10 +124,11 @@ class FunnyBirdsImages(PhotoDataset):
         Raises:
             ValueError: if the split has no part maps.
         """
-        scenes, _ = self.photos.scene(self._row(i))
-        if reason := no_maps(self.photos.folder, scenes.split):
+        file = self.photos.part_map(self._row(i))
+        if file is None:
+            reason = no_maps(self.photos.folder, self.photos.scene(self._row(i))[0].split)
             raise ValueError(f"Expected image {self.sample_id(i)} to have a part map, but got: {reason}.")
-        part_map = decode_image(self.photos.part_map(self._row(i)))
+        part_map = decode_image(file)
         codes = self.frame(Photo(part_map, label_map=label_codes(part_map))).label_map
         assert codes is not None
         return codes
@@ -138,7 +143,7 @@ class FunnyBirdsImages(PhotoDataset):
 
     def present(self, i: int) -> frozenset[str]:
         """Names of the parts the image was drawn with."""
-        kept = self.photos.kept(self._row(i)).tolist()
+        kept = self.photos.kept[self._row(i)].tolist()
         return frozenset(part for part, there in zip(PART_NAMES, kept, strict=True) if there)
 
     def n_background(self, i: int) -> int:

@@ -95,10 +95,14 @@ def bird_pixels(codes: NDArray[np.uint8]) -> NDArray[np.bool_]:
     """Where the label codes 1..31 of the bird are.
 
     Args:
-        codes: ``(H, W)`` uint8 label map.
+        codes: ``(..., H, W)`` uint8 label maps.
 
     Returns:
-        ``(H, W)`` bool.
+        ``(..., H, W)`` bool.
+
+    Example:
+        >>> bird_pixels(np.array([[0, 1, 31, 32, 255]], np.uint8)).tolist()
+        [[False, True, True, False, False]]
     """
-    inside: NDArray[np.bool_] = (codes > 0) & (codes < FIRST_OBJECT_CODE)
+    inside: NDArray[np.bool_] = codes - np.uint8(1) < FIRST_OBJECT_CODE - 1  # 0 becomes 255
     return inside

@@ -6,6 +6,8 @@ albumentations gives the same pixels, takes longer than decoding a small photo, 
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -22,16 +24,18 @@ class Placement:
     """A resize, then a shift into the frame, where what lies outside is cut and what stays empty is 0.
 
     Args:
-        photo: ``(h, w)`` pixels of the photo.
-        resized: ``(h, w)`` pixels of the photo after the resize.
-        shift: row and column of the frame in which its first pixel lies; negative where it is cut.
+        photo: ``(h, w)`` pixels of the photo, or of what was cut out of it.
+        resized: ``(h, w)`` pixels after the resize.
+        shift: row and column of the frame in which the first pixel lies; negative where it is cut.
         frame: ``(H, W)`` pixels.
+        corner: row and column of the photo at which it was cut out.
     """
 
     photo: tuple[int, int]
     resized: tuple[int, int]
     shift: tuple[int, int]
     frame: tuple[int, int]
+    corner: tuple[int, int] = (0, 0)
 
     def image(self, image: NDArray[np.uint8], resize_filter: ResizeFilter) -> NDArray[np.uint8]:
         """An image in the frame.
@@ -53,20 +57,6 @@ class Placement:
         """
         return self._placed(labels, cv2.INTER_NEAREST_EXACT)
 
-    def points(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Points in the frame, also those outside.
-
-        Args:
-            points: ``(N, 2)`` (x, y), where 0 is the edge of the first pixel.
-
-        Example:
-            >>> place((60, 90), (30, 30), "shorter_crop").points(np.array([[36.0, 16.0]]))
-            array([[11.,  8.]])
-        """
-        numerator, denominator = np.array(self.resized[::-1]), np.array(self.photo[::-1])
-        moved: NDArray[np.float64] = points * numerator / denominator + np.array(self.shift[::-1])
-        return moved
-
     def _placed(self, pixels: NDArray[np.uint8], interpolation: int) -> NDArray[np.uint8]:
         pixels = _resized(pixels, self.resized, interpolation)
         if self.resized == self.frame:
@@ -84,6 +74,27 @@ def _resized(pixels: NDArray[np.uint8], size: tuple[int, int], interpolation: in
     return cast("NDArray[np.uint8]", cv2.resize(pixels, size[::-1], interpolation=interpolation))
 
 
+def place_points(points: NDArray[np.floating], placements: Sequence[Placement]) -> NDArray[np.float64]:
+    """The points of several photos in their frames, also those outside.
+
+    Args:
+        points: ``(B, N, 2)`` (x, y) on the photos, where 0 is the edge of the first pixel.
+        placements: B of them.
+
+    Returns:
+        ``(B, N, 2)``.
+
+    Example:
+        >>> place_points(np.array([[[36.0, 16.0]]]), [place((60, 90), (30, 30), "shorter_crop")])
+        array([[[11.,  8.]]])
+    """
+    moves = np.array([(move.corner, move.photo, move.resized, move.shift) for move in placements])[:, :, None, ::-1]
+    corner, photo, resized, shift = moves.swapaxes(0, 1)
+    moved: NDArray[np.float64] = (points - corner) * resized / photo + shift
+    return moved
+
+
+@functools.lru_cache(maxsize=4096)
 def place(photo: tuple[int, int], frame: tuple[int, int], geometry: GeometryPreset) -> Placement:
     """Where a photo comes to lie.
 
@@ -106,3 +117,80 @@ def place(photo: tuple[int, int], frame: tuple[int, int], geometry: GeometryPres
     spare = frame[0] - resized[0], frame[1] - resized[1]
     shift = tuple(pixels // 2 if pixels >= 0 else -(-pixels // 2) for pixels in spare)
     return Placement(photo, resized, (shift[0], shift[1]), frame)
+
+
+def inclusive_boxes(corners: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Boxes as inclusive pixels (floor x0, floor y0, ceil(x1) - 1, ceil(y1) - 1).
+
+    Args:
+        corners: ``(..., 4)`` x0, y0, x1, y1, the edges of the box in pixels.
+
+    Example:
+        >>> inclusive_boxes(np.array([1.5, 2.0, 4.5, 11.0]))
+        array([ 1.,  2.,  4., 10.])
+    """
+    rounded = np.round(corners, 3)  # removes float32 noise before the floor
+    return np.concatenate([np.floor(rounded[..., :2]), np.ceil(rounded[..., 2:]) - 1], axis=-1)
+
+
+def clipped_boxes(boxes: NDArray[np.float64], shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """The part of boxes that lies in the frame.
+
+    Args:
+        boxes: ``(..., 4)`` inclusive pixels (x0, y0, x1, y1).
+        shape: ``(H, W, ...)`` of the image.
+
+    Example:
+        >>> clipped_boxes(np.array([1.0, 2.0, 4.0, 10.0]), (10, 20))
+        array([1., 2., 4., 9.], dtype=float32)
+    """
+    return boxes.clip(0, (shape[1] - 1, shape[0] - 1) * 2).astype(np.float32)
+
+
+def placed_boxes(
+    boxes: NDArray[np.float32], placements: Sequence[Placement], names: Sequence[object] = ()
+) -> NDArray[np.float32]:
+    """The boxes of several photos in their frames, of which something must be left there.
+
+    Args:
+        boxes: ``(B, 4)`` inclusive pixels (x0, y0, x1, y1) on the photos.
+        placements: B of them, in frames of one size.
+        names: of the photos, for the error.
+
+    Returns:
+        ``(B, 4)``, clipped.
+
+    Raises:
+        ValueError: if nothing is left of a box.
+    """
+    edges = boxes.reshape(-1, 2, 2) + np.array([[0], [1]])  # x1 and y1 end their pixel
+    placed = inclusive_boxes(place_points(edges, placements).reshape(-1, 4))
+    height, width = placements[0].frame
+    lost = (placed[:, 0] >= width) | (placed[:, 1] >= height) | (placed[:, 2] < 0) | (placed[:, 3] < 0)
+    if lost.any():
+        first = int(lost.argmax())
+        box = " ".join(f"{edge:g}" for edge in boxes[first].tolist())
+        where = f"{names[first]}: " if names else ""
+        raise ValueError(
+            f"{where}Expected the box {box} to reach into the frame, but the cut to the centre leaves nothing of it. "
+            "Use `geometry: stretch` or `crop: box`."
+        )
+    return clipped_boxes(placed, (height, width))
+
+
+def placed_points(
+    points: NDArray[np.float32], visible: NDArray[np.bool_] | None, placements: Sequence[Placement]
+) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """The points of several photos in their frames, and which are visible there; the others become (0, 0).
+
+    Args:
+        points: ``(B, N, 2)`` (x, y) on the photos.
+        visible: ``(B, N)``; all if None.
+        placements: B of them, in frames of one size.
+    """
+    placed = place_points(points, placements)
+    height, width = placements[0].frame
+    seen = np.asarray(((placed >= 0) & (placed < (width, height))).all(axis=-1))
+    if visible is not None:
+        seen = seen & visible
+    return np.where(seen[..., None], placed, 0).astype(np.float32), seen

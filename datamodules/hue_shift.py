@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from datamodules.base import ImageDataModule, ImageDataset, Split, Spread
+from datamodules.base import ImageDataModule, Split
+from datamodules.image_dataset import ImageDataset, Spread
+from datamodules.pixels import image_pixels
 
 BINS = 36
 PANELS: dict[str, Split] = {"train": "projection", "test": "test"}
@@ -41,8 +43,8 @@ def color_shares(dataset: ImageDataset) -> tuple[NDArray[np.float64], float]:
         raise ValueError("Expected argument `dataset` to hold images, but got none.")
     hues, pale, total = np.zeros(BINS), 0, 0
     for index in range(len(dataset)):
-        pixels = (dataset[index]["image"].permute(1, 2, 0).numpy() * 255).round().astype(np.uint8)
-        hsv = cv2.cvtColor(np.ascontiguousarray(pixels), cv2.COLOR_RGB2HSV).reshape(-1, 3)
+        pixels = image_pixels(dataset[index]["image"]).numpy()
+        hsv = cv2.cvtColor(pixels, cv2.COLOR_RGB2HSV).reshape(-1, 3)
         is_pale = (hsv[:, 1] <= PALE_SATURATION) & (hsv[:, 2] >= PALE_VALUE)
         hues += np.bincount(hsv[~is_pale, 0] // (180 // BINS), minlength=BINS)
         pale += int(is_pale.sum())
@@ -95,7 +97,7 @@ def _paste_thumbnails(picture: Image.Image, dataset: ImageDataset, count: int, c
     chosen = Spread(dataset, count)
     columns = max(1, count // 2)
     for index in range(len(chosen)):
-        pixels = (chosen[index]["image"].permute(1, 2, 0).numpy() * 255).round().astype(np.uint8)
+        pixels = image_pixels(chosen[index]["image"]).numpy()
         tile = Image.fromarray(pixels).resize((THUMBNAIL, THUMBNAIL))
         row, column = divmod(index, columns)
         picture.paste(tile, (corner[0] + column * (THUMBNAIL + 4), corner[1] + row * (THUMBNAIL + 4)))

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from datamodules.base import ImageDataset
+from datamodules.geometry import Placement, clipped_boxes, placed_boxes, placed_points
+from datamodules.image_dataset import ImageDataset, Index, epoch_and_position
 from datamodules.image_files import ImageFile, decode_image
-from datamodules.sample import Sample, sample_key
-from datamodules.transforms import Photo, PhotoTransform, clipped_box, image_tensor, transform_seed
+from datamodules.sample import Batch, sample_key
+from datamodules.transforms import Photo, PhotoTransform, transform_seed
 
 if TYPE_CHECKING:
     from datamodules.photos import PhotoDataModule
@@ -62,7 +64,8 @@ class PhotoDataset(ImageDataset):
         self.source = copy.copy(source)
         self.source.trainer = None  # else workers that are spawned would get a copy of the trainer and its model
         self.table, self.rows, self.transform, self.training = table, rows, transform, training
-        self._labels = torch.from_numpy(table.labels)
+        self._rows = np.array(rows, dtype=np.int64)
+        self._keys = np.array([sample_key(name) for name in self.sample_ids], dtype=np.int64)
 
     @property
     def sample_ids(self) -> list[str]:
@@ -72,31 +75,48 @@ class PhotoDataset(ImageDataset):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, index: int | tuple[int, int]) -> Sample:
-        """One sample; ``(epoch, index)`` draws that epoch's augmentation, a bare index that of epoch 0."""
-        epoch, position = index if isinstance(index, tuple) else (0, index)
-        row = self.rows[position]
-        key = sample_key(self.table.files[row].sample_id)
-        photo = self._photo(row)
-        if self.training:
-            photo = self.transform(
-                photo, transform_seed(self.source.seed, epoch, key) if self.transform.random else None
-            )
-        else:
-            photo = self._evaluated(row, self.source.mark(row, self._with_mask(row, photo)))
-        sample = Sample(
-            image=image_tensor(photo.image),
-            label=self._labels[row],
-            sample_id=self.table.files[row].sample_id,
-            sample_key=torch.tensor(key),
+    def batch(self, indices: Sequence[Index]) -> Batch:
+        """Some samples, whose images are uint8 pixels."""
+        pairs = [epoch_and_position(index) for index in indices]
+        positions = np.array([position for _, position in pairs])
+        rows = self._rows[positions]
+        fields, placements = _stacked((self._framed(*pair) for pair in pairs), len(pairs))
+        batch = Batch(
+            image=torch.from_numpy(fields["image"]),
+            label=torch.from_numpy(self.table.labels[rows]),
+            sample_id=[self.table.files[row].sample_id for row in rows.tolist()],
+            sample_key=torch.from_numpy(self._keys[positions]),
         )
         if self.table.contexts is not None:
-            sample["context"] = torch.tensor(int(self.table.contexts[row]))
-        self.source.add_targets(sample, row)
+            batch["context"] = torch.from_numpy(self.table.contexts[rows])
+        self.source.add_targets(batch, rows)
         if not self.training:
-            _add_annotations(sample, photo)
-            self.source.annotate(sample, row, photo)
-        return sample
+            self._add_annotations(batch, fields, placements, rows)
+            self.source.annotate(batch, rows)
+        return batch
+
+    def _framed(self, epoch: int, position: int) -> tuple[Photo, Placement]:
+        """The pixels of a photo in the frame, and for evaluation its annotations as they are on the photo."""
+        row = self.rows[position]
+        photo = self._photo(row)
+        if not self.training:
+            return self.transform.frame(self.source.mark(row, self._with_mask(row, photo)))
+        seed = transform_seed(self.source.seed, epoch, int(self._keys[position])) if self.transform.random else None
+        return self.transform.frame(photo, seed)
+
+    def _add_annotations(
+        self, batch: Batch, fields: dict[str, NDArray[Any]], placements: list[Placement], rows: NDArray[np.int64]
+    ) -> None:
+        if "box" in fields:
+            paths = [self.table.files[row].path for row in rows.tolist()]
+            batch["bounding_box"] = torch.from_numpy(placed_boxes(fields["box"], placements, paths))
+        if "object_mask" in fields:
+            batch["object_mask"] = torch.from_numpy(fields["object_mask"])
+        if "label_map" in fields:
+            batch["label_map"] = torch.from_numpy(fields["label_map"])
+        if "points" in fields:
+            points, visible = placed_points(fields["points"], fields.get("visible"), placements)
+            batch["part_points"], batch["part_visible"] = torch.from_numpy(points), torch.from_numpy(visible)
 
     def _photo(self, row: int) -> Photo:
         image = decode_image(self.table.files[row].path)
@@ -109,14 +129,7 @@ class PhotoDataset(ImageDataset):
                 f"pixels (width x height), but got corners {x0:g} {y0:g} {x1:g} {y1:g}. Use the photos that the tables "
                 "are about."
             )
-        return Photo(image, box=clipped_box(self.table.boxes[row], image.shape))
-
-    def _evaluated(self, row: int, photo: Photo) -> Photo:
-        """The marked photo in the frame; the error says of which file it is."""
-        try:
-            return self.transform(photo)
-        except ValueError as error:
-            raise ValueError(f"{self.table.files[row].path}: {error}") from error
+        return Photo(image, box=clipped_boxes(self.table.boxes[row], image.shape))
 
     def _with_mask(self, row: int, photo: Photo) -> Photo:
         mask_file = self.table.files[row].mask
@@ -126,13 +139,17 @@ class PhotoDataset(ImageDataset):
         return replace(photo, object_mask=mask > mask.max() / 2)  # grey steps say how many annotators agree
 
 
-def _add_annotations(sample: Sample, photo: Photo) -> None:
-    if photo.box is not None:
-        sample["bounding_box"] = torch.from_numpy(photo.box)
-    if photo.object_mask is not None:
-        sample["object_mask"] = torch.from_numpy(photo.object_mask)
-    if photo.label_map is not None:
-        sample["label_map"] = torch.from_numpy(photo.label_map)
-    if photo.points is not None and photo.visible is not None:
-        sample["part_points"] = torch.from_numpy(photo.points)
-        sample["part_visible"] = torch.from_numpy(photo.visible)
+def _stacked(framed: Iterator[tuple[Photo, Placement]], count: int) -> tuple[dict[str, NDArray[Any]], list[Placement]]:
+    """The fields of some photos; each photo is gone before the next is opened, so that its memory serves again."""
+    stacked: dict[str, NDArray[Any]] = {}
+    placements = []
+    for position, (photo, placement) in enumerate(framed):
+        arrays = {name: array for name, array in vars(photo).items() if array is not None}
+        if position == 0:
+            stacked = {name: np.empty((count, *array.shape), array.dtype) for name, array in arrays.items()}
+        if arrays.keys() != stacked.keys():
+            raise ValueError(f"Expected photos to have all of {sorted(stacked)}, but one has {sorted(arrays)}.")
+        for name, array in arrays.items():
+            stacked[name][position] = array
+        placements.append(placement)
+    return stacked, placements

@@ -24,7 +24,7 @@ from datamodules.download import download as download_archives
 from datamodules.geometry import GeometryPreset, ResizeFilter
 from datamodules.image_files import ImageFile, Problems, Verify, verify_images
 from datamodules.photo_dataset import PhotoDataset, PhotoTable
-from datamodules.sample import Capabilities, Sample
+from datamodules.sample import Batch, Capabilities
 from datamodules.split_file import read_splits, require_same_content, require_same_data_set
 from datamodules.transforms import (
     Augmentation,
@@ -149,16 +149,20 @@ class PhotoDataModule(ImageDataModule, ABC):
         """Put what is annotated on an evaluation photo (points, label map) on it, in its own pixels."""
         return photo
 
-    def add_targets(self, sample: Sample, row: int) -> None:
-        """Add targets other than ``label``, for training and evaluation."""
-
-    def annotate(self, sample: Sample, row: int, photo: Photo) -> None:
-        """Add further fields to an evaluation sample.
+    def add_targets(self, batch: Batch, rows: NDArray[np.int64]) -> None:
+        """Add targets other than ``label``, for training and evaluation.
 
         Args:
-            sample: has its image, ids, targets, box, mask, label map and points already.
-            row: index into ``self.photos``.
-            photo: the photo after the transform.
+            batch: has its images, ids and labels already.
+            rows: ``(B,)`` indices into ``self.photos``.
+        """
+
+    def annotate(self, batch: Batch, rows: NDArray[np.int64]) -> None:
+        """Add further fields to evaluation samples.
+
+        Args:
+            batch: has its images, ids, targets, boxes, masks, label maps and points already.
+            rows: ``(B,)`` indices into ``self.photos``.
         """
 
     def make_splits(self, population: splits.Population, rows: NDArray[np.int64]) -> splits.Splits:

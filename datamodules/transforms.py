@@ -13,16 +13,15 @@ from typing import Any, Literal, get_args
 import albumentations as A
 import cv2
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from datamodules.geometry import GeometryPreset, Placement, ResizeFilter, place
+from datamodules.geometry import GeometryPreset, Placement, ResizeFilter, place, placed_boxes, placed_points
 
 cv2.setNumThreads(0)  # loader workers are the parallelism; OpenCV's own threads only get in their way
 
 Crop = Literal["none", "box"]
 Augmentation = Literal["none", "geometric", "photometric", "geometric_photometric"]
+BOX_END = np.array([0, 0, 1, 1])  # from inclusive to end-exclusive pixels
 
 
 @dataclass(frozen=True)
@@ -104,17 +103,50 @@ class PhotoTransform:
             ValueError: if ``crop="box"`` and there is no box, nothing of a box is left in the frame, or an augmentation
                 gets no seed.
         """
-        if self.crop == "box":
-            photo = _cropped_to_box(photo)
+        framed, placement = self.frame(photo, seed)
+        if self.random:
+            return framed
+        if photo.box is not None:
+            framed = replace(framed, box=placed_boxes(photo.box[None], [placement])[0])
+        if photo.points is not None:
+            visible = None if photo.visible is None else photo.visible[None]
+            points, seen = placed_points(photo.points[None], visible, [placement])
+            framed = replace(framed, points=points[0], visible=seen[0])
+        return framed
+
+    def frame(self, photo: Photo, seed: int | None = None) -> tuple[Photo, Placement]:
+        """The pixels of a photo in the frame, and where they lie; box and points stay as they are on the photo.
+
+        Args:
+            photo: image and annotations.
+            seed: where the augmentation's randomness comes from, see :func:`transform_seed`.
+
+        Raises:
+            ValueError: if ``crop="box"`` and there is no box, or an augmentation gets no seed.
+        """
         height, width = photo.image.shape[:2]
-        placement = place((height, width), self.size, self.geometry)
-        image = placement.image(photo.image, self.resize_filter)
-        if not self.random:
-            return _annotated(image, photo, placement)
-        if seed is None:
-            raise ValueError("Expected argument `seed` to be an integer because augmentation is on, but got None.")
-        self._compose.set_random_seed(seed)
-        return Photo(self._compose(image=image)["image"])
+        top, left, bottom, right = 0, 0, height, width
+        if self.crop == "box":
+            if photo.box is None:
+                raise ValueError(
+                    "Expected the photo to have a box because `crop` is 'box', but it has none. Use `crop: none`."
+                )
+            left, top, right, bottom = (int(edge) for edge in photo.box + BOX_END)
+        placement = place((bottom - top, right - left), self.size, self.geometry)
+        if top or left:
+            placement = replace(placement, corner=(top, left))
+        image = placement.image(photo.image[top:bottom, left:right], self.resize_filter)
+        if self.random:
+            if seed is None:
+                raise ValueError("Expected argument `seed` to be an integer because augmentation is on, but got None.")
+            self._compose.set_random_seed(seed)
+            return Photo(self._compose(image=image)["image"]), placement
+        mask, codes = photo.object_mask, photo.label_map
+        if mask is not None:
+            mask = placement.labels(mask[top:bottom, left:right].view(np.uint8)).view(np.bool_)
+        if codes is not None:
+            codes = placement.labels(codes[top:bottom, left:right])
+        return Photo(image, mask, codes, photo.points, photo.visible, photo.box), placement
 
 
 def augmentation_steps(augmentation: Augmentation) -> list[Any]:
@@ -165,35 +197,6 @@ def geometric_part(augmentation: Augmentation) -> Augmentation:
     return "geometric" if augmentation.startswith("geometric") else "none"
 
 
-def inclusive_boxes(corners: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Boxes as inclusive pixels (floor x0, floor y0, ceil(x1) - 1, ceil(y1) - 1).
-
-    Args:
-        corners: ``(..., 4)`` x0, y0, x1, y1, the edges of the box in pixels.
-
-    Example:
-        >>> inclusive_boxes(np.array([1.5, 2.0, 4.5, 11.0]))
-        array([ 1.,  2.,  4., 10.])
-    """
-    rounded = np.round(corners, 3)  # removes float32 noise before the floor
-    return np.concatenate([np.floor(rounded[..., :2]), np.ceil(rounded[..., 2:]) - 1], axis=-1)
-
-
-def clipped_box(box: NDArray[np.float64], shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """The part of a box that lies in the frame.
-
-    Args:
-        box: ``(4,)`` inclusive pixels (x0, y0, x1, y1).
-        shape: ``(H, W, ...)`` of the image.
-
-    Example:
-        >>> clipped_box(np.array([1.0, 2.0, 4.0, 10.0]), (10, 20))
-        array([1., 2., 4., 9.], dtype=float32)
-    """
-    limits = (shape[1] - 1, shape[0] - 1) * 2
-    return np.array([min(max(edge, 0), limit) for edge, limit in zip(box.tolist(), limits, strict=True)], np.float32)
-
-
 def transform_seed(seed: int, epoch: int, sample_key: int, *view: int) -> int:
     """The seed of one sample's augmentation in one epoch, the same in every process and after a resume.
 
@@ -211,64 +214,3 @@ def transform_seed(seed: int, epoch: int, sample_key: int, *view: int) -> int:
         (True, False)
     """
     return int(np.random.SeedSequence((seed, epoch, sample_key), spawn_key=view).generate_state(1)[0])
-
-
-def image_tensor(image: NDArray[np.uint8]) -> Tensor:
-    """An ``(H, W, 3)`` uint8 image as ``(3, H, W)`` float32 in 0..1, in one step of NumPy, which starts up faster."""
-    return torch.from_numpy(np.divide(image.transpose(2, 0, 1), np.float32(255), order="C"))
-
-
-def _annotated(image: NDArray[np.uint8], photo: Photo, placement: Placement) -> Photo:
-    """The image in the frame with all that is annotated on the photo."""
-    result = Photo(image)
-    if photo.object_mask is not None:
-        mask = placement.labels(photo.object_mask.view(np.uint8)).view(np.bool_)
-        result = replace(result, object_mask=mask)
-    if photo.label_map is not None:
-        result = replace(result, label_map=placement.labels(photo.label_map))
-    if photo.box is not None:
-        result = replace(result, box=_placed_box(photo.box, placement))
-    if photo.points is not None:
-        points, visible = _inside(placement.points(photo.points.astype(np.float64)), photo.visible, image.shape)
-        result = replace(result, points=points, visible=visible)
-    return result
-
-
-def _placed_box(box: NDArray[np.float32], placement: Placement) -> NDArray[np.float32]:
-    """A box in the frame, of which something must be left there."""
-    x0, y0, x1, y1 = box.tolist()
-    corners = np.array([[x0, y0], [x1 + 1, y1 + 1]])
-    placed = inclusive_boxes(placement.points(corners).ravel())
-    height, width = placement.frame
-    if placed[0] >= width or placed[1] >= height or placed[2] < 0 or placed[3] < 0:
-        raise ValueError(
-            f"Expected the box {x0:g} {y0:g} {x1:g} {y1:g} to reach into the frame, but the cut to the centre leaves "
-            "nothing of it. Use `geometry: stretch` or `crop: box`."
-        )
-    return clipped_box(placed, placement.frame)
-
-
-def _inside(
-    points: NDArray[np.float64], visible: NDArray[np.bool_] | None, shape: tuple[int, ...]
-) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """Which points are visible inside the frame; the others become (0, 0)."""
-    seen = np.asarray(((points >= 0) & (points < np.array([shape[1], shape[0]]))).all(axis=1))
-    if visible is not None:
-        seen = seen & visible
-    return np.where(seen[:, None], points, 0).astype(np.float32), seen
-
-
-def _cropped_to_box(photo: Photo) -> Photo:
-    if photo.box is None:
-        raise ValueError("Expected the photo to have a box because `crop` is 'box', but it has none. Use `crop: none`.")
-    x0, y0, x1, y1 = (int(value) for value in photo.box)
-    rows, columns = slice(y0, y1 + 1), slice(x0, x1 + 1)
-    shift = np.array([x0, y0], dtype=np.float32)
-    return Photo(
-        photo.image[rows, columns],
-        None if photo.object_mask is None else photo.object_mask[rows, columns],
-        None if photo.label_map is None else photo.label_map[rows, columns],
-        None if photo.points is None else photo.points - shift,
-        photo.visible,
-        np.array([0, 0, x1 - x0, y1 - y0], dtype=np.float32),
-    )

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.utils.data import default_collate
 
-from datamodules.base import ImageDataset
+from datamodules.image_dataset import ImageDataset, Index, epoch_and_position
 from datamodules.interventions import RGB
-from datamodules.sample import Sample, sample_key
+from datamodules.sample import Batch, Sample, sample_key
 from datamodules.sketch_birds.bank import FIRST_OBJECT_CODE, LABEL_MAP_CODES, PART_NAMES, PARTS
 from datamodules.sketch_birds.class_table import Attributes, target_set
 from datamodules.sketch_birds.edit import Pose, edit_scene
@@ -79,16 +80,18 @@ class SketchBirdsDataset(ImageDataset):
     def __len__(self) -> int:
         return self._length
 
-    def __getitem__(self, index: int | tuple[int, int]) -> Sample:
-        i = index[1] if isinstance(index, tuple) else index
+    def batch(self, indices: Sequence[Index]) -> Batch:
+        """Some samples, whose images are uint8 pixels; every epoch draws the same ones."""
+        return cast("Batch", default_collate([self._sample(epoch_and_position(index)[1]) for index in indices]))
+
+    def _sample(self, i: int) -> Sample:
         scene = self.scene(i)
         polygons = primitives(scene)
-        picture = draw_image(scene, polygons, self.image_size).transpose(2, 0, 1)
         shown = self._shown[scene.label] & np.asarray(scene.kept)[:, None]
         concepts = torch.from_numpy(shown.any(axis=0))
         sample_id = self.sample_id(i)
         sample: Sample = {
-            "image": torch.from_numpy(np.divide(picture, np.float32(255), dtype=np.float32, order="C")),
+            "image": torch.from_numpy(draw_image(scene, polygons, self.image_size)),
             "label": torch.tensor(scene.label),
             "sample_id": sample_id,
             "sample_key": torch.tensor(sample_key(sample_id)),

@@ -14,9 +14,10 @@ from PIL import Image
 
 from datamodules import Cars196, Cub200, ImageFolder, SketchBirds
 from datamodules.__main__ import main
-from datamodules.base import ImageDataModule, ImageDataset
+from datamodules.base import ImageDataModule
 from datamodules.check import check_data
 from datamodules.check_report import new_folder, reserved, show_check, write_check
+from datamodules.image_dataset import ImageDataset
 from tests.photo_trees import make_cars, make_folders
 
 

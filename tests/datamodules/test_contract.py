@@ -14,6 +14,7 @@ from jsonargparse import ArgumentParser
 
 from datamodules import AwA2, Cars196, Cub200, FunnyBirds, ImageFolder, Nico, SketchBirds
 from datamodules.base import SPLITS
+from datamodules.image_dataset import image_loader
 from datamodules.photos import PhotoDataModule
 from datamodules.sample import sample_key
 from tests.cub_tree import make_cub
@@ -133,6 +134,13 @@ class TestSamples:
     def test_the_same_sample_twice(self, data, split):
         for first, second in zip(all_samples(data, split, 2), all_samples(data, split, 2), strict=True):
             assert_same(first, second)
+
+    def test_a_batch_is_its_samples(self, data, split):
+        dataset = data.dataset(split)
+        indices = [(2, position) for position in reversed(range(min(5, len(dataset))))]
+        (batch,) = image_loader(dataset, batch_size=5, sampler=indices)
+        for row, index in enumerate(indices):
+            assert_same({name: values[row] for name, values in batch.items()}, dataset[index])
 
     def test_a_copy_for_another_process(self, data, split):
         dataset = data.dataset(split)

@@ -7,7 +7,7 @@ import cv2
 import numpy as np
 import pytest
 
-from datamodules.geometry import place
+from datamodules.geometry import place, place_points
 
 SHAPES = [(60, 90), (90, 60), (33, 47), (200, 31), (7, 300), (48, 64), (1, 1)]
 FRAMES = [(32, 32), (48, 64), (130, 90)]
@@ -77,7 +77,7 @@ def test_a_point_follows_its_pixels(geometry):
             labels[shape[0] // 2 - 20 : shape[0] // 2 + 20, shape[1] // 2 - 10 : shape[1] // 2 + 10] = 9
             placement = place(shape, frame, geometry)
             rows, columns = np.nonzero(placement.labels(labels))
-            ((x, y),) = placement.points(np.array([[shape[1] // 2, shape[0] // 2]], dtype=np.float64))
+            ((x, y),) = place_points(np.array([[shape[1] // 2, shape[0] // 2]], dtype=np.float64)[None], [placement])[0]
             assert abs(columns.mean() + 0.5 - x) <= 0.75
             assert abs(rows.mean() + 0.5 - y) <= 0.75
 
@@ -91,12 +91,12 @@ def test_by_hand():
     placement = place((33, 80), (20, 100), "center_crop")
     assert (placement.resized, placement.shift) == ((33, 80), (-6, 10))
     # stretch: half and a third
-    assert place((60, 90), (30, 30), "stretch").points(np.array([[9.0, 4.0]])).tolist() == [[3.0, 2.0]]
+    assert place_points(np.array([[[9.0, 4.0]]]), [place((60, 90), (30, 30), "stretch")]).tolist() == [[[3.0, 2.0]]]
 
 
 def test_whole_results_are_exact():
     """129 * 224 / 336 = 86, while 129 * (224 / 336) is 85.99999999999999 and lies in another pixel."""
-    points = place((336, 336), (224, 224), "stretch").points(np.array([[129.0, 129.0]]))
+    points = place_points(np.array([[[129.0, 129.0]]]), [place((336, 336), (224, 224), "stretch")])[0]
     assert np.floor(points).tolist() == [[86, 86]]
 
 
@@ -104,7 +104,7 @@ def test_points_follow_the_rounded_size():
     # 100x7 into 50x50: the width 3.5 becomes 4, so the right edge at 7 goes to 4 (and 23 columns of padding)
     placement = place((100, 7), (50, 50), "letterbox")
     assert placement.resized == (50, 4)
-    assert placement.points(np.array([[7.0, 100.0]])).tolist() == [[27.0, 50.0]]
+    assert place_points(np.array([[[7.0, 100.0]]]), [placement]).tolist() == [[[27.0, 50.0]]]
 
 
 def test_never_less_than_a_pixel():

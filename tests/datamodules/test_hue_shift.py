@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from datamodules import Nico
-from datamodules.base import ImageDataset
+from datamodules import ImageDataset, Nico
 from datamodules.hue_shift import BAR, BINS, HEIGHT, MARGIN, color_shares, draw_hue_shift
 from tests.nico_tree import make_nico
 

@@ -115,11 +115,11 @@ class TestSamples:
                 points = np.array([[10 + row, 5]], np.float32)
                 return type(photo)(photo.image, points=points, visible=np.array([True]))
 
-            def add_targets(self, sample, row):
-                sample["labels"] = torch.tensor([row % 2 == 0])
+            def add_targets(self, batch, rows):
+                batch["labels"] = torch.from_numpy(rows % 2 == 0)[:, None]
 
-            def annotate(self, sample, row, photo):
-                sample["concepts"] = torch.tensor([photo.image.shape == (60, 80, 3)])
+            def annotate(self, batch, rows):
+                batch["concepts"] = torch.tensor([[batch["image"].shape[1:] == (60, 80, 3)]] * len(rows))
 
         data = More(str(root), image_size=(60, 80), scheme="official")
         training, test = data.dataset("train")[0], data.dataset("test")[1]
@@ -128,6 +128,18 @@ class TestSamples:
         assert (test["labels"].tolist(), test["concepts"].tolist()) == ([True], [True])
         assert test["part_points"].tolist() == [[24, 10]]
         assert test["part_visible"].tolist() == [True]
+
+    def test_annotations_of_some_photos_only(self, root):
+        class Some(Toy):
+            def mark(self, row, photo):
+                return type(photo)(photo.image, label_map=photo.image[..., 0] if row % 2 else None)
+
+        dataset = Some(str(root), image_size=(60, 80)).dataset("projection")
+        kept = {row: position for position, row in enumerate(dataset.rows)}
+        odd, even = (next(kept[row] for row in kept if row % 2 == parity) for parity in (1, 0))
+        for first, second in ((odd, even), (even, odd)):
+            with pytest.raises(ValueError, match=r"Expected photos to have all of .*, but one has"):
+                dataset.batch([first, second])
 
     def test_a_data_set_does_not_take_the_trainer_along(self, root):
         data = toy(root)

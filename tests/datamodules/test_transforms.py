@@ -5,15 +5,12 @@ import albumentations as A
 import cv2
 import numpy as np
 import pytest
-import torch
 
+from datamodules.geometry import clipped_boxes, inclusive_boxes, place, placed_boxes
 from datamodules.transforms import (
     Photo,
     PhotoTransform,
     augmentation_steps,
-    clipped_box,
-    image_tensor,
-    inclusive_boxes,
     transform_seed,
 )
 
@@ -110,6 +107,12 @@ class TestGeometry:
         for y0, y1 in ((0, 19), (40, 59)):
             with pytest.raises(ValueError, match="the cut to the centre leaves nothing of it"):
                 PhotoTransform((20, 90), "center_crop")(Photo(noise(), box=np.array([5, y0, 9, y1], np.float32)))
+
+    def test_the_lost_box_of_several_is_named(self):
+        placements = [place((60, 90), (60, 60), "center_crop")] * 2
+        boxes = np.array([[20, 20, 29, 29], [80, 20, 89, 29]], np.float32)
+        with pytest.raises(ValueError, match=r"^second.jpg: Expected the box 80 20 89 29 to reach"):
+            placed_boxes(boxes, placements, ["first.jpg", "second.jpg"])
 
     def test_box_crop_by_hand(self):
         image = noise()
@@ -368,15 +371,7 @@ def test_boxes_become_inclusive_pixels_and_are_clipped():
     # x -0.5..10.2 in a frame 10 wide; y 3.9..5.0
     box = inclusive_boxes(np.array([[-0.5, 3.9, 10.2, 5.0]]))
     assert box.tolist() == [[-1, 3, 10, 4]]
-    assert clipped_box(box[0], (8, 10)).tolist() == [0, 3, 9, 4]
-
-
-def test_image_tensor():
-    image = noise(4, 5)
-    tensor = image_tensor(image)
-    assert tensor.shape == (3, 4, 5)
-    assert tensor.is_contiguous()
-    torch.testing.assert_close(tensor[2, 1, 3], torch.tensor(image[1, 3, 2] / 255, dtype=torch.float32))
+    assert clipped_boxes(box[0], (8, 10)).tolist() == [0, 3, 9, 4]
 
 
 def test_transform_seed_is_the_same_everywhere():

@@ -14,7 +14,7 @@ import callbacks.projection
 import lightning_modules.protopool
 from callbacks import Interpretability, RunCheckpoint, state_hash
 from callbacks.projection import project
-from datamodules.base import Spread
+from datamodules.image_dataset import Spread
 from lightning_modules.phases import Phase, PhasePlan
 from lightning_modules.protopool import ProtoPool
 from metrics.functional.compactness import global_size
