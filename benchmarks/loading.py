@@ -35,7 +35,7 @@ import datamodules
 from datamodules import SketchBirds
 from datamodules.export import Layout, export
 from datamodules.funnybirds_images import BirdPhotos
-from datamodules.image_dataset import image_loader
+from datamodules.image_dataset import ImageLoader
 from datamodules.image_files import decode_image
 from datamodules.photo_dataset import PhotoDataset, PhotoTable
 from datamodules.photos import PhotoDataModule
@@ -140,7 +140,7 @@ def loader(source: Source, count: int, batch: int, workers: int) -> DataLoader[A
     """Batches of so many photos; those of a small data set come again."""
     indices = [index % len(source) for index in range(count)]
     options: dict[str, Any] = {"batch_size": batch, "sampler": indices, "num_workers": workers}
-    return DataLoader(source, **options) if isinstance(source, Work) else image_loader(source, **options)
+    return DataLoader(source, **options) if isinstance(source, Work) else ImageLoader(source, **options)
 
 
 def cpu_rates(sources: Sequence[Source], count: int, batch: int, repeats: int) -> list[float]:

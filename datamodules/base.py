@@ -14,7 +14,7 @@ from lightning import LightningDataModule
 from torch import Tensor
 
 from datamodules.continuity import ContinuityVariant
-from datamodules.image_dataset import ImageDataset, ImageLoader, SecondView, Spread, TwoViews, image_loader
+from datamodules.image_dataset import ImageDataset, ImageLoader, SecondView, Spread, TwoViews
 from datamodules.sample import Capabilities
 from datamodules.samplers import EpochSampler, ExactSampler
 
@@ -150,7 +150,7 @@ class ImageDataModule(LightningDataModule, ABC):
             if training
             else ExactSampler(dataset, rank, world_size)
         )
-        return image_loader(
+        return ImageLoader(
             dataset,
             batch_size=self.batch_size if training else self.eval_batch_size,
             sampler=sampler,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -29,6 +30,28 @@ def epoch_and_position(index: Index) -> tuple[int, int]:
     return index if isinstance(index, tuple) else (0, index)
 
 
+class Samples(Sequence[Sample]):
+    """The samples of a batch one by one, with float images.
+
+    Args:
+        batch: see :meth:`ImageDataset.batch`.
+    """
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+
+    @cached_property
+    def _samples(self) -> list[Sample]:
+        fields = with_float_images(self.batch)
+        return [cast("Sample", dict(zip(fields, row, strict=True))) for row in zip(*fields.values(), strict=True)]
+
+    def __len__(self) -> int:
+        return len(self.batch["image"])
+
+    def __getitem__(self, position: Any) -> Any:
+        return self._samples[position]
+
+
 class ImageDataset(Dataset[Sample], ABC):
     """Samples that are asked for by index, or by ``(epoch, index)`` where augmentation depends on the epoch.
 
@@ -45,8 +68,12 @@ class ImageDataset(Dataset[Sample], ABC):
 
     def __getitem__(self, index: Index) -> Sample:
         """One sample."""
-        batch = with_float_images(self.batch([index]))
-        return cast("Sample", {name: values[0] for name, values in batch.items()})
+        sample: Sample = Samples(self.batch([index]))[0]
+        return sample
+
+    def __getitems__(self, indices: Sequence[Index]) -> Samples:
+        """What loaders ask for; :class:`ImageLoader` takes the batch as a whole."""
+        return Samples(self.batch(indices))
 
     def batch(self, indices: Sequence[Index]) -> Batch:
         """Samples stacked; images may still be ``(B, H, W, 3)`` uint8 pixels."""
@@ -147,39 +174,23 @@ class TwoViews(ImageDataset):
         return {**batch, "image": first, "second_view": second}
 
 
-class ImageLoader(DataLoader[Any]):
-    """Batches of an :class:`ImageDataset`; made by :func:`image_loader`."""
-
-    def __iter__(self) -> Any:  # Iterator[Batch]; torch names its own iterator here
-        return map(_unpacked, super().__iter__())
-
-
-def image_loader(dataset: ImageDataset, **options: Any) -> ImageLoader:
-    """A loader over a data set; images are float32 whoever made them.
+class ImageLoader(DataLoader[Sample]):
+    """Batches of an :class:`ImageDataset`, with float images whoever made them.
 
     Args:
         dataset: the data set.
         options: of :class:`torch.utils.data.DataLoader`.
     """
-    return ImageLoader(_Batches(dataset), collate_fn=_packed, **options)
+
+    def __init__(self, dataset: ImageDataset, **options: Any) -> None:
+        super().__init__(dataset, **{"collate_fn": _packed, **options})
+
+    def __iter__(self) -> Any:  # Iterator[Batch]; torch names its own iterator here
+        return map(_unpacked, super().__iter__())
 
 
-class _Batches(Dataset[Any]):
-    """Gives a loader all samples of a batch in one call."""
-
-    def __init__(self, dataset: ImageDataset) -> None:
-        self._dataset = dataset
-        self.sample_ids = dataset.sample_ids
-
-    def __len__(self) -> int:
-        return len(self._dataset)
-
-    def __getitems__(self, indices: Sequence[Index]) -> Batch:
-        return self._dataset.batch(indices)
-
-
-def _packed(batch: Any) -> dict[str, Any]:
-    return _mapped(batch, Tensor, lambda values: values.numpy() if values.nbytes < INLINE else values)
+def _packed(samples: Samples) -> dict[str, Any]:
+    return _mapped(samples.batch, Tensor, lambda values: values.numpy() if values.nbytes < INLINE else values)
 
 
 def _unpacked(packed: dict[str, Any]) -> Batch:

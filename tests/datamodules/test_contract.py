@@ -14,7 +14,7 @@ from jsonargparse import ArgumentParser
 
 from datamodules import AwA2, Cars196, Cub200, FunnyBirds, ImageFolder, Nico, SketchBirds
 from datamodules.base import SPLITS
-from datamodules.image_dataset import image_loader
+from datamodules.image_dataset import ImageLoader
 from datamodules.photos import PhotoDataModule
 from datamodules.sample import sample_key
 from tests.cub_tree import make_cub
@@ -138,7 +138,7 @@ class TestSamples:
     def test_a_batch_is_its_samples(self, data, split):
         dataset = data.dataset(split)
         indices = [(2, position) for position in reversed(range(min(5, len(dataset))))]
-        (batch,) = image_loader(dataset, batch_size=5, sampler=indices)
+        (batch,) = ImageLoader(dataset, batch_size=5, sampler=indices)
         for row, index in enumerate(indices):
             assert_same({name: values[row] for name, values in batch.items()}, dataset[index])
 

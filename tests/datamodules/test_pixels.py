@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 from datamodules import ImageDataset, SketchBirds
-from datamodules.image_dataset import SecondView, Spread, TwoViews, image_loader
+from datamodules.image_dataset import ImageLoader, SecondView, Spread, TwoViews
 from datamodules.pixels import image_pixels, image_tensor, with_float_images
 
 
@@ -53,9 +54,9 @@ def test_float_fields_and_maps_stay():
     assert sample["image"].dtype == torch.uint8
 
 
-@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(("loader", "workers"), [(ImageLoader, 0), (ImageLoader, 1), (DataLoader, 0)])
 @pytest.mark.parametrize("view", ["plain", "spread", "second", "two"])
-def test_batches_are_the_samples_stacked(workers, view):
+def test_batches_are_the_samples_stacked(loader, workers, view):
     birds = SketchBirds("tiny", train_size=8, image_size=32).dataset("train")
     dataset = {
         "plain": birds,
@@ -63,7 +64,7 @@ def test_batches_are_the_samples_stacked(workers, view):
         "second": SecondView(birds, "paper", 3),
         "two": TwoViews(birds, 3),
     }[view]
-    batches = list(image_loader(dataset, batch_size=3, num_workers=workers))
+    batches = list(loader(dataset, batch_size=3, num_workers=workers))
     rows = [
         {name: values[row] for name, values in batch.items()} for batch in batches for row in range(len(batch["label"]))
     ]
@@ -79,8 +80,8 @@ def test_batches_are_the_samples_stacked(workers, view):
 
 
 def test_data_sets_of_float_images_need_no_more_than_getitem():
-    (batch,) = image_loader(Floats(), batch_size=2)
+    (batch,) = ImageLoader(Floats(), batch_size=2)
     assert batch["image"].shape == (2, 3, 4, 5)
-    (batch,) = image_loader(TwoViews(Floats(), 0), batch_size=2)
+    (batch,) = ImageLoader(TwoViews(Floats(), 0), batch_size=2)
     assert torch.equal(batch["second_view"][1], TwoViews(Floats(), 0)[1]["second_view"])
     assert torch.equal(Spread(Floats(), 1)[0]["image"], Floats()[0]["image"])
