@@ -28,6 +28,7 @@ from datamodules.sample import Batch, Capabilities
 from datamodules.split_file import read_splits, require_same_content, require_same_data_set
 from datamodules.transforms import (
     Augmentation,
+    Border,
     Crop,
     Photo,
     PhotoTransform,
@@ -55,6 +56,8 @@ class PhotoDataModule(ImageDataModule, ABC):
         geometry: how a photo becomes the frame, see :class:`datamodules.transforms.PhotoTransform`.
         resize_filter: ``area`` or ``linear``.
         augmentation: of training images; where they come in two views, its photometry gives way to that of the views.
+        border: what warped training images show beyond the photo, ``replicate`` its edge or ``wrap`` it round, as the
+            published code of Schlinge et al. 2025 did.
         verify: how images are checked beforehand, see :func:`datamodules.image_files.verify_images`.
         download: fetch the archives if ``root`` is missing or empty.
         base: ``image_size``, ``batch_size``, ``eval_batch_size``, ``num_workers`` and ``seed`` of
@@ -81,6 +84,7 @@ class PhotoDataModule(ImageDataModule, ABC):
         geometry: GeometryPreset = "stretch",
         resize_filter: ResizeFilter = "area",
         augmentation: Augmentation = "geometric_photometric",
+        border: Border = "replicate",
         verify: Verify = "decode",
         download: bool = False,
         **base: Any,
@@ -104,7 +108,7 @@ class PhotoDataModule(ImageDataModule, ABC):
         self.download = download
         self._evaluation = PhotoTransform(self.image_size, geometry, crop, resize_filter)
         self._training, self._shared = (
-            PhotoTransform(self.image_size, geometry, crop, resize_filter, steps)
+            PhotoTransform(self.image_size, geometry, crop, resize_filter, steps, border)
             for steps in (augmentation, geometric_part(augmentation))
         )
         self._promised: int | None = None

@@ -21,6 +21,7 @@ cv2.setNumThreads(0)  # loader workers are the parallelism; OpenCV's own threads
 
 Crop = Literal["none", "box"]
 Augmentation = Literal["none", "geometric", "photometric", "geometric_photometric"]
+Border = Literal["replicate", "wrap"]
 BOX_END = np.array([0, 0, 1, 1])  # from inclusive to end-exclusive pixels
 
 
@@ -58,6 +59,7 @@ class PhotoTransform:
         crop: ``box`` cuts the photo to its box first.
         resize_filter: ``area`` averages when shrinking; ``linear`` samples, as published set-ups did.
         augmentation: ``geometric`` (flip, perspective, affine), ``photometric`` (colour jitter), both, or ``none``.
+        border: what warps show beyond the photo, see :func:`augmentation_steps`.
 
     Raises:
         ValueError: if a name is unknown.
@@ -75,18 +77,20 @@ class PhotoTransform:
         crop: Crop = "none",
         resize_filter: ResizeFilter = "area",
         augmentation: Augmentation = "none",
+        border: Border = "replicate",
     ) -> None:
         for name, value, allowed in (
             ("geometry", geometry, get_args(GeometryPreset)),
             ("crop", crop, get_args(Crop)),
             ("resize_filter", resize_filter, get_args(ResizeFilter)),
             ("augmentation", augmentation, get_args(Augmentation)),
+            ("border", border, get_args(Border)),
         ):
             if value not in allowed:
                 raise ValueError(f"Expected argument `{name}` to be one of {list(allowed)}, but got {value!r}.")
         self.size, self.geometry, self.crop, self.resize_filter = size, geometry, crop, resize_filter
         self.random = augmentation != "none"
-        self._compose = A.Compose(augmentation_steps(augmentation), strict=True)
+        self._compose = A.Compose(augmentation_steps(augmentation, border), strict=True)
 
     def __call__(self, photo: Photo, seed: int | None = None) -> Photo:
         """Transform one photo.
@@ -149,30 +153,31 @@ class PhotoTransform:
         return Photo(image, mask, codes, photo.points, photo.visible, photo.box), placement
 
 
-def augmentation_steps(augmentation: Augmentation) -> list[Any]:
+def augmentation_steps(augmentation: Augmentation, border: Border = "replicate") -> list[Any]:
     """The random steps of a training preset, applied after the resize (cheaper, and the same for all photo sizes).
 
     Schlinge et al. 2025: ``geometric`` is a flip with probability .5, a perspective of scale 0-.05 with probability .5
-    and an affine of scale .85-1.15, translation, rotation and shear up to .15, 15 and 15 degrees with replicated
-    borders; ``photometric`` is colour jitter of .85-1.15 with a hue of .025.
+    and an affine of scale .85-1.15, translation, rotation and shear up to .15, 15 and 15 degrees; ``photometric`` is
+    colour jitter of .85-1.15 with a hue of .025.
 
     Args:
         augmentation: see :class:`PhotoTransform`.
+        border: beyond the photo, ``replicate`` repeats its edge and ``wrap`` the whole photo (their published code).
 
     Returns:
         albumentations transforms.
     """
-    border = cv2.BORDER_REPLICATE
+    border_mode = cv2.BORDER_WRAP if border == "wrap" else cv2.BORDER_REPLICATE
     geometric = [
         A.HorizontalFlip(p=0.5),
-        A.Perspective(scale=(0.0, 0.05), border_mode=border, p=0.5),
+        A.Perspective(scale=(0.0, 0.05), border_mode=border_mode, p=0.5),
         A.Affine(
             scale=(0.85, 1.15),
             translate_percent=(-0.15, 0.15),
             rotate=(-15.0, 15.0),
             shear=(-15.0, 15.0),
             rotate_method="ellipse",
-            border_mode=border,
+            border_mode=border_mode,
             p=1.0,
         ),
     ]

@@ -271,6 +271,12 @@ class TestArguments:
         for found in (steps, compose.transforms):
             assert [(type(step).__name__, step.get_transform_init_args()) for step in found] == STEPS[augmentation]
 
+    def test_a_wrapped_border_changes_nothing_else(self):
+        wrapped = {"border_mode": cv2.BORDER_WRAP}
+        steps = PhotoTransform((32, 48), augmentation="geometric", border="wrap")._compose.transforms
+        found = [(type(step).__name__, step.get_transform_init_args()) for step in steps]
+        assert found == [FLIP, *((name, arguments | wrapped) for name, arguments in (PERSPECTIVE, AFFINE))]
+
     def test_compose_is_strict(self):
         compose = PhotoTransform((8, 8), augmentation="geometric")._compose
         assert compose.strict
@@ -343,6 +349,16 @@ class TestEffects:
         image = np.full((64, 64, 3), 90, np.uint8)
         assert (effect(AFFINE, image, **(STILL | {"translate_percent": {"x": 0.15, "y": 0.15}})) == 90).all()
         assert (effect(PERSPECTIVE, image, scale=(0.05, 0.05)) == 90).all()
+
+    def test_wrapped_border(self):
+        """What leaves the frame on the right comes back on the left."""
+        image = np.zeros((64, 64, 3), np.uint8)
+        image[:, 60:] = 255
+        moved = STILL | {"translate_percent": {"x": 0.125, "y": 0.0}}  # 8 of 64 pixels
+        assert effect(AFFINE, image, **moved).max() == 0  # the left edge, replicated
+        wrapped = effect(AFFINE, image, **moved, border_mode=cv2.BORDER_WRAP)
+        assert (wrapped[:, 4:8] == 255).all()
+        assert wrapped[:, 9:].max() == 0
 
     def test_perspective(self):
         assert (effect(PERSPECTIVE, square(), scale=(0.05, 0.05)) != square()).any()
