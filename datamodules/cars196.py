@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.io import loadmat
-from scipy.io.matlab import MatReadError
 
 from datamodules.base import Split
 from datamodules.image_files import ImageFile, Problems, locate
@@ -223,7 +221,7 @@ def _load(path: Path, key: str, problems: Problems) -> NDArray[Any]:
         return np.atleast_1d(loadmat(path, squeeze_me=True, variable_names=[key])[key])
     except KeyError:
         problems.wrong(f"{path.name}: expected a variable `{key}`, but there is none")
-    except (ValueError, TypeError, NotImplementedError, EOFError, OSError, MatReadError, zlib.error) as error:
+    except Exception as error:  # a damaged file leads SciPy's parser into errors of every kind, MemoryError among them
         problems.wrong(f"{path.name}: expected a table of MATLAB, but it cannot be read: {error}")
     return nothing
 

@@ -141,6 +141,17 @@ class TestBadInput:
         with pytest.raises(ValueError, match=r"cars_train_annos\.mat: expected a .*, but"):
             cars(folder).prepare_data()
 
+    @pytest.mark.parametrize("error", [UnboundLocalError, ZeroDivisionError, MemoryError])
+    def test_table_that_breaks_its_parser(self, folder, monkeypatch, error):
+        """Flipped bytes of uncompressed tables made SciPy 1.17 raise each of these."""
+
+        def broken(path, **options):
+            raise error("in the parser")
+
+        monkeypatch.setattr("datamodules.cars196.loadmat", broken)
+        with pytest.raises(ValueError, match=r"cars_meta\.mat: .* cannot be read: in the parser"):
+            read_cars(str(folder))
+
     def test_other_content(self, folder):
         savemat(folder / "devkit/cars_train_annos.mat", {"other": np.zeros(3)})
         with pytest.raises(ValueError, match=r"cars_train_annos\.mat: expected a variable `annotations`"):
