@@ -209,6 +209,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5, help="measurements, of which the median")
     parser.add_argument("--workers", type=int, nargs="+", default=[0, 2], help="a table each; 0 is CPU time")
     options = parser.parse_args()
+    if options.images < options.batch:
+        parser.error(f"Expected --images to be at least --batch, {options.batch}, but got {options.images}.")
     torch.set_num_threads(1)
     columns = ["bare", "evaluation", "of bare", "bare", "training, plain", "of bare", "training", "of bare"]
     with tempfile.TemporaryDirectory() as scratch:

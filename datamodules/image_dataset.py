@@ -56,7 +56,18 @@ class ImageDataset(Dataset[Sample], ABC):
     """Samples that are asked for by index, or by ``(epoch, index)`` where augmentation depends on the epoch.
 
     A subclass defines ``batch``, or ``__getitem__`` if it has nothing to gain from several samples at once.
+
+    Raises:
+        TypeError: if a subclass overrides ``__getitem__`` where loaders would ask an inherited ``batch``.
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "__getitem__" in vars(cls) and "batch" not in vars(cls) and cls.batch is not ImageDataset.batch:
+            raise TypeError(
+                f"Expected {cls.__name__} to override `batch`, of which its base class makes samples and loaders make "
+                "batches, but it overrides `__getitem__`."
+            )
 
     @property
     @abstractmethod
@@ -68,6 +79,8 @@ class ImageDataset(Dataset[Sample], ABC):
 
     def __getitem__(self, index: Index) -> Sample:
         """One sample."""
+        if type(self).batch is ImageDataset.batch:
+            raise NotImplementedError(f"Expected {type(self).__name__} to define `batch` or `__getitem__`.")
         sample: Sample = Samples(self.batch([index]))[0]
         return sample
 
@@ -189,8 +202,9 @@ class ImageLoader(DataLoader[Sample]):
         return map(_unpacked, super().__iter__())
 
 
-def _packed(samples: Samples) -> dict[str, Any]:
-    return _mapped(samples.batch, Tensor, lambda values: values.numpy() if values.nbytes < INLINE else values)
+def _packed(samples: Samples | list[Sample]) -> dict[str, Any]:
+    batch = samples.batch if isinstance(samples, Samples) else default_collate(samples)
+    return _mapped(batch, Tensor, lambda values: values.numpy() if values.nbytes < INLINE else values)
 
 
 def _unpacked(packed: dict[str, Any]) -> Batch:

@@ -80,7 +80,8 @@ class PhotoDataset(ImageDataset):
         pairs = [epoch_and_position(index) for index in indices]
         positions = np.array([position for _, position in pairs])
         rows = self._rows[positions]
-        fields, placements = _stacked((self._framed(*pair) for pair in pairs), len(pairs))
+        paths = [self.table.files[row].path for row in rows.tolist()]
+        fields, placements = _stacked((self._framed(*pair) for pair in pairs), paths)
         batch = Batch(
             image=torch.from_numpy(fields["image"]),
             label=torch.from_numpy(self.table.labels[rows]),
@@ -91,32 +92,22 @@ class PhotoDataset(ImageDataset):
             batch["context"] = torch.from_numpy(self.table.contexts[rows])
         self.source.add_targets(batch, rows)
         if not self.training:
-            self._add_annotations(batch, fields, placements, rows)
+            _add_annotations(batch, fields, placements, paths)
             self.source.annotate(batch, rows)
         return batch
 
     def _framed(self, epoch: int, position: int) -> tuple[Photo, Placement]:
         """The pixels of a photo in the frame, and for evaluation its annotations as they are on the photo."""
         row = self.rows[position]
-        photo = self._photo(row)
+        photo, seed = self._photo(row), None
         if not self.training:
-            return self.transform.frame(self.source.mark(row, self._with_mask(row, photo)))
-        seed = transform_seed(self.source.seed, epoch, int(self._keys[position])) if self.transform.random else None
-        return self.transform.frame(photo, seed)
-
-    def _add_annotations(
-        self, batch: Batch, fields: dict[str, NDArray[Any]], placements: list[Placement], rows: NDArray[np.int64]
-    ) -> None:
-        if "box" in fields:
-            paths = [self.table.files[row].path for row in rows.tolist()]
-            batch["bounding_box"] = torch.from_numpy(placed_boxes(fields["box"], placements, paths))
-        if "object_mask" in fields:
-            batch["object_mask"] = torch.from_numpy(fields["object_mask"])
-        if "label_map" in fields:
-            batch["label_map"] = torch.from_numpy(fields["label_map"])
-        if "points" in fields:
-            points, visible = placed_points(fields["points"], fields.get("visible"), placements)
-            batch["part_points"], batch["part_visible"] = torch.from_numpy(points), torch.from_numpy(visible)
+            photo = self.source.mark(row, self._with_mask(row, photo))
+        elif self.transform.random:
+            seed = transform_seed(self.source.seed, epoch, int(self._keys[position]))
+        try:
+            return self.transform.to_frame(photo, seed)
+        except ValueError as error:
+            raise ValueError(f"{self.table.files[row].path}: {error}") from error
 
     def _photo(self, row: int) -> Photo:
         image = decode_image(self.table.files[row].path)
@@ -139,17 +130,39 @@ class PhotoDataset(ImageDataset):
         return replace(photo, object_mask=mask > mask.max() / 2)  # grey steps say how many annotators agree
 
 
-def _stacked(framed: Iterator[tuple[Photo, Placement]], count: int) -> tuple[dict[str, NDArray[Any]], list[Placement]]:
+def _stacked(
+    framed: Iterator[tuple[Photo, Placement]], paths: list[Path]
+) -> tuple[dict[str, NDArray[Any]], list[Placement]]:
     """The fields of some photos; each photo is gone before the next is opened, so that its memory serves again."""
     stacked: dict[str, NDArray[Any]] = {}
+    kinds: dict[str, tuple[Any, Any]] = {}
     placements = []
     for position, (photo, placement) in enumerate(framed):
         arrays = {name: array for name, array in vars(photo).items() if array is not None}
+        found = {name: (array.shape, array.dtype) for name, array in arrays.items()}
         if position == 0:
-            stacked = {name: np.empty((count, *array.shape), array.dtype) for name, array in arrays.items()}
-        if arrays.keys() != stacked.keys():
-            raise ValueError(f"Expected photos to have all of {sorted(stacked)}, but one has {sorted(arrays)}.")
+            stacked = {name: np.empty((len(paths), *array.shape), array.dtype) for name, array in arrays.items()}
+            kinds = found
+        if found != kinds:
+            raise ValueError(
+                f"Expected {paths[position]} to have the fields of {paths[0]}, {kinds}, but it has {found}. Give all "
+                "photos the same annotations, also where nothing is seen (`visible`)."
+            )
         for name, array in arrays.items():
             stacked[name][position] = array
         placements.append(placement)
     return stacked, placements
+
+
+def _add_annotations(
+    batch: Batch, fields: dict[str, NDArray[Any]], placements: list[Placement], paths: list[Path]
+) -> None:
+    if "box" in fields:
+        batch["bounding_box"] = torch.from_numpy(placed_boxes(fields["box"], placements, paths))
+    if "object_mask" in fields:
+        batch["object_mask"] = torch.from_numpy(fields["object_mask"])
+    if "label_map" in fields:
+        batch["label_map"] = torch.from_numpy(fields["label_map"])
+    if "points" in fields:
+        points, visible = placed_points(fields["points"], fields.get("visible"), placements)
+        batch["part_points"], batch["part_visible"] = torch.from_numpy(points), torch.from_numpy(visible)

@@ -1,8 +1,9 @@
 """From a photo to the model's frame: deterministic geometry for evaluation, named random presets for training.
 
-One call moves the image, mask, label map, points and box together (:mod:`datamodules.geometry`). The random steps are a
-strict albumentations ``Compose`` (an unknown argument is an error there, and a silent default elsewhere), whose
-randomness comes from a seed per sample.
+One :class:`~datamodules.geometry.Placement` moves a photo's image, mask, label map, points and box. Data sets ask for
+the pixels of each photo (:meth:`PhotoTransform.to_frame`) and move the points and boxes of a batch at once. The random
+steps are a strict albumentations ``Compose`` (an unknown argument is an error there, and a silent default elsewhere),
+whose randomness comes from a seed per sample.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ class PhotoTransform:
             ValueError: if ``crop="box"`` and there is no box, nothing of a box is left in the frame, or an augmentation
                 gets no seed.
         """
-        framed, placement = self.frame(photo, seed)
+        framed, placement = self.to_frame(photo, seed)
         if self.random:
             return framed
         if photo.box is not None:
@@ -118,7 +119,7 @@ class PhotoTransform:
             framed = replace(framed, points=points[0], visible=seen[0])
         return framed
 
-    def frame(self, photo: Photo, seed: int | None = None) -> tuple[Photo, Placement]:
+    def to_frame(self, photo: Photo, seed: int | None = None) -> tuple[Photo, Placement]:
         """The pixels of a photo in the frame, and where they lie; box and points stay as they are on the photo.
 
         Args:
@@ -126,7 +127,8 @@ class PhotoTransform:
             seed: where the augmentation's randomness comes from, see :func:`transform_seed`.
 
         Raises:
-            ValueError: if ``crop="box"`` and there is no box, or an augmentation gets no seed.
+            ValueError: if ``crop="box"`` and there is no box, a mask or label map is not as large as the photo, or an
+                augmentation gets no seed.
         """
         height, width = photo.image.shape[:2]
         top, left, bottom, right = 0, 0, height, width
@@ -146,6 +148,12 @@ class PhotoTransform:
             self._compose.set_random_seed(seed)
             return Photo(self._compose(image=image)["image"]), placement
         mask, codes = photo.object_mask, photo.label_map
+        for name, labels in (("object mask", mask), ("label map", codes)):
+            if labels is not None and labels.shape != (height, width):
+                raise ValueError(
+                    f"Expected the {name} to be as large as the photo, {width}x{height} pixels (width x height), but "
+                    f"got {labels.shape[1]}x{labels.shape[0]}."
+                )
         if mask is not None:
             mask = placement.labels(mask[top:bottom, left:right].view(np.uint8)).view(np.bool_)
         if codes is not None:

@@ -138,8 +138,27 @@ class TestSamples:
         kept = {row: position for position, row in enumerate(dataset.rows)}
         odd, even = (next(kept[row] for row in kept if row % 2 == parity) for parity in (1, 0))
         for first, second in ((odd, even), (even, odd)):
-            with pytest.raises(ValueError, match=r"Expected photos to have all of .*, but one has"):
+            with pytest.raises(ValueError, match=r"_\d\.png to have the fields of .*_\d\.png, .*, but it has"):
                 dataset.batch([first, second])
+
+    @pytest.mark.parametrize("odd", [np.zeros((1, 2), np.float32), np.zeros((2, 2), np.int64)])
+    def test_points_of_another_shape_or_type(self, root, odd):
+        class Uneven(Toy):
+            def mark(self, row, photo):
+                return type(photo)(photo.image, points=odd if row % 2 else np.zeros((2, 2), np.float32))
+
+        dataset = Uneven(str(root), image_size=(60, 80)).dataset("projection")
+        with pytest.raises(ValueError, match=r"_\d\.png to have the fields of .*_\d\.png, .*'points'.* but it has"):
+            dataset.batch(range(len(dataset)))
+
+    @pytest.mark.parametrize("name", ["object_mask", "label_map"])
+    def test_map_of_another_size(self, root, name):
+        class Large(Toy):
+            def mark(self, row, photo):
+                return type(photo)(photo.image, **{name: np.zeros((60, 80), bool)})
+
+        with pytest.raises(ValueError, match=r"\.png: Expected the .* as the photo, 40x30 pixels .* got 80x60"):
+            Large(str(root)).dataset("test")[0]
 
     def test_a_data_set_does_not_take_the_trainer_along(self, root):
         data = toy(root)

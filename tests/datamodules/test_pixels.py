@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import ConcatDataset, DataLoader
 
-from datamodules import ImageDataset, SketchBirds
+from datamodules import Cub200, ImageDataset, SketchBirds
 from datamodules.image_dataset import ImageLoader, SecondView, Spread, TwoViews
 from datamodules.pixels import image_pixels, image_tensor, with_float_images
 
@@ -85,3 +85,39 @@ def test_data_sets_of_float_images_need_no_more_than_getitem():
     (batch,) = ImageLoader(TwoViews(Floats(), 0), batch_size=2)
     assert torch.equal(batch["second_view"][1], TwoViews(Floats(), 0)[1]["second_view"])
     assert torch.equal(Spread(Floats(), 1)[0]["image"], Floats()[0]["image"])
+
+
+def test_samples_of_an_epoch_through_a_spread(cub_tree):
+    train = Cub200(str(cub_tree()), image_size=32).dataset("train")
+    few = Spread(train, 3)
+    for position, row in enumerate(few.rows):
+        assert torch.equal(few[2, position]["image"], train[2, row]["image"])
+        assert not torch.equal(few[2, position]["image"], few[1, position]["image"])
+
+
+def test_a_list_of_samples_is_stacked():
+    """Such as torch's own ConcatDataset hands on."""
+    (batch,) = ImageLoader(ConcatDataset([Floats(), Floats()]), batch_size=4)
+    assert batch["image"][:, 0, 0, 0].tolist() == pytest.approx([0.2, 0.8, 0.2, 0.8])
+
+
+def test_loaders_never_overlook_a_getitem():
+    birds = SketchBirds("tiny", train_size=8, image_size=32).dataset("train")
+    with pytest.raises(TypeError, match="Expected Mine to override `batch`"):
+
+        class Mine(type(birds)):
+            def __getitem__(self, index):
+                return super().__getitem__(index)
+
+
+def test_a_data_set_without_samples():
+    class Empty(ImageDataset):
+        sample_ids = ()
+
+        def __len__(self):
+            return 1
+
+    with pytest.raises(NotImplementedError, match="Expected Empty to define `batch` or `__getitem__`"):
+        Empty()[0]
+    with pytest.raises(NotImplementedError, match="Expected Empty to define"):
+        list(ImageLoader(Empty()))
