@@ -109,7 +109,7 @@ def place(photo: tuple[int, int], frame: tuple[int, int], geometry: GeometryPres
 
     Example:
         >>> place((60, 90), (45, 45), "letterbox")
-        Placement(photo=(60, 90), resized=(30, 45), shift=(7, 0), frame=(45, 45))
+        Placement(photo=(60, 90), resized=(30, 45), shift=(7, 0), frame=(45, 45), corner=(0, 0))
     """
     ratios = frame[0] / photo[0], frame[1] / photo[1]
     scale = {"letterbox": min(ratios), "shorter_crop": max(ratios), "center_crop": 1.0}.get(geometry)
