@@ -126,7 +126,21 @@ class Spread(ImageDataset):
         return self.dataset.batch([(epoch, self.rows[position]) for epoch, position in pairs])
 
 
-class SecondView(ImageDataset):
+class View(ImageDataset):
+    """The samples of another data set, seen otherwise."""
+
+    dataset: ImageDataset
+
+    @property
+    def sample_ids(self) -> list[str]:
+        """The ids of all samples, in order."""
+        return self.dataset.sample_ids
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+
+class SecondView(View):
     """A data set whose samples also carry ``second_view``, see :func:`datamodules.continuity.continuity_view`.
 
     Args:
@@ -138,14 +152,6 @@ class SecondView(ImageDataset):
     def __init__(self, dataset: ImageDataset, variant: ContinuityVariant, seed: int) -> None:
         self.dataset, self.variant, self.seed = dataset, variant, seed
 
-    @property
-    def sample_ids(self) -> list[str]:
-        """The ids of all samples, in order."""
-        return self.dataset.sample_ids
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
     def batch(self, indices: Sequence[Index]) -> Batch:
         """Some samples, whose second view is float."""
         batch = self.dataset.batch(indices)
@@ -155,7 +161,7 @@ class SecondView(ImageDataset):
         return {**batch, "second_view": torch.stack(views)}
 
 
-class TwoViews(ImageDataset):
+class TwoViews(View):
     """A training data set whose samples are two views of one geometry, ``image`` and ``second_view``.
 
     See :func:`datamodules.training_views.training_views`.
@@ -167,14 +173,6 @@ class TwoViews(ImageDataset):
 
     def __init__(self, dataset: ImageDataset, seed: int) -> None:
         self.dataset, self.seed = dataset, seed
-
-    @property
-    def sample_ids(self) -> list[str]:
-        """The ids of all samples, in order."""
-        return self.dataset.sample_ids
-
-    def __len__(self) -> int:
-        return len(self.dataset)
 
     def batch(self, indices: Sequence[Index]) -> Batch:
         """Some samples, in two views each."""

@@ -160,6 +160,15 @@ class TestSamples:
         with pytest.raises(ValueError, match=r"\.png: Expected the .* as the photo, 40x30 pixels .* got 80x60"):
             Large(str(root)).dataset("test")[0]
 
+    @pytest.mark.parametrize("two_views", [False, True])
+    def test_border_is_that_of_training_images(self, root, two_views):
+        wrapped, replicated = (toy(root, border=border, augmentation="geometric") for border in ("wrap", "replicate"))
+        wrapped.two_views = replicated.two_views = two_views
+        pairs = zip(wrapped.dataset("train"), replicated.dataset("train"), strict=True)
+        assert not all(torch.equal(first["image"], second["image"]) for first, second in pairs)
+        pairs = zip(wrapped.dataset("projection"), replicated.dataset("projection"), strict=True)
+        assert all(torch.equal(first["image"], second["image"]) for first, second in pairs)
+
     def test_a_data_set_does_not_take_the_trainer_along(self, root):
         data = toy(root)
         data.trainer = Trainer(logger=False, enable_checkpointing=False, accelerator="cpu")
