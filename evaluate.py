@@ -257,8 +257,8 @@ def evaluate(
 def _module(request: Request, checkpoint: dict[str, Any]) -> InterpretableModule:
     """The model of the run with the weights of the checkpoint."""
     stored = checkpoint["hyper_parameters"]
-    trunk = {**(stored.get("trunk") or {"name": "sketch"}), "weights": None}  # the checkpoint holds the weights
-    changes: dict[str, Any] = {"trunk": trunk}
+    backbone = {**(stored.get("backbone") or {"name": "sketch"}), "weights": None}  # the checkpoint holds the weights
+    changes: dict[str, Any] = {"backbone": backbone}
     if request.inference is not None:
         if "inference" not in stored:
             raise ValueError(
@@ -301,15 +301,15 @@ def _datamodule(request: Request, stored: dict[str, Any], changes: dict[str, Any
 
 def _describe(request: Request, model: dict[str, Any], datamodule: ImageDataModule) -> dict[str, Any]:
     best, settings = request.ckpt_path.stem == "best", datamodule.hparams
-    evaluation, trunk = request.engine.evaluation, model.get("trunk") or {"name": "sketch"}
+    evaluation, backbone = request.engine.evaluation, model.get("backbone") or {"name": "sketch"}
     return {
         "model": model["_class_path"].rsplit(".", 1)[-1],
         "dataset": type(datamodule).__module__.removeprefix("datamodules.").split(".")[0],
         "fold": settings.get("fold"),
         "explainer": evaluation.explainer,
         "protocol": {
-            "backbone": trunk["name"],
-            "weights": trunk.get("weights") and Path(trunk["weights"]).name,  # wherever the file lay
+            "backbone": backbone["name"],
+            "weights": backbone.get("weights") and Path(backbone["weights"]).name,  # wherever the file lay
             "crop": settings.get("crop"),
             "image_size": list(datamodule.image_size),
             "augmentation": settings.get("augmentation"),

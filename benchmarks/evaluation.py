@@ -37,11 +37,11 @@ from tests.engine_runs import run_engine
 SUITES = ("general", "continuity", "complexity", "completeness", "quanproto")
 
 
-def make_model(trunk: str = "resnet18", pixels: int = 224, units: int = 200) -> InterpretableModule:
+def make_model(backbone: str = "resnet18", pixels: int = 224, units: int = 200) -> InterpretableModule:
     """A ProtoPNet with random weights; ``log`` goes nowhere."""
     torch.manual_seed(0)
     model = ProtoPNet(
-        num_classes=8, image_size=(pixels, pixels), prototypes_per_class=units // 8, trunk={"name": trunk}
+        num_classes=8, image_size=(pixels, pixels), prototypes_per_class=units // 8, backbone={"name": backbone}
     ).eval()
     model.log = lambda *args, **kwargs: None
     return model
@@ -126,7 +126,7 @@ def median_of(repeats: int, function: Callable[[], object]) -> float:
 
 def floors(arguments: argparse.Namespace) -> None:
     """Each suite's time beside its floor."""
-    model = make_model(arguments.trunk, arguments.pixels, arguments.units)
+    model = make_model(arguments.backbone, arguments.pixels, arguments.units)
     data = birds(arguments.pixels, arguments.images)
     n = arguments.images
     print("| suite | forwards | explained | backwards | floor, ms / image | evaluation, ms / image | ratio |")
@@ -204,7 +204,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tables", nargs="+", default=["floors"], choices=TABLES, help="what to print")
     parser.add_argument("--suites", nargs="+", default=SUITES, help="of the table of floors")
-    parser.add_argument("--trunk", default="resnet18")
+    parser.add_argument("--backbone", default="resnet18")
     parser.add_argument("--pixels", type=int, default=224)
     parser.add_argument("--units", type=int, default=200)
     parser.add_argument("--images", type=int, default=64)

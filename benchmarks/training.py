@@ -1,13 +1,14 @@
-"""How fast models train beside their bare trunk: ``python benchmarks/training.py``.
+"""How fast models train beside their bare backbone: ``python benchmarks/training.py``.
 
     python benchmarks/training.py                                # every model, ResNet-18, 224 px, 200 classes
     python benchmarks/training.py --models ProtoPNet PIPNet --batch 8
 
-The bare trunk is a plain PyTorch loop: trunk, mean, linear layer, cross-entropy, backward, optimiser step. The model's
-side is what ``train.py`` runs, Lightning and the phase schedule included, in the phase that trains the most of it.
+The bare backbone is a plain PyTorch loop: backbone, mean, linear layer, cross-entropy, backward, optimiser step.
+The model's side is what ``train.py`` runs, with Lightning and the phase schedule, in the phase that trains the most.
 Both see one batch of random images again and again, made beforehand and as large for both, in turn. Images that go
-through the trunk are counted: a model that looks at two views of every image cannot be faster than half its trunk, and
-the last column is the share of what its passes allow. A trunk that is partly frozen in that phase saves some backward.
+through the backbone are counted: a model that looks at two views of every image cannot be faster than half its
+backbone, and the last column is the share of what its passes allow. A backbone that is partly frozen in that phase
+saves some of the backward pass.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ import lightning_modules
 from callbacks import PhaseSchedule
 from datamodules.sample import Capabilities
 from lightning_modules import InterpretableModule
+from lightning_modules.backbones import build_backbone
 from lightning_modules.phases import PhasePlan
-from lightning_modules.trunks import build_trunk
 
 MODELS = [name for name in lightning_modules.__all__ if name != "InterpretableModule"]
-TRUNKS = {"BagNet": "bagnet33"}  # of models that refuse others
+BACKBONES = {"BagNet": "bagnet33"}  # of models that refuse others
 PRESETS = ("quanproto", "original", "sgd")  # the first that a model has
 WARM_UP = 2  # steps that do not count
 
@@ -91,17 +92,17 @@ def read(device: str) -> float:
     return time.perf_counter()
 
 
-def make_model(name: str, trunk: str, pixels: int, classes: int) -> InterpretableModule:
-    """A model with random weights whose plan is one epoch of the phase that trains the most groups, trunk included."""
+def make_model(name: str, backbone: str, pixels: int, classes: int) -> InterpretableModule:
+    """A model with random weights whose plan is one epoch of the phase that trains the most groups."""
     kind = getattr(lightning_modules, name)
     torch.manual_seed(0)
     model: InterpretableModule = kind(
         num_classes=classes,
         image_size=(pixels, pixels),
-        trunk={"name": TRUNKS.get(name, trunk)},
+        backbone={"name": BACKBONES.get(name, backbone)},
         preset=next(preset for preset in PRESETS if preset in kind.presets),
     )
-    phases = [phase for phase in model.plan.phases if "trunk" in phase.trainable]
+    phases = [phase for phase in model.plan.phases if "backbone" in phase.trainable]
     widest = max(phases, key=lambda phase: len(phase.trainable))
     model.plan = PhasePlan((replace(widest, epochs=1, on_enter=(), on_exit=()),))
     return model
@@ -125,20 +126,20 @@ def train_model(model: InterpretableModule, data: OneBatch, device: str) -> floa
 
 
 class Bare(nn.Module):
-    """A trunk with a linear head."""
+    """A backbone with a linear head."""
 
-    def __init__(self, model: InterpretableModule, trunk: str, classes: int) -> None:
+    def __init__(self, model: InterpretableModule, backbone: str, classes: int) -> None:
         super().__init__()
-        self.trunk = build_trunk({"name": trunk})
-        self.linear = nn.Linear(model.trunk.out_channels, classes)
+        self.backbone = build_backbone({"name": backbone})
+        self.linear = nn.Linear(model.backbone.out_channels, classes)
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits."""
-        return self.linear(self.trunk(images).mean(dim=(2, 3)))
+        return self.linear(self.backbone(images).mean(dim=(2, 3)))
 
 
 def train_bare(bare: Bare, model: InterpretableModule, data: OneBatch, device: str) -> float:
-    """Seconds a step of a plain loop over the bare trunk, with the model's optimiser."""
+    """Seconds a step of a plain loop over the bare backbone, with the model's optimiser."""
     bare.to(device).train()
     spec = model.plan.phases[0].optimizer
     optimizer = getattr(torch.optim, spec.name)(bare.parameters(), lr=1e-4, **spec.kwargs)
@@ -154,9 +155,9 @@ def train_bare(bare: Bare, model: InterpretableModule, data: OneBatch, device: s
 
 
 def passes_of(model: InterpretableModule, data: OneBatch, device: str) -> float:
-    """Images that go through the trunk per training image."""
+    """Images that go through the backbone per training image."""
     seen: list[int] = []
-    hook = model.trunk.register_forward_pre_hook(lambda module, inputs: seen.append(len(inputs[0])))
+    hook = model.backbone.register_forward_pre_hook(lambda module, inputs: seen.append(len(inputs[0])))
     train_model(model, data, device)
     hook.remove()
     return sum(seen) / (data.steps * data.batch_size)
@@ -165,7 +166,7 @@ def passes_of(model: InterpretableModule, data: OneBatch, device: str) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", default=MODELS, choices=MODELS)
-    parser.add_argument("--trunk", default="resnet18", help="of all models but BagNet")
+    parser.add_argument("--backbone", default="resnet18", help="of all models but BagNet")
     parser.add_argument("--pixels", type=int, default=224)
     parser.add_argument("--classes", type=int, default=200)
     parser.add_argument("--batch", type=int, default=16, help="images per step")
@@ -179,12 +180,12 @@ def main() -> None:
     warnings.filterwarnings("ignore", ".*(num_workers|TF32|PIPNet trains with batches).*")
     images = torch.rand(arguments.batch, 3, arguments.pixels, arguments.pixels)
     data = OneBatch(images, arguments.classes, WARM_UP + arguments.steps)
-    print("| model | trunk | phase | passes | bare, images/s | model, images/s | ratio | of what its passes allow |")
+    print("| model | backbone | phase | passes | bare, images/s | model, images/s | ratio | of what its passes allow |")
     print("|---|---|---|---|---|---|---|---|")
     for name in arguments.models:
-        model = make_model(name, arguments.trunk, arguments.pixels, arguments.classes)
-        trunk = TRUNKS.get(name, arguments.trunk)
-        bare, device = Bare(model, trunk, arguments.classes), arguments.device
+        model = make_model(name, arguments.backbone, arguments.pixels, arguments.classes)
+        backbone = BACKBONES.get(name, arguments.backbone)
+        bare, device = Bare(model, backbone, arguments.classes), arguments.device
         passes = passes_of(model, data, device)
         times = [  # in turn, so that a busy moment of the machine hits both
             (train_bare(bare, model, data, device), train_model(model, data, device)) for _ in range(arguments.repeats)
@@ -192,7 +193,7 @@ def main() -> None:
         floor, seconds = (statistics.median(column) for column in zip(*times, strict=True))
         speeds = f"{arguments.batch / floor:.1f} | {arguments.batch / seconds:.1f}"
         shown = f"{floor / seconds:.2f} | {passes * floor / seconds:.2f}"
-        print(f"| {name} | {trunk} | {model.plan.phases[0].name} | {passes:g} | {speeds} | {shown} |", flush=True)
+        print(f"| {name} | {backbone} | {model.plan.phases[0].name} | {passes:g} | {speeds} | {shown} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Relevance that starts in one cell stays in a small window for a few layers: compute these layers there alone.
 
-The last layers of a trunk have the most channels and the fewest cells. A unit explained from its best cell reaches 3×3
-cells behind one 3×3 convolution and 5×5 behind two; outside, relevance is zero.
+The last layers of a backbone have the most channels and the fewest cells. A unit explained from its best cell reaches
+3×3 cells behind one 3×3 convolution and 5×5 behind two; outside, relevance is zero.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class Upsample(Explainer):
     Args:
         mode: the interpolation.
         placement: ``"resize"`` treats cells as tiles of the image, as papers do; ``"geometry"`` puts every cell at the
-            centre of its receptive field, for trunks without padding, whose cells do not cover the image.
+            centre of its receptive field, for backbones without padding, whose cells do not cover the image.
 
     Raises:
         ValueError: if an argument differs from the above.

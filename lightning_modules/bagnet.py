@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lightning_modules.backbones import BackboneOptions
+from lightning_modules.backbones.bagnet import BAGNETS
 from lightning_modules.classifier import Classifier
 from lightning_modules.contract import ModelOutput, UnitTable
 from lightning_modules.interpretable import InterpretableModule
 from lightning_modules.phases import PhasePlan
-from lightning_modules.trunks import TrunkOptions
-from lightning_modules.trunks.bagnet import BAGNETS
 
 
 class BagNet(InterpretableModule):
@@ -26,14 +26,14 @@ class BagNet(InterpretableModule):
     told otherwise. Images need not be square. Presets: those of :class:`~lightning_modules.Classifier`.
 
     Args:
-        trunk: one of ``bagnet9``, ``bagnet17`` and ``bagnet33``, the default.
+        backbone: one of ``bagnet9``, ``bagnet17`` and ``bagnet33``, the default.
         kwargs: further arguments of :class:`~lightning_modules.interpretable.InterpretableModule`.
 
     Raises:
-        ValueError: if the trunk is another one, or the images are smaller than its receptive field.
+        ValueError: if the backbone is another one, or the images are smaller than its receptive field.
 
     Example:
-        >>> model = BagNet(num_classes=4, image_size=(32, 48), trunk={"name": "bagnet9"}).eval()
+        >>> model = BagNet(num_classes=4, image_size=(32, 48), backbone={"name": "bagnet9"}).eval()
         >>> output = model(torch.rand(2, 3, 32, 48))
         >>> output.maps.shape, torch.allclose(output.maps.mean((2, 3)), output.logits)
         (torch.Size([2, 4, 3, 5]), True)
@@ -41,19 +41,19 @@ class BagNet(InterpretableModule):
 
     presets: ClassVar[dict[str, PhasePlan]] = Classifier.presets
 
-    def __init__(self, trunk: TrunkOptions | None = None, **kwargs: Any) -> None:
-        options: TrunkOptions = {"name": "bagnet33"} if trunk is None else trunk
+    def __init__(self, backbone: BackboneOptions | None = None, **kwargs: Any) -> None:
+        options: BackboneOptions = {"name": "bagnet33"} if backbone is None else backbone
         if options.get("name") not in BAGNETS:
             raise ValueError(
-                f"Expected argument `trunk.name` of BagNet to be one of {list(BAGNETS)}, but got "
-                f"{options.get('name')!r}. Use `Classifier` for other trunks."
+                f"Expected argument `backbone.name` of BagNet to be one of {list(BAGNETS)}, but got "
+                f"{options.get('name')!r}. Use `Classifier` for other backbones."
             )
-        super().__init__(trunk=options, **kwargs)
-        self.linear = nn.Linear(self.trunk.out_channels, self.num_classes)
+        super().__init__(backbone=options, **kwargs)
+        self.linear = nn.Linear(self.backbone.out_channels, self.num_classes)
 
     def forward(self, images: Tensor) -> ModelOutput:
-        """Trunk, linear layer at every cell, mean over cells."""
-        latent = self.trunk(images)
+        """Backbone, linear layer at every cell, mean over cells."""
+        latent = self.backbone(images)
         maps = self.linear(latent.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
         scores = maps.mean(dim=(2, 3))
         return ModelOutput(self.head(scores), scores, maps, latent)
@@ -76,7 +76,7 @@ class BagNet(InterpretableModule):
 
         Example:
             >>> _ = torch.manual_seed(0)  # logits of about 40 that cancel to nearly 0 would need a wider tolerance
-            >>> model = BagNet(num_classes=2, image_size=(9, 9), trunk={"name": "bagnet9"}).eval()
+            >>> model = BagNet(num_classes=2, image_size=(9, 9), backbone={"name": "bagnet9"}).eval()
             >>> image = torch.rand(1, 3, 9, 9)
             >>> torch.allclose(model.dense_maps(image)[0, :, 4, 4], model(image).logits[0], atol=1e-5)
             True
@@ -108,5 +108,5 @@ class BagNet(InterpretableModule):
         )
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        """Groups ``trunk`` and ``head``, the linear layer."""
-        return {"trunk": list(self.trunk.parameters()), "head": list(self.linear.parameters())}
+        """Groups ``backbone`` and ``head``, the linear layer."""
+        return {"backbone": list(self.backbone.parameters()), "head": list(self.linear.parameters())}

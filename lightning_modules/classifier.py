@@ -1,4 +1,4 @@
-"""The black-box control: trunk, global mean, linear layer. Its units are the channels of the trunk."""
+"""The black-box control: backbone, global mean, linear layer. Its units are the channels of the backbone."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Classifier(InterpretableModule):
                 Phase(
                     "train",
                     150,
-                    {"trunk": 5e-3, "head": 1e-2},
+                    {"backbone": 5e-3, "head": 1e-2},
                     _CROSS_ENTROPY,
-                    weight_decay={"trunk": 5e-4, "head": 5e-4},
+                    weight_decay={"backbone": 5e-4, "head": 5e-4},
                     optimizer=OptimizerSpec("SGD", {"momentum": 0.9}),
                     scheduler=SchedulerSpec("StepLR", {"step_size": 30, "gamma": 0.4}),
                     selectable=True,
@@ -49,7 +49,7 @@ class Classifier(InterpretableModule):
                 Phase(
                     "train",
                     10,
-                    {"trunk": 3e-3, "head": 3e-3},
+                    {"backbone": 3e-3, "head": 3e-3},
                     _CROSS_ENTROPY,
                     optimizer=OptimizerSpec("AdamW"),
                     scheduler=SchedulerSpec("OneCycleLR", per="step"),
@@ -61,11 +61,11 @@ class Classifier(InterpretableModule):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.linear = nn.Linear(self.trunk.out_channels, self.num_classes)
+        self.linear = nn.Linear(self.backbone.out_channels, self.num_classes)
 
     def forward(self, images: Tensor) -> ModelOutput:
-        """Trunk, mean over cells, linear head."""
-        latent = self.trunk(images)
+        """Backbone, mean over cells, linear head."""
+        latent = self.backbone(images)
         scores = latent.mean(dim=(2, 3))
         return ModelOutput(self.head(scores), scores, latent, latent)
 
@@ -74,11 +74,11 @@ class Classifier(InterpretableModule):
         return self.linear(scores)  # type: ignore[no-any-return]
 
     def units(self) -> UnitTable:
-        """Channels of the trunk; a class owns the channels it weighs positively."""
+        """Channels of the backbone; a class owns the channels it weighs positively."""
         weight = self.linear.weight
         active = torch.ones(weight.shape[1], dtype=torch.bool, device=weight.device)
         return UnitTable(kind="feature", active=active, owner=weight.T > 0, pool="mean", weight=weight)
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        """Groups ``trunk`` and ``head``."""
-        return {"trunk": list(self.trunk.parameters()), "head": list(self.linear.parameters())}
+        """Groups ``backbone`` and ``head``."""
+        return {"backbone": list(self.backbone.parameters()), "head": list(self.linear.parameters())}

@@ -117,7 +117,7 @@ class UnitTable:
 
 @dataclass(frozen=True)
 class Layer:
-    """Kernel size, stride and padding of one layer on the longest path of a trunk, in pixels."""
+    """Kernel size, stride and padding of one layer on the longest path of a backbone, in pixels."""
 
     kernel: int
     stride: int
@@ -151,7 +151,7 @@ class Geometry:
 
     @classmethod
     def of(cls, layers: Sequence[Layer], image: tuple[int, int]) -> Geometry:
-        """Convolution arithmetic over the layers of a trunk.
+        """Convolution arithmetic over the layers of a backbone.
 
         Args:
             layers: the layers on the longest path, first to last.

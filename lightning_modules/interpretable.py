@@ -17,10 +17,10 @@ from lightning import LightningModule
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from lightning_modules.backbones import Backbone, BackboneOptions, build_backbone
 from lightning_modules.contract import Geometry, ModelOutput, UnitTable
 from lightning_modules.losses import cross_entropy, multilabel_margin
 from lightning_modules.phases import Phase, PhaseOverride, PhasePlan, plain
-from lightning_modules.trunks import Trunk, TrunkOptions, build_trunk
 
 LossTerm = Callable[[ModelOutput, dict[str, Any]], Tensor]
 Task = Literal["multiclass", "multilabel"]
@@ -32,7 +32,7 @@ class InterpretableModule(LightningModule, ABC):
     Args:
         num_classes: K, linked from the data.
         image_size: ``(H, W)`` pixels of the images, linked from the data.
-        trunk: the backbone, as plain data.
+        backbone: the backbone, as plain data.
         preset: name of one of the model's phase plans.
         phases: changes to the preset: phase name -> fields, a new phase, or null to remove one.
         epoch_scale: multiplies all epochs of the plan, after ``phases``.
@@ -54,7 +54,7 @@ class InterpretableModule(LightningModule, ABC):
         self,
         num_classes: int,
         image_size: tuple[int, int],
-        trunk: TrunkOptions | None = None,
+        backbone: BackboneOptions | None = None,
         preset: str = "sketch",
         phases: dict[str, PhaseOverride | None] | None = None,
         epoch_scale: float = 1.0,
@@ -80,8 +80,8 @@ class InterpretableModule(LightningModule, ABC):
             )
         self.num_classes = num_classes
         self.image_size = (image_size[0], image_size[1])
-        self.trunk: Trunk = build_trunk(trunk if trunk is not None else {"name": "sketch"})
-        self.trunk.geometry(self.image_size)  # refuses images too small for it
+        self.backbone: Backbone = build_backbone(backbone if backbone is not None else {"name": "sketch"})
+        self.backbone.geometry(self.image_size)  # refuses images too small for it
         plan = self.presets[preset].override(phases or {})
         plan = _with_margin_loss(plan) if several else plan
         self.plan = plan if epoch_scale == 1.0 else plan.scaled(epoch_scale)
@@ -126,12 +126,12 @@ class InterpretableModule(LightningModule, ABC):
     @property
     def geometry(self) -> Geometry:
         """Where a latent cell lies in the image."""
-        return self.trunk.geometry(self.image_size)
+        return self.backbone.geometry(self.image_size)
 
     @property
     def input_std(self) -> Tensor:
         """``(3, 1, 1)`` standard deviations of the input normalisation."""
-        return self.trunk.normalize.std
+        return self.backbone.normalize.std
 
     def phases(self) -> PhasePlan:
         """What is trained when."""

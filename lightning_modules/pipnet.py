@@ -18,12 +18,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim.lr_scheduler import LambdaLR
 
+from lightning_modules.backbones.backbone import BackboneName
+from lightning_modules.backbones.sections import backbone_sections
 from lightning_modules.contract import ModelOutput, UnitTable
 from lightning_modules.interpretable import InterpretableModule, LossTerm
 from lightning_modules.losses import alignment, cross_entropy, multilabel_margin, tanh_uniformity
 from lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec
-from lightning_modules.trunks.sections import trunk_sections
-from lightning_modules.trunks.trunk import TrunkName
 
 PRETRAIN_LOSSES = {"alignment_ramp": 1.0, "tanh_uniformity": 5.0}
 TRAIN_LOSSES = {"alignment": 5.0, "tanh_uniformity": 2.0, "pipnet_class": 2.0}
@@ -31,12 +31,12 @@ LED_LOSSES = {"alignment": 1.0, "tanh_uniformity": 1.0, "pipnet_class": 4.0}  # 
 OWNER_THRESHOLD = 1e-3  # a class is explained by the units it weighs more than this
 SMALL_BATCH = 32
 
-_EVERYTHING = ("stem", "trunk_early", "trunk", "trunk_last", "addon")
+_EVERYTHING = ("stem", "backbone_early", "backbone", "backbone_last", "addon")
 _HEAD = {"head": 0.05}
-_NET = {"trunk": 5e-4, "trunk_last": 5e-4, "addon": 5e-3}
-_WHOLE_NET = _NET | {"trunk_early": 5e-4}
-_MOVING, _ALL_MOVING = ["trunk", "trunk_last"], ["trunk_early", "trunk", "trunk_last"]
-_TUNED = {"trunk": 1e-4, "trunk_last": 1e-4, "addon": 3e-3}
+_NET = {"backbone": 5e-4, "backbone_last": 5e-4, "addon": 5e-3}
+_WHOLE_NET = _NET | {"backbone_early": 5e-4}
+_MOVING, _ALL_MOVING = ["backbone", "backbone_last"], ["backbone_early", "backbone", "backbone_last"]
+_TUNED = {"backbone": 1e-4, "backbone_last": 1e-4, "addon": 3e-3}
 _SCRATCH = dict.fromkeys(_EVERYTHING, 6e-3)
 _COSINE = SchedulerSpec("CosineAnnealingLR", {"eta_min": 5e-6}, per="step")
 _RESTARTS = SchedulerSpec("CosineAnnealingWarmRestarts", {"T_0": 10, "eta_min": 1e-3})
@@ -76,15 +76,15 @@ class PIPNet(InterpretableModule):
     """Patch-based intuitive prototypes network.
 
     Source: Nauta et al. 2023. Presets: ``original`` (the schedule of the released code), ``quanproto`` (Schlinge et al.
-    2025, CUB; set ``score_threshold: 0``), and ours: ``sketch`` (a trunk from scratch; set ``shrinkage: 3.5e-2``) and
-    ``pretrained`` (a pretrained trunk, few images; set ``num_features`` and ``shrinkage: 4e-2``). A trunk has the
-    groups ``stem`` (up to one cell per 4 pixels), ``trunk_early``, ``trunk`` and ``trunk_last``. Phases with scheduler
-    ``CosineAnnealingWarmRestarts`` are one training stage: the restarts (every ``T_0`` epochs) are the head's, the
-    other groups follow one cosine over the whole stage down to a hundredth of their rates.
+    2025, CUB; set ``score_threshold: 0``), and ours: ``sketch`` (a backbone from scratch; set ``shrinkage: 3.5e-2``)
+    and ``pretrained`` (a pretrained backbone, few images; set ``num_features`` and ``shrinkage: 4e-2``). A backbone has
+    the groups ``stem`` (up to one cell per 4 pixels), ``backbone_early``, ``backbone`` and ``backbone_last``. Phases
+    with scheduler ``CosineAnnealingWarmRestarts`` are one training stage: the restarts (every ``T_0`` epochs) are the
+    head's, the other groups follow one cosine over the whole stage down to a hundredth of their rates.
 
     Args:
-        num_features: U, channels of a 1×1 convolution after the trunk; None takes the channels of the trunk, without
-            a convolution and without the group ``addon``.
+        num_features: U, channels of a 1×1 convolution after the backbone; None takes the channels of the backbone,
+            without a convolution and without the group ``addon``.
         shrinkage: taken from every head weight after every step of a phase that trains the head; the 1e-3 of the
             authors is for 10,000 steps.
         score_threshold: at inference, scores below it are 0; an image whose logits are all 0 is an abstention.
@@ -117,7 +117,7 @@ class PIPNet(InterpretableModule):
                 Phase(
                     "joint",
                     100,
-                    dict.fromkeys(_EVERYTHING, 3e-5) | {"trunk_last": 2e-4} | _HEAD,
+                    dict.fromkeys(_EVERYTHING, 3e-5) | {"backbone_last": 2e-4} | _HEAD,
                     TRAIN_LOSSES,
                     scheduler=SchedulerSpec("StepLR", {"step_size": 35, "gamma": 0.5}),
                     selectable=True,
@@ -139,11 +139,11 @@ class PIPNet(InterpretableModule):
         if not 0 <= score_threshold < 1:
             raise ValueError(f"Expected argument `score_threshold` to be in [0, 1), but got {score_threshold}.")
         self.shrinkage = shrinkage
-        self._trunk_name: TrunkName = (kwargs.get("trunk") or {"name": "sketch"})["name"]
-        units = num_features or self.trunk.out_channels
+        self._backbone_name: BackboneName = (kwargs.get("backbone") or {"name": "sketch"})["name"]
+        units = num_features or self.backbone.out_channels
         self.addon: nn.Module = nn.Identity()
         if num_features is not None:
-            self.addon = nn.Conv2d(self.trunk.out_channels, units, 1)
+            self.addon = nn.Conv2d(self.backbone.out_channels, units, 1)
             nn.init.xavier_uniform_(self.addon.weight)
         self.linear = nn.Linear(units, self.num_classes, bias=False)
         nn.init.normal_(self.linear.weight, 1.0, 0.1)
@@ -154,8 +154,8 @@ class PIPNet(InterpretableModule):
             self.plan = self.plan.override({name: {"trainable": {group: None}} for name in named})
 
     def forward(self, images: Tensor) -> ModelOutput:
-        """Trunk, softmax over channels at every cell, best cell, threshold (in evaluation mode), non-negative head."""
-        maps = self.addon(self.trunk(images)).float().softmax(dim=1)
+        """Backbone, softmax over channels in every cell, best cell, threshold (evaluation mode), non-negative head."""
+        maps = self.addon(self.backbone(images)).float().softmax(dim=1)
         pooled = maps.amax(dim=(2, 3))
         scores = pooled * self._active()
         if not self.training:
@@ -181,8 +181,8 @@ class PIPNet(InterpretableModule):
         return (self.linear.weight > 0).any(dim=0)
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        """Groups ``stem``, ``trunk_early``, ``trunk``, ``trunk_last``, ``addon`` (if there is one) and ``head``."""
-        groups = trunk_sections(self.trunk, self._trunk_name)
+        """Groups ``stem``, ``backbone_early``, ``backbone``, ``backbone_last``, ``addon`` (if any) and ``head``."""
+        groups = backbone_sections(self.backbone, self._backbone_name)
         groups |= {"addon": list(self.addon.parameters()), "head": list(self.linear.parameters())}
         return {name: parameters for name, parameters in groups.items() if parameters}
 

@@ -26,13 +26,13 @@ HEAD_LOSSES = {"cross_entropy": 1.0, "off_class_l1": 1e-4}
 
 def _joint(name: str, epochs: int, **changes: Any) -> Phase:
     """A joint phase of the original schedule; all of them share one optimiser and one step-wise decay."""
-    rates = {"trunk": 1e-4, "addon": 3e-3, "prototypes": 3e-3}
+    rates = {"backbone": 1e-4, "addon": 3e-3, "prototypes": 3e-3}
     return Phase(
         name,
         epochs,
         rates,
         LOSSES,
-        weight_decay={"trunk": 1e-3, "addon": 1e-3},
+        weight_decay={"backbone": 1e-3, "addon": 1e-3},
         optimizer=OptimizerSpec("Adam", key="joint"),
         scheduler=SchedulerSpec("MultiStepLR", {"milestones": [4, 9, 14], "gamma": 0.1}),  # stepped before each epoch
         **changes,
@@ -52,7 +52,7 @@ def _sketch(name: str, epochs: int, **changes: Any) -> Phase:
     return Phase(
         name,
         epochs,
-        {"trunk": 6e-3, "addon": 6e-3, "prototypes": 6e-3},
+        {"backbone": 6e-3, "addon": 6e-3, "prototypes": 6e-3},
         LOSSES,
         optimizer=OptimizerSpec("AdamW", {"weight_decay": 0.0}, key="sketch"),
         scheduler=SchedulerSpec("OneCycleLR", per="step"),
@@ -61,11 +61,11 @@ def _sketch(name: str, epochs: int, **changes: Any) -> Phase:
 
 
 def _pretrained(name: str, epochs: int) -> Phase:
-    """A phase that fine-tunes a pretrained trunk on few images: frozen BatchNorm, one Adam and one OneCycle."""
+    """A phase that fine-tunes a pretrained backbone on few images: frozen BatchNorm, one Adam and one OneCycle."""
     return Phase(
         name,
         epochs,
-        {"trunk": 1e-4, "addon": 1e-3, "prototypes": 1e-3},
+        {"backbone": 1e-4, "addon": 1e-3, "prototypes": 1e-3},
         COSINE_LOSSES,
         bn="eval",
         optimizer=OptimizerSpec("Adam", key="joint"),
@@ -82,7 +82,7 @@ class ProtoPNet(InterpretableModule):
 
     Source: Chen et al. 2019. Presets: ``original`` (two cycles of the published schedule), ``quanproto`` (Schlinge et
     al. 2025, CUB; without its class weights and its prototype range U(0.4, 1)), ``sketch`` (ours, for the from-scratch
-    trunk) and ``pretrained`` (ours, for a pretrained trunk, cosine similarity and few images).
+    backbone) and ``pretrained`` (ours, for a pretrained backbone, cosine similarity and few images).
 
     Args:
         prototypes_per_class: prototypes owned by each class.
@@ -110,7 +110,7 @@ class ProtoPNet(InterpretableModule):
                 Phase(
                     "joint",
                     100,
-                    {"trunk": 4.7e-5, "addon": 4.9e-5, "prototypes": 2.3e-3},
+                    {"backbone": 4.7e-5, "addon": 4.9e-5, "prototypes": 2.3e-3},
                     LOSSES,
                     scheduler=SchedulerSpec("StepLR", {"step_size": 35, "gamma": 0.5}),
                 ),
@@ -158,7 +158,7 @@ class ProtoPNet(InterpretableModule):
         for name, value in (("prototypes_per_class", prototypes_per_class), ("prototype_channels", prototype_channels)):
             if value < 1:
                 raise ValueError(f"Expected argument `{name}` to be at least 1, but got {value}.")
-        self.addon = addon_layers(self.trunk.out_channels, prototype_channels, 1 if addon == "linear" else 2, addon)
+        self.addon = addon_layers(self.backbone.out_channels, prototype_channels, 1 if addon == "linear" else 2, addon)
         units = prototypes_per_class * self.num_classes
         self.prototypes = PrototypeLayer(units, prototype_channels, similarity, epsilon)
         classes = torch.arange(self.num_classes).repeat_interleave(prototypes_per_class)
@@ -169,8 +169,8 @@ class ProtoPNet(InterpretableModule):
             self.linear.weight.copy_(torch.where(self.owner.T, own_class_init, off_class_init))
 
     def forward(self, images: Tensor) -> ModelOutput:
-        """Trunk, add-on, similarity of every cell to every prototype, best cell, linear head."""
-        latent = self.addon(self.trunk(images))
+        """Backbone, add-on, similarity of every cell to every prototype, best cell, linear head."""
+        latent = self.addon(self.backbone(images))
         distances = self.prototypes.distances(latent)
         maps = self.prototypes.similarities(distances)
         scores = maps.amax(dim=(2, 3)) * self.prototypes.active
@@ -195,9 +195,9 @@ class ProtoPNet(InterpretableModule):
         )
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        """Groups ``trunk``, ``addon``, ``prototypes``, ``head``."""
+        """Groups ``backbone``, ``addon``, ``prototypes``, ``head``."""
         return {
-            "trunk": list(self.trunk.parameters()),
+            "backbone": list(self.backbone.parameters()),
             "addon": list(self.addon.parameters()),
             "prototypes": list(self.prototypes.parameters()),
             "head": list(self.linear.parameters()),

@@ -47,7 +47,7 @@ def _sketch(name: str, epochs: int, **changes: Any) -> Phase:
     return Phase(
         name,
         epochs,
-        {"trunk": 6e-3, "addon": 6e-3, "assignment": 6e-3, "prototypes": 6e-3},
+        {"backbone": 6e-3, "addon": 6e-3, "assignment": 6e-3, "prototypes": 6e-3},
         LOSSES,
         optimizer=OptimizerSpec("AdamW", {"weight_decay": 0.0}, key="sketch"),
         scheduler=SchedulerSpec("OneCycleLR", per="step"),
@@ -56,11 +56,11 @@ def _sketch(name: str, epochs: int, **changes: Any) -> Phase:
 
 
 def _pretrained(name: str, epochs: int) -> Phase:
-    """A phase that fine-tunes a pretrained trunk on few images: frozen BatchNorm, one Adam and one OneCycle."""
+    """A phase that fine-tunes a pretrained backbone on few images: frozen BatchNorm, one Adam and one OneCycle."""
     return Phase(
         name,
         epochs,
-        {"trunk": 1e-4, "addon": 1e-3, "assignment": 1e-3, "prototypes": 1e-3},
+        {"backbone": 1e-4, "addon": 1e-3, "assignment": 1e-3, "prototypes": 1e-3},
         COSINE_LOSSES,
         bn="eval",
         optimizer=OptimizerSpec("Adam", key="joint"),
@@ -74,8 +74,8 @@ class ProtoPool(InterpretableModule):
 
     Source: Rymarczyk et al. 2022. Presets: ``original`` (the published rates; 20 joint epochs where the original
     stopped by its test accuracy), ``quanproto`` (Schlinge et al. 2025, CUB; with the projection their code leaves out,
-    without their class weights), ``sketch`` (ours, for the from-scratch trunk) and ``pretrained`` (ours, for a
-    pretrained trunk, cosine similarity and few images).
+    without their class weights), ``sketch`` (ours, for the from-scratch backbone) and ``pretrained`` (ours, for a
+    pretrained backbone, cosine similarity and few images).
 
     Args:
         num_prototypes: U, size of the pool, at least S.
@@ -108,9 +108,9 @@ class ProtoPool(InterpretableModule):
                 Phase(
                     "joint",
                     20,
-                    {"trunk": 1e-4, "addon": 3e-3, "assignment": 3e-3, "prototypes": 3e-3},
+                    {"backbone": 1e-4, "addon": 3e-3, "assignment": 3e-3, "prototypes": 3e-3},
                     LOSSES,
-                    weight_decay={"trunk": 1e-3, "addon": 1e-3},
+                    weight_decay={"backbone": 1e-3, "addon": 1e-3},
                     scheduler=SchedulerSpec("StepLR", {"step_size": 5, "gamma": 0.1}),
                 ),
                 _last(
@@ -128,7 +128,7 @@ class ProtoPool(InterpretableModule):
                 Phase(
                     "joint",
                     100,
-                    {"trunk": 7.9e-5, "addon": 1.3e-4, "assignment": 9e-4, "prototypes": 9e-4},
+                    {"backbone": 7.9e-5, "addon": 1.3e-4, "assignment": 9e-4, "prototypes": 9e-4},
                     LOSSES,
                     scheduler=SchedulerSpec("StepLR", {"step_size": 20, "gamma": 0.5}),
                 ),
@@ -188,7 +188,7 @@ class ProtoPool(InterpretableModule):
         tau = preset_temperature if temperature is None else temperature
         _check_sizes(num_prototypes, slots_per_class, prototype_channels, epochs, tau)
         _check_plan(self.plan)
-        self.addon = addon_layers(self.trunk.out_channels, prototype_channels, addon=addon)
+        self.addon = addon_layers(self.backbone.out_channels, prototype_channels, addon=addon)
         self.prototypes = PrototypeLayer(num_prototypes, prototype_channels, similarity, epsilon)
         epochs = max(1, round(epochs * self.hparams["epoch_scale"]))
         self.slots = Slots(self.num_classes, num_prototypes, slots_per_class, epochs, tau)
@@ -238,8 +238,8 @@ class ProtoPool(InterpretableModule):
 
     # -- the contract ------------------------------------------------------------------------------------------------
     def forward(self, images: Tensor) -> ModelOutput:
-        """Trunk, add-on, similarity of every cell to every prototype, focal similarity, slots, linear head."""
-        latent = self.addon(self.trunk(images))
+        """Backbone, add-on, similarity of every cell to every prototype, focal similarity, slots, linear head."""
+        latent = self.addon(self.backbone(images))
         distances = self.prototypes.distances(latent)
         maps = self.prototypes.similarities(distances)
         scores = focal_similarity(maps) * self.prototypes.active
@@ -268,9 +268,9 @@ class ProtoPool(InterpretableModule):
         )
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        """Groups ``trunk``, ``addon``, ``prototypes``, ``assignment``, ``head``."""
+        """Groups ``backbone``, ``addon``, ``prototypes``, ``assignment``, ``head``."""
         return {
-            "trunk": list(self.trunk.parameters()),
+            "backbone": list(self.backbone.parameters()),
             "addon": list(self.addon.parameters()),
             "prototypes": list(self.prototypes.parameters()),
             "assignment": [self.slots.logits],

@@ -1,7 +1,7 @@
 """ProtoTree (Nauta et al. 2021, *Neural Prototype Trees*): a soft decision tree that asks for one prototype per node.
 
 Architecture, training and phases top to bottom; the tree itself is in ``heads/tree.py``. Deviations from the released
-code: routing is in log space throughout and its order is arithmetic; AdamW starts anew when the trunk is unfrozen;
+code: routing is in log space throughout and its order is arithmetic; AdamW starts anew when the backbone is unfrozen;
 BatchNorm keeps its running statistics in frozen blocks; the leaves learn from soft targets too; the pruning threshold
 follows the number of classes; nodes that are cut off are not projected.
 """
@@ -16,13 +16,13 @@ from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 from torch import Tensor, distributed, nn
 from torch.nn import functional as F
 
+from lightning_modules.backbones.backbone import BackboneName
+from lightning_modules.backbones.sections import backbone_sections
 from lightning_modules.contract import ModelOutput, SourceTable, UnitTable, shown
 from lightning_modules.heads.prototypes import PrototypeLayer
 from lightning_modules.heads.tree import Inference, SoftTree
 from lightning_modules.interpretable import InterpretableModule
 from lightning_modules.phases import OptimizerSpec, Phase, PhaseOverride, PhasePlan, SchedulerSpec
-from lightning_modules.trunks.sections import trunk_sections
-from lightning_modules.trunks.trunk import TrunkName
 
 LOSSES = {"cross_entropy": 1.0}
 PRUNE = "prune_tree"
@@ -32,18 +32,18 @@ MODES: tuple[Inference, ...] = get_args(Inference)
 
 
 def _original(name: str, epochs: int, rates: dict[str, float], **changes: Any) -> Phase:
-    rates = {"trunk_last": 1e-3, "addon": 1e-3, "prototypes": 1e-3} | rates
+    rates = {"backbone_last": 1e-3, "addon": 1e-3, "prototypes": 1e-3} | rates
     return Phase(
         name, epochs, rates, LOSSES, optimizer=OptimizerSpec("AdamW", {"weight_decay": 0.0, "eps": 1e-7}), **changes
     )
 
 
 def _sketch(name: str, epochs: int, action: str, **changes: Any) -> Phase:
-    """A phase behind the black box: one AdamW and one OneCycle throughout, the trunk slowly."""
+    """A phase behind the black box: one AdamW and one OneCycle throughout, the backbone slowly."""
     return Phase(
         name,
         epochs,
-        {"trunk": 1e-3, "trunk_last": 2e-3, "addon": 3e-3, "prototypes": 1e-2},
+        {"backbone": 1e-3, "backbone_last": 2e-3, "addon": 3e-3, "prototypes": 1e-2},
         LOSSES,
         optimizer=OptimizerSpec("AdamW", {"weight_decay": 0.0}, key="sketch"),
         scheduler=SchedulerSpec("OneCycleLR", per="step"),
@@ -53,7 +53,7 @@ def _sketch(name: str, epochs: int, action: str, **changes: Any) -> Phase:
 
 
 def _pretrained(name: str, epochs: int, rates: dict[str, float], action: str, **changes: Any) -> Phase:
-    """A phase that fine-tunes a pretrained trunk on few images: frozen BatchNorm, one OneCycle a phase."""
+    """A phase that fine-tunes a pretrained backbone on few images: frozen BatchNorm, one OneCycle a phase."""
     return Phase(
         name,
         epochs,
@@ -73,8 +73,8 @@ class ProtoTree(InterpretableModule):
     Source: Nauta et al. 2021. A node asks how near its prototype comes to a patch of the image: exp(-d) of the smallest
     distance is the probability of going right. The loss is the negative log-likelihood of the mixture of leaves; the
     leaves learn without a gradient, once per batch (with accumulated gradients too). Presets: ``original`` (the default
-    schedule of the released code, 100 epochs), ``sketch`` (ours, for the sketch trunk of a trained black box) and
-    ``pretrained`` (ours, for a pretrained trunk and few images). In ours prototypes start as random patches.
+    schedule of the released code, 100 epochs), ``sketch`` (ours, for the sketch backbone of a trained black box) and
+    ``pretrained`` (ours, for a pretrained backbone and few images). In ours prototypes start as random patches.
 
     With several labels per image (ours, no published reference) leaves hold independent probabilities, trained by
     gradient as group ``head`` at the rate of the prototypes, and the tree is not pruned.
@@ -101,11 +101,11 @@ class ProtoTree(InterpretableModule):
     presets: ClassVar[dict[str, PhasePlan]] = {
         "original": PhasePlan(
             (
-                _original("freeze", 2, {}, bn=["trunk_last"]),
+                _original("freeze", 2, {}, bn=["backbone_last"]),
                 _original(
                     "train",
                     98,
-                    {"trunk": 1e-5},
+                    {"backbone": 1e-5},
                     scheduler=SchedulerSpec("MultiStepLR", {"milestones": [58, 68, 78, 88, 98], "gamma": 0.5}),
                     on_exit=FINISH,
                 ),
@@ -121,7 +121,7 @@ class ProtoTree(InterpretableModule):
         "pretrained": PhasePlan(
             (
                 _pretrained("warm", 15, {}, "sample_patches"),
-                _pretrained("joint", 25, {"trunk": 1e-4, "trunk_last": 1e-4}, "project", on_exit=FINISH),
+                _pretrained("joint", 25, {"backbone": 1e-4, "backbone_last": 1e-4}, "project", on_exit=FINISH),
             )
         ),
     }
@@ -140,8 +140,8 @@ class ProtoTree(InterpretableModule):
         _check(depth, self.num_classes, prototype_channels, inference, threshold)
         self.inference: Inference = inference
         self.prune_threshold = threshold
-        self._trunk_name: TrunkName = (kwargs.get("trunk") or {"name": "sketch"})["name"]
-        convolution = nn.Conv2d(self.trunk.out_channels, prototype_channels, 1, bias=False)
+        self._backbone_name: BackboneName = (kwargs.get("backbone") or {"name": "sketch"})["name"]
+        convolution = nn.Conv2d(self.backbone.out_channels, prototype_channels, 1, bias=False)
         nn.init.xavier_normal_(convolution.weight)
         self.addon = nn.Sequential(convolution, nn.Sigmoid())
         self.prototypes = PrototypeLayer(2**depth - 1, prototype_channels, "exp")
@@ -152,8 +152,8 @@ class ProtoTree(InterpretableModule):
 
     # -- the contract ------------------------------------------------------------------------------------------------
     def forward(self, images: Tensor) -> ModelOutput:
-        """Trunk, add-on, similarity of every cell to every prototype, best cell, tree."""
-        latent = self.addon(self.trunk(images))
+        """Backbone, add-on, similarity of every cell to every prototype, best cell, tree."""
+        latent = self.addon(self.backbone(images))
         maps = self.prototypes.similarities(self.prototypes.distances(latent))
         scores = maps.amax(dim=(2, 3)) * self.prototypes.active
         if self.training:
@@ -193,11 +193,11 @@ class ProtoTree(InterpretableModule):
         return self.tree.classes_below() & self.prototypes.active[:, None]
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        """Groups ``trunk``, ``trunk_last``, ``addon``, ``prototypes``; with several labels ``head``, the leaves."""
-        *earlier, last = trunk_sections(self.trunk, self._trunk_name).values()
+        """Groups ``backbone``, ``backbone_last``, ``addon``, ``prototypes``; multilabel also ``head``, the leaves."""
+        *earlier, last = backbone_sections(self.backbone, self._backbone_name).values()
         groups = {
-            "trunk": [parameter for section in earlier for parameter in section],
-            "trunk_last": last,
+            "backbone": [parameter for section in earlier for parameter in section],
+            "backbone_last": last,
             "addon": list(self.addon.parameters()),
             "prototypes": list(self.prototypes.parameters()),
         }

@@ -58,7 +58,7 @@ PROTOTREE = {  # four epochs in three phases, with projections, then pruning
 }
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "Classifier": {"phases": "{train: {epochs: 4}}"},
-    "BagNet": {"trunk": "{name: bagnet9, width: 16}", "phases": "{train: {epochs: 4}}"},
+    "BagNet": {"backbone": "{name: bagnet9, width: 16}", "phases": "{train: {epochs: 4}}"},
     "PIPNet": PIPNET,
     "ProtoPool": PROTOPOOL,
     "ProtoTree": PROTOTREE,

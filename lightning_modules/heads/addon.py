@@ -1,4 +1,4 @@
-"""The 1×1 convolutions between a trunk and its prototypes."""
+"""The 1×1 convolutions between a backbone and its prototypes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def addon_layers(inputs: int, channels: int, layers: int = 1, addon: AddonKind =
     one layer, sigmoid).
 
     Args:
-        inputs: channels of the trunk.
+        inputs: channels of the backbone.
         channels: D, of every layer.
         layers: number of convolutions.
         addon: ``sigmoid`` if a sigmoid follows, so that the latent lies in [0, 1], or ``linear``.

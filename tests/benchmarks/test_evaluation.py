@@ -23,7 +23,7 @@ def test_ten_times_more_images_need_no_more_memory():
 
 @pytest.mark.slow
 def test_the_tables_are_printed():
-    shape = ["--trunk", "sketch", "--pixels", "32", "--units", "20", "--images", "4", "--repeats", "1"]
+    shape = ["--backbone", "sketch", "--pixels", "32", "--units", "20", "--images", "4", "--repeats", "1"]
     lines = printed("--tables", "floors", "communication", "--suites", "quanproto", *shape).splitlines()
     (row,) = [line for line in lines if line.startswith("| quanproto |")]
     assert [float(cell) for cell in row.split("|")[2:5]] == [1.0, 6.0, 10.0]

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "training.py"
-SMALL = ["--trunk", "sketch", "--pixels", "40", "--classes", "4", "--batch", "4", "--steps", "1", "--repeats", "1"]
+SMALL = ["--backbone", "sketch", "--pixels", "40", "--classes", "4", "--batch", "4", "--steps", "1", "--repeats", "1"]
 
 
 @pytest.fixture(scope="module")
@@ -21,10 +21,10 @@ def training():
 
 
 @pytest.mark.parametrize(("name", "passes"), [("Classifier", 1.0), ("PIPNet", 2.0)])
-def test_images_through_the_trunk_are_counted(training, name, passes):
+def test_images_through_the_backbone_are_counted(training, name, passes):
     model = training.make_model(name, "sketch", 32, 4)
     assert len(model.plan.phases) == 1
-    assert "trunk" in model.plan.phases[0].trainable
+    assert "backbone" in model.plan.phases[0].trainable
     data = training.OneBatch(torch.rand(4, 3, 32, 32), 4, steps=3)
     assert training.passes_of(model, data, "cpu") == passes
 
@@ -37,9 +37,9 @@ def test_both_sides_train(training):
         (bare, lambda: training.train_bare(bare, model, data, "cpu")),
         (model, lambda: training.train_model(model, data, "cpu")),
     ):
-        before = side.trunk.net.block1[0].weight.detach().clone()
+        before = side.backbone.net.block1[0].weight.detach().clone()
         assert train() > 0
-        assert not torch.equal(side.trunk.net.block1[0].weight, before)
+        assert not torch.equal(side.backbone.net.block1[0].weight, before)
 
 
 @pytest.mark.slow

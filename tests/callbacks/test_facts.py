@@ -10,14 +10,14 @@ from tests.lightning_modules.registry import tiny_birds
 
 
 def bagnet():
-    return BagNet(num_classes=8, image_size=(32, 32), trunk={"name": "bagnet9", "width": 16}).eval()
+    return BagNet(num_classes=8, image_size=(32, 32), backbone={"name": "bagnet9", "width": 16}).eval()
 
 
 class TestChoice:
     def test_relevance_where_it_can_pass_else_the_maps(self):
         options = {"num_classes": 8, "image_size": (32, 32)}
         assert description(choose_explainer(None, Classifier(**options).eval())).startswith("prp(")
-        convnext = Classifier(trunk={"name": "convnext_tiny"}, **options).eval()
+        convnext = Classifier(backbone={"name": "convnext_tiny"}, **options).eval()
         assert description(choose_explainer(None, convnext)) == "upsample(mode=bicubic, placement=resize)"
 
     def test_units_that_are_classes_are_shown_as_they_are(self):
@@ -29,7 +29,7 @@ class TestChoice:
         assert choose_explainer(asked, bagnet()) is asked
 
     def test_what_was_asked_for_and_cannot_be_is_refused(self):
-        model = Classifier(num_classes=8, image_size=(32, 32), trunk={"name": "convnext_tiny"}).eval()
+        model = Classifier(num_classes=8, image_size=(32, 32), backbone={"name": "convnext_tiny"}).eval()
         with pytest.raises(ValueError, match="`explainer` to support the model, but relevance cannot pass"):
             choose_explainer(PRP(), model)
 

@@ -236,9 +236,9 @@ def test_repeated_sample_ids_are_named():
 def test_an_explainer_that_does_not_fit_is_refused():
     class Picky(Upsample):
         def supports(self, model):
-            return "it has no trunk"
+            return "it has no backbone"
 
-    with pytest.raises(ValueError, match="Expected argument `explainer` to support the model, but it has no trunk"):
+    with pytest.raises(ValueError, match="Expected argument `explainer` to support the model, but it has no backbone"):
         one_pass(Interpretability(["completeness/vlc"], explainer=Picky()), Model())
 
 

@@ -60,7 +60,7 @@ class Steps(Callback):
             rates={group["name"]: group["lr"] for group in optimizer.param_groups},
             bn=modes,
             training=pl_module.training,
-            statistics=state_of(pl_module.trunk),
+            statistics=state_of(pl_module.backbone),
             steps_taken={int(s["step"]) for s in optimizer.state.values()},
             moment=sum(float(s["exp_avg"].abs().sum()) for s in optimizer.state.values() if "exp_avg" in s),
             optimizer=type(optimizer).__name__,
@@ -113,7 +113,7 @@ def test_batchnorm_moves_only_where_the_phase_says_so(walked):
 
 def test_some_batchnorm_layers_may_move():
     model = make(Classifier, preset="sketch", phases={"train": {"bn": ["head"]}})
-    model.trunk.net.block4[1].requires_grad_(False)
+    model.backbone.net.block4[1].requires_grad_(False)
     model.enter_phase(0)
     norms = [m for m in model.modules() if isinstance(m, _BatchNorm)]
     assert not any(m.training for m in norms)
@@ -125,13 +125,13 @@ def test_some_batchnorm_layers_may_move():
 
 
 def test_learning_rates_follow_the_phase_and_its_schedule(walked):
-    """StepLR(1, 0.5) from 1e-4 (trunk) and 3e-3: it goes on in joint2 where joint left it; others are constant."""
+    """StepLR(1, 0.5) from 1e-4 (backbone) and 3e-3: it goes on in joint2 where joint left it; others are constant."""
     _, steps, _ = walked
     assert {tuple(row.rates.items()) for row in steps.of("warm")} == {(("addon", 3e-3), ("prototypes", 3e-3))}
     joint = [row.rates for row in steps.of("joint") + steps.of("joint2")]
     for step, rates in enumerate(joint):
         factor = 0.5 ** (step // STEPS)
-        expected = {"trunk": 1e-4 * factor, "addon": 3e-3 * factor, "prototypes": 3e-3 * factor}
+        expected = {"backbone": 1e-4 * factor, "addon": 3e-3 * factor, "prototypes": 3e-3 * factor}
         assert rates == pytest.approx(expected, rel=1e-9)
     assert {row.rates["head"] for row in steps.of("last") + steps.of("last2")} == {1e-4}
     assert {row.rates["head"] for row in steps.of("prune")} == {1e-2}
@@ -152,7 +152,7 @@ def test_unshared_phases_begin_afresh():
     model, steps = make(phases=PHASES | changes), Steps()
     tiny_trainer(steps, max_epochs=5).fit(model, datamodule=tiny_birds())
     assert steps.of("joint2")[0].steps_taken == set()
-    assert steps.of("joint2")[0].rates["trunk"] == 1e-4
+    assert steps.of("joint2")[0].rates["backbone"] == 1e-4
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])

@@ -286,11 +286,11 @@ def trained_a_little(**options):
 def test_every_prototype_scores_the_maximum_on_its_own_patch(options, best):
     model, birds = trained_a_little(**options), tiny_birds()
     modes = {name: part.training for name, part in model.named_modules()}
-    statistics = {name: b.clone() for name, b in model.trunk.named_buffers()}
+    statistics = {name: b.clone() for name, b in model.backbone.named_buffers()}
     with torch.autocast("cpu", torch.bfloat16):  # projection is float32 all the same
         project(SimpleNamespace(datamodule=birds), model)
     assert {name: part.training for name, part in model.named_modules()} == modes
-    assert all(torch.equal(b, statistics[name]) for name, b in model.trunk.named_buffers())
+    assert all(torch.equal(b, statistics[name]) for name, b in model.backbone.named_buffers())
     assert model.units().source.found.all()
     expected = torch.full((16,), best if best else math.log(1e3))
     torch.testing.assert_close(own_similarities(model, birds), expected, rtol=1e-3, atol=0)
@@ -304,7 +304,7 @@ def test_the_whole_model_finds_what_brute_force_finds():
     where = [("", -1)] * 16
     for sample in (dataset[i] for i in range(len(dataset))):
         with torch.no_grad():
-            cells = model.addon(model.trunk(sample["image"][None]))[0].double().flatten(1).T
+            cells = model.addon(model.backbone(sample["image"][None]))[0].double().flatten(1).T
         for unit in range(16):
             distance, cell = ((cells - vectors[unit]) ** 2).sum(1).min(0)
             if unit // 2 == sample["label"] and distance < best[unit]:
@@ -318,7 +318,7 @@ def test_the_whole_model_finds_what_brute_force_finds():
 class KeepStatistics(Callback):
     def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
         if pl_module.phase.name == "last" and not hasattr(self, "before"):
-            self.before = {name: b.clone() for name, b in pl_module.trunk.named_buffers()}
+            self.before = {name: b.clone() for name, b in pl_module.backbone.named_buffers()}
 
 
 def test_a_last_layer_phase_leaves_prototypes_on_their_patches():
@@ -328,5 +328,5 @@ def test_a_last_layer_phase_leaves_prototypes_on_their_patches():
     model = TINY_PROTOPNET(num_classes=8, image_size=(32, 32), preset="original", phases=phases)
     birds, watch = tiny_birds(), KeepStatistics()
     tiny_trainer(watch).fit(model, datamodule=birds)
-    assert all(torch.equal(b, watch.before[name]) for name, b in model.trunk.named_buffers())
+    assert all(torch.equal(b, watch.before[name]) for name, b in model.backbone.named_buffers())
     torch.testing.assert_close(own_similarities(model, birds), torch.full((16,), BEST), rtol=1e-3, atol=0)

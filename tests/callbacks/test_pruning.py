@@ -173,7 +173,7 @@ def slow_votes(model, birds):
     model.eval()
     for sample in (dataset[i] for i in range(len(dataset))):
         with torch.no_grad():
-            cells = model.addon(model.trunk(sample["image"][None]))[0].double().flatten(1).T
+            cells = model.addon(model.backbone(sample["image"][None]))[0].double().flatten(1).T
         distances = [((cells - v.double()) ** 2).sum(1).min().item() for v in model.prototypes.vectors.detach()]
         rows.append((distances, int(sample["label"])))
     votes = []

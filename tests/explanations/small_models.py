@@ -9,26 +9,26 @@ from lightning_modules.contract import Geometry, Layer, ModelOutput, UnitTable
 
 
 class MeanPooled(nn.Module):
-    """Any trunk, mean over cells, linear head with bias; units are the channels of the trunk.
+    """Any backbone, mean over cells, linear head with bias; units are the channels of the backbone.
 
     Args:
-        trunk: maps images to a latent.
+        backbone: maps images to a latent.
         weight: ``(K, D)``.
         bias: ``(K,)``.
-        layers: of the trunk, for the geometry.
+        layers: of the backbone, for the geometry.
         size: ``(H, W)``.
     """
 
     def __init__(
         self,
-        trunk: nn.Module,
+        backbone: nn.Module,
         weight: Tensor,
         bias: Tensor | None = None,
         layers: tuple[Layer, ...] = (),
         size: tuple[int, int] = (4, 6),
     ) -> None:
         super().__init__()
-        self.trunk = trunk
+        self.backbone = backbone
         self.weight = nn.Parameter(weight)
         self.bias = nn.Parameter(torch.zeros(len(weight)) if bias is None else bias)
         self.geometry = Geometry.of(layers, size)
@@ -40,7 +40,7 @@ class MeanPooled(nn.Module):
         return latent.mean((2, 3))
 
     def forward(self, images: Tensor) -> ModelOutput:
-        latent = self.trunk(images)
+        latent = self.backbone(images)
         scores = self.scored(latent)
         logits = scores @ self.weight.T + self.bias
         return ModelOutput(logits, scores, latent, latent if self.has_latent else None, {"pooled": scores * 1})
@@ -58,7 +58,7 @@ class CellReader(MeanPooled):
 
 
 class Weighted(nn.Module):
-    """A linear trunk that weighs every value by its own number: ``(3, H, W)``."""
+    """A linear backbone that weighs every value by its own number: ``(3, H, W)``."""
 
     def __init__(self, weight: Tensor) -> None:
         super().__init__()

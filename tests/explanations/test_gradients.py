@@ -19,8 +19,8 @@ EXPLAINERS = {"grad_cam": GradCAM, "ig": lambda: IntegratedGradients(steps=3), "
 
 def conv_model(seed=0, size=SIZE):
     torch.manual_seed(seed)
-    trunk = nn.Sequential(nn.Conv2d(3, 5, 3), nn.BatchNorm2d(5), nn.ReLU())
-    return MeanPooled(trunk, torch.randn(4, 5), torch.randn(4), (Layer(3, 1, 0),), size)
+    backbone = nn.Sequential(nn.Conv2d(3, 5, 3), nn.BatchNorm2d(5), nn.ReLU())
+    return MeanPooled(backbone, torch.randn(4, 5), torch.randn(4), (Layer(3, 1, 0),), size)
 
 
 def linear_model():
@@ -104,10 +104,10 @@ class TestGradCAM:
 
     def test_finding_out_leaves_a_training_model_alone(self):
         model = conv_model().train()
-        statistics = model.trunk[1].running_mean.clone()
+        statistics = model.backbone[1].running_mean.clone()
         with pytest.raises(ValueError, match="evaluation mode"):
             GradCAM().supports(model)
-        assert torch.equal(statistics, model.trunk[1].running_mean)
+        assert torch.equal(statistics, model.backbone[1].running_mean)
         GradCAM().observe(model.eval(), rand(1, 3, *SIZE))
         assert GradCAM().supports(model.train()) is None  # known by now
 
@@ -135,7 +135,7 @@ class TestInputXGradient:
         model, _ = linear_model()
         images = rand(2, 3, *SIZE)
         maps = InputXGradient().attribute(model, images, every("unit", 2, 3))
-        close(maps, images * model.trunk.weight.detach() / (H * W), rtol=1e-5, atol=1e-7)
+        close(maps, images * model.backbone.weight.detach() / (H * W), rtol=1e-5, atol=1e-7)
 
     def test_one_backward_per_target_and_one_forward(self):
         counted, images = Counted(), rand(2, 3, *SIZE)
@@ -181,8 +181,8 @@ class TestIntegratedGradients:
     def test_gap_falls_with_steps(self, smooth, bound):
         torch.manual_seed(0)
         bend = nn.Softplus() if smooth else nn.ReLU()
-        trunk = nn.Sequential(nn.Conv2d(3, 8, 3), bend, nn.Conv2d(8, 4, 2), nn.Tanh() if smooth else nn.ReLU())
-        model = MeanPooled(trunk, 3 * torch.randn(3, 4), layers=(Layer(3, 1, 0), Layer(2, 1, 0)))
+        backbone = nn.Sequential(nn.Conv2d(3, 8, 3), bend, nn.Conv2d(8, 4, 2), nn.Tanh() if smooth else nn.ReLU())
+        model = MeanPooled(backbone, 3 * torch.randn(3, 4), layers=(Layer(3, 1, 0), Layer(2, 1, 0)))
         images, targets, gaps = rand(4, 3, *SIZE), every("class", 4, 3), []
         for steps in (1, 8, 64):
             explainer = IntegratedGradients(steps=steps)
@@ -246,16 +246,16 @@ class TestIntegratedGradients:
 
 
 class TestLocality:
-    """On a trunk with padding and pooling, nothing outside a cell's receptive field explains the cell."""
+    """On a backbone with padding and pooling, nothing outside a cell's receptive field explains the cell."""
 
     LAYERS = (Layer(3, 2, 1), Layer(2, 2, 0), Layer(3, 1, 1))
 
     def model(self):
         torch.manual_seed(0)
-        trunk = nn.Sequential(
+        backbone = nn.Sequential(
             nn.Conv2d(3, 6, 3, stride=2, padding=1), nn.Softplus(), nn.MaxPool2d(2), nn.Conv2d(6, 2, 3, padding=1)
         )
-        return CellReader(trunk, torch.ones(2, 40), layers=self.LAYERS, size=(20, 32))
+        return CellReader(backbone, torch.ones(2, 40), layers=self.LAYERS, size=(20, 32))
 
     @pytest.mark.parametrize("explainer", [InputXGradient(), IntegratedGradients(steps=3, baseline=(0.5, 0.5, 0.5))])
     @pytest.mark.parametrize("cell", [(0, 0), (2, 4), (4, 7)])

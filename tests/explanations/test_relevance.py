@@ -11,19 +11,19 @@ from explanations.explainer import Targets
 from explanations.relevance import LRP, PRP, RecordedOutput
 from lightning_modules import Classifier
 from lightning_modules.contract import ModelOutput
+from tests.explanations.backbones import UnitReader, moved_statistics, protopnet, taped
 from tests.explanations.small_models import MeanPooled, rand, randn
-from tests.explanations.trunks import UnitReader, moved_statistics, protopnet, taped
 
 close = torch.testing.assert_close
 IMAGES = rand(2, 3, 64, 64)
 UNITS = torch.tensor([[0, 3], [5, 1]])
-TRUNKS = ["sketch", "resnet18", "resnet50", "mobilenet_v2"]
+BACKBONES = ["sketch", "resnet18", "resnet50", "mobilenet_v2"]
 
 
 @cache
-def shared(trunk):
+def shared(backbone):
     """Built once for the tests that only read it."""
-    return protopnet(trunk)
+    return protopnet(backbone)
 
 
 def explained(explainer, model, kind="unit", ids=UNITS, images=IMAGES, output=None):
@@ -31,22 +31,22 @@ def explained(explainer, model, kind="unit", ids=UNITS, images=IMAGES, output=No
 
 
 class TestConservation:
-    @pytest.mark.parametrize("trunk", TRUNKS)
-    def test_units(self, trunk):
-        """1e-4 of the start, on every trunk, with BatchNorm statistics that are not the identity."""
+    @pytest.mark.parametrize("backbone", BACKBONES)
+    def test_units(self, backbone):
+        """1e-4 of the start, on every backbone, with BatchNorm statistics that are not the identity."""
         explainer = PRP()
-        assert explainer.supports(shared(trunk)) is None
-        sums = explained(explainer, shared(trunk)).sum((2, 3))
+        assert explainer.supports(shared(backbone)) is None
+        sums = explained(explainer, shared(backbone)).sum((2, 3))
         close(sums, torch.ones(2, 2), rtol=0, atol=1e-4)
-        if trunk == "mobilenet_v2":
+        if backbone == "mobilenet_v2":
             assert max(explainer.bypass.values()) > 0.1
-            assert all(path.startswith("trunk.net.features.") for path in explainer.bypass)
+            assert all(path.startswith("backbone.net.features.") for path in explainer.bypass)
         else:
             assert explainer.bypass == {}
 
     def test_a_finer_grid(self):
         torch.manual_seed(0)
-        model = Classifier(num_classes=3, image_size=(32, 48), trunk={"name": "resnet18", "strides": "reduced"})
+        model = Classifier(num_classes=3, image_size=(32, 48), backbone={"name": "resnet18", "strides": "reduced"})
         maps = explained(PRP(), moved_statistics(model), images=rand(2, 3, 32, 48))
         close(maps.sum((2, 3)), torch.ones(2, 2), rtol=0, atol=1e-4)
 
@@ -55,10 +55,10 @@ class TestConservation:
         assert maps.sum((2, 3)).max() < 0.1
         assert maps.sum((2, 3)).min() > 0
 
-    @pytest.mark.parametrize("trunk", ["sketch", "resnet18"])
-    def test_scores(self, trunk):
-        scores = shared(trunk)(IMAGES).scores.gather(1, UNITS)
-        close(explained(PRP(start="score"), shared(trunk)).sum((2, 3)), scores.detach(), rtol=1e-4, atol=0)
+    @pytest.mark.parametrize("backbone", ["sketch", "resnet18"])
+    def test_scores(self, backbone):
+        scores = shared(backbone)(IMAGES).scores.gather(1, UNITS)
+        close(explained(PRP(start="score"), shared(backbone)).sum((2, 3)), scores.detach(), rtol=1e-4, atol=0)
 
     @pytest.mark.parametrize("options", [{}, {"similarity": "cosine", "addon": "linear"}])
     def test_classes(self, options):
@@ -85,7 +85,7 @@ class TestConservation:
         assert ((maps.sum((2, 3)) - expected).abs() < bound).all()
 
 
-def test_an_identity_trunk_hands_the_start_to_the_pixels():
+def test_an_identity_backbone_hands_the_start_to_the_pixels():
     images = rand(2, 3, 4, 6)
     maps = explained(PRP(), MeanPooled(nn.Identity(), torch.ones(2, 3)), ids=torch.tensor([[0], [2]]), images=images)
     expected = torch.stack([images[0, 0] / images[0, 0].sum(), images[1, 2] / images[1, 2].sum()])
@@ -104,19 +104,19 @@ class TestSharing:
             assert torch.equal(getattr(plain, name), getattr(observed, name)), name
         assert observed.extras.keys() == plain.extras.keys()
 
-    @pytest.mark.parametrize("trunk", ["sketch", "mobilenet_v2"])
-    def test_one_by_one(self, trunk):
-        whole = explained(PRP(), shared(trunk))
+    @pytest.mark.parametrize("backbone", ["sketch", "mobilenet_v2"])
+    def test_one_by_one(self, backbone):
+        whole = explained(PRP(), shared(backbone))
         single = torch.cat(
-            [explained(PRP(), shared(trunk), ids=UNITS[i : i + 1], images=IMAGES[i : i + 1]) for i in (0, 1)]
+            [explained(PRP(), shared(backbone), ids=UNITS[i : i + 1], images=IMAGES[i : i + 1]) for i in (0, 1)]
         )
         assert ((whole - single).abs().amax((2, 3)) < 1e-5 * whole.abs().amax((2, 3))).all()
 
-    @pytest.mark.parametrize("trunk", ["sketch", "mobilenet_v2"])
-    def test_equal_images_give_equal_bits_whoever_else_is_in_the_batch(self, trunk):
+    @pytest.mark.parametrize("backbone", ["sketch", "mobilenet_v2"])
+    def test_equal_images_give_equal_bits_whoever_else_is_in_the_batch(self, backbone):
         """Also where another image needs the ladder: black leaves windows empty."""
         others = torch.stack([IMAGES[0], torch.zeros(3, 64, 64)])
-        explainer, model = PRP(), shared(trunk)
+        explainer, model = PRP(), shared(backbone)
         assert torch.equal(explained(explainer, model)[0], explained(explainer, model, images=others)[0])
 
     @pytest.mark.parametrize("explainer", [PRP(), PRP(bounds="scalar"), PRP(start="score")])
@@ -141,16 +141,16 @@ class TestSharing:
         output = explainer.observe(model, images)
         before = explained(explainer, model, images=images, output=output)
         with torch.no_grad():
-            model.trunk.net.block1[0].weight.neg_()
+            model.backbone.net.block1[0].weight.neg_()
         after = explained(explainer, model, images=images, output=output)
         assert not torch.allclose(before, after)
         assert torch.equal(after, explained(explainer, model, images=images))
         other = explained(explainer, model, images=1 - images, output=explainer.observe(model, images))
         assert torch.equal(other, explained(explainer, model, images=1 - images))
 
-    @pytest.mark.parametrize("trunk", ["resnet18", "mobilenet_v2"])
-    def test_inference_mode_may_end_or_begin_in_between(self, trunk):
-        model, explainer = shared(trunk), PRP()
+    @pytest.mark.parametrize("backbone", ["resnet18", "mobilenet_v2"])
+    def test_inference_mode_may_end_or_begin_in_between(self, backbone):
+        model, explainer = shared(backbone), PRP()
         expected = explained(explainer, model)
         with torch.inference_mode():
             inside = explainer.observe(model, IMAGES)
@@ -170,33 +170,33 @@ class TestSharing:
         assert not torch.allclose(got, explained(PRP(), model, images=images))
 
 
-def with_trunk(*layers):
+def with_backbone(*layers):
     return UnitReader(nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), *layers), 4)
 
 
 class TestSupport:
     def test_the_module_in_the_way_and_what_to_do_instead_are_named(self):
-        model = with_trunk(nn.ReLU(), nn.Sequential(nn.LayerNorm([4, 8, 8])))
+        model = with_backbone(nn.ReLU(), nn.Sequential(nn.LayerNorm([4, 8, 8])))
         expected = (
-            "relevance cannot pass 'trunk.2.0' (LayerNorm, operation 'layer_norm'). "
+            "relevance cannot pass 'backbone.2.0' (LayerNorm, operation 'layer_norm'). "
             "Use explainer 'upsample' or 'grad_cam'"
         )
         for explainer, kind in ((PRP(), "unit"), (LRP(), "class")):
             assert explainer.supports(model) == expected
             with pytest.raises(
-                ValueError, match=rf"explainer '{explainer.key}' supports, but .*'trunk\.2\.0' \(LayerNorm"
+                ValueError, match=rf"explainer '{explainer.key}' supports, but .*'backbone\.2\.0' \(LayerNorm"
             ):
                 explained(explainer, model, kind, torch.zeros(2, 1).long(), rand(2, 3, 8, 8))
 
     def test_an_obstacle_that_came_later_is_found_all_the_same(self):
-        model = with_trunk(nn.ReLU())
+        model = with_backbone(nn.ReLU())
         assert PRP().supports(model) is None
-        model.trunk[1].forward = nn.functional.gelu
-        with pytest.raises(ValueError, match=r"cannot pass 'trunk\.1' \(ReLU, operation 'gelu'\)"):
+        model.backbone[1].forward = nn.functional.gelu
+        with pytest.raises(ValueError, match=r"cannot pass 'backbone\.1' \(ReLU, operation 'gelu'\)"):
             explained(PRP(), model, ids=torch.zeros(2, 1).long(), images=rand(2, 3, 8, 8))
-        model.trunk[1] = nn.Sigmoid()
+        model.backbone[1] = nn.Sigmoid()
         assert PRP().supports(model) is None
-        model.trunk[1] = nn.GELU()
+        model.backbone[1] = nn.GELU()
         assert "GELU" in str(PRP().supports(model))
 
     def test_overwriting(self):
@@ -205,7 +205,9 @@ class TestSupport:
                 x.relu_()
                 return x.sigmoid()
 
-        assert "changing it in place, but 'sigmoid' in 'trunk.1' does" in str(PRP().supports(with_trunk(Careless())))
+        assert "changing it in place, but 'sigmoid' in 'backbone.1' does" in str(
+            PRP().supports(with_backbone(Careless()))
+        )
 
     def test_models_without_latent(self):
         model = MeanPooled(nn.Identity(), torch.ones(2, 3))
@@ -213,16 +215,16 @@ class TestSupport:
         assert PRP().supports(model) == "the model has no latent"
 
     def test_a_latent_from_elsewhere(self):
-        model = with_trunk()
-        model.trunk = nn.Module()
-        model.trunk.forward = lambda images: torch.ones(len(images), 4, 2, 2)
+        model = with_backbone()
+        model.backbone = nn.Module()
+        model.backbone.forward = lambda images: torch.ones(len(images), 4, 2, 2)
         assert PRP().supports(model) == "its latent is not computed from the images"
 
     @pytest.mark.parametrize(("shape", "supported"), [((2, 4), True), ((2, 4, 1, 1), False), ((2, 3), False)])
     def test_vectors_of_more_than_one_cell_or_of_another_space(self, shape, supported):
         class Strange(UnitReader):
             def forward(self, images):
-                latent = self.trunk(images)
+                latent = self.backbone(images)
                 return ModelOutput(torch.zeros(1, 2), torch.zeros(1, 2), latent[:, :2], latent)
 
         model = Strange(nn.Conv2d(3, 4, 1), 4, randn(*shape))
@@ -234,7 +236,7 @@ class TestSupport:
     def test_units_that_are_not_the_channels(self):
         class Fewer(UnitReader):
             def forward(self, images):
-                latent = self.trunk(images)
+                latent = self.backbone(images)
                 return ModelOutput(torch.zeros(1, 2), torch.zeros(1, 3), latent[:, :3], latent)
 
         assert "are not the channels of the latent" in str(PRP().supports(Fewer(nn.Conv2d(3, 4, 1), 4)))
@@ -242,7 +244,7 @@ class TestSupport:
     def test_maps_of_another_grid(self):
         class Pooled(UnitReader):
             def forward(self, images):
-                latent = self.trunk(images)
+                latent = self.backbone(images)
                 maps = nn.functional.max_pool2d(latent, 2)
                 return ModelOutput(torch.zeros(1, 2), maps.amax((2, 3)), maps, latent)
 
@@ -250,7 +252,7 @@ class TestSupport:
 
     def test_training_mode(self):
         with pytest.raises(ValueError, match="evaluation mode"):
-            PRP().supports(with_trunk().train())
+            PRP().supports(with_backbone().train())
 
     def test_arguments(self):
         with pytest.raises(ValueError, match=r"`bounds` to be one of \['channel', 'scalar'\], but got 'black'"):
@@ -292,13 +294,13 @@ def test_zennit_agrees_on_a_resnet():
     from zennit import composites, rules, torchvision, types
 
     torch.manual_seed(0)
-    trunk = protopnet("resnet18").trunk
-    latent, tape = taped(trunk, IMAGES)
+    backbone = protopnet("resnet18").backbone
+    latent, tape = taped(backbone, IMAGES)
     start = rand(*latent.shape) * latent
     expected = tape.backward(start.clone())[0]
 
-    pixels = trunk.normalize(IMAGES).requires_grad_()
-    low, high = (trunk.normalize(torch.full_like(IMAGES, value)) for value in (0.0, 1.0))
+    pixels = backbone.normalize(IMAGES).requires_grad_()
+    low, high = (backbone.normalize(torch.full_like(IMAGES, value)) for value in (0.0, 1.0))
     stabilizer = {"stabilizer": 1e-12, "zero_params": ["bias"]}
     layers = [
         (types.Activation, rules.Pass()),
@@ -308,7 +310,7 @@ def test_zennit_agrees_on_a_resnet():
     ]
     first = [(types.Convolution, rules.ZBox(low, high, **stabilizer))]
     composite = composites.SpecialFirstLayerMapComposite(layers, first, canonizers=[torchvision.ResNetCanonizer()])
-    with composite.context(trunk.net) as network:
+    with composite.context(backbone.net) as network:
         got = torch.autograd.grad(network(pixels), pixels, start)[0].sum(1)
     difference = (got - expected).abs().max() / expected.abs().max()
     print(f"largest difference: {difference:.1e} of the maximum")

@@ -13,8 +13,8 @@ from explanations.relevance import LRP, PRP
 from explanations.relevance_graph import record
 from explanations.relevance_rules import uncropped
 from lightning_modules import BagNet
+from tests.explanations.backbones import UnitReader, moved_statistics, taped
 from tests.explanations.small_models import rand
-from tests.explanations.trunks import UnitReader, moved_statistics, taped
 
 close = torch.testing.assert_close
 FIELDS = [9, 17, 33]
@@ -27,7 +27,7 @@ CLASSES = torch.tensor([[0, 3], [2, 1]])
 def shared(field):
     """Built once for the tests that only read it; narrow, with the blocks of the published network."""
     torch.manual_seed(field)
-    model = BagNet(num_classes=4, image_size=SIZE, trunk={"name": f"bagnet{field}", "width": 16})
+    model = BagNet(num_classes=4, image_size=SIZE, backbone={"name": f"bagnet{field}", "width": 16})
     with torch.no_grad():
         model.linear.bias.copy_(torch.linspace(-3, 3, 4))
     return moved_statistics(model)
@@ -91,19 +91,21 @@ class TestCrop:
     @pytest.mark.parametrize("index", [(ALL, ALL, slice(3), slice(4)), (ALL, slice(2), slice(1, None, 2)), (ALL,)])
     def test_conservation(self, index):
         torch.manual_seed(0)
-        trunk = nn.Sequential(nn.Conv2d(3, 5, 3), nn.ReLU(), Cut(*index), nn.Conv2d(5 if len(index) != 3 else 2, 4, 1))
-        latent, tape = taped(trunk, rand(2, 3, 8, 10))
+        backbone = nn.Sequential(
+            nn.Conv2d(3, 5, 3), nn.ReLU(), Cut(*index), nn.Conv2d(5 if len(index) != 3 else 2, 4, 1)
+        )
+        latent, tape = taped(backbone, rand(2, 3, 8, 10))
         start = rand(*latent.shape, seed=1) * latent.abs()
         close(tape.backward(start.clone())[0].sum((1, 2)), start.sum((1, 2, 3)), rtol=1e-4, atol=0)
 
     def test_cropped_pixels(self):
         """Only what is left is seen: the same map as that of the cut image, with zeros around it."""
-        trunk, images = nn.Sequential(Cut(ALL, ALL, slice(1, 7), slice(6)), nn.Conv2d(3, 4, 3)), rand(2, 3, 8, 10)
-        latent, tape = taped(trunk, images)
+        backbone, images = nn.Sequential(Cut(ALL, ALL, slice(1, 7), slice(6)), nn.Conv2d(3, 4, 3)), rand(2, 3, 8, 10)
+        latent, tape = taped(backbone, images)
         pixels = tape.backward(latent.abs())[0]
         close(pixels[:, 1:7, :6].sum((1, 2)), latent.abs().sum((1, 2, 3)), rtol=1e-4, atol=0)
         assert pixels.count_nonzero() == pixels[:, 1:7, :6].count_nonzero()
 
     def test_an_index_that_is_no_crop_is_an_obstacle(self):
         model = UnitReader(nn.Sequential(nn.Conv2d(3, 4, 1), Cut(ALL, [1, 0, 2, 3])), 4)
-        assert "cannot pass 'trunk.1' (Cut, operation '__getitem__')" in str(PRP().supports(model))
+        assert "cannot pass 'backbone.1' (Cut, operation '__getitem__')" in str(PRP().supports(model))

@@ -12,16 +12,16 @@ from torchvision import models
 
 from explanations.relevance_graph import OverwrittenError, _states, record
 from explanations.relevance_rules import Weighted
+from tests.explanations.backbones import DenseBlock, Residual, UnitReader, moved_statistics, taped
 from tests.explanations.small_models import rand, randn
-from tests.explanations.trunks import DenseBlock, Residual, UnitReader, moved_statistics, taped
 
 close = torch.testing.assert_close
 IMAGES = rand(2, 3, 8, 10)
 
 
-def spread(trunk, images=IMAGES, seed=1, **options):
+def spread(backbone, images=IMAGES, seed=1, **options):
     """Pixel relevance and its sum at the latent, for a random start in proportion to the latent."""
-    latent, tape = taped(trunk, images, **options)
+    latent, tape = taped(backbone, images, **options)
     start = rand(*latent.shape, seed=seed) * latent.abs()
     return tape.backward(start.clone())[0], start.sum((1, 2, 3))
 
@@ -31,7 +31,7 @@ def layers(tape):
 
 
 class Lambda(nn.Module):
-    """A trunk written as a function of the images and one convolution."""
+    """A backbone written as a function of the images and one convolution."""
 
     def __init__(self, function):
         super().__init__()
@@ -68,8 +68,8 @@ class TestConservation:
     )
     def test_every_rule(self, more):
         torch.manual_seed(0)
-        trunk = nn.Sequential(nn.Conv2d(3, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU(inplace=True), *more())
-        pixels, expected = spread(moved_statistics(trunk))
+        backbone = nn.Sequential(nn.Conv2d(3, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU(inplace=True), *more())
+        pixels, expected = spread(moved_statistics(backbone))
         close(pixels.sum((1, 2)), expected, rtol=1e-4, atol=0)
 
     @pytest.mark.parametrize("block", [DenseBlock, Residual])
@@ -86,8 +86,8 @@ class TestConservation:
 
     def test_densenet_folds_what_one_layer_reads_and_passes_the_rest(self):
         torch.manual_seed(0)
-        trunk = moved_statistics(models.DenseNet(8, (2, 2), 16, num_classes=2).features)
-        latent, tape = taped(trunk, rand(1, 3, 32, 40))
+        backbone = moved_statistics(models.DenseNet(8, (2, 2), 16, num_classes=2).features)
+        latent, tape = taped(backbone, rand(1, 3, 32, 40))
         close(tape.backward(torch.ones_like(latent))[0].sum(), latent.new_tensor(latent.numel()), rtol=1e-4, atol=0)
         folded = sum(rule.filters.scale is not None for rule in layers(tape))
         passed = sum(node.operation == "batch_norm" for node in tape.nodes) - folded
@@ -98,14 +98,16 @@ class TestConservation:
 class TestFolding:
     def test_relevance_is_that_of_the_folded_layers(self):
         torch.manual_seed(0)
-        trunk = nn.Sequential(nn.Conv2d(3, 5, 3), nn.BatchNorm2d(5), nn.ReLU(), nn.Conv2d(5, 4, 3), nn.BatchNorm2d(4))
-        moved_statistics(trunk)
+        backbone = nn.Sequential(
+            nn.Conv2d(3, 5, 3), nn.BatchNorm2d(5), nn.ReLU(), nn.Conv2d(5, 4, 3), nn.BatchNorm2d(4)
+        )
+        moved_statistics(backbone)
         parts = [
-            nn.utils.fuse_conv_bn_eval(trunk[0], trunk[1]),
-            trunk[2],
-            nn.utils.fuse_conv_bn_eval(trunk[3], trunk[4]),
+            nn.utils.fuse_conv_bn_eval(backbone[0], backbone[1]),
+            backbone[2],
+            nn.utils.fuse_conv_bn_eval(backbone[3], backbone[4]),
         ]
-        close(spread(trunk)[0], spread(nn.Sequential(*parts))[0], rtol=1e-4, atol=1e-6)
+        close(spread(backbone)[0], spread(nn.Sequential(*parts))[0], rtol=1e-4, atol=1e-6)
 
     def test_a_normalization_read_beside_another_reader_is_passed(self):
         """BatchNorm(conv) + conv: the convolution feeds both, so that folding would change what the sum reads."""
@@ -118,20 +120,20 @@ class TestFolding:
             seen = conv(x)
             return norm(seen) + seen
 
-        trunk = Lambda(function)
-        trunk.norm = norm
-        _, tape = taped(trunk, IMAGES)
+        backbone = Lambda(function)
+        backbone.norm = norm
+        _, tape = taped(backbone, IMAGES)
         (rule,) = layers(tape)
         assert rule.filters.scale is None
-        assert torch.equal(rule.filters.folded, trunk.conv.weight)
+        assert torch.equal(rule.filters.folded, backbone.conv.weight)
 
     def test_a_weight_read_twice_is_folded_with_each_of_its_normalizations(self):
         torch.manual_seed(0)
         first, second = (moved_statistics(nn.BatchNorm2d(3), seed) for seed in (1, 2))
-        trunk = Lambda(lambda conv, x: second(conv(first(conv(x)).relu())))
-        trunk.norms = nn.ModuleList([first, second])
-        _, tape = taped(trunk, IMAGES)
-        scales = [(rule.filters.folded / trunk.conv.weight)[:, 0, 0, 0] for rule in layers(tape)]
+        backbone = Lambda(lambda conv, x: second(conv(first(conv(x)).relu())))
+        backbone.norms = nn.ModuleList([first, second])
+        _, tape = taped(backbone, IMAGES)
+        scales = [(rule.filters.folded / backbone.conv.weight)[:, 0, 0, 0] for rule in layers(tape)]
         for scale, norm in zip(scales, (first, second), strict=True):
             close(scale, norm.weight / (norm.running_var + norm.eps).sqrt())
 
@@ -155,14 +157,14 @@ class TestFlow:
         close(pixels.sum((1, 2)), expected, rtol=1e-4, atol=0)
 
     def test_pixels_may_be_read_by_several_layers_and_reach_the_latent_by_themselves(self):
-        trunk = Lambda(lambda conv, x: torch.cat([conv(x), conv((x - 0.5) / 0.25), x], dim=1))
-        latent, tape = taped(trunk, IMAGES)
+        backbone = Lambda(lambda conv, x: torch.cat([conv(x), conv((x - 0.5) / 0.25), x], dim=1))
+        latent, tape = taped(backbone, IMAGES)
         bounds = [rule.bounds[:, 0].flatten().tolist() for rule in layers(tape)]
         assert bounds == [[0, 1], [-2, 2]]
         start = torch.zeros_like(latent)
         start[:, 6:] = IMAGES
         close(tape.backward(start)[0], IMAGES.sum(1))
-        pixels, expected = spread(trunk)
+        pixels, expected = spread(backbone)
         close(pixels.sum((1, 2)), expected, rtol=1e-4, atol=0)
 
     def test_scalar_bounds(self):
@@ -176,10 +178,10 @@ class TestFlow:
     def test_relevance_stays_in_the_receptive_field(self):
         """3x3 convolution, pool by 2, 3x3 convolution: cell (2, 1) sees rows 1 to 8 and columns -1 to 6."""
         torch.manual_seed(0)
-        trunk = nn.Sequential(
+        backbone = nn.Sequential(
             nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 8, 3, padding=1)
         )
-        latent, tape = taped(moved_statistics(trunk), rand(1, 3, 12, 12))
+        latent, tape = taped(moved_statistics(backbone), rand(1, 3, 12, 12))
         start = torch.zeros_like(latent)
         start[:, :, 2, 1] = 1
         pixels = tape.backward(start)[0][0]
@@ -206,19 +208,19 @@ class TestRecording:
     @pytest.mark.parametrize("block", [DenseBlock, Residual])
     def test_the_output_is_that_of_the_plain_forward(self, block):
         torch.manual_seed(0)
-        trunk = moved_statistics(block())
-        latent, _ = taped(trunk, IMAGES)
+        backbone = moved_statistics(block())
+        latent, _ = taped(backbone, IMAGES)
         with torch.no_grad():
-            assert torch.equal(latent, trunk(IMAGES))
+            assert torch.equal(latent, backbone(IMAGES))
         assert not latent.requires_grad
 
     def test_what_the_rules_saw_is_not_overwritten(self):
         torch.manual_seed(0)
-        trunk = moved_statistics(Residual())
-        _, tape = taped(trunk, IMAGES)
+        backbone = moved_statistics(Residual())
+        _, tape = taped(backbone, IMAGES)
         with torch.no_grad():
-            seen = trunk.stem(IMAGES).relu()
-            body = trunk.body(seen)
+            seen = backbone.stem(IMAGES).relu()
+            body = backbone.body(seen)
         rule = tape.nodes[-2].rule
         assert torch.equal(rule.a, body)
         assert torch.equal(rule.b, seen)
@@ -254,26 +256,26 @@ class TestRecording:
     @pytest.mark.parametrize("change", ["step", "replace", "data", "buffer", "load"])
     def test_changed_weights_are_noticed(self, change):
         torch.manual_seed(0)
-        trunk = moved_statistics(nn.Sequential(nn.Conv2d(3, 5, 3), nn.BatchNorm2d(5), nn.ReLU()))
-        reader = UnitReader(trunk, 5)
+        backbone = moved_statistics(nn.Sequential(nn.Conv2d(3, 5, 3), nn.BatchNorm2d(5), nn.ReLU()))
+        reader = UnitReader(backbone, 5)
         _, tape = record(reader, IMAGES)
         _, same = record(reader, IMAGES)
         assert layers(tape)[0].filters is layers(same)[0].filters
         before = same.backward(torch.ones(2, 5, 6, 8))[0]
         with torch.inference_mode():
             if change == "step":
-                trunk[0].weight.sub_(0.5)
+                backbone[0].weight.sub_(0.5)
             elif change == "buffer":
-                trunk[1].running_var.copy_(torch.linspace(0.01, 5, 5))
+                backbone[1].running_var.copy_(torch.linspace(0.01, 5, 5))
             elif change == "load":
-                trunk.load_state_dict({name: value * -0.5 for name, value in trunk.state_dict().items()})
+                backbone.load_state_dict({name: value * -0.5 for name, value in backbone.state_dict().items()})
         if change == "data":
-            trunk[0].weight.data = trunk[0].weight.data - 0.5
+            backbone[0].weight.data = backbone[0].weight.data - 0.5
         elif change == "replace":
-            trunk[0].weight = nn.Parameter(trunk[0].weight.detach() - 0.5)
+            backbone[0].weight = nn.Parameter(backbone[0].weight.detach() - 0.5)
         assert not tape.fits(reader, IMAGES, "channel")
         _, after = record(reader, IMAGES)
-        weight, norm = trunk[0].weight, trunk[1]
+        weight, norm = backbone[0].weight, backbone[1]
         expected = weight * (norm.weight / (norm.running_var + norm.eps).sqrt())[:, None, None, None]
         torch.testing.assert_close(layers(after)[0].filters.folded, expected.detach(), equal_nan=True)
         if change != "buffer":  # a positive factor per output does not change shares
@@ -282,7 +284,7 @@ class TestRecording:
     def test_tensors_made_in_inference_mode_cannot_be_trusted_to_stay(self):
         reader = UnitReader(nn.Conv2d(3, 2, 1), 2)
         with torch.inference_mode():
-            reader.trunk.weight.data = reader.trunk.weight.data * 1  # no version counter
+            reader.backbone.weight.data = reader.backbone.weight.data * 1  # no version counter
             _, tape = record(reader, IMAGES)
             assert not tape.fits(reader, IMAGES, "channel")
 
@@ -320,10 +322,10 @@ class TestObstacles:
         ],
     )
     def test_are_named_with_their_place(self, module, kind, operation):
-        trunk = nn.Sequential(nn.Conv2d(3, 3, 1), nn.Sequential(nn.ReLU(), module))
-        _, tape = taped(trunk, IMAGES, places=True)
+        backbone = nn.Sequential(nn.Conv2d(3, 3, 1), nn.Sequential(nn.ReLU(), module))
+        _, tape = taped(backbone, IMAGES, places=True)
         assert tape.obstacle is not None
-        assert (tape.obstacle.place, tape.obstacle.operation) == (("trunk.1.1", kind), operation)
+        assert (tape.obstacle.place, tape.obstacle.operation) == (("backbone.1.1", kind), operation)
 
     @pytest.mark.parametrize(
         "function",
@@ -341,11 +343,11 @@ class TestObstacles:
         ],
     )
     def test_arguments_that_no_rule_covers(self, function):
-        trunk = Lambda(function)
+        backbone = Lambda(function)
         with torch.no_grad():
-            latent = trunk(IMAGES)
+            latent = backbone(IMAGES)
         _, tape = record(
-            UnitReader(nn.Sequential(trunk, nn.Flatten(2), nn.Unflatten(2, (1, -1))), latent.shape[1]), IMAGES
+            UnitReader(nn.Sequential(backbone, nn.Flatten(2), nn.Unflatten(2, (1, -1))), latent.shape[1]), IMAGES
         )
         assert tape.obstacle is not None
 
@@ -363,7 +365,7 @@ class TestObstacles:
             F.relu(seen, inplace=True)
             return seen * 2
 
-        with pytest.raises(OverwrittenError, match=r"after changing it in place, but 'mul' in 'trunk' does"):
+        with pytest.raises(OverwrittenError, match=r"after changing it in place, but 'mul' in 'backbone' does"):
             record(UnitReader(Lambda(function), 3), IMAGES, places=True)
 
     def test_a_latent_that_is_not_computed_from_the_images_has_no_tape(self):

@@ -91,7 +91,7 @@ def test_mean_pooled_on_an_empty_latent():
 
 
 @pytest.mark.parametrize("pool", ["max", "mean"])
-def test_layout_of_the_trunks_is_kept(pool):
+def test_layout_of_the_backbones_is_kept(pool):
     latent = rand(2, 4, 3, 3).contiguous(memory_format=torch.channels_last)
     output = ModelOutput(torch.zeros(2, 2), torch.zeros(2, 4), latent, latent)
     table = UnitTable("feature", torch.ones(4) > 0, torch.ones(4, 2) > 0, pool)

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from explanations.relevance_graph import record
 from explanations.relevance_rules import ConvolutionMap, Filters, Residual, Weighted, passed
 from explanations.relevance_window import Window, narrowed
-from tests.explanations.trunks import UnitReader, moved_statistics, protopnet
+from tests.explanations.backbones import UnitReader, moved_statistics, protopnet
 
 GENERATOR = torch.Generator().manual_seed(0)
 

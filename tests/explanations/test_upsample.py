@@ -130,7 +130,7 @@ def test_the_result_does_not_depend_on_the_batch_or_the_memory_format(mode, geom
 
 
 def test_units_of_an_image_are_its_own():
-    """Image 0 asks for channels 2 and 0, image 1 for 1 and nothing; the trunk is the identity on 4 x 6 pixels."""
+    """Image 0 asks for channels 2 and 0, image 1 for 1 and nothing; the backbone is the identity on 4 x 6 pixels."""
     model, images = MeanPooled(torch.nn.Identity(), torch.ones(2, 3)), rand(2, 3, 4, 6)
     maps = Upsample("nearest").attribute(model, images, Targets("unit", torch.tensor([[2, 0], [1, -1]])))
     assert torch.equal(maps[0], images[0, [2, 0]])

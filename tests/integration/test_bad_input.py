@@ -24,7 +24,7 @@ def files(folder):
         ("--modle.preset=sketch", "modle.preset"),
         ("--data.batch_size=many", "Expected a <class 'int'>. Got value: many"),
         ("--model=lightning_modules.Nothing", "has no attribute 'Nothing'"),
-        ("--model.trunk={name: resnet19}", "resnet50.*Got value: resnet19"),
+        ("--model.backbone={name: resnet19}", "resnet50.*Got value: resnet19"),
         ("--data.preset=huge", "'full'.*Got value: huge"),
         ("--model.phases={warm: {epoch: 1}}", "Unexpected keys: {'epoch'}"),
     ],
@@ -44,7 +44,10 @@ def test_what_the_parser_refuses(argument, message, tmp_path, capsys):
         ("--model.preset=fast", r"Expected argument `preset` to be one of \['original', .*but got 'fast'"),
         ("--model.phases={warmup: {epochs: 1}}", "Expected `phases.warmup` to be one of .*'warm'.*or a new phase"),
         ("--model.phases={warm: {losses: {clst: 1}}}", "`phases.warm.losses` to use only .*'cluster'.*got .'clst'"),
-        ("--model.phases={warm: {trainable: {body: 1}}}", "`phases.warm.trainable` to use only .*'trunk'.*got .'body'"),
+        (
+            "--model.phases={warm: {trainable: {body: 1}}}",
+            "`warm.trainable` to use only .*'backbone'.*got .'body'",
+        ),
         ("--model.phases={warm: {on_enter: [push]}}", "`phases.warm.on_enter` to use only .*'project'.*got .'push'"),
         ("--model.phases={warm: {epochs: 0}}", "Expected argument `epochs` of phase 'warm' to be at least 1"),
         (

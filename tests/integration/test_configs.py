@@ -71,8 +71,8 @@ def test_the_command_of_a_config_instantiates(config, tmp_path, monkeypatch):
         assert len(kinds) == 1, f"the data of {config} needs a small tree: add one to TREES"
         root = str(TREES[kinds[0]](tmp_path / "data"))
         words = [root if word == "DIR" else word for word in words]
-    if "weights:" in text or any("trunk.weights" in word for word in words):
-        words += ["--model.trunk.weights=null"]  # nothing is fetched
+    if "weights:" in text or any("backbone.weights" in word for word in words):
+        words += ["--model.backbone.weights=null"]  # nothing is fetched
     with pytest.raises(InstantiatedError):
         train.main([*words, "--runs", str(tmp_path), "--trainer.accelerator=cpu"])
     assert_trainable(found["cli"])

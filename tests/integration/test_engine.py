@@ -115,8 +115,8 @@ def test_a_batch_of_one_and_a_split_of_one_class():
 
 def test_constant_maps_are_undefined_not_perfect():
     model = built("Classifier")
-    torch.nn.init.zeros_(model.trunk.net[-1][1].weight)  # the last BatchNorm: every channel becomes constant
-    torch.nn.init.ones_(model.trunk.net[-1][1].bias)
+    torch.nn.init.zeros_(model.backbone.net[-1][1].weight)  # the last BatchNorm: every channel becomes constant
+    torch.nn.init.ones_(model.backbone.net[-1][1].bias)
     engine = Interpretability(["completeness", "complexity"], explainer=Upsample())
     evaluation = run_engine(engine, model, tiny_birds(test_size=4))
     for key in ("completeness/vlc", "completeness/vac", "completeness/palc", "complexity/background_overlap"):

@@ -36,7 +36,7 @@ def test_another_seed_gives_another_initialisation(tmp_path):
     first, second = (last(tmp_path / str(seed))["state_dict"] for seed in (0, 1))
     different = differences(first, second)
     assert {"/prototypes.vectors", "/addon.0.weight"} <= set(different)
-    assert any(name.startswith("/trunk") for name in different)
+    assert any(name.startswith("/backbone") for name in different)
 
 
 def order(seed, epoch, monkeypatch, **changes):

@@ -40,7 +40,7 @@ MODELS: dict[str, Callable[..., InterpretableModule]] = {
     "ProtoPool": partial(ProtoPool, num_prototypes=12, slots_per_class=2, prototype_channels=8, off_class_init=-0.5),
     "ProtoTree": tiny_prototree,
     "Classifier": Classifier,
-    "BagNet": partial(BagNet, trunk={"name": "bagnet9", "width": 16}),
+    "BagNet": partial(BagNet, backbone={"name": "bagnet9", "width": 16}),
     "PIPNet": partial(PIPNet, num_features=8),
 }
 

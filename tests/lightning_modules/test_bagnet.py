@@ -20,7 +20,7 @@ close = torch.testing.assert_close
 def shared(field: int) -> BagNet:
     """With BatchNorm statistics that are not 0 and 1; built once for the tests that only read it."""
     torch.manual_seed(field)
-    model = BagNet(num_classes=5, image_size=SIZE, trunk={"name": f"bagnet{field}"})
+    model = BagNet(num_classes=5, image_size=SIZE, backbone={"name": f"bagnet{field}"})
     with torch.no_grad():
         model.linear.bias.copy_(torch.linspace(-3, 3, 5))
         for _ in range(3):
@@ -50,7 +50,7 @@ def test_mean_over_cells_is_the_logit_bias_included(field):
 def test_grid_of_the_paper_at_224_pixels(field, cells):
     model = copy.deepcopy(shared(field)).to("meta")
     assert model(torch.zeros(1, 3, 224, 224, device="meta")).maps.shape == (1, 5, cells, cells)
-    assert model.trunk.geometry((224, 224)).grid == (cells, cells)
+    assert model.backbone.geometry((224, 224)).grid == (cells, cells)
 
 
 @pytest.mark.parametrize("field", FIELDS)
@@ -121,7 +121,7 @@ def test_dense_maps_are_the_logits_of_the_patches_around_pixels(field):
     """Every third row and column of a small image, which are all offsets within a step of 8."""
     torch.manual_seed(field)
     size = (field + 1, field + 9)
-    model = BagNet(num_classes=3, image_size=size, trunk={"name": f"bagnet{field}", "width": 16}).eval()
+    model = BagNet(num_classes=3, image_size=size, backbone={"name": f"bagnet{field}", "width": 16}).eval()
     images = torch.rand(2, 3, *size)
     dense = model.dense_maps(images)
     assert dense.shape == (2, 3, *size)
@@ -165,11 +165,12 @@ def test_the_largest_field_is_the_default():
     assert model.geometry.grid == (1, 1)
 
 
-def test_trunks_whose_cells_see_everything_are_refused():
+def test_backbones_whose_cells_see_everything_are_refused():
     with pytest.raises(
-        ValueError, match=r"`trunk.name` of BagNet to be one of \['bagnet9', 'bagnet17', 'bagnet33'\], but got 'sketch'"
+        ValueError,
+        match=r"`backbone.name` of BagNet to be one of \['bagnet9', 'bagnet17', 'bagnet33'\], but got 'sketch'",
     ):
-        BagNet(num_classes=2, image_size=SIZE, trunk={"name": "sketch"})
+        BagNet(num_classes=2, image_size=SIZE, backbone={"name": "sketch"})
 
 
 def test_images_smaller_than_a_patch_are_refused():

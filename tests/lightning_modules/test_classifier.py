@@ -17,8 +17,8 @@ def picture(batch: int = 2) -> torch.Tensor:
 def test_two_channels_by_hand():
     """Scores are means over cells; of 4·1 - 2·3 + 0.5 = -1.5 the bias 0.5 is no unit's."""
     model = Classifier(num_classes=2, image_size=SIZE).eval()
-    model.trunk = torch.nn.Conv2d(3, 2, 1)
-    model.trunk.forward = lambda images: torch.tensor([[[[3.0, 5.0]], [[2.0, 4.0]]]])
+    model.backbone = torch.nn.Conv2d(3, 2, 1)
+    model.backbone.forward = lambda images: torch.tensor([[[[3.0, 5.0]], [[2.0, 4.0]]]])
     model.linear = torch.nn.Linear(2, 2)
     with torch.no_grad():
         model.linear.weight.copy_(torch.tensor([[1.0, -2.0], [0.0, 1.0]]))
@@ -30,20 +30,20 @@ def test_two_channels_by_hand():
     assert model.units().owner.tolist() == [[True, False], [False, True]]
 
 
-@pytest.mark.parametrize("trunk", ["vgg19", "densenet169", "convnext_tiny", "bagnet9"])
+@pytest.mark.parametrize("backbone", ["vgg19", "densenet169", "convnext_tiny", "bagnet9"])
 @pytest.mark.parametrize("preset", ["sgd", "sketch"])
-def test_every_trunk_trains(trunk, preset):
-    """One batch moves trunk and head, and leaves them finite."""
-    if preset == "sketch" and trunk != "convnext_tiny":
-        pytest.skip("one trunk is enough for the second optimiser")
+def test_every_backbone_trains(backbone, preset):
+    """One batch moves backbone and head, and leaves them finite."""
+    if preset == "sketch" and backbone != "convnext_tiny":
+        pytest.skip("one backbone is enough for the second optimiser")
     torch.manual_seed(0)
     model = Classifier(
-        num_classes=K, image_size=SIZE, trunk={"name": trunk}, preset=preset, phases={"train": {"epochs": 1}}
+        num_classes=K, image_size=SIZE, backbone={"name": backbone}, preset=preset, phases={"train": {"epochs": 1}}
     )
     before = {name: value.detach().clone() for name, value in model.named_parameters()}
     tiny_trainer(limit_train_batches=1, limit_val_batches=0).fit(model, datamodule=tiny_birds())
     after = dict(model.named_parameters())
     assert all(value.isfinite().all() for value in after.values())
-    for group in ("trunk.", "linear."):
+    for group in ("backbone.", "linear."):
         moved = [not torch.equal(before[name], value) for name, value in after.items() if name.startswith(group)]
         assert sum(moved) > len(moved) / 2, group

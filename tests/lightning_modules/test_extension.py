@@ -25,7 +25,7 @@ class Detectors(InterpretableModule):
                 Phase(
                     "train",
                     1,
-                    {"trunk": 1e-2, "concepts": 1e-2, "head": 1e-2},
+                    {"backbone": 1e-2, "concepts": 1e-2, "head": 1e-2},
                     {"cross_entropy": 1.0, "sparsity": 0.1},
                     on_enter=("reset_head",),
                     selectable=True,
@@ -37,11 +37,11 @@ class Detectors(InterpretableModule):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.detect = nn.Conv2d(self.trunk.out_channels, 3, 1)
+        self.detect = nn.Conv2d(self.backbone.out_channels, 3, 1)
         self.linear = nn.Linear(3, self.num_classes)
 
     def forward(self, images: Tensor) -> ModelOutput:
-        latent = self.trunk(images)
+        latent = self.backbone(images)
         maps = self.detect(latent)
         scores = maps.mean((2, 3))
         return ModelOutput(self.head(scores), scores, maps, latent)
@@ -57,7 +57,7 @@ class Detectors(InterpretableModule):
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         return {
-            "trunk": list(self.trunk.parameters()),
+            "backbone": list(self.backbone.parameters()),
             "concepts": list(self.detect.parameters()),
             "head": list(self.linear.parameters()),
         }

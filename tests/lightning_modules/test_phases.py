@@ -18,15 +18,15 @@ WARM = Phase("warm", 2, {"addon": 3e-3}, CE | {"cluster": 0.8}, weight_decay={"a
 JOINT = Phase(
     "joint",
     3,
-    {"trunk": 1e-4, "addon": 3e-3},
+    {"backbone": 1e-4, "addon": 3e-3},
     CE,
-    weight_decay={"trunk": 1e-3},
+    weight_decay={"backbone": 1e-3},
     optimizer=OptimizerSpec("AdamW", key="joint"),
     scheduler=SchedulerSpec("OneCycleLR", per="step"),
 )
 LAST = Phase("last", 1, {"head": 1e-4}, CE, on_enter=("project",), selectable=True)
 PLAN = PhasePlan((WARM, JOINT, LAST, replace(JOINT, name="joint2", epochs=2)))
-KNOWN = {"groups": ["trunk", "addon", "head"], "losses": ["cross_entropy", "cluster"], "actions": ["project"]}
+KNOWN = {"groups": ["backbone", "addon", "head"], "losses": ["cross_entropy", "cluster"], "actions": ["project"]}
 
 
 def groups():
@@ -160,8 +160,8 @@ def test_check_refuses_unknown_classes(changes, message):
 
 
 @pytest.mark.parametrize("change", [
-    {"trainable": {"addon": 3e-3, "trunk": 1e-4}},  # the same groups in another order
-    {"trainable": {"trunk": 1e-5, "addon": 3e-3}},
+    {"trainable": {"addon": 3e-3, "backbone": 1e-4}},  # the same groups in another order
+    {"trainable": {"backbone": 1e-5, "addon": 3e-3}},
     {"weight_decay": {}},
     {"optimizer": OptimizerSpec("SGD", key="joint")},
     {"scheduler": None},
@@ -184,7 +184,7 @@ def test_build_makes_one_named_group_per_trainable_group():
     joint, _ = PLAN.build(1, members, 5)
     assert isinstance(joint, torch.optim.AdamW)
     decay = {group["name"]: group["weight_decay"] for group in joint.param_groups}
-    assert decay == {"trunk": 1e-3, "addon": 0.0}  # not AdamW's own default of 1e-2
+    assert decay == {"backbone": 1e-3, "addon": 0.0}  # not AdamW's own default of 1e-2
 
 
 def test_a_step_wise_schedule_covers_all_phases_of_its_key():

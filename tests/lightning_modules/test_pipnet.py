@@ -48,7 +48,7 @@ def fitted(model, *callbacks, data=None, **options):
 
 
 def short(*names, epochs=1, **options):
-    """A trunk from scratch with a few epochs of each named phase of the original schedule."""
+    """A backbone from scratch with a few epochs of each named phase of the original schedule."""
     phases = {name: {"epochs": epochs} if name in names else None for name in ("pretrain", "head", "partial", "full")}
     return make(num_classes=8, preset="original", phases=phases, **options)
 
@@ -107,7 +107,7 @@ def test_forward_follows_the_definition():
     model, pictures = make(score_threshold=0.0).eval(), images()
     model.linear.weight.data[0, 1] = -0.5
     with torch.no_grad():
-        output, features = model(pictures), model.addon(model.trunk(pictures))
+        output, features = model(pictures), model.addon(model.backbone(pictures))
     assert torch.equal(output.maps, features.softmax(1))
     close(output.maps.sum(1), torch.ones(2, 4, 4))
     assert torch.equal(output.scores, output.maps.flatten(2).max(2).values)
@@ -121,7 +121,7 @@ def test_forward_follows_the_definition():
 
 def pooled_model(model, pooled):
     """The model, seeing the given largest values instead of images (two units: one cell each, rows sum to 1)."""
-    model.trunk.forward = lambda _: torch.tensor(pooled)[:, :, None, None].log()
+    model.backbone.forward = lambda _: torch.tensor(pooled)[:, :, None, None].log()
     model.addon = torch.nn.Identity()
     return model
 
@@ -267,10 +267,10 @@ def test_unknown_groups_are_refused():
 @pytest.mark.parametrize(
     ("index", "trained"),
     [
-        (0, {"trunk", "trunk_last", "addon"}),
+        (0, {"backbone", "backbone_last", "addon"}),
         (1, {"head"}),
-        (2, {"trunk", "trunk_last", "addon", "head"}),
-        (3, {"trunk_early", "trunk", "trunk_last", "addon", "head"}),
+        (2, {"backbone", "backbone_last", "addon", "head"}),
+        (3, {"backbone_early", "backbone", "backbone_last", "addon", "head"}),
     ],
 )
 def test_the_freezing_schedule_reaches_every_parameter(index, trained):
@@ -279,7 +279,7 @@ def test_the_freezing_schedule_reaches_every_parameter(index, trained):
     model.enter_phase(index)
     for name, members in model.parameter_groups().items():
         assert {p.requires_grad for p in members} == {name in trained}, name
-    for name, block in zip(("stem", "trunk_early", "trunk", "trunk_last"), model.trunk.net, strict=True):
+    for name, block in zip(("stem", "backbone_early", "backbone", "backbone_last"), model.backbone.net, strict=True):
         assert block[1].training == (name in trained), name
 
 
@@ -305,8 +305,8 @@ def test_original_schedule():
         ("partial", 7, {"alignment": 5.0, "tanh_uniformity": 2.0, "pipnet_class": 2.0}),
         ("full", 50, {"alignment": 5.0, "tanh_uniformity": 2.0, "pipnet_class": 2.0}),
     ]
-    net = {"trunk": 5e-4, "trunk_last": 5e-4, "addon": 5e-3}
-    rates = [net, {"head": 0.05}, net | {"head": 0.05}, net | {"trunk_early": 5e-4, "head": 0.05}]
+    net = {"backbone": 5e-4, "backbone_last": 5e-4, "addon": 5e-3}
+    rates = [net, {"head": 0.05}, net | {"head": 0.05}, net | {"backbone_early": 5e-4, "head": 0.05}]
     assert [p.trainable for p in phases] == rates
     assert [p.selectable for p in phases] == [False, False, False, True]
     assert {(p.optimizer.name, p.optimizer.kwargs["weight_decay"]) for p in phases} == {("AdamW", 0.0)}
@@ -352,13 +352,13 @@ def test_the_stage_has_one_cosine_and_restarts_for_the_head():
         epoch = step / 2
         head = 1e-3 + (0.05 - 1e-3) * (1 + math.cos(math.pi * (epoch % 10) / 10)) / 2
         assert row["head"] == pytest.approx(head, rel=1e-6)
-        if "trunk" in row:
+        if "backbone" in row:
             share = (1 + math.cos(math.pi * epoch / 60)) / 2
-            assert row["trunk"] == pytest.approx(5e-6 + (5e-4 - 5e-6) * share, rel=1e-6)
+            assert row["backbone"] == pytest.approx(5e-6 + (5e-4 - 5e-6) * share, rel=1e-6)
             assert row["addon"] == pytest.approx(5e-5 + (5e-3 - 5e-5) * share, rel=1e-6)
     assert table[0].keys() == {"head"}
-    assert "trunk_early" in table[20]
-    assert "trunk_early" not in table[19]
+    assert "backbone_early" in table[20]
+    assert "backbone_early" not in table[19]
 
 
 def test_other_schedulers_are_those_of_the_plan():
@@ -379,7 +379,7 @@ def test_every_phase_of_the_original_schedule_trains():
     assert trainer.callback_metrics["train/dead_classes"].item() == 0
     moved = {name for name, members in model.parameter_groups().items()
              if any(not torch.equal(a, b) for a, b in zip(members, before[name], strict=True))}  # fmt: skip
-    assert moved == {"trunk_early", "trunk", "trunk_last", "addon", "head"}
+    assert moved == {"backbone_early", "backbone", "backbone_last", "addon", "head"}
 
 
 def test_a_run_resumed_within_the_stage_is_the_straight_run(tmp_path):
@@ -400,36 +400,39 @@ def test_dead_classes_are_counted():
 
 # -- groups ------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
-    ("trunk", "first"),
+    ("backbone", "first"),
     [
-        ("resnet18", {"trunk_early": "layer2.", "trunk": "layer3.", "trunk_last": "layer4.0."}),
-        ("resnet50", {"trunk_early": "layer2.", "trunk": "layer3.", "trunk_last": "layer4.2."}),
-        ("bagnet9", {"trunk_early": "layer2.", "trunk": "layer3.", "trunk_last": "layer4.2."}),
-        ("mobilenet_v2", {"trunk_early": "features.4.", "trunk": "features.7.", "trunk_last": "features.17."}),
-        ("vgg19", {"trunk_early": "features.10.", "trunk": "features.19.", "trunk_last": "features.34."}),
+        ("resnet18", {"backbone_early": "layer2.", "backbone": "layer3.", "backbone_last": "layer4.0."}),
+        ("resnet50", {"backbone_early": "layer2.", "backbone": "layer3.", "backbone_last": "layer4.2."}),
+        ("bagnet9", {"backbone_early": "layer2.", "backbone": "layer3.", "backbone_last": "layer4.2."}),
+        ("mobilenet_v2", {"backbone_early": "features.4.", "backbone": "features.7.", "backbone_last": "features.17."}),
+        ("vgg19", {"backbone_early": "features.10.", "backbone": "features.19.", "backbone_last": "features.34."}),
         (
             "densenet169",
             {
-                "trunk_early": "features.transition1.",
-                "trunk": "features.transition2.",
-                "trunk_last": "features.denseblock4.",
+                "backbone_early": "features.transition1.",
+                "backbone": "features.transition2.",
+                "backbone_last": "features.denseblock4.",
             },
         ),
-        ("convnext_tiny", {"trunk_early": "features.0.", "trunk": "features.6.", "trunk_last": "features.7.2."}),
-        ("sketch", {"trunk_early": "block2.", "trunk": "block3.", "trunk_last": "block4."}),
+        (
+            "convnext_tiny",
+            {"backbone_early": "features.0.", "backbone": "features.6.", "backbone_last": "features.7.2."},
+        ),
+        ("sketch", {"backbone_early": "block2.", "backbone": "block3.", "backbone_last": "block4."}),
     ],
 )
-def test_trunks_are_cut_at_named_stages(trunk, first):
+def test_backbones_are_cut_at_named_stages(backbone, first):
     with torch.device("meta"):
-        model = PIPNet(num_classes=2, image_size=(64, 64), trunk={"name": trunk}, preset="quanproto")
-    names = {id(p): name for name, p in model.trunk.net.named_parameters()}
+        model = PIPNet(num_classes=2, image_size=(64, 64), backbone={"name": backbone}, preset="quanproto")
+    names = {id(p): name for name, p in model.backbone.net.named_parameters()}
     groups = model.parameter_groups()
-    stem = [] if trunk == "convnext_tiny" else ["stem"]
-    assert list(groups) == [*stem, "trunk_early", "trunk", "trunk_last", "head"]
+    stem = [] if backbone == "convnext_tiny" else ["stem"]
+    assert list(groups) == [*stem, "backbone_early", "backbone", "backbone_last", "head"]
     for group, stage in first.items():
         assert names[id(groups[group][0])].startswith(stage)
     ordered = [id(p) for group in (*stem, *first) for p in groups[group]]
-    assert ordered == [id(p) for p in model.trunk.net.parameters()]
+    assert ordered == [id(p) for p in model.backbone.net.parameters()]
     assert set(model.plan.phases[0].trainable) == {*stem, *first}  # not the stem or add-on it does not have
 
 

@@ -43,7 +43,7 @@ def test_forward_follows_the_definition():
     model, pictures = make(), images()
     with torch.no_grad():
         output = model(pictures)
-        latent = model.addon(model.trunk(pictures))
+        latent = model.addon(model.backbone(pictures))
     assert torch.equal(output.latent, latent)
     assert ((latent >= 0) & (latent <= 1)).all()
     scores = torch.zeros(2, 6, dtype=torch.float64)
@@ -139,8 +139,8 @@ def test_original_schedule():
     ]  # fmt: skip
     warm, joint, last, joint2, _ = phases
     assert warm.trainable == {"addon": 3e-3, "prototypes": 3e-3}
-    assert joint.trainable == {"trunk": 1e-4, "addon": 3e-3, "prototypes": 3e-3}
-    assert joint.weight_decay == {"trunk": 1e-3, "addon": 1e-3}
+    assert joint.trainable == {"backbone": 1e-4, "addon": 3e-3, "prototypes": 3e-3}
+    assert joint.weight_decay == {"backbone": 1e-3, "addon": 1e-3}
     assert joint.optimizer == joint2.optimizer
     assert joint.optimizer.key is not None
     # StepLR(5, 0.1) stepped before each joint epoch
@@ -156,7 +156,7 @@ def test_every_preset_projects_before_it_is_selected_and_freezes_batchnorm(prese
     for phase in ProtoPNet.presets[preset].phases:
         projected |= "project" in phase.on_enter
         assert phase.selectable == (projected and "prototypes" not in phase.trainable)
-        if "trunk" not in phase.trainable:
+        if "backbone" not in phase.trainable:
             assert phase.bn == "eval"
 
 

@@ -305,14 +305,14 @@ def test_published_schedules():
     warm, joint, last = ProtoPool.presets["original"].phases
     assert (warm.epochs, last.epochs) == (10, 25)
     assert warm.trainable == {"addon": 3e-3, "assignment": 3e-3, "prototypes": 3e-3}
-    assert joint.trainable == warm.trainable | {"trunk": 1e-4}
-    assert joint.weight_decay == {"trunk": 1e-3, "addon": 1e-3}
+    assert joint.trainable == warm.trainable | {"backbone": 1e-4}
+    assert joint.weight_decay == {"backbone": 1e-3, "addon": 1e-3}
     assert joint.losses == {"cross_entropy": 1.0, "cluster": 0.8, "separation": -0.08, "slot_orthogonality": 1.0}
     assert last.losses == {"cross_entropy": 1.0, "off_class_l1": 1e-4}
     assert last.weight_decay == {"head": 1e-3}
     warm, joint, last = ProtoPool.presets["quanproto"].phases
     assert [phase.epochs for phase in (warm, joint, last)] == [25, 100, 10]
-    assert joint.trainable == {"trunk": 7.9e-5, "addon": 1.3e-4, "assignment": 9e-4, "prototypes": 9e-4}
+    assert joint.trainable == {"backbone": 7.9e-5, "addon": 1.3e-4, "assignment": 9e-4, "prototypes": 9e-4}
     assert last.trainable == {"head": 5e-4}
 
 
@@ -321,7 +321,7 @@ def test_every_preset_hardens_then_projects_before_it_is_selected(preset):
     for phase in ProtoPool.presets[preset].phases:
         assert phase.selectable == (phase.on_enter == ("harden_assignment", "project"))
         assert phase.selectable == ("assignment" not in phase.trainable)
-        if "trunk" not in phase.trainable:
+        if "backbone" not in phase.trainable:
             assert phase.bn == "eval" or preset == "sketch"
 
 

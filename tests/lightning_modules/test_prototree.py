@@ -474,8 +474,8 @@ def test_several_labels_train():
 def test_published_schedule():
     freeze, train = ProtoTree.presets["original"].phases
     assert (freeze.epochs, train.epochs) == (2, 98)
-    assert freeze.trainable == {"trunk_last": 1e-3, "addon": 1e-3, "prototypes": 1e-3}
-    assert train.trainable == freeze.trainable | {"trunk": 1e-5}
+    assert freeze.trainable == {"backbone_last": 1e-3, "addon": 1e-3, "prototypes": 1e-3}
+    assert train.trainable == freeze.trainable | {"backbone": 1e-5}
     assert freeze.optimizer == train.optimizer
     assert (train.optimizer.name, train.optimizer.kwargs) == ("AdamW", {"weight_decay": 0.0, "eps": 1e-7})
     milestones = [freeze.epochs + epoch for epoch in train.scheduler.kwargs["milestones"]]
@@ -489,17 +489,17 @@ def test_every_preset_ends_pruned_and_projected(preset):
     assert not any("prune_tree" in (*phase.on_enter, *phase.on_exit) for phase in earlier)
 
 
-def test_the_trunk_has_two_groups():
+def test_the_backbone_has_two_groups():
     groups = make().parameter_groups()
-    assert list(groups) == ["trunk", "trunk_last", "addon", "prototypes"]
-    names = {id(p): name for name, p in make().trunk.net.named_parameters()}
-    assert len(groups["trunk"]) + len(groups["trunk_last"]) == len(names)
+    assert list(groups) == ["backbone", "backbone_last", "addon", "prototypes"]
+    names = {id(p): name for name, p in make().backbone.net.named_parameters()}
+    assert len(groups["backbone"]) + len(groups["backbone_last"]) == len(names)
 
 
 def test_frozen_blocks_keep_their_statistics():
     model = make(preset="original")
     model.enter_phase(0)
-    modes = {name: part.training for name, part in model.trunk.net.named_modules() if isinstance(part, _BatchNorm)}
+    modes = {name: part.training for name, part in model.backbone.net.named_modules() if isinstance(part, _BatchNorm)}
     assert modes == {"block1.1": False, "block2.1": False, "block3.1": False, "block4.1": True}
     model.enter_phase(1)
     assert all(part.training for part in model.modules() if isinstance(part, _BatchNorm))

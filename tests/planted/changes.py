@@ -102,7 +102,7 @@ def random_boxes_protect_by_chance():
 def one_pixel_of_relevance_protects_one_pixel():
     """Chance, of what one pixel leaves unprotected: relevance starts in the first of the cells that fire most.
 
-    With an identity for a trunk it stays in that pixel, which alone is protected. Its response stays 1, which noise
+    With an identity for a backbone it stays in that pixel, which alone is protected. Its response stays 1, which noise
     cannot exceed elsewhere, and it is first among equals: peak, score, rank and the relevance itself stay. All colours
     of parts are 0 or 1, so that half of the noise is cut off: the largest deviation of three channels is below t with
     probability Φ(t / 0.05)³. A pixel loses that share of the radius, 1/4; beyond 1/8 it leaves the half of the map.

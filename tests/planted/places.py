@@ -78,7 +78,7 @@ def pixel_of_object(scene, slot):
 
 @truth("prp", family="complexity")
 def relevance_is_one_pixel_of_the_part():
-    """The region is the first pixel of the part, in which relevance starts and, without a trunk, stays."""
+    """The region is the first pixel of the part, in which relevance starts and, without a backbone, stays."""
     covered = {"object_overlap": averaged(pixel_of_object), "consistency": coverage(peak_pixel)}
     return {**covered, "background_overlap": 0.0, "iord": 1.0}
 

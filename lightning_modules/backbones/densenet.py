@@ -1,4 +1,4 @@
-"""The DenseNet-169 trunk: torchvision's network without pool and classifier."""
+"""The DenseNet-169 backbone: torchvision's network without pool and classifier."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ResNet trunks: torchvision's networks without pool and classifier, on request with a four times finer grid."""
+"""ResNet backbones: torchvision's networks without pool and classifier, on request with a four times finer grid."""
 
 from __future__ import annotations
 

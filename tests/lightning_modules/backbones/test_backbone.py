@@ -13,9 +13,9 @@ from torchvision import models
 from torchvision.models import convnext, densenet, vgg
 from torchvision.transforms.functional import normalize
 
+from lightning_modules.backbones import Backbone, BackboneOptions, Normalize, build_backbone
+from lightning_modules.backbones.backbone import longest_path
 from lightning_modules.contract import Layer
-from lightning_modules.trunks import Normalize, Trunk, TrunkOptions, build_trunk
-from lightning_modules.trunks.trunk import longest_path
 
 IMAGENET = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
 
@@ -38,48 +38,48 @@ TABLE = [
     ("bagnet17", "standard", 2048, 8, 17, 8.5, 14_164_032, (26, 30)),
     ("bagnet33", "standard", 2048, 8, 33, 16.5, 16_261_184, (24, 28)),
 ]
-TRUNKS = [row[:2] for row in TABLE]
+BACKBONES = [row[:2] for row in TABLE]
 PADDED = ["resnet18", "resnet34", "resnet50", "mobilenet_v2", "sketch"]  # one cell is left of any image of 8 pixels
 
 
 @cache
-def shared_trunk(name: str, strides: str) -> Trunk:
+def shared_backbone(name: str, strides: str) -> Backbone:
     """Built once for the tests that only read it."""
     torch.manual_seed(0)
-    return build_trunk({"name": name, "strides": strides}).eval()
+    return build_backbone({"name": name, "strides": strides}).eval()
 
 
 @pytest.mark.parametrize(("name", "strides", "channels", "jump", "field", "start", "parameters", "grids"), TABLE)
 def test_geometry_is_that_of_the_published_table(name, strides, channels, jump, field, start, parameters, grids):
-    trunk = shared_trunk(name, strides)
+    backbone = shared_backbone(name, strides)
     for side, cells in zip((224, 256), grids, strict=True):
-        geometry = trunk.geometry((side, side))
+        geometry = backbone.geometry((side, side))
         assert geometry.image == (side, side)
         assert geometry.grid == (cells, cells)
         assert (geometry.jump, geometry.receptive_field, geometry.start) == (jump, field, start)
-    assert trunk.out_channels == channels
-    assert sum(parameter.numel() for parameter in trunk.parameters()) == parameters
+    assert backbone.out_channels == channels
+    assert sum(parameter.numel() for parameter in backbone.parameters()) == parameters
 
 
-@pytest.mark.parametrize(("name", "strides"), TRUNKS)
+@pytest.mark.parametrize(("name", "strides"), BACKBONES)
 @pytest.mark.parametrize("size", [(64, 96), (75, 50)])
 def test_grid_is_that_of_a_forward(name, strides, size):
-    trunk = shared_trunk(name, strides)
+    backbone = shared_backbone(name, strides)
     with torch.inference_mode():
-        features = trunk(torch.rand(1, 3, *size))
-    assert features.shape == (1, trunk.out_channels, *trunk.geometry(size).grid)
+        features = backbone(torch.rand(1, 3, *size))
+    assert features.shape == (1, backbone.out_channels, *backbone.geometry(size).grid)
     assert features.dtype == torch.float32
-    assert (features.min() >= 0) == (name != "convnext_tiny")  # every other trunk ends in a ReLU
+    assert (features.min() >= 0) == (name != "convnext_tiny")  # every other backbone ends in a ReLU
 
 
-@pytest.mark.parametrize(("name", "strides"), TRUNKS)
+@pytest.mark.parametrize(("name", "strides"), BACKBONES)
 def test_grid_is_that_of_a_shape_only_forward_at_large_sizes(name, strides):
-    trunk = copy.deepcopy(shared_trunk(name, strides)).to("meta")
+    backbone = copy.deepcopy(shared_backbone(name, strides)).to("meta")
     for size in [(224, 224), (256, 256), (223, 321), (448, 224)]:
-        assert tuple(trunk(torch.zeros(1, 3, *size, device="meta")).shape[2:]) == trunk.geometry(size).grid
+        assert tuple(backbone(torch.zeros(1, 3, *size, device="meta")).shape[2:]) == backbone.geometry(size).grid
 
 
-def thin(trunk: Trunk, name: str) -> nn.Module:
+def thin(backbone: Backbone, name: str) -> nn.Module:
     """The same layers with one channel or a few, where the whole network would take too long."""
     if name == "vgg19":
         net = vgg.make_layers([width if width == "M" else 1 for width in vgg.cfgs["E"]])
@@ -88,12 +88,12 @@ def thin(trunk: Trunk, name: str) -> nn.Module:
     elif name == "convnext_tiny":
         stages = [convnext.CNBlockConfig(1, 1, depth) for depth in (3, 3, 9)] + [convnext.CNBlockConfig(1, None, 3)]
         net = convnext.ConvNeXt(stages).features
-        for layer, original in zip(net.modules(), trunk.net.features.modules(), strict=True):
+        for layer, original in zip(net.modules(), backbone.net.features.modules(), strict=True):
             if isinstance(layer, nn.Conv2d):
                 layer.stride = original.stride
     else:
-        return copy.deepcopy(trunk.net)
-    assert longest_path(net) == trunk.layers
+        return copy.deepcopy(backbone.net)
+    assert longest_path(net) == backbone.layers
     return net
 
 
@@ -126,23 +126,23 @@ def supports(net: nn.Module, size: tuple[int, int], rows: list[int]) -> list[tup
     return boxes
 
 
-@pytest.mark.parametrize(("name", "strides"), TRUNKS)
+@pytest.mark.parametrize(("name", "strides"), BACKBONES)
 def test_receptive_field_is_the_support_of_the_gradient(name, strides):
-    trunk = shared_trunk(name, strides)
-    field, jump = trunk.geometry((2048, 64)).receptive_field, trunk.geometry((2048, 64)).jump
+    backbone = shared_backbone(name, strides)
+    field, jump = backbone.geometry((2048, 64)).receptive_field, backbone.geometry((2048, 64)).jump
     width = 8 if name in PADDED else 40  # narrow, but wide enough for one cell
-    geometry = trunk.geometry(((field // jump + 4) * jump, width))  # a strip just long enough to hold a whole field
+    geometry = backbone.geometry(((field // jump + 4) * jump, width))  # a strip just long enough to hold a whole field
     rows = [0, geometry.grid[0] // 2, geometry.grid[0] - 1]
-    boxes = supports(all_positive(thin(trunk, name)), geometry.image, rows)
+    boxes = supports(all_positive(thin(backbone, name)), geometry.image, rows)
     assert boxes == [geometry.cell_box(row, 0, "receptive_field") for row in rows]
     assert boxes[1][3] - boxes[1][1] + 1 == field  # the middle one is not clipped
 
 
 def test_receptive_field_of_sketch_with_its_own_random_weights():
     torch.manual_seed(0)
-    trunk = build_trunk({"name": "sketch"}).eval()
+    backbone = build_backbone({"name": "sketch"}).eval()
     images = torch.rand(32, 3, 72, 88, requires_grad=True)
-    trunk(images)[:, :, 4, 5].sum().backward()
+    backbone(images)[:, :, 4, 5].sum().backward()
     touched = (images.grad != 0).any(dim=0).any(dim=0)
     # centre 4 + 8·4 = 36 and 4 + 8·5 = 44, field 38: pixels 17..54 and 25..62
     rows, columns = touched.any(1).nonzero().flatten(), touched.any(0).nonzero().flatten()
@@ -150,20 +150,20 @@ def test_receptive_field_of_sketch_with_its_own_random_weights():
 
 
 def test_longest_path_leaves_out_shortcuts():
-    trunk = shared_trunk("resnet18", "standard")
-    assert len(trunk.layers) == 18  # 17 convolutions (the shortcuts are the other three) and one max-pool
-    assert trunk.layers[:2] == [Layer(7, 2, 3), Layer(3, 2, 1)]
+    backbone = shared_backbone("resnet18", "standard")
+    assert len(backbone.layers) == 18  # 17 convolutions (the shortcuts are the other three) and one max-pool
+    assert backbone.layers[:2] == [Layer(7, 2, 3), Layer(3, 2, 1)]
     assert longest_path(nn.Sequential(nn.AvgPool2d(2), nn.Conv2d(1, 1, 5))) == [Layer(2, 2, 0), Layer(5, 1, 0)]
 
 
 def test_geometry_refuses_an_image_without_a_cell():
     with pytest.raises(ValueError, match="Expected argument `image_size` to leave at least one latent cell"):
-        shared_trunk("sketch", "standard").geometry((7, 64))
+        shared_backbone("sketch", "standard").geometry((7, 64))
 
 
 @pytest.mark.parametrize("name", ["bagnet9", "bagnet33"])
 def test_width_of_a_bagnet_scales_every_layer(name):
-    whole, narrow = shared_trunk(name, "standard"), build_trunk({"name": name, "width": 16})
+    whole, narrow = shared_backbone(name, "standard"), build_backbone({"name": name, "width": 16})
     assert narrow.layers == whole.layers
     assert narrow.out_channels == whole.out_channels // 4 == 512
     for key, value in narrow.state_dict().items():
@@ -174,13 +174,13 @@ def test_width_of_a_bagnet_scales_every_layer(name):
 
 @pytest.mark.parametrize("name", ["resnet18", "resnet50"])
 def test_reduced_strides_change_no_weight_and_four_strides(name):
-    standard, reduced = shared_trunk(name, "standard"), shared_trunk(name, "reduced")
+    standard, reduced = shared_backbone(name, "standard"), shared_backbone(name, "reduced")
     assert {k: v.shape for k, v in standard.state_dict().items()} == {
         k: v.shape for k, v in reduced.state_dict().items()
     }
     strides = [
-        {path for path, module in trunk.named_modules() if isinstance(module, nn.Conv2d) and module.stride == (2, 2)}
-        for trunk in (standard, reduced)
+        {path for path, module in backbone.named_modules() if isinstance(module, nn.Conv2d) and module.stride == (2, 2)}
+        for backbone in (standard, reduced)
     ]
     convolution = "conv1" if name == "resnet18" else "conv2"
     assert strides[0] - strides[1] == {
@@ -191,11 +191,11 @@ def test_reduced_strides_change_no_weight_and_four_strides(name):
 
 @pytest.mark.parametrize("side", ["13", "26"])
 def test_finer_grids_of_convnext_change_no_weight_and_one_or_two_strides(side):
-    standard, finer = shared_trunk("convnext_tiny", "standard"), shared_trunk("convnext_tiny", int(side))
+    standard, finer = shared_backbone("convnext_tiny", "standard"), shared_backbone("convnext_tiny", int(side))
     assert {k: v.shape for k, v in standard.state_dict().items()} == {k: v.shape for k, v in finer.state_dict().items()}
     strides = [
-        {path: layer.stride for path, layer in trunk.named_modules() if isinstance(layer, nn.Conv2d)}
-        for trunk in (standard, finer)
+        {path: layer.stride for path, layer in backbone.named_modules() if isinstance(layer, nn.Conv2d)}
+        for backbone in (standard, finer)
     ]
     changed = {path: stride for path, stride in strides[1].items() if stride != strides[0][path]}
     paths = {"13": ["net.features.6.1"], "26": ["net.features.4.1", "net.features.6.1"]}[side]
@@ -212,36 +212,36 @@ def features_of(name: str, state: dict[str, torch.Tensor]) -> nn.Module:
 
 
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "vgg19", "densenet169", "convnext_tiny"])
-def test_trunk_equals_torchvision_bit_for_bit(name):
-    trunk = shared_trunk(name, "standard")
-    state = {key.removeprefix("net."): value.clone() for key, value in trunk.state_dict().items()}
+def test_backbone_equals_torchvision_bit_for_bit(name):
+    backbone = shared_backbone(name, "standard")
+    state = {key.removeprefix("net."): value.clone() for key, value in backbone.state_dict().items()}
     reference = features_of(name, state).eval().to(memory_format=torch.channels_last)
     images = torch.rand(2, 3, 64, 96)
     inputs = normalize(images, IMAGENET["mean"], IMAGENET["std"]).contiguous(memory_format=torch.channels_last)
     with torch.inference_mode():
-        assert torch.equal(trunk(images), reference(inputs))
+        assert torch.equal(backbone(images), reference(inputs))
 
 
-@pytest.mark.parametrize(("name", "strides"), TRUNKS)
-def test_trunk_can_be_traced_and_overwrites_nothing(name, strides):
-    trunk = shared_trunk(name, strides)
-    traced = torch.fx.symbolic_trace(trunk)
+@pytest.mark.parametrize(("name", "strides"), BACKBONES)
+def test_backbone_can_be_traced_and_overwrites_nothing(name, strides):
+    backbone = shared_backbone(name, strides)
+    traced = torch.fx.symbolic_trace(backbone)
     images = torch.rand(1, 3, 40, 48)
     before = images.clone()
     with torch.inference_mode():
-        assert torch.equal(traced(images), trunk(images))
+        assert torch.equal(traced(images), backbone(images))
     assert torch.equal(images, before)
-    assert not any(getattr(module, "inplace", False) for module in trunk.modules())
+    assert not any(getattr(module, "inplace", False) for module in backbone.modules())
 
 
 def test_batch_rows_are_independent_and_one_row_is_enough_in_eval():
-    trunk = shared_trunk("sketch", "standard")
+    backbone = shared_backbone("sketch", "standard")
     images = torch.rand(4, 3, 32, 40)
     with torch.inference_mode():
-        together = trunk(images)
-        assert torch.equal(trunk(images.flip(0)).flip(0), together)
-        assert torch.allclose(trunk(images[:1]), together[:1], atol=1e-6)
-        assert trunk(images[:0]).shape == (0, 128, 4, 5)
+        together = backbone(images)
+        assert torch.equal(backbone(images.flip(0)).flip(0), together)
+        assert torch.allclose(backbone(images[:1]), together[:1], atol=1e-6)
+        assert backbone(images[:0]).shape == (0, 128, 4, 5)
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_random_initialisation_repeats_under_the_global_seed(name, key):
     states = []
     for seed in (3, 3, 4):
         torch.manual_seed(seed)
-        states.append(build_trunk({"name": name, "weights": None}).state_dict())
+        states.append(build_backbone({"name": name, "weights": None}).state_dict())
     assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
     assert not torch.equal(states[0][f"net.{key}.weight"], states[2][f"net.{key}.weight"])
 
@@ -260,7 +260,7 @@ def test_random_initialisation_repeats_under_the_global_seed(name, key):
 @pytest.mark.parametrize("name", ["vgg19", "bagnet33"])
 def test_initialisation_keeps_the_size_of_gradients(name):
     """N(0, 2 / (k² · outputs)), of which 3·64·9 and more draws are within 10 %."""
-    for layer in shared_trunk(name, "standard").modules():
+    for layer in shared_backbone(name, "standard").modules():
         if isinstance(layer, nn.Conv2d):
             expected = (2 / (layer.kernel_size[0] ** 2 * layer.out_channels)) ** 0.5
             assert layer.weight.std().item() == pytest.approx(expected, rel=0.1)
@@ -272,7 +272,7 @@ def test_state_dict_holds_torchvision_names_and_no_statistics(name):
     with torch.device("meta"):
         expected = models.get_model(name, weights=None).state_dict()
     kept = {key: value.shape for key, value in expected.items() if not key.startswith(("fc.", "classifier."))}
-    own = shared_trunk(name, "standard").state_dict()
+    own = shared_backbone(name, "standard").state_dict()
     assert {key: value.shape for key, value in own.items()} == {f"net.{key}": shape for key, shape in kept.items()}
 
 
@@ -286,15 +286,15 @@ def test_normalisation_by_hand():
 
 
 def test_custom_normalisation_survives_a_reload_through_the_options():
-    options: TrunkOptions = {"name": "sketch", "normalization": {"mean": [0.1, 0.2, 0.3], "std": [2.0, 2.0, 2.0]}}
-    trunk = build_trunk(options).eval()
-    again = build_trunk(options).eval()
-    again.load_state_dict(trunk.state_dict(), strict=True)
+    options: BackboneOptions = {"name": "sketch", "normalization": {"mean": [0.1, 0.2, 0.3], "std": [2.0, 2.0, 2.0]}}
+    backbone = build_backbone(options).eval()
+    again = build_backbone(options).eval()
+    again.load_state_dict(backbone.state_dict(), strict=True)
     images = torch.rand(1, 3, 32, 32)
-    assert torch.equal(again(images), trunk(images))
-    plain = build_trunk({"name": "sketch"}).eval()
-    plain.load_state_dict(trunk.state_dict(), strict=True)
-    assert not torch.equal(plain(images), trunk(images))
+    assert torch.equal(again(images), backbone(images))
+    plain = build_backbone({"name": "sketch"}).eval()
+    plain.load_state_dict(backbone.state_dict(), strict=True)
+    assert not torch.equal(plain(images), backbone(images))
 
 
 @pytest.mark.parametrize(
@@ -310,49 +310,52 @@ def test_custom_normalisation_survives_a_reload_through_the_options():
 )
 def test_wrong_normalisation(normalization):
     with pytest.raises(ValueError, match="Expected argument `normalization` to be 'imagenet', 'none' or"):
-        build_trunk({"name": "sketch", "normalization": normalization})
+        build_backbone({"name": "sketch", "normalization": normalization})
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"name": "resnet19"}, "`trunk.name` to be one of .*'resnet18'.*, but got 'resnet19'"),
-        ({"weights": None}, "`trunk.name` to be one of .*, but got None"),
-        ({"name": "sketch", "weight": None}, r"`trunk` to have keys of .*'weights'.*, but got \['name', 'weight'\]"),
+        ({"name": "resnet19"}, "`backbone.name` to be one of .*'resnet18'.*, but got 'resnet19'"),
+        ({"weights": None}, "`backbone.name` to be one of .*, but got None"),
+        ({"name": "sketch", "weight": None}, r"`backbone` to have keys of .*'weights'.*, but got \['name', 'weight'\]"),
         ({"name": "resnet18", "strides": "28"}, r"of resnet18 to be one of \('standard', 'reduced'\), but got '28'"),
         ({"name": "resnet18", "strides": 26}, r"of resnet18 to be one of .*, but got 26. .* 26 for 'convnext_tiny'"),
         ({"name": "convnext_tiny", "strides": "26"}, r"to be one of \('standard', 13, 26\), but got '26'"),
         ({"name": "convnext_tiny", "strides": "reduced"}, r"of convnext_tiny to be one of .*, but got 'reduced'"),
         ({"name": "mobilenet_v2", "strides": "reduced"}, r"of mobilenet_v2 to be one of \('standard',\), but got"),
         ({"name": "bagnet17", "strides": 13}, r"of bagnet17 to be one of \('standard',\), but got 13"),
-        ({"name": "bagnet17", "width": 0}, "`trunk.width` to be a multiple of 16, .* but got 0 for bagnet17"),
-        ({"name": "bagnet17", "width": 24}, "`trunk.width` to be a multiple of 16, .* but got 24 for bagnet17"),
-        ({"name": "resnet18", "width": 16}, "`trunk.width` to be .* for .*'bagnet9'.* only, but got 16 for resnet18"),
+        ({"name": "bagnet17", "width": 0}, "`backbone.width` to be a multiple of 16, .* but got 0 for bagnet17"),
+        ({"name": "bagnet17", "width": 24}, "`backbone.width` to be a multiple of 16, .* but got 24 for bagnet17"),
+        (
+            {"name": "resnet18", "width": 16},
+            "`backbone.width` to be .* for .*'bagnet9'.* only, but got 16 for",
+        ),
     ],
 )
 def test_wrong_options(options, message):
     with pytest.raises(ValueError, match=message):
-        build_trunk(options)
+        build_backbone(options)
 
 
 class Holder:
     """Stands for a model."""
 
-    def __init__(self, trunk: TrunkOptions | None = None):
-        self.trunk = trunk
+    def __init__(self, backbone: BackboneOptions | None = None):
+        self.backbone = backbone
 
 
 def parse(*arguments: str) -> dict[str, object]:
-    """The trunk options that the command line of a trainer would give a model."""
+    """The backbone options that the command line of a trainer would give a model."""
     parser = ArgumentParser(exit_on_error=False)
     parser.add_subclass_arguments(Holder, "model")
-    flags = [argument.replace("--trunk", "--model.init_args.trunk") for argument in arguments]
-    return parser.parse_args([f"--model={__name__}.Holder", *flags]).model.init_args.trunk
+    flags = [argument.replace("--backbone", "--model.init_args.backbone") for argument in arguments]
+    return parser.parse_args([f"--model={__name__}.Holder", *flags]).model.init_args.backbone
 
 
 def test_options_are_plain_data_on_the_command_line():
-    base = '--trunk={"name": "resnet18", "normalization": {"mean": [0, 0, 0], "std": [1, 1, 1]}}'
-    options = parse(base, "--trunk.weights", "file.pth", "--trunk.strides=reduced")
+    base = '--backbone={"name": "resnet18", "normalization": {"mean": [0, 0, 0], "std": [1, 1, 1]}}'
+    options = parse(base, "--backbone.weights", "file.pth", "--backbone.strides=reduced")
     assert type(options) is dict
     assert options == {
         "name": "resnet18",
@@ -360,31 +363,31 @@ def test_options_are_plain_data_on_the_command_line():
         "weights": "file.pth",
         "strides": "reduced",
     }
-    assert parse(base, "--trunk.normalization=none")["normalization"] == "none"
-    assert parse('--trunk={"name": "sketch", "weights": null}') == {"name": "sketch", "weights": None}
-    assert parse("--trunk.name=sketch", "--trunk.weights=file.pth") == {"name": "sketch", "weights": "file.pth"}
+    assert parse(base, "--backbone.normalization=none")["normalization"] == "none"
+    assert parse('--backbone={"name": "sketch", "weights": null}') == {"name": "sketch", "weights": None}
+    assert parse("--backbone.name=sketch", "--backbone.weights=file.pth") == {"name": "sketch", "weights": "file.pth"}
     for strides in (13, 26):
         expected = {"name": "convnext_tiny", "strides": strides}
-        assert parse(f'--trunk={{"name": "convnext_tiny", "strides": {strides}}}') == expected
-        assert parse("--trunk.name=convnext_tiny", f"--trunk.strides={strides}") == expected
+        assert parse(f'--backbone={{"name": "convnext_tiny", "strides": {strides}}}') == expected
+        assert parse("--backbone.name=convnext_tiny", f"--backbone.strides={strides}") == expected
 
 
 def test_null_weights_on_the_command_line_mean_random_weights():
-    options = parse('--trunk={"name": "sketch", "weights": "file.pth"}', "--trunk.weights=null")
+    options = parse('--backbone={"name": "sketch", "weights": "file.pth"}', "--backbone.weights=null")
     torch.manual_seed(0)
-    typed = build_trunk(options).state_dict()
+    typed = build_backbone(options).state_dict()
     torch.manual_seed(0)
-    assert all(torch.equal(typed[k], v) for k, v in build_trunk({"name": "sketch"}).state_dict().items())
+    assert all(torch.equal(typed[k], v) for k, v in build_backbone({"name": "sketch"}).state_dict().items())
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (['--trunk={"name": "sketch", "weight": null}'], "Unexpected keys: {'weight'}"),
-        (['--trunk={"name": "sketch"}', "--trunk.stride=reduced"], "Unexpected keys: {'stride'}"),
-        (['--trunk={"name": "resnet19"}'], "Got value: resnet19"),
-        (['--trunk={"name": "resnet18", "strides": "28"}'], "Got value: 28"),
-        (['--trunk={"weights": null}'], "Missing required keys: {'name'}"),
+        (['--backbone={"name": "sketch", "weight": null}'], "Unexpected keys: {'weight'}"),
+        (['--backbone={"name": "sketch"}', "--backbone.stride=reduced"], "Unexpected keys: {'stride'}"),
+        (['--backbone={"name": "resnet19"}'], "Got value: resnet19"),
+        (['--backbone={"name": "resnet18", "strides": "28"}'], "Got value: 28"),
+        (['--backbone={"weights": null}'], "Missing required keys: {'name'}"),
     ],
 )
 def test_wrong_options_are_parse_errors_that_name_them(arguments, message):

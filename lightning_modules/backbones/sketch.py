@@ -1,4 +1,4 @@
-"""The trunk trained from scratch: small enough for minutes on a CPU, fine enough to see the parts of a drawn bird."""
+"""The backbone trained from scratch: small enough for minutes on a CPU, fine enough to see parts of a drawn bird."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from torchvision import models
 from torchvision.transforms.functional import normalize
 
 from lightning_modules import Classifier, ProtoTree
-from lightning_modules.trunks import build_trunk
+from lightning_modules.backbones import build_backbone
 
 ROOT = Path(__file__).parents[3]
 BACKBONES = Path(os.environ.get("PROTOMETRY_DATA", ROOT.parent / "shared" / "data"), "backbones")
@@ -50,60 +50,60 @@ def hub(tmp_path, monkeypatch):
     return folder
 
 
-def assert_holds(trunk, state):
-    """Every entry of the trunk is that of the torchvision state dict."""
-    own = trunk.state_dict()
+def assert_holds(backbone, state):
+    """Every entry of the backbone is that of the torchvision state dict."""
+    own = backbone.state_dict()
     assert len(own) == sum(not key.startswith(("fc.", "classifier.")) for key in state)
     for key, value in own.items():
         assert torch.equal(value, state[key.removeprefix("net.")].to(value.dtype)), key
 
 
 def test_path_of_a_torchvision_state_dict(resnet18_file, resnet18_state):
-    assert_holds(build_trunk({"name": "resnet18", "weights": str(resnet18_file)}), resnet18_state)
-    reduced = build_trunk({"name": "resnet18", "weights": str(resnet18_file), "strides": "reduced"})
+    assert_holds(build_backbone({"name": "resnet18", "weights": str(resnet18_file)}), resnet18_state)
+    reduced = build_backbone({"name": "resnet18", "weights": str(resnet18_file), "strides": "reduced"})
     assert_holds(reduced, resnet18_state)
 
 
-def test_path_of_a_trunk_state_dict(tmp_path):
+def test_path_of_a_backbone_state_dict(tmp_path):
     torch.manual_seed(2)
     for name in ("sketch", "mobilenet_v2"):
-        trunk = build_trunk({"name": name})
-        torch.save(trunk.state_dict(), tmp_path / "trunk.pt")
-        again = build_trunk({"name": name, "weights": str(tmp_path / "trunk.pt")})
-        assert all(torch.equal(again.state_dict()[k], v) for k, v in trunk.state_dict().items())
+        backbone = build_backbone({"name": name})
+        torch.save(backbone.state_dict(), tmp_path / "backbone.pt")
+        again = build_backbone({"name": name, "weights": str(tmp_path / "backbone.pt")})
+        assert all(torch.equal(again.state_dict()[k], v) for k, v in backbone.state_dict().items())
 
 
 def test_path_of_a_checkpoint(tmp_path):
     torch.manual_seed(3)
     trained = Classifier(num_classes=3, image_size=(32, 32))
     torch.save({"epoch": 4, "state_dict": trained.state_dict()}, tmp_path / "last.ckpt")
-    trunk = ProtoTree(
-        num_classes=3, image_size=(32, 32), depth=2, trunk={"name": "sketch", "weights": str(tmp_path / "last.ckpt")}
-    ).trunk
-    assert all(torch.equal(trunk.state_dict()[key], value) for key, value in trained.trunk.state_dict().items())
+    backbone = ProtoTree(
+        num_classes=3, image_size=(32, 32), depth=2, backbone={"name": "sketch", "weights": str(tmp_path / "last.ckpt")}
+    ).backbone
+    assert all(torch.equal(backbone.state_dict()[key], value) for key, value in trained.backbone.state_dict().items())
 
 
-def test_checkpoint_of_another_trunk(tmp_path):
+def test_checkpoint_of_another_backbone(tmp_path):
     torch.save({"state_dict": Classifier(num_classes=3, image_size=(32, 32)).state_dict()}, tmp_path / "last.ckpt")
     with pytest.raises(ValueError, match=r"(?s)torchvision's resnet18 .*last.ckpt.*Missing key"):
-        build_trunk({"name": "resnet18", "weights": str(tmp_path / "last.ckpt")})
+        build_backbone({"name": "resnet18", "weights": str(tmp_path / "last.ckpt")})
 
 
 @pytest.mark.parametrize("name", ["convnext_tiny", "densenet169", "bagnet9"])
 def test_path_of_a_state_dict_with_a_classifier(name, tmp_path):
     torch.manual_seed(2)
-    trunk = build_trunk({"name": name})
-    state = {key.removeprefix("net."): value for key, value in trunk.state_dict().items()}
+    backbone = build_backbone({"name": name})
+    state = {key.removeprefix("net."): value for key, value in backbone.state_dict().items()}
     ends = {"convnext_tiny": ["classifier.0.bias", "classifier.2.weight"], "densenet169": ["classifier.weight"]}
     torch.save(state | dict.fromkeys(ends.get(name, ["fc.weight", "fc.bias"]), torch.ones(1)), tmp_path / "whole.pth")
-    assert_holds(build_trunk({"name": name, "weights": str(tmp_path / "whole.pth")}), state)
+    assert_holds(build_backbone({"name": name, "weights": str(tmp_path / "whole.pth")}), state)
 
 
 def test_densenet_files_with_the_old_names(tmp_path):
     """Torchvision's own file says ``denselayer1.norm.1.weight`` where its network says ``denselayer1.norm1.weight``."""
     torch.manual_seed(2)
-    trunk = build_trunk({"name": "densenet169"})
-    state = {key.removeprefix("net."): value for key, value in trunk.state_dict().items()}
+    backbone = build_backbone({"name": "densenet169"})
+    state = {key.removeprefix("net."): value for key, value in backbone.state_dict().items()}
     old = {}
     for key, value in state.items():
         *path, module, entry = key.split(".")
@@ -113,7 +113,7 @@ def test_densenet_files_with_the_old_names(tmp_path):
     assert "features.denseblock4.denselayer32.norm.2.running_var" in old
     assert "features.transition1.norm.weight" in old
     torch.save(old, tmp_path / "old.pth")
-    assert_holds(build_trunk({"name": "densenet169", "weights": str(tmp_path / "old.pth")}), state)
+    assert_holds(build_backbone({"name": "densenet169", "weights": str(tmp_path / "old.pth")}), state)
 
 
 def test_bagnet_has_the_names_of_its_authors():
@@ -124,16 +124,16 @@ def test_bagnet_has_the_names_of_its_authors():
             expected |= {f"{path}.{kind}{index}.weight" for kind in ("conv", "bn") for index in (1, 2, 3)}
             expected |= {f"{path}.bn{index}.bias" for index in (1, 2, 3)}
         expected |= {f"layer{stage}.0.downsample.{entry}" for entry in ("0.weight", "1.weight", "1.bias")}
-    assert {name for name, _ in build_trunk({"name": "bagnet33"}).net.named_parameters()} == expected
+    assert {name for name, _ in build_backbone({"name": "bagnet33"}).net.named_parameters()} == expected
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_cast_up(dtype, resnet18_state, tmp_path):
     half = {key: value.to(dtype) if value.is_floating_point() else value for key, value in resnet18_state.items()}
     torch.save(half, tmp_path / "half.pth")
-    trunk = build_trunk({"name": "resnet18", "weights": str(tmp_path / "half.pth")})
-    assert {value.dtype for value in trunk.parameters()} == {torch.float32}
-    assert_holds(trunk, half)
+    backbone = build_backbone({"name": "resnet18", "weights": str(tmp_path / "half.pth")})
+    assert {value.dtype for value in backbone.parameters()} == {torch.float32}
+    assert_holds(backbone, half)
 
 
 def test_files_older_than_num_batches_tracked(resnet18_state, tmp_path):
@@ -141,7 +141,7 @@ def test_files_older_than_num_batches_tracked(resnet18_state, tmp_path):
     for key in [key for key in old if key.endswith("num_batches_tracked")]:
         del old[key]
     torch.save(old, tmp_path / "old.pth")
-    assert_holds(build_trunk({"name": "resnet18", "weights": str(tmp_path / "old.pth")}), resnet18_state)
+    assert_holds(build_backbone({"name": "resnet18", "weights": str(tmp_path / "old.pth")}), resnet18_state)
 
 
 def test_missing_and_unexpected_keys_are_listed(resnet18_state, tmp_path):
@@ -150,7 +150,7 @@ def test_missing_and_unexpected_keys_are_listed(resnet18_state, tmp_path):
     del state["layer4.1.bn2.running_var"]
     torch.save(state, tmp_path / "renamed.pth")
     with pytest.raises(ValueError, match=r"argument `weights` to be a state dict of .*resnet18") as caught:
-        build_trunk({"name": "resnet18", "weights": str(tmp_path / "renamed.pth")})
+        build_backbone({"name": "resnet18", "weights": str(tmp_path / "renamed.pth")})
     missing, unexpected = str(caught.value).split("Unexpected key")
     assert "Missing key(s)" in missing
     assert "layer1.0.conv1.weight" in missing
@@ -161,9 +161,9 @@ def test_missing_and_unexpected_keys_are_listed(resnet18_state, tmp_path):
 
 def test_weights_of_another_network(resnet18_file):
     with pytest.raises(ValueError, match=r"(?s)torchvision's resnet34 .*Missing key.*layer1\.2\.conv1\.weight"):
-        build_trunk({"name": "resnet34", "weights": str(resnet18_file)})
+        build_backbone({"name": "resnet34", "weights": str(resnet18_file)})
     with pytest.raises(ValueError, match=r"(?s)resnet50.*size mismatch for layer1\.0\.conv1\.weight"):
-        build_trunk({"name": "resnet50", "weights": str(resnet18_file)})
+        build_backbone({"name": "resnet50", "weights": str(resnet18_file)})
 
 
 class Exploit:
@@ -187,7 +187,7 @@ def test_unreadable_files(resnet18_file, tmp_path):
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
         with pytest.raises(ValueError, match=rf"`weights` to be a file that torch.load.* reads, but got .*{name}"):
-            build_trunk({"name": "resnet18", "weights": str(tmp_path / name)})
+            build_backbone({"name": "resnet18", "weights": str(tmp_path / name)})
     assert not (tmp_path / "written").exists()
 
 
@@ -202,7 +202,7 @@ def test_unreadable_files(resnet18_file, tmp_path):
 def test_files_without_a_state_dict(content, found, tmp_path):
     torch.save(content, tmp_path / "other.pth")
     with pytest.raises(ValueError, match=f"`weights` to hold a state dict, .* with {found}"):
-        build_trunk({"name": "resnet18", "weights": str(tmp_path / "other.pth")})
+        build_backbone({"name": "resnet18", "weights": str(tmp_path / "other.pth")})
 
 
 @pytest.mark.parametrize(
@@ -217,13 +217,15 @@ def test_files_without_a_state_dict(content, found, tmp_path):
     ],
 )
 def test_neither_an_enum_name_nor_a_file(name, weights, choices, hub):
-    with pytest.raises(FileNotFoundError, match=rf"trunk '{name}' to be null, one of .*{choices}.*but got '{weights}'"):
-        build_trunk({"name": name, "weights": weights})
+    with pytest.raises(
+        FileNotFoundError, match=rf"backbone '{name}' to be null, one of .*{choices}.*but got '{weights}'"
+    ):
+        build_backbone({"name": name, "weights": weights})
 
 
 def test_enum_name_from_the_cache(hub, resnet18_file, resnet18_state):
     shutil.copy(resnet18_file, hub / RESNET18_FILE)
-    assert_holds(build_trunk({"name": "resnet18", "weights": "IMAGENET1K_V1"}), resnet18_state)
+    assert_holds(build_backbone({"name": "resnet18", "weights": "IMAGENET1K_V1"}), resnet18_state)
 
 
 @pytest.mark.parametrize(
@@ -242,7 +244,7 @@ def test_enum_name_from_the_cache(hub, resnet18_file, resnet18_state):
 )
 def test_enum_name_offline_is_one_error_with_file_folder_and_remedy(name, weights, file, hub):
     with pytest.raises(FileNotFoundError, match=r"pass `weights: /path/to/file.pth` or `weights: null`") as caught:
-        build_trunk({"name": name, "weights": weights})
+        build_backbone({"name": name, "weights": weights})
     assert f"{file} is not in {hub}" in str(caught.value)
     assert "no route to host" in str(caught.value)
 
@@ -256,7 +258,7 @@ def test_enum_name_fetched_once(hub, resnet18_file, resnet18_state, monkeypatch)
 
     monkeypatch.setattr("torch.hub.download_url_to_file", download)
     for _ in range(2):
-        assert_holds(build_trunk({"name": "resnet18", "weights": "IMAGENET1K_V1"}), resnet18_state)
+        assert_holds(build_backbone({"name": "resnet18", "weights": "IMAGENET1K_V1"}), resnet18_state)
     assert fetched == [(RESNET18_FILE, "f37072fd")]
 
 
@@ -285,14 +287,14 @@ def test_download_with_a_wrong_hash_is_refused_and_not_kept(hub, tmp_path, monke
 
     monkeypatch.setattr("torch.hub.urlopen", lambda *_args, **_kwargs: Response())
     with pytest.raises(FileNotFoundError, match=r"cannot be fetched \(.*invalid hash value"):
-        build_trunk({"name": "resnet18", "weights": "IMAGENET1K_V1"})
+        build_backbone({"name": "resnet18", "weights": "IMAGENET1K_V1"})
     assert list(hub.iterdir()) == []
 
 
 def test_damaged_cache_names_the_file(hub):
     (hub / RESNET18_FILE).write_bytes(b"cut")
     with pytest.raises(ValueError, match=f"torch.load.* reads, but got .*{RESNET18_FILE}"):
-        build_trunk({"name": "resnet18", "weights": "IMAGENET1K_V1"})
+        build_backbone({"name": "resnet18", "weights": "IMAGENET1K_V1"})
 
 
 @pytest.mark.parametrize(
@@ -302,7 +304,7 @@ def test_damaged_cache_names_the_file(hub):
 def test_real_weights_equal_torchvision_bit_for_bit(file, classes):
     if not (BACKBONES / file).is_file():
         pytest.skip(f"{file} is not in {BACKBONES}; set PROTOMETRY_DATA to the data folder")
-    trunk = build_trunk({"name": "mobilenet_v2", "weights": str(BACKBONES / file)}).eval()
+    backbone = build_backbone({"name": "mobilenet_v2", "weights": str(BACKBONES / file)}).eval()
     reference = models.mobilenet_v2(num_classes=classes)
     reference.load_state_dict(torch.load(BACKBONES / file, weights_only=True), strict=True)
     reference.eval().to(memory_format=torch.channels_last)
@@ -310,7 +312,7 @@ def test_real_weights_equal_torchvision_bit_for_bit(file, classes):
     images = torch.rand(3, 3, 5, 5, generator=generator)
     images = torch.nn.functional.interpolate(images, (160, 96), mode="bilinear")
     with torch.inference_mode():
-        features = trunk(images)
+        features = backbone(images)
         inputs = normalize(images, [0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
         inputs = inputs.contiguous(memory_format=torch.channels_last)
         assert torch.equal(features, reference.features(inputs))

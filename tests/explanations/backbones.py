@@ -1,4 +1,4 @@
-"""Small trunks, and BatchNorm statistics that are not the identity, for the tests of relevance propagation."""
+"""Small backbones, and BatchNorm statistics that are not the identity, for the tests of relevance propagation."""
 
 from __future__ import annotations
 
@@ -26,20 +26,22 @@ def moved_statistics(module: nn.Module, seed: int = 0) -> nn.Module:
     return module.eval()
 
 
-def protopnet(trunk: str, side: int = 64, **options: Any) -> ProtoPNet:
+def protopnet(backbone: str, side: int = 64, **options: Any) -> ProtoPNet:
     """A ProtoPNet with moved statistics."""
     torch.manual_seed(0)
-    model = ProtoPNet(num_classes=3, image_size=(side, side), trunk={"name": trunk}, prototypes_per_class=2, **options)
+    model = ProtoPNet(
+        num_classes=3, image_size=(side, side), backbone={"name": backbone}, prototypes_per_class=2, **options
+    )
     moved_statistics(model)
     return model
 
 
 class UnitReader(nn.Module):
-    """A trunk and units about which everything is said from outside: scores are the pool of the given maps."""
+    """A backbone and units about which everything is said from outside: scores are the pool of the given maps."""
 
     def __init__(
         self,
-        trunk: nn.Module,
+        backbone: nn.Module,
         channels: int,
         vectors: Tensor | None = None,
         pool: Literal["max", "mean", "focal"] = "max",
@@ -47,7 +49,7 @@ class UnitReader(nn.Module):
         size: tuple[int, int] = (8, 8),
     ) -> None:
         super().__init__()
-        self.trunk = trunk
+        self.backbone = backbone
         self.vectors = vectors
         units = channels if vectors is None else len(vectors)
         self.weight = nn.Parameter(torch.linspace(-1, 1, 2 * units).view(2, units))
@@ -57,7 +59,7 @@ class UnitReader(nn.Module):
         self.eval()
 
     def forward(self, images: Tensor) -> ModelOutput:
-        latent = self.trunk(images)
+        latent = self.backbone(images)
         maps = latent if self.vectors is None else torch.einsum("bdhw,ud...->buhw", latent, self.vectors)
         scores = maps.mean((2, 3)) if self.pool == "mean" else maps.amax((2, 3))
         return ModelOutput(scores @ self.weight.T, scores, maps, latent)
@@ -103,11 +105,11 @@ class Residual(nn.Module):
         return self.relu(out)
 
 
-def taped(trunk: nn.Module, images: Tensor, **options: Any) -> tuple[Tensor, Tape]:
-    """The latent of a trunk and how it came about."""
+def taped(backbone: nn.Module, images: Tensor, **options: Any) -> tuple[Tensor, Tape]:
+    """The latent of a backbone and how it came about."""
     with torch.no_grad():
-        channels = trunk.eval()(images).shape[1]
-    reader = UnitReader(trunk, channels)
+        channels = backbone.eval()(images).shape[1]
+    reader = UnitReader(backbone, channels)
     output, tape = record(reader, images, **options)
     assert output.latent is not None
     assert tape is not None

@@ -1,4 +1,4 @@
-"""The ConvNeXt-T trunk: torchvision's network without pool and classifier, on request with a finer grid."""
+"""The ConvNeXt-T backbone: torchvision's network without pool and classifier, on request with a finer grid."""
 
 from __future__ import annotations
 

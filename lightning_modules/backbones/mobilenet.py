@@ -1,4 +1,4 @@
-"""The MobileNetV2 trunk: torchvision's network without pool and classifier; the pretrained trunk a CPU can train."""
+"""MobileNetV2: torchvision's network without pool and classifier, the pretrained backbone that a CPU can train."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BagNet trunks: a ResNet-50 in which a cell sees a square of 9, 17 or 33 pixels and nothing else."""
+"""BagNet backbones: a ResNet-50 in which a cell sees a square of 9, 17 or 33 pixels and nothing else."""
 
 from __future__ import annotations
 

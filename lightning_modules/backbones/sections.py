@@ -1,13 +1,13 @@
-"""Where a trunk is cut into sections, for schedules that train late sections sooner or faster than early ones."""
+"""Where a backbone is cut into sections, for schedules that train late sections sooner or faster than early ones."""
 
 from __future__ import annotations
 
 from torch import nn
 
-from lightning_modules.trunks.trunk import Trunk, TrunkName
+from lightning_modules.backbones.backbone import Backbone, BackboneName
 
-# the first parameters of trunk_early, trunk and trunk_last; all before them are the stem
-SECTION_STARTS: dict[TrunkName, tuple[str, str, str]] = {
+# the first parameters of backbone_early, backbone and backbone_last; all before them are the stem
+SECTION_STARTS: dict[BackboneName, tuple[str, str, str]] = {
     "sketch": ("block2", "block3", "block4"),
     "resnet18": ("layer2", "layer3", "layer4"),
     "resnet34": ("layer2", "layer3", "layer4"),
@@ -22,23 +22,23 @@ SECTION_STARTS: dict[TrunkName, tuple[str, str, str]] = {
 }
 
 
-def trunk_sections(trunk: Trunk, name: TrunkName) -> dict[str, list[nn.Parameter]]:
-    """The parameters of a trunk by section, in order.
+def backbone_sections(backbone: Backbone, name: BackboneName) -> dict[str, list[nn.Parameter]]:
+    """The parameters of a backbone by section, in order.
 
     Sources: the released code of PIPNet and ProtoTree for ResNet-50 and ConvNeXt-T, whose last section is the last
     block of the last stage; ours elsewhere.
 
     Args:
-        trunk: the trunk.
+        backbone: the backbone.
         name: which one it is.
 
     Returns:
-        ``stem``, ``trunk_early``, ``trunk`` and ``trunk_last``, each parameter in one of them; empty ones are left out.
+        ``stem``, ``backbone_early``, ``backbone`` and ``backbone_last``, each parameter in one; empty ones left out.
     """
-    starts = dict(zip(SECTION_STARTS[name], ("trunk_early", "trunk", "trunk_last"), strict=True))
+    starts = dict(zip(SECTION_STARTS[name], ("backbone_early", "backbone", "backbone_last"), strict=True))
     sections: dict[str, list[nn.Parameter]] = {}
     section = "stem"
-    for parameter_name, parameter in trunk.net.named_parameters():
+    for parameter_name, parameter in backbone.net.named_parameters():
         section = next((found for start, found in starts.items() if parameter_name.startswith(f"{start}.")), section)
         sections.setdefault(section, []).append(parameter)
     return sections

@@ -1,4 +1,4 @@
-"""Pretrained weights of a trunk: torchvision's by enum name, or any state dict by path; never a silent fallback."""
+"""Pretrained weights of a backbone: torchvision's by enum name, or any state dict by path; never a silent fallback."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ import torch
 from torch import Tensor, nn
 from torchvision.models import WeightsEnum, get_model_weights, list_models
 
-_CLASSIFIERS = ("fc.", "classifier.")  # torchvision's names for what a trunk leaves out
-_TRUNK_PREFIX = "net."
-_MODEL_PREFIX = "trunk."  # in the checkpoint of a model with a trunk
+_CLASSIFIERS = ("fc.", "classifier.")  # torchvision's names for what a backbone leaves out
+_BACKBONE_PREFIX = "net."
+_MODEL_PREFIX = "backbone."  # in the checkpoint of a model with a backbone
 _OLD_DENSENET = re.compile(r"(denselayer\d+\.(?:norm|conv))\.([12]\.)")  # `norm.1`, as torchvision's own files have it
 
 
 def load_weights(net: nn.Module, name: str, weights: str) -> None:
     """Load pretrained weights into a network with torchvision's parameter names, strictly.
 
-    A path holds the state dict of torchvision's ``name`` (for a BagNet: of the authors' network) or of the trunk
-    itself, or is the checkpoint of a run of this project, whose trunk is taken. Classifier keys are dropped by name,
+    A path holds the state dict of torchvision's ``name`` (for a BagNet: of the authors' network) or of the backbone
+    itself, or is the checkpoint of a run of this project, whose backbone is taken. Classifier keys are dropped by name,
     every other key must match, DenseNet's also under the names of torchvision's files. Parameters keep their dtype:
     half-precision files are cast up. Reading a file cannot run code.
     An enum name is looked for in torchvision's cache (``$TORCH_HOME/hub/checkpoints``) and fetched if absent.
 
     Args:
         net: the network to fill, changed in place.
-        name: torchvision's name of the network, for instance ``"resnet18"``; or a trunk unknown to torchvision.
+        name: torchvision's name of the network, for instance ``"resnet18"``; or a backbone unknown to torchvision.
         weights: an enum name such as ``"IMAGENET1K_V1"``, or a path.
 
     Raises:
@@ -37,16 +37,16 @@ def load_weights(net: nn.Module, name: str, weights: str) -> None:
     """
     file = _locate(name, weights)
     state = _read_state_dict(file)
-    if all(key.startswith(_TRUNK_PREFIX) for key in state):
-        state = {key.removeprefix(_TRUNK_PREFIX): value for key, value in state.items()}
+    if all(key.startswith(_BACKBONE_PREFIX) for key in state):
+        state = {key.removeprefix(_BACKBONE_PREFIX): value for key, value in state.items()}
     # a plain dict on purpose: without version metadata, files older than `num_batches_tracked` load too
     kept = {_OLD_DENSENET.sub(r"\1\2", key): value for key, value in state.items() if not key.startswith(_CLASSIFIERS)}
     try:
         net.load_state_dict(kept, strict=True)
     except RuntimeError as error:
         raise ValueError(
-            f"Expected argument `weights` to be a state dict of torchvision's {name} or of the trunk, but got {file}: "
-            f"{error}\nPass the file of the network named in `trunk.name`, or change that name."
+            f"Expected argument `weights` to be a state dict of torchvision's {name} or of the backbone, but got "
+            f"{file}: {error}\nPass the file of the network named in `backbone.name`, or change that name."
         ) from error
 
 
@@ -58,8 +58,9 @@ def _locate(name: str, weights: str) -> Path:
     file = Path(weights).expanduser()
     if not file.is_file():
         raise FileNotFoundError(
-            f"Expected argument `weights` of trunk {name!r} to be null, one of {[choice.name for choice in choices]} "
-            f"or an existing file, but got {weights!r}. Pass `weights: /path/to/file.pth` or `weights: null`."
+            f"Expected argument `weights` of backbone {name!r} to be null, one of "
+            f"{[choice.name for choice in choices]} or an existing file, but got {weights!r}. "
+            "Pass `weights: /path/to/file.pth` or `weights: null`."
         )
     return file
 
@@ -88,7 +89,7 @@ def _read_state_dict(file: Path) -> Mapping[str, Tensor]:
             f"Expected argument `weights` to be a file that torch.load(..., weights_only=True) reads, but got {file} "
             f"({type(error).__name__}: {reason}). Fetch it again, or save it with torch.save(model.state_dict(), file)."
         ) from error
-    state = _trunk_of_checkpoint(state) or state
+    state = _backbone_of_checkpoint(state) or state
     if not (isinstance(state, Mapping) and state and all(isinstance(value, Tensor) for value in state.values())):
         found = f"the keys {list(state)[:6]}" if isinstance(state, Mapping) else f"a {type(state).__name__}"
         raise ValueError(
@@ -98,8 +99,8 @@ def _read_state_dict(file: Path) -> Mapping[str, Tensor]:
     return state
 
 
-def _trunk_of_checkpoint(content: object) -> dict[str, Tensor]:
-    """The trunk's entries of a checkpoint, empty if the file holds something else."""
+def _backbone_of_checkpoint(content: object) -> dict[str, Tensor]:
+    """The backbone's entries of a checkpoint, empty if the file holds something else."""
     model = content.get("state_dict") if isinstance(content, Mapping) else None
     if not isinstance(model, Mapping):
         return {}

@@ -1,4 +1,4 @@
-"""Whether relevance propagation passes a trunk: what its layers are decides, so it is tested with them."""
+"""Whether relevance propagation passes a backbone: what its layers are decides, so it is tested with them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from torch import nn
 from explanations.explainer import Targets
 from explanations.relevance import LRP, PRP
 from lightning_modules import ProtoPNet
-from tests.explanations.trunks import moved_statistics
+from tests.explanations.backbones import moved_statistics
 
 
 def protopnet(name: str) -> ProtoPNet:
     """A ProtoPNet whose BatchNorms and biases are not the identity."""
     torch.manual_seed(0)
-    model = ProtoPNet(num_classes=3, image_size=(64, 64), trunk={"name": name}, prototypes_per_class=2)
-    for layer in model.trunk.modules():
+    model = ProtoPNet(num_classes=3, image_size=(64, 64), backbone={"name": name}, prototypes_per_class=2)
+    for layer in model.backbone.modules():
         if isinstance(layer, nn.Conv2d) and layer.bias is not None:
             nn.init.normal_(layer.bias, std=0.1)
     moved_statistics(model)
@@ -38,7 +38,7 @@ def test_relevance_is_conserved(name):
 
 def test_what_relevance_cannot_pass_is_named():
     model = protopnet("convnext_tiny")
-    place = r"'trunk.net.features.0.1' \(LayerNorm2d, operation 'permute'\)"
+    place = r"'backbone.net.features.0.1' \(LayerNorm2d, operation 'permute'\)"
     for explainer in (PRP(), LRP()):
         targets = Targets("unit" if explainer.key == "prp" else "class", torch.tensor([[0]]))
         with pytest.raises(ValueError, match=f"relevance cannot pass {place}. Use explainer 'upsample' or 'grad_cam'"):

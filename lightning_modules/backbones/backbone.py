@@ -11,17 +11,17 @@ from typing import Any, Literal, NotRequired, TypedDict, get_args
 import torch
 from torch import Tensor, nn
 
+from lightning_modules.backbones.bagnet import BAGNETS, WIDTH, bagnet
+from lightning_modules.backbones.convnext import convnext
+from lightning_modules.backbones.densenet import densenet
+from lightning_modules.backbones.mobilenet import mobilenet
+from lightning_modules.backbones.resnet import RESNETS, resnet
+from lightning_modules.backbones.sketch import SKETCH_CHANNELS, sketch
+from lightning_modules.backbones.vgg import vgg
+from lightning_modules.backbones.weights import load_weights
 from lightning_modules.contract import Geometry, Layer
-from lightning_modules.trunks.bagnet import BAGNETS, WIDTH, bagnet
-from lightning_modules.trunks.convnext import convnext
-from lightning_modules.trunks.densenet import densenet
-from lightning_modules.trunks.mobilenet import mobilenet
-from lightning_modules.trunks.resnet import RESNETS, resnet
-from lightning_modules.trunks.sketch import SKETCH_CHANNELS, sketch
-from lightning_modules.trunks.vgg import vgg
-from lightning_modules.trunks.weights import load_weights
 
-TrunkName = Literal[
+BackboneName = Literal[
     "sketch", "resnet18", "resnet34", "resnet50", "mobilenet_v2", "vgg19", "densenet169", "convnext_tiny", "bagnet9",
     "bagnet17", "bagnet33",
 ]  # fmt: skip
@@ -34,10 +34,10 @@ _STATISTICS = {
 }
 
 
-class TrunkOptions(TypedDict):
-    """What a trunk is, as plain data: it is parsed from yaml and stored in checkpoints."""
+class BackboneOptions(TypedDict):
+    """What a backbone is, as plain data: it is parsed from yaml and stored in checkpoints."""
 
-    name: TrunkName
+    name: BackboneName
     weights: NotRequired[str | None]  # null, a torchvision enum name, or a path
     strides: NotRequired[Strides]  # "reduced": ResNets, one cell per 8 pixels; 13, 26: ConvNeXt, cells at 224 pixels
     width: NotRequired[int]  # BagNets: channels of the stem, a multiple of 16; all others are in proportion
@@ -81,7 +81,7 @@ class Normalize(nn.Module):
         return (images - self.mean) / self.std
 
 
-class Trunk(nn.Module):
+class Backbone(nn.Module):
     """Normalisation, then a convolutional network without pool and classifier.
 
     Its state dict holds torchvision's parameter names behind ``net.``. The forward pass has no data-dependent branch:
@@ -93,10 +93,10 @@ class Trunk(nn.Module):
         normalization: see :class:`Normalize`.
 
     Example:
-        >>> trunk = build_trunk({"name": "sketch"})
-        >>> trunk(torch.rand(2, 3, 64, 32)).shape
+        >>> backbone = build_backbone({"name": "sketch"})
+        >>> backbone(torch.rand(2, 3, 64, 32)).shape
         torch.Size([2, 128, 8, 4])
-        >>> trunk.geometry((64, 32))
+        >>> backbone.geometry((64, 32))
         Geometry(image=(64, 32), grid=(8, 4), jump=8, receptive_field=38, start=4.0)
     """
 
@@ -155,27 +155,27 @@ def longest_path(net: nn.Module) -> list[Layer]:
     ]
 
 
-def build_trunk(options: TrunkOptions) -> Trunk:
-    """Build a trunk from plain data.
+def build_backbone(options: BackboneOptions) -> Backbone:
+    """Build a backbone from plain data.
 
     Without weights the initialisation is random and repeats under the same global seed.
 
     Args:
         options: ``name``; ``weights`` null (the default), a torchvision enum name such as ``IMAGENET1K_V1``, or the
-            path of a state dict of torchvision's network or of the trunk; ``strides`` ``"standard"`` (the default),
+            path of a state dict of torchvision's network or of the backbone; ``strides`` ``"standard"`` (the default),
             ``"reduced"`` (ResNets), 13 or 26 (ConvNeXt); ``width`` (BagNets) 64 by default; ``normalization`` as in
             :class:`Normalize`, ``"imagenet"`` by default.
 
     Returns:
-        The trunk, in training mode.
+        The backbone, in training mode.
 
     Raises:
         FileNotFoundError: if the weights cannot be found.
         ValueError: if an option is unknown, or the weights do not fit.
 
     Example:
-        >>> trunk = build_trunk({"name": "resnet18", "strides": "reduced"})
-        >>> trunk.out_channels, trunk.geometry((224, 224)).grid
+        >>> backbone = build_backbone({"name": "resnet18", "strides": "reduced"})
+        >>> backbone.out_channels, backbone.geometry((224, 224)).grid
         (512, (28, 28))
     """
     _check(options)
@@ -183,7 +183,7 @@ def build_trunk(options: TrunkOptions) -> Trunk:
     net, out_channels = _network(name, options.get("strides", "standard"), options.get("width", WIDTH))
     if weights not in (None, "None"):  # a `null` typed on the command line arrives as the word None
         load_weights(net, name, weights)
-    return Trunk(net, out_channels, options.get("normalization", "imagenet"))
+    return Backbone(net, out_channels, options.get("normalization", "imagenet"))
 
 
 def _network(name: str, strides: Any, width: int) -> tuple[nn.Module, int]:
@@ -198,24 +198,24 @@ def _network(name: str, strides: Any, width: int) -> tuple[nn.Module, int]:
     return {"mobilenet_v2": mobilenet, "vgg19": vgg, "densenet169": densenet}[name]()
 
 
-def _check(options: TrunkOptions) -> None:
-    known = list(TrunkOptions.__annotations__)
+def _check(options: BackboneOptions) -> None:
+    known = list(BackboneOptions.__annotations__)
     if not options.keys() <= set(known):
-        raise ValueError(f"Expected argument `trunk` to have keys of {known}, but got {list(options)}.")
+        raise ValueError(f"Expected argument `backbone` to have keys of {known}, but got {list(options)}.")
     name, strides = options.get("name"), options.get("strides", "standard")
-    if name not in get_args(TrunkName):
-        raise ValueError(f"Expected argument `trunk.name` to be one of {get_args(TrunkName)}, but got {name!r}.")
+    if name not in get_args(BackboneName):
+        raise ValueError(f"Expected argument `backbone.name` to be one of {get_args(BackboneName)}, but got {name!r}.")
     choices: tuple[Any, ...] = ("standard", "reduced") if name in RESNETS else ("standard",)
     choices = ("standard", 13, 26) if name == "convnext_tiny" else choices
     if strides not in choices:
         raise ValueError(
-            f"Expected argument `trunk.strides` of {name} to be one of {choices}, but got {strides!r}. "
+            f"Expected argument `backbone.strides` of {name} to be one of {choices}, but got {strides!r}. "
             f"'reduced' exists for {list(RESNETS)}, 13 and 26 for 'convnext_tiny'."
         )
     if "width" in options and (name not in BAGNETS or options["width"] < 1 or options["width"] % 16):
         # gradients of a strided 1×1 convolution with 8 channels, channels last, write past their memory (oneDNN)
         raise ValueError(
-            f"Expected argument `trunk.width` to be a multiple of 16, and for {list(BAGNETS)} only, but got "
+            f"Expected argument `backbone.width` to be a multiple of 16, and for {list(BAGNETS)} only, but got "
             f"{options['width']!r} for {name}."
         )
 
