@@ -25,11 +25,11 @@ from lightning.pytorch.utilities import rank_zero_info
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from callbacks import Evaluation, Interpretability, PhaseProgressBar, RunCheckpoint, read_checkpoint
-from callbacks.interpretability import announce_directions
-from callbacks.projection import full_precision
+from callbacks.evaluation.interpretability import announce_directions
+from callbacks.phases.projection import full_precision
 from datamodules.base import ImageDataModule
-from datamodules.continuity import codec_versions
 from datamodules.sample import sample_key
+from datamodules.transforms.continuity import codec_versions
 from explanations import Explainer
 from lightning_modules import InterpretableModule
 from metrics.functional import Variant

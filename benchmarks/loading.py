@@ -33,12 +33,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import datamodules
 from datamodules import SketchBirds
+from datamodules.dataset import ImageLoader
 from datamodules.export import Layout, export
-from datamodules.funnybirds_images import BirdPhotos
-from datamodules.image_dataset import ImageLoader
-from datamodules.image_files import decode_image
-from datamodules.photo_dataset import PhotoDataset, PhotoTable
-from datamodules.photos import PhotoDataModule
+from datamodules.funnybirds.images import BirdPhotos
+from datamodules.photos.data_module import PhotoDataModule
+from datamodules.photos.dataset import PhotoDataset, PhotoTable
+from datamodules.photos.files import decode_image
 
 DATA = Path(os.environ.get("PROTOMETRY_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 

@@ -1,11 +1,11 @@
 """What watches or steers a run: schedule, projection, evaluation, checkpoints, media."""
 
-from callbacks.checkpoint import AtomicCheckpointIO, RunCheckpoint, read_checkpoint
-from callbacks.interpretability import Evaluation, Interpretability
-from callbacks.loggers import RunCSVLogger, RunWandbLogger
-from callbacks.media import PrototypeMedia
-from callbacks.phase_schedule import PhaseSchedule, state_hash
-from callbacks.progress import PhaseProgressBar
+from callbacks.evaluation.interpretability import Evaluation, Interpretability
+from callbacks.phases.schedule import PhaseSchedule, state_hash
+from callbacks.run.checkpoint import AtomicCheckpointIO, RunCheckpoint, read_checkpoint
+from callbacks.run.loggers import RunCSVLogger, RunWandbLogger
+from callbacks.run.media import PrototypeMedia
+from callbacks.run.progress import PhaseProgressBar
 
 __all__ = [
     "AtomicCheckpointIO",

@@ -8,8 +8,8 @@ from datamodules.awa2 import AwA2
 from datamodules.base import ImageDataModule
 from datamodules.cars196 import Cars196
 from datamodules.cub200 import Cub200
+from datamodules.dataset import ImageDataset
 from datamodules.funnybirds import FunnyBirds
-from datamodules.image_dataset import ImageDataset
 from datamodules.image_folder import ImageFolder
 from datamodules.nico import Nico
 from datamodules.sketch_birds import SketchBirds

@@ -13,8 +13,8 @@ from pathlib import Path
 from jsonargparse import ArgumentParser, Namespace
 
 from datamodules.base import ImageDataModule
-from datamodules.check import check_data
-from datamodules.check_report import new_folder, reserved, show_check, write_check
+from datamodules.check.check import check_data
+from datamodules.check.report import new_folder, reserved, show_check, write_check
 from datamodules.export import Layout, export
 from datamodules.progress import print_progress
 from datamodules.sketch_birds import SketchBirds

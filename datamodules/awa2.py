@@ -9,11 +9,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from datamodules.class_attributes import AttributedPhotos, ClassAttributes
-from datamodules.download import Archive
-from datamodules.image_files import ImageFile, Problems, locate, read_text
-from datamodules.image_tree import by_folder
-from datamodules.photos import PhotoTable
+from datamodules.photos.class_attributes import AttributedPhotos, ClassAttributes
+from datamodules.photos.data_module import PhotoTable
+from datamodules.photos.download import Archive
+from datamodules.photos.files import ImageFile, Problems, locate, read_text
+from datamodules.photos.folders import by_folder
 
 FOLDER = "Animals_with_Attributes2"
 ARCHIVES = (Archive("https://cvml.ista.ac.at/AwA2/AwA2-data.zip", None, 13_000_000_000),)
@@ -46,7 +46,7 @@ class AwA2(AttributedPhotos):
     Args:
         root: the folder ``Animals_with_Attributes2`` or the one that holds it; only read.
         task: ``attributes`` (several labels per photo) or ``single`` (which animal it is).
-        photos: the other arguments of :class:`datamodules.photos.PhotoDataModule`.
+        photos: the other arguments of :class:`datamodules.photos.data_module.PhotoDataModule`.
 
     Raises:
         ValueError: if an argument is out of range.

@@ -13,10 +13,10 @@ from typing import Any, Literal, cast
 from lightning import LightningDataModule
 from torch import Tensor
 
-from datamodules.continuity import ContinuityVariant
-from datamodules.image_dataset import ImageDataset, ImageLoader, SecondView, Spread, TwoViews
+from datamodules.dataset import ImageDataset, ImageLoader, SecondView, Spread, TwoViews
 from datamodules.sample import Capabilities
 from datamodules.samplers import EpochSampler, ExactSampler
+from datamodules.transforms.continuity import ContinuityVariant
 
 Split = Literal["train", "projection", "val", "test"]
 SPLITS: tuple[Split, ...] = ("train", "projection", "val", "test")

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from scipy.io import loadmat
 
 from datamodules.base import Split
-from datamodules.image_files import ImageFile, Problems, locate
-from datamodules.marked_image import Mark, MarkedImage
-from datamodules.photos import PhotoDataModule, PhotoDataset, PhotoTable
+from datamodules.photos.data_module import PhotoDataModule, PhotoDataset, PhotoTable
+from datamodules.photos.files import ImageFile, Problems, locate
+from datamodules.photos.verify import Mark, MarkedImage
 
 FOLDER = "stanford_cars"
 META, TRAIN, TEST = "cars_meta.mat", "cars_train_annos.mat", "cars_test_annos_withlabels.mat"
@@ -47,7 +47,7 @@ class Cars196(PhotoDataModule):
     Args:
         root: the folder ``stanford_cars`` or the one that holds it, in the layout of torchvision (``devkit/``,
             ``cars_train/``, ``cars_test/``) or with ``cars_annos.mat`` and ``car_ims/``; only read.
-        photos: the other arguments of :class:`datamodules.photos.PhotoDataModule`.
+        photos: the other arguments of :class:`datamodules.photos.data_module.PhotoDataModule`.
 
     Raises:
         ValueError: if an argument is out of range, or ``download`` is asked for, which nobody offers any more.

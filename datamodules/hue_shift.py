@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from datamodules.base import ImageDataModule, Split
-from datamodules.image_dataset import ImageDataset, Spread
+from datamodules.dataset import ImageDataset, Spread
 from datamodules.pixels import image_pixels
 
 BINS = 36
 PANELS: dict[str, Split] = {"train": "projection", "test": "test"}
 HEIGHT, BAR, MARGIN, THUMBNAIL = 150, 14, 24, 70
 PALE_BARS = 3
-PALE_SATURATION, PALE_VALUE = 100, 100  # as in datamodules.hsv_rule
+PALE_SATURATION, PALE_VALUE = 100, 100  # as in datamodules.nico.hsv_rule
 
 
 def color_shares(dataset: ImageDataset) -> tuple[NDArray[np.float64], float]:

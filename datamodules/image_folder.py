@@ -11,9 +11,10 @@ from lightning.pytorch.utilities import rank_zero_info
 from numpy.typing import NDArray
 
 from datamodules import splits
-from datamodules.class_attributes import AttributedPhotos, ClassAttributes, read_attribute_table
-from datamodules.image_files import SHOWN, ImageFile, Problems, read_text
-from datamodules.image_tree import (
+from datamodules.photos.class_attributes import AttributedPhotos, ClassAttributes, read_attribute_table
+from datamodules.photos.data_module import PhotoTable
+from datamodules.photos.files import SHOWN, ImageFile, Problems, read_text
+from datamodules.photos.folders import (
     EXTENSIONS,
     PARTS,
     by_folder,
@@ -22,7 +23,6 @@ from datamodules.image_tree import (
     split_folders,
     visible_folders,
 )
-from datamodules.photos import PhotoTable
 
 Layout = Literal["folders", "flat"]
 FolderScheme = Literal["auto", "cv70", "official", "test"]
@@ -46,8 +46,8 @@ class ImageFolder(AttributedPhotos):
         class_file: fixes the order of classes, for a head that has learnt them: a class per line, as its name alone or
             as ``wnid name``; without it they are sorted.
         attribute_table: makes the attributes of a class the labels, see
-            :func:`datamodules.class_attributes.read_attribute_table`.
-        photos: the other arguments of :class:`datamodules.photos.PhotoDataModule`.
+            :func:`datamodules.photos.class_attributes.read_attribute_table`.
+        photos: the other arguments of :class:`datamodules.photos.data_module.PhotoDataModule`.
 
     Raises:
         ValueError: if an argument is out of range.

@@ -13,7 +13,7 @@ import albumentations as A
 import torch
 from torch import Tensor
 
-from datamodules.transforms import transform_seed
+from datamodules.transforms.photo import transform_seed
 
 
 def training_views(pixels: Tensor, sample_key: int, seed: int, epoch: int) -> tuple[Tensor, Tensor]:

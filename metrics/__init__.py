@@ -38,7 +38,7 @@ from metrics.location_change import (
 from metrics.misalignment import SpatialMisalignment
 from metrics.model_value import ModelValue
 from metrics.overlap import BackgroundOverlap, InsideOutsideRelevanceDifference, ObjectOverlap
-from metrics.part_consistency import PartCoverageConsistency
+from metrics.part_coverage import PartCoverageConsistency
 from metrics.prototype_distance import AverageFeatureDistance, AveragePrototypeDistance
 from metrics.rank_change import (
     ClassificationRankChange,

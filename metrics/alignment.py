@@ -38,7 +38,7 @@ def _add_at(counts: Tensor, owned_ids: Tensor, values: Tensor) -> Tensor:
 class PartConsistency(ItemMean):
     """Share of units that find some part in nearly all images of their class.
 
-    Source and definition: :func:`metrics.functional.part_consistency`, on test images cropped to the object box. A
+    Source and definition: :func:`metrics.functional.part_coverage`, on test images cropped to the object box. A
     unit finds a part that is visible and lies in the window around the unit's peak. Left and right parts are not
     merged.
 

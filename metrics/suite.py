@@ -49,7 +49,7 @@ from metrics.location_change import (
 )
 from metrics.misalignment import SpatialMisalignment
 from metrics.overlap import BackgroundOverlap, InsideOutsideRelevanceDifference, ObjectOverlap
-from metrics.part_consistency import PartCoverageConsistency
+from metrics.part_coverage import PartCoverageConsistency
 from metrics.prototype_distance import AverageFeatureDistance, AveragePrototypeDistance
 from metrics.rank_change import ClassificationRankChange, PrototypeRankChange
 from metrics.similarity_change import PrototypeSimilarityChange

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from datamodules.export import export
-from datamodules.funnybirds import FunnyBirds
+from datamodules.funnybirds.data_module import FunnyBirds
 from datamodules.sketch_birds import SketchBirds
 
 

@@ -130,7 +130,7 @@ def test_rooms_import_only_what_the_plan_allows(room):
         ("callbacks/pruning.py", "from datamodules.base import Split", "datamodules.base.Split"),
         ("callbacks/pruning.py", "from train import main", "train.main"),
         ("reports/page.py", "from metrics import Consistency", "metrics.Consistency"),
-        ("studies/plan.py", "from callbacks.media import grid", "callbacks.media.grid"),
+        ("studies/plan.py", "from callbacks.run.media import grid", "callbacks.run.media.grid"),
         ("studies/plan.py", "from tests.conftest import tiny", "tests.conftest.tiny"),
         (
             "explanations/box.py",

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Literal, get_args
 
-from datamodules.download import is_free
+from datamodules.photos.download import is_free
 from datamodules.progress import Progress, no_progress
 from datamodules.sketch_birds import SketchBirds
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from datamodules.cub200_attributes import CONTINUOUS, IMAGE_LABELS, NAMES
-from datamodules.cub200_rows import (
+from datamodules.cub200.attributes import CONTINUOUS, IMAGE_LABELS, NAMES
+from datamodules.cub200.rows import (
     BOXES,
     CLASSES,
     FOLDER,

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from datamodules.funnybirds_files import background_file, intervention_folder, kept_file, maps_folder
-from datamodules.funnybirds_maps import LABEL_COLORS
-from datamodules.funnybirds_tables import CLASSES, PARTS, PLACEHOLDER, Scenes, table_name
+from datamodules.funnybirds.files import background_file, intervention_folder, kept_file, maps_folder
+from datamodules.funnybirds.part_maps import LABEL_COLORS
+from datamodules.funnybirds.tables import CLASSES, PARTS, PLACEHOLDER, Scenes, table_name
 from datamodules.progress import Progress
 from datamodules.sketch_birds import SketchBirds, SketchBirdsDataset
 from datamodules.sketch_birds.bank import COLORED, COLORS, PART_NAMES, SHAPE_NAMES
@@ -73,7 +73,7 @@ def part_variants() -> dict[str, list[Variant]]:
 
 
 def label_colors(label_map: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The part map of a label map, the inverse of :func:`datamodules.funnybirds_maps.label_codes`.
+    """The part map of a label map, the inverse of :func:`datamodules.funnybirds.part_maps.label_codes`.
 
     Args:
         label_map: ``(H, W)`` uint8 codes, without 255.

@@ -6,8 +6,8 @@ import colorsys
 from dataclasses import dataclass
 from pathlib import Path
 
+from datamodules.bird_parts import RGB
 from datamodules.export.images import all_images, padded_names, save_jpeg
-from datamodules.interventions import RGB
 from datamodules.progress import Progress
 from datamodules.sketch_birds import SketchBirds
 from datamodules.sketch_birds.scene import Scene
@@ -30,7 +30,7 @@ class Surroundings:
     value: float
 
 
-# each is meant for one group of datamodules.hsv_rule: foliage, pale, sky_water, rest
+# each is meant for one group of datamodules.nico.hsv_rule: foliage, pale, sky_water, rest
 SURROUNDINGS = (
     Surroundings("on grass", (85.0, 150.0), 0.5, 0.5),
     Surroundings("in snow", (190.0, 250.0), 0.12, 0.8),

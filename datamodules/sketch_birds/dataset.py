@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import default_collate
 
-from datamodules.image_dataset import ImageDataset, Index, epoch_and_position
-from datamodules.interventions import RGB
+from datamodules.bird_parts import RGB
+from datamodules.dataset import ImageDataset, Index, epoch_and_position
 from datamodules.sample import Batch, Sample, sample_key
 from datamodules.sketch_birds.bank import FIRST_OBJECT_CODE, LABEL_MAP_CODES, PART_NAMES, PARTS
 from datamodules.sketch_birds.class_table import Attributes, target_set
@@ -24,7 +24,7 @@ Targets = Literal["soft", "label", "attributes"]
 
 
 class SketchBirdsDataset(ImageDataset):
-    """Procedural birds of one split; also an :class:`~datamodules.interventions.InterventionDataset`.
+    """Procedural birds of one split; also an :class:`~datamodules.bird_parts.InterventionDataset`.
 
     Nothing is stored: image ``i`` is a function of (seed, split, i), whatever the order, worker or process.
 

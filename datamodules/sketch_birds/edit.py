@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from datamodules.interventions import RGB
+from datamodules.bird_parts import RGB
 from datamodules.sketch_birds.bank import FIRST_OBJECT_CODE, PART_NAMES, PARTS
 from datamodules.sketch_birds.scene import Scene
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from datamodules.interventions import RGB
+from datamodules.bird_parts import RGB
 from datamodules.sketch_birds.bank import (
     COLORS,
     FIRST_OBJECT_CODE,

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from datamodules.interventions import RGB
+from datamodules.bird_parts import RGB
 from datamodules.sketch_birds.bank import FIRST_OBJECT_CODE, PART_NAMES, Slot, shape_and_color, slot_anchor
 
 SPLIT_CODES = {"train": 0, "val": 1, "test": 2}

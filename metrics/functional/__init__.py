@@ -1,7 +1,7 @@
 """The pure tensor kernels behind the metrics."""
 
 # first, because importing a file binds its name here, and a kernel of `alignment` has that name
-from metrics.functional.part_consistency import part_coverage_consistency
+from metrics.functional.part_coverage import part_coverage_consistency
 
 # isort: split
 from metrics.functional.activation_change import (

@@ -10,8 +10,8 @@ import pytest
 
 from datamodules import Cub200
 from datamodules.export import export
-from datamodules.funnybirds_maps import label_codes
-from datamodules.image_files import decode_image
+from datamodules.funnybirds.part_maps import label_codes
+from datamodules.photos.files import decode_image
 from tests.funnybirds_tree import make_funnybirds, read_funnybirds, sketch_birds
 
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "loading.py"

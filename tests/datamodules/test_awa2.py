@@ -7,7 +7,7 @@ import torch
 
 from datamodules import awa2
 from datamodules.awa2 import VISIBLE, AwA2, read_predicates
-from datamodules.download import Archive
+from datamodules.photos.download import Archive
 from tests.photo_trees import HIDDEN, fingerprint, make_awa2, photo
 
 ANIMALS = ("polar+bear", "bat", "cow")

@@ -14,8 +14,8 @@ from jsonargparse import ArgumentParser
 
 from datamodules import AwA2, Cars196, Cub200, FunnyBirds, ImageFolder, Nico, SketchBirds
 from datamodules.base import SPLITS
-from datamodules.image_dataset import ImageLoader
-from datamodules.photos import PhotoDataModule
+from datamodules.dataset import ImageLoader
+from datamodules.photos.data_module import PhotoDataModule
 from datamodules.sample import sample_key
 from tests.cub_tree import make_cub
 from tests.funnybirds_tree import make_funnybirds

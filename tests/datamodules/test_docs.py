@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from datamodules.image_files import ImageFile, locate
-from datamodules.photos import PhotoDataModule, PhotoTable
+from datamodules.photos.data_module import PhotoDataModule, PhotoTable
+from datamodules.photos.files import ImageFile, locate
 from tests.photo_trees import photo
 
 GUIDE = Path(__file__).parents[2] / "docs/add_a_data_set.md"

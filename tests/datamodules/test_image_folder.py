@@ -4,10 +4,10 @@ import shutil
 import pytest
 import torch
 
-from datamodules.class_attributes import read_attribute_table
-from datamodules.image_files import Problems
 from datamodules.image_folder import ImageFolder, read_classes
-from datamodules.image_tree import images_below
+from datamodules.photos.class_attributes import read_attribute_table
+from datamodules.photos.files import Problems
+from datamodules.photos.folders import images_below
 from tests.photo_trees import make_flat, make_folders, photo, write_attributes
 
 

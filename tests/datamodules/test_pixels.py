@@ -6,7 +6,7 @@ import torch
 from torch.utils.data import ConcatDataset, DataLoader
 
 from datamodules import Cub200, ImageDataset, SketchBirds
-from datamodules.image_dataset import ImageLoader, SecondView, Spread, TwoViews
+from datamodules.dataset import ImageLoader, SecondView, Spread, TwoViews
 from datamodules.pixels import image_pixels, image_tensor, with_float_images
 
 

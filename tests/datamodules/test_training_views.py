@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from datamodules import Cub200, SketchBirds
-from datamodules.image_dataset import TwoViews
+from datamodules.dataset import TwoViews
 from datamodules.pixels import image_pixels, image_tensor
 from datamodules.training_views import photometry_steps, training_views
-from datamodules.transforms import geometric_part
+from datamodules.transforms.photo import geometric_part
 
 
 def picture(seed=0, side=16):

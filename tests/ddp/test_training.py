@@ -14,7 +14,7 @@ from lightning import Callback
 
 import evaluate
 from callbacks import Interpretability
-from callbacks.threshold import fit_threshold
+from callbacks.evaluation.threshold import fit_threshold
 from datamodules import SketchBirds
 from evaluate import Hardware, Request
 from lightning_modules import ProtoPool

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from explanations.relevance_graph import Tape, record
+from explanations.relevance.graph import Tape, record
 from lightning_modules import ProtoPNet
 from lightning_modules.contract import Geometry, ModelOutput, UnitTable
 

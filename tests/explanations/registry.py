@@ -9,7 +9,7 @@ from explanations.control import Random
 from explanations.explainer import Explainer
 from explanations.gradients import GradCAM, InputXGradient
 from explanations.integrated_gradients import IntegratedGradients
-from explanations.relevance import LRP, PRP
+from explanations.relevance.explainers import LRP, PRP
 from explanations.upsample import Upsample
 
 EXPLAINERS: dict[str, Callable[[], Explainer]] = {

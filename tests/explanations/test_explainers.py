@@ -8,7 +8,7 @@ import zlib
 import pytest
 import torch
 
-from callbacks.pruning import Prunable
+from callbacks.phases.pruning import Prunable
 from explanations.explainer import Targets
 from explanations.gradients import GradCAM
 from tests.explanations.registry import EXPLAINERS

@@ -8,7 +8,7 @@ import torch
 
 import evaluate
 import train
-from callbacks import checkpoint as checkpoint_module
+from callbacks.run import checkpoint as checkpoint_module
 from tests.tiny_runs import NOISY, STEPS_PER_EPOCH, differences, fit, fit_args, last, run_evaluation, start, state
 
 

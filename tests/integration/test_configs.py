@@ -10,7 +10,7 @@ import pytest
 import datamodules
 import train
 from callbacks import Interpretability, PhaseSchedule
-from callbacks.phase_schedule import ACTIONS
+from callbacks.phases.schedule import ACTIONS
 from reports.published import published
 from tests.cub_tree import make_cub
 from tests.funnybirds_tree import make_funnybirds

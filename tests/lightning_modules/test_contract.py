@@ -18,9 +18,9 @@ import torch
 from lightning import Callback, seed_everything
 
 from callbacks import Interpretability
-from callbacks.phase_schedule import state_hash
-from callbacks.projection import project
-from callbacks.pruning import Prunable
+from callbacks.phases.projection import project
+from callbacks.phases.pruning import Prunable
+from callbacks.phases.schedule import state_hash
 from lightning_modules import InterpretableModule
 from lightning_modules.contract import InterpretableModel, ModelOutput, Projectable, UnitTable
 from metrics.suite import resolve

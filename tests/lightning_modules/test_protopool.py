@@ -10,11 +10,11 @@ import torch
 from lightning import Callback
 from torch import nn
 
-import callbacks.projection
+import callbacks.phases.projection
 import lightning_modules.protopool
 from callbacks import Interpretability, RunCheckpoint, state_hash
-from callbacks.projection import project
-from datamodules.image_dataset import Spread
+from callbacks.phases.projection import project
+from datamodules.dataset import Spread
 from lightning_modules.phases import Phase, PhasePlan
 from lightning_modules.protopool import ProtoPool
 from metrics.functional.compactness import global_size
@@ -248,7 +248,7 @@ def test_projection_leaves_unassigned_prototypes_as_they_are():
 def test_prototypes_of_a_class_without_images_keep_their_vectors(monkeypatch):
     """Eight classes on a prototype each; the data shows 0, 2, 4 and 6: the others keep their vectors and are listed."""
     told: list[str] = []
-    monkeypatch.setattr(callbacks.projection, "rank_zero_info", told.append)
+    monkeypatch.setattr(callbacks.phases.projection, "rank_zero_info", told.append)
     birds = tiny_birds()
     whole = birds.dataset
     monkeypatch.setattr(birds, "dataset", lambda split: Spread(whole(split), 4))

@@ -13,9 +13,9 @@ from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from callbacks import Interpretability, RunCheckpoint, state_hash
-from callbacks.projection import nearest_patches, project
+from callbacks.phases.projection import nearest_patches, project
 from lightning_modules import ProtoTree
-from tests.callbacks.test_resume import Kill, equal
+from tests.callbacks.phases.test_resume import Kill, equal
 from tests.ddp.test_training import as_launched
 from tests.engine_runs import run_engine
 from tests.lightning_modules.registry import tiny_birds, tiny_trainer

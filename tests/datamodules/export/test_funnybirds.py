@@ -11,7 +11,7 @@ from PIL import Image
 from datamodules import FunnyBirds, SketchBirds
 from datamodules.export import export
 from datamodules.export.funnybirds import label_colors, part_variants
-from datamodules.funnybirds_maps import LABEL_COLORS, label_codes
+from datamodules.funnybirds.part_maps import LABEL_COLORS, label_codes
 
 PARTS = ("beak", "eye", "foot", "tail", "wing")
 TEST_IMAGES = 6

@@ -13,7 +13,7 @@ from datamodules import AwA2, Cub200, Nico, SketchBirds
 from datamodules.export import export
 from datamodules.export.cub import attribute_name
 from datamodules.export.nico import background_color, context_name
-from datamodules.hsv_rule import hsv_counts, hsv_group
+from datamodules.nico.hsv_rule import hsv_counts, hsv_group
 from datamodules.sketch_birds.class_table import all_attributes
 
 SIZES = {"train_size": 64, "val_size": 16, "test_size": 24}

@@ -1,0 +1,1 @@
+"""The evaluation of a model during and after training."""

@@ -1,0 +1,119 @@
+"""What an evaluation must know before it sees an image: the model, the data, and who explains."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from callbacks.evaluation.threshold import threshold_of
+from datamodules.sample import Capabilities
+from explanations import PRP, Explainer, Upsample
+from lightning_modules.contract import InterpretableModel, ModelOutput
+from metrics.functional import Variant
+from metrics.suite import Facts
+
+
+def gather_facts(
+    datamodule: Any,
+    split: str,
+    model: InterpretableModel,
+    output: ModelOutput,
+    explainer: Explainer,
+    variant: Variant,
+) -> Facts:
+    """The facts from which the suite decides what applies.
+
+    Args:
+        datamodule: an ``ImageDataModule``.
+        split: which of its splits.
+        model: whose units are measured.
+        output: of the model, for its shapes.
+        explainer: makes the saliency.
+        variant: of the metrics.
+    """
+    capabilities: Capabilities = datamodule.capabilities(split)
+    units, groups = model.units(), getattr(datamodule, "part_to_group", None)
+    threshold = threshold_of(model)
+    return Facts(
+        num_classes=datamodule.num_classes,
+        multi_label=capabilities.multi_label is True,
+        active=units.active,
+        owner=units.owner,
+        missing=capabilities.missing,
+        weight=units.weight,
+        vectors=None if units.kind == "class" else units.vectors,  # weights of a class are no prototype
+        channels=None if output.latent is None else output.latent.shape[1],
+        image_size=datamodule.image_size,
+        num_parts=len(getattr(datamodule, "part_names", [])),
+        part_groups=None if groups is None else _members(groups.tolist()),
+        explained=_why_not(explainer, units.active),
+        variant=variant,
+        abstains="abstain" in output.extras,
+        threshold=0.0 if threshold is None else float(threshold),
+        presence=units.presence,
+    )
+
+
+def choose_explainer(asked: Explainer | None, model: InterpretableModel) -> Explainer:
+    """The explainer asked for, else PRP where it supports the model, else upsampled maps.
+
+    Units that are classes (BagNet) are explained by their own maps, which are all the evidence there is, each cell at
+    the centre of what it sees; bilinear, since bicubic overshoots and would show evidence that no cell has.
+
+    Raises:
+        ValueError: if the explainer asked for does not support the model.
+    """
+    if asked is None and model.units().kind == "class":
+        return Upsample("bilinear", placement="geometry")
+    if asked is None:
+        propagation = PRP()
+        return propagation if propagation.supports(model) is None else Upsample()
+    if reason := asked.supports(model):
+        raise ValueError(f"Expected argument `explainer` to support the model, but {reason}.")
+    return asked
+
+
+def description(explainer: Explainer) -> str:
+    """Name and options, such as ``grad_cam(relu=False, mode=bilinear)``."""
+    options = {name: value for name, value in vars(explainer).items() if not name.startswith("_")}
+    return f"{explainer.key}({', '.join(f'{name}={_plain(value)}' for name, value in options.items())})"
+
+
+def _plain(value: Any) -> str:
+    """Equal for equal values, in this process and the next."""
+    if isinstance(value, Tensor):
+        numbers = value.flatten().tolist()
+        few = [round(number, 6) for number in numbers]
+        return str(few) if len(few) <= 3 else f"tensor {hashlib.sha256(repr(numbers).encode()).hexdigest()[:8]}"
+    if isinstance(value, bool | int | float | str | list | tuple | dict | None):
+        return str(value)
+    return f"{type(value).__name__}({', '.join(f'{name}={_plain(part)}' for name, part in vars(value).items())})"
+
+
+def refuse_repeated(datamodule: Any, split: str) -> None:
+    """An image that is there twice would count twice.
+
+    Raises:
+        ValueError: if a sample id of the split repeats.
+    """
+    repeated = [name for name, count in Counter(datamodule.dataset(split).sample_ids).items() if count > 1]
+    if repeated:
+        raise ValueError(
+            f"Expected every sample id of the {split} split once, but got {len(repeated)} of them several times, such "
+            f"as {', '.join(repeated[:5])}. Mend the split file or the tables of the data set."
+        )
+
+
+def _why_not(explainer: Explainer, active: Tensor) -> str | None:
+    if not active.any():
+        return "no unit is active"
+    return None if "unit" in explainer.explains else f"explainer {explainer.key!r} explains classes only"
+
+
+def _members(groups: Sequence[int]) -> list[list[int]]:
+    """Parts by group: [0, 1, 0] -> [[0, 2], [1]]."""
+    return [[part for part, group in enumerate(groups) if group == one] for one in sorted(set(groups))]

@@ -1,0 +1,1 @@
+"""Training phases and the actions at their ends."""

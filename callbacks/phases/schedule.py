@@ -1,0 +1,226 @@
+"""Walks a model's phase plan inside one ``fit``, through resumes and over several processes.
+
+At a phase boundary the parameters are frozen or unfrozen, the DDP wrapper is made anew (a wrapper made while a group
+was frozen never reduces its gradients) and the optimiser is built from the plan. Everything random in a step is
+seeded from (seed, step, rank), so that a resumed run repeats the interrupted one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable
+from typing import Any, Protocol, cast, runtime_checkable
+
+import numpy as np
+import torch
+from lightning import Callback, LightningModule, Trainer
+from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
+from lightning.pytorch.utilities import rank_zero_info
+from torch import Tensor, distributed
+
+from callbacks.phases.projection import project
+from callbacks.phases.pruning import prune
+from callbacks.phases.starting_patches import sample_patches
+from lightning_modules.contract import InterpretableModel
+from lightning_modules.phases import Phase, PhasedModule, PhasePlan
+
+Action = Callable[[Trainer, LightningModule], dict[str, float]]
+ACTIONS: dict[str, Action] = {"sample_patches": sample_patches, "project": project, "prune": prune}
+
+
+@runtime_checkable
+class ActionListener(Protocol):
+    """A callback that wants to know when an action of the plan has changed the model."""
+
+    def on_action_end(self, trainer: Trainer, module: LightningModule, action: str, report: dict[str, float]) -> None:
+        """Called on all ranks after ``action``; ``report`` holds its figures."""
+        ...
+
+
+class PhaseSchedule(Callback):
+    """Walks the phase plan; must be the first callback of the trainer.
+
+    Args:
+        seed: seed of everything random in a training step (linked to ``seed_everything``).
+
+    Raises:
+        ValueError: at set-up, if the callback is not first, the plan uses unknown names, ``max_epochs`` exceeds the
+            plan, or the strategy is neither single-device nor DDP.
+        RuntimeError: if the processes' parameters differ after a switch, or the loss is not finite.
+    """
+
+    def __init__(self, seed: int = 0) -> None:
+        self.seed = seed
+        self.index = 0
+        self.entered = False
+        self.parked: dict[str, dict[str, Any]] = {}
+        self._previous: tuple[Tensor, list[str], int] | None = None
+        self._module: PhasedModule | None = None
+
+    # -- set-up and resume -------------------------------------------------------------------------------------------
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Check the plan and freeze what the first phase freezes, before the model is wrapped."""
+        if stage != "fit":
+            return
+        plan = _plan(pl_module)
+        module = cast(PhasedModule, pl_module)
+        first = cast(list[Callback], trainer.callbacks)[0]  # type: ignore[attr-defined]
+        if first is not self:
+            raise ValueError(f"Expected PhaseSchedule to be the first callback, but got {type(first).__name__} first.")
+        if type(trainer.strategy) not in (DDPStrategy, SingleDeviceStrategy):  # DeepSpeed's is a subclass of DDP's
+            raise ValueError(
+                "Expected `trainer.strategy` to be a single device or ddp, but got "
+                f"{type(trainer.strategy).__name__}; switching phases is not verified under it."
+            )
+        groups = cast(InterpretableModel, pl_module).parameter_groups()
+        plan.check(groups, module.loss_terms(), [*ACTIONS, *module.actions])
+        loop = trainer.fit_loop
+        if loop.max_epochs in (None, -1):
+            loop.max_epochs = plan.total_epochs
+        elif not 1 <= loop.max_epochs <= plan.total_epochs:
+            raise ValueError(
+                f"Expected `trainer.max_epochs` to be at most the {plan.total_epochs} epochs of the phase plan, but "
+                f"got {loop.max_epochs} (1 is the least). Pass -1, or change the plan with "
+                "`model.init_args.phases`."
+            )
+        self._module = module
+        module.enter_phase(self.index)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The place in the plan and the optimisers parked for later phases."""
+        return {"index": self.index, "entered": self.entered, "parked": self.parked}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Called before the model is wrapped and the optimisers are configured."""
+        self.index, self.entered = state_dict["index"], state_dict["entered"]
+        self.parked = state_dict["parked"]
+        if self._module is not None:
+            self._module.enter_phase(self.index)
+
+    # -- walking -----------------------------------------------------------------------------------------------------
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Move on if the plan does, and mark the phase in the logs."""
+        index, _ = _plan(pl_module).locate(trainer.current_epoch)
+        if index != self.index or not self.entered:
+            self._switch(trainer, pl_module, index)
+        cast(PhasedModule, pl_module).apply_modes()
+        pl_module.log("phase", float(index), rank_zero_only=True)
+
+    def _switch(self, trainer: Trainer, module: LightningModule, index: int) -> None:
+        plan = _plan(module)
+        if index != self.index:
+            self._park(trainer, plan)
+        _broadcast_buffers(module)
+        self._run(plan.phases[index].on_enter, trainer, module, trainer.global_step)
+        _assert_equal_over_ranks(module, plan.phases[index].name)  # before the wrap, which would copy rank 0's over
+        self.index, self.entered = index, True
+        cast(PhasedModule, module).enter_phase(index)
+        if isinstance(trainer.strategy, DDPStrategy):
+            trainer.strategy.model = module
+            trainer.strategy.configure_ddp()
+        trainer.strategy.setup_optimizers(trainer)
+        self._unpark(trainer, plan.phases[index])
+
+    def _park(self, trainer: Trainer, plan: PhasePlan) -> None:
+        """Keep the optimiser of the phase that ends, if a later phase shares its key."""
+        key = plan.phases[self.index].optimizer.key
+        self.parked = {k: v for k, v in self.parked.items() if k != key}
+        if key is not None and any(p.optimizer.key == key for p in plan.phases[self.index + 1 :]):
+            schedulers = [config.scheduler.state_dict() for config in trainer.lr_scheduler_configs]
+            self.parked[key] = {"optimizer": trainer.optimizers[0].state_dict(), "schedulers": schedulers}
+
+    def _unpark(self, trainer: Trainer, phase: Phase) -> None:
+        if (state := self.parked.get(phase.optimizer.key or "")) is None:
+            return
+        trainer.optimizers[0].load_state_dict(state["optimizer"])
+        for config, scheduler in zip(trainer.lr_scheduler_configs, state["schedulers"], strict=True):
+            config.scheduler.load_state_dict(scheduler)
+
+    def _run(self, actions: tuple[str, ...], trainer: Trainer, module: LightningModule, step: int) -> None:
+        """Run actions and log their figures at ``step``, which a resume keeps or repeats together with them."""
+        for name in actions:
+            action = ACTIONS.get(name)
+            report = action(trainer, module) if action else getattr(module, name)(trainer)
+            report = report or {}
+            figures = ", ".join(f"{key} {value:.4g}" for key, value in report.items())
+            rank_zero_info(f"{name} in epoch {trainer.current_epoch + 1}: {figures or 'done'}")
+            for logger in trainer.loggers:
+                logger.log_metrics({f"{name}/{key}": value for key, value in report.items()}, step)
+            for callback in cast(list[Callback], trainer.callbacks):  # type: ignore[attr-defined]
+                if isinstance(callback, ActionListener):
+                    callback.on_action_end(trainer, module, name, report)
+
+    # -- steps -------------------------------------------------------------------------------------------------------
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        """Seed all generators from (seed, step, rank)."""
+        words = np.random.SeedSequence((self.seed, trainer.global_step, trainer.global_rank)).generate_state(2)
+        torch.manual_seed(int(words[0]))
+        random.seed(int(words[0]))
+        np.random.seed(int(words[1]))
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Check the loss of the batch before, and run the exit actions after the last batch of a phase."""
+        self._check_loss(trainer, pl_module)
+        self._previous = (outputs["loss"].detach(), list(batch["sample_id"]), trainer.global_step)
+        if trainer.is_last_batch:
+            self._check_loss(trainer, pl_module)
+            plan = _plan(pl_module)
+            index, epoch = plan.locate(trainer.current_epoch)
+            if epoch == plan.phases[index].epochs - 1 and plan.phases[index].on_exit:
+                _broadcast_buffers(pl_module)
+                self._run(plan.phases[index].on_exit, trainer, pl_module, trainer.global_step - 1)
+                cast(PhasedModule, pl_module).apply_modes()
+
+    def _check_loss(self, trainer: Trainer, module: LightningModule) -> None:
+        """Stop on a loss that is not finite; read one step late, so that the device need not wait."""
+        if self._previous is None:
+            return
+        loss, sample_ids, step = self._previous
+        self._previous = None
+        if not torch.isfinite(loss):
+            phase = _plan(module).phases[self.index].name
+            raise RuntimeError(
+                f"The loss is {loss.item()} in phase {phase!r} at step {step}, epoch {trainer.current_epoch + 1}; "
+                f"sample ids of the batch: {', '.join(sample_ids)}. Lower the learning rates of the phase "
+                "(`model.init_args.phases`) or clip gradients (`trainer.gradient_clip_val`)."
+            )
+
+
+def _plan(module: LightningModule) -> PhasePlan:
+    return cast(InterpretableModel, module).phases()
+
+
+def _broadcast_buffers(module: LightningModule) -> None:
+    """BatchNorm statistics differ between ranks after an epoch; rank 0's are the ones that are saved."""
+    if distributed.is_initialized():
+        for buffer in module.buffers():
+            distributed.broadcast(buffer, src=0)
+
+
+def state_hash(module: torch.nn.Module) -> int:
+    """A hash of all parameters and buffers, bit for bit.
+
+    Args:
+        module: any module.
+
+    Returns:
+        A non-negative integer below 2**63.
+    """
+    digest = hashlib.sha256()
+    for name, tensor in sorted([*module.named_parameters(), *module.named_buffers()]):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return int.from_bytes(digest.digest()[:8], "big") >> 1
+
+
+def _assert_equal_over_ranks(module: LightningModule, phase: str) -> None:
+    if not distributed.is_initialized():
+        return
+    own = torch.tensor(state_hash(module), device=module.device)
+    hashes = [torch.zeros_like(own) for _ in range(distributed.get_world_size())]
+    distributed.all_gather(hashes, own)
+    if len({int(value) for value in hashes}) > 1:
+        raise RuntimeError(f"The processes hold different parameters or buffers at the start of phase {phase!r}.")

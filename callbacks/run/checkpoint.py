@@ -1,0 +1,193 @@
+"""Checkpoints that survive anything: one before the first batch, then one at every epoch end, written atomically.
+
+``last.ckpt`` is the place to resume from; ``best.ckpt`` is the best validated epoch among the phases the plan marks
+``selectable``, that is after projection. Files hold tensors and plain types only and are read with
+``weights_only=True``.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import torch
+from lightning import LightningModule, Trainer
+from lightning.fabric.plugins import TorchCheckpointIO
+from lightning.pytorch.callbacks import Checkpoint
+
+from callbacks.evaluation.interpretability import Interpretability
+from lightning_modules.contract import InterpretableModel
+
+INSTANTIATOR = "lightning.pytorch.cli.instantiate_module"
+NEEDED = ("state_dict", "hyper_parameters", "datamodule_hyper_parameters", "global_step", "loops", "callbacks")
+
+
+def read_checkpoint(path: str | Path, **options: Any) -> dict[str, Any]:
+    """Load a checkpoint of this project without running any code it may carry.
+
+    Args:
+        path: the file.
+        options: further arguments of ``torch.load``.
+
+    Returns:
+        Tensors and plain types.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it is truncated, holds anything but tensors and plain types, or was not written by this project.
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"Expected argument `ckpt_path` to be a checkpoint file, but {path} does not exist.")
+    try:
+        _check_sums(path)
+        checkpoint = torch.load(path, weights_only=True, **({"map_location": "cpu"} | options))
+    except Exception as error:  # an unpickler that is fed a foreign or damaged file raises any type
+        reason = str(error).split("\n")[0] or type(error).__name__
+        raise ValueError(
+            f"Expected {path} to be a checkpoint with tensors and plain types only, but it is damaged or foreign "
+            f"({reason}). Use another checkpoint of the run."
+        ) from error
+    missing = [key for key in NEEDED if not isinstance(checkpoint, Mapping) or key not in checkpoint]
+    if missing:
+        raise ValueError(f"Expected {path} to be a checkpoint written by train.py, but it lacks {', '.join(missing)}.")
+    for key in ("hyper_parameters", "datamodule_hyper_parameters"):
+        stored = checkpoint[key]
+        builder = stored.get("_instantiator", INSTANTIATOR) if isinstance(stored, Mapping) else type(stored).__name__
+        if builder != INSTANTIATOR:
+            raise ValueError(f"Expected {path} to be a checkpoint of this project, but it wants to run {builder!r}.")
+    return cast(dict[str, Any], checkpoint)
+
+
+def _check_sums(path: str | Path) -> None:
+    """Compare the check sums that ``torch.save`` wrote; ``torch.load`` does not look at them."""
+    with zipfile.ZipFile(path) as archive:
+        if (name := archive.testzip()) is not None:
+            raise ValueError(f"wrong check sum of {name}")
+
+
+class AtomicCheckpointIO(TorchCheckpointIO):
+    """Writes beside the target and renames, so that a crash or a full disk leaves the earlier checkpoint whole."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
+        """Write ``checkpoint`` to ``path``.
+
+        Raises:
+            OSError: if it cannot be written; a checkpoint that stood there before is untouched.
+        """
+        target = Path(path)
+        temporary = target.with_name(target.name + ".part")
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with temporary.open("wb") as file:
+                torch.save(checkpoint, file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, target)
+        except (OSError, RuntimeError) as error:
+            temporary.unlink(missing_ok=True)
+            kept = f"the earlier {target.name} is untouched" if target.exists() else f"there is no {target.name} yet"
+            raise OSError(f"Could not write the checkpoint {target} ({error}); {kept}. Free some space.") from error
+
+    def load_checkpoint(self, path: str | Path, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Read with :func:`read_checkpoint`, whatever the caller asks."""
+        return read_checkpoint(path)
+
+
+class RunCheckpoint(Checkpoint):
+    """Keeps ``last.ckpt`` and ``best.ckpt`` in ``<run folder>/checkpoints``.
+
+    Args:
+        monitor: logged key that selects the best checkpoint; must be a validation key.
+        mode: whether a larger or a smaller value is better.
+
+    Raises:
+        ValueError: if ``monitor`` is not a validation key; at set-up, if nothing computes it.
+    """
+
+    def __init__(self, monitor: str = "val/general/accuracy", mode: Literal["max", "min"] = "max") -> None:
+        super().__init__()
+        if not monitor.startswith("val/"):
+            raise ValueError(
+                f"Expected argument `monitor` to be a validation key (val/...), but got {monitor!r}: selecting on "
+                "training or test data makes the reported score worthless."
+            )
+        self.monitor = monitor
+        self.mode = mode
+        self.best_score: float | None = None
+        self._validated = False
+
+    @staticmethod
+    def folder(trainer: Trainer) -> Path:
+        """Where the checkpoints lie."""
+        return Path(trainer.default_root_dir) / "checkpoints"
+
+    def best_or_last(self, trainer: Trainer) -> Path:
+        """The best checkpoint, or the last one of a run that never validated a selectable phase."""
+        name = "last.ckpt" if self.best_score is None else "best.ckpt"
+        return self.folder(trainer) / name
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Look for ``monitor`` in the validation suite, before hours of training."""
+        engines = [c for c in trainer.callbacks if isinstance(c, Interpretability)]  # type: ignore[attr-defined]
+        known = [f"val/{key}" for engine in engines for key in engine.every_epoch]
+        if stage == "fit" and self.monitor not in known:
+            raise ValueError(
+                f"Expected argument `monitor` to be one of {known}, but got {self.monitor!r}. Add it to "
+                "`evaluation.validation_suite` with `evaluation.every_n_epochs: 1`, or select on another."
+            )
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Save the state before the first batch of a fresh run."""
+        if not (self.folder(trainer) / "best.ckpt").exists():
+            self.best_score = None  # that of another run, which this one was started from
+        if trainer.global_step == 0:
+            self._save(trainer, "last.ckpt")
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Remember that this epoch has been validated."""
+        self._validated = not trainer.sanity_checking
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Save the best one first, so that the last one remembers it."""
+        plan = cast(InterpretableModel, pl_module).phases()
+        selectable = plan.phases[plan.locate(trainer.current_epoch)[0]].selectable
+        if self._validated and self._improved(trainer, selectable):
+            self._save(trainer, "best.ckpt")
+        self._validated = False
+        self._save(trainer, "last.ckpt")
+
+    def _save(self, trainer: Trainer, name: str) -> None:
+        if not trainer.fast_dev_run:  # type: ignore[attr-defined]
+            trainer.save_checkpoint(self.folder(trainer) / name, weights_only=False)
+
+    def _improved(self, trainer: Trainer, selectable: bool) -> bool:
+        if self.monitor not in trainer.callback_metrics:
+            known = sorted(key for key in trainer.callback_metrics if key.startswith("val/"))
+            raise ValueError(
+                f"Expected argument `monitor` to be one of {known}, but got {self.monitor!r}, which is not applicable "
+                "to this model and data."
+            )
+        score = float(trainer.callback_metrics[self.monitor])
+        best = self.best_score
+        improved = best is None or (score > best if self.mode == "max" else score < best)
+        better = selectable and math.isfinite(score) and improved
+        if better:
+            self.best_score = score
+        return better
+
+    def state_dict(self) -> dict[str, Any]:
+        """The best score so far."""
+        return {"best_score": self.best_score}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on with the best score of the interrupted run."""
+        self.best_score = state_dict["best_score"]
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Store the ids of the loggers' runs, so that a resumed run continues them."""
+        ids = {type(logger).__name__: logger.run_id for logger in trainer.loggers if hasattr(logger, "run_id")}
+        checkpoint["logger_run_ids"] = ids

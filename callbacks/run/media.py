@@ -1,0 +1,194 @@
+"""Pictures of the prototypes after every projection, in the run folder and in the loggers."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from lightning import Callback, LightningModule, Trainer
+from lightning.pytorch.utilities import rank_zero_info
+from PIL import Image
+from torch import Tensor
+
+from callbacks.run.loggers import log_images
+from explanations.views import prototype_tile, sheet, to_image
+from lightning_modules.contract import InterpretableModel, UnitTable
+
+COLUMNS = ("unit", "class", "sample_id", "row", "col", "x0", "y0", "x1", "y1", "distance", "weight", "duplicate_of")
+
+
+@dataclass(frozen=True)
+class PrototypeRecord:
+    """Where one prototype comes from.
+
+    Args:
+        unit: its index.
+        label: class of the source image; for several labels per image the first one that owns the prototype.
+        class_name: the same in words.
+        sample_id: the source image.
+        cell: grid row and column.
+        box: inclusive pixels (x0, y0, x1, y1) of the cell in the evaluation transform's frame.
+        distance: to the patch before it was copied.
+        weight: of the head towards ``label``, or None for models without a weight matrix.
+        duplicate_of: the first unit with the same source patch, or None.
+    """
+
+    unit: int
+    label: int
+    class_name: str
+    sample_id: str
+    cell: tuple[int, int]
+    box: tuple[int, int, int, int]
+    distance: float
+    weight: float | None
+    duplicate_of: int | None
+
+    @property
+    def figures(self) -> str:
+        """Distance and weight in words."""
+        weight = "" if self.weight is None else f", weight {self.weight:.3g}"
+        return f"distance {self.distance:.3g}{weight}"
+
+
+class PrototypeMedia(Callback):
+    """Draws the prototypes after each ``project`` action, on rank zero.
+
+    Writes ``prototypes/<phase>-epoch<NN>.png``, one group of tiles per class, and a table of all active prototypes
+    with the same name and ending ``.csv`` into the run folder; sends the tiles to the loggers as ``media/prototypes``.
+    A file that is already there with other content stays, and the new one gets a number.
+
+    Args:
+        limit: the most prototypes to draw, in the order of classes and units.
+
+    Raises:
+        ValueError: if ``limit`` is below 1.
+    """
+
+    def __init__(self, limit: int = 100) -> None:
+        if limit < 1:
+            raise ValueError(f"Expected argument `limit` to be at least 1, but got {limit}.")
+        self.limit = limit
+
+    def on_action_end(self, trainer: Trainer, module: LightningModule, action: str, report: dict[str, float]) -> None:
+        """Draw after a projection."""
+        if action != "project" or not trainer.is_global_zero:
+            return
+        model = cast(InterpretableModel, module)
+        datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
+        several = datamodule.capabilities("train").multi_label is True
+        records = prototype_records(model.units(), datamodule.class_names, several)
+        if not records:
+            rank_zero_info("No prototype has a source image; none is drawn.")
+            return
+        shown = records[: self.limit]
+        if len(shown) < len(records):
+            rank_zero_info(f"Drawing {len(shown)} of {len(records)} prototypes (`limit` of PrototypeMedia).")
+        tiles = draw_tiles(shown, datamodule.dataset("projection"))
+        plan = model.phases()
+        phase = plan.phases[plan.locate(trainer.current_epoch)[0]].name.replace("/", "-")
+        stem = Path(trainer.default_root_dir) / "prototypes" / f"{phase}-epoch{trainer.current_epoch:02d}"
+        _write(stem.with_name(f"{stem.name}.png"), _png(class_sheet(shown, tiles)))
+        _write(stem.with_name(f"{stem.name}.csv"), _table(records))
+        captions = [f"prototype {r.unit} · {r.class_name} · {r.figures}" for r in shown]
+        log_images(trainer.loggers, "media/prototypes", tiles, captions, trainer.global_step)
+
+
+def prototype_records(
+    units: UnitTable, class_names: Sequence[str], several_labels: bool = False
+) -> list[PrototypeRecord]:
+    """The active units that have a source, ordered by class and unit.
+
+    Args:
+        units: of a projected model.
+        class_names: K names.
+        several_labels: whether an image has several labels; the class of a source image is then none of the K.
+
+    Returns:
+        One record per unit; none before the first projection.
+    """
+    if (source := units.source) is None:
+        return []
+    first = {unit: group[0] for group in source.duplicates() for unit in group[1:]}
+    labels = units.owner.int().argmax(dim=1) if several_labels else source.label
+    columns = (labels, source.row, source.col, source.box, source.distance)
+    label, row, col, box, distance = (column.tolist() for column in columns)
+    records = [
+        PrototypeRecord(
+            unit=unit,
+            label=label[unit],
+            class_name=class_names[label[unit]],
+            sample_id=source.sample_id[unit],
+            cell=(row[unit], col[unit]),
+            box=(box[unit][0], box[unit][1], box[unit][2], box[unit][3]),
+            distance=distance[unit],
+            weight=None if units.weight is None else units.weight[label[unit], unit].item(),
+            duplicate_of=first.get(unit),
+        )
+        for unit in (units.active & source.found.to(units.active.device)).nonzero().flatten().tolist()
+    ]
+    return sorted(records, key=lambda record: (record.label, record.unit))
+
+
+def draw_tiles(records: Sequence[PrototypeRecord], dataset: Any) -> list[Image.Image]:
+    """One tile per prototype.
+
+    Args:
+        records: what to draw.
+        dataset: the projection images, with ``sample_ids`` in order.
+    """
+    wanted = {record.sample_id for record in records}
+    index = {sample_id: index for index, sample_id in enumerate(dataset.sample_ids) if sample_id in wanted}
+    images = {sample_id: to_image(cast(Tensor, dataset[index[sample_id]]["image"])) for sample_id in sorted(wanted)}
+    return [
+        prototype_tile(images[record.sample_id], record.box, caption=f"prototype {record.unit}\n{record.figures}")
+        for record in records
+    ]
+
+
+def class_sheet(records: Sequence[PrototypeRecord], tiles: Sequence[Image.Image], columns: int = 10) -> Image.Image:
+    """The tiles, one group per class.
+
+    Args:
+        records: ordered by class.
+        tiles: one per record.
+        columns: the most tiles in a line.
+    """
+    groups: dict[int, list[Image.Image]] = {}
+    for record, tile in zip(records, tiles, strict=True):
+        groups.setdefault(record.label, []).append(tile)
+    names = {record.label: record.class_name for record in records}
+    widest = max(len(group) for group in groups.values())
+    return sheet(list(groups.values()), min(widest, columns), [names[label] for label in groups])
+
+
+def _table(records: Sequence[PrototypeRecord]) -> bytes:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for r in records:
+        writer.writerow([r.unit, r.class_name, r.sample_id, *r.cell, *r.box, r.distance, r.weight, r.duplicate_of])
+    return text.getvalue().encode()
+
+
+def _png(image: Image.Image) -> bytes:
+    data = io.BytesIO()
+    image.save(data, "PNG")
+    return data.getvalue()
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write a new file, or find it there already (a resumed run repeats its projections exactly)."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    target, number = path, 1
+    while target.exists():
+        if target.read_bytes() == data:
+            return
+        number += 1
+        target = path.with_name(f"{path.stem}-{number}{path.suffix}")
+    temporary = target.with_name(f"{target.name}.part")
+    temporary.write_bytes(data)
+    temporary.replace(target)

@@ -1,0 +1,226 @@
+"""Whether the data under a root is what a data module needs, seen through the module's public interface only."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from torch.utils.data import DataLoader, Dataset
+
+from datamodules.base import SPLITS, ImageDataModule, Split
+from datamodules.check.contact_sheet import Tile
+from datamodules.check.sample import Sizes, same_sample, sample_problems
+from datamodules.dataset import ImageDataset, Spread
+from datamodules.photos.files import Problems
+from datamodules.progress import Progress, no_progress
+from datamodules.sample import Capabilities, Sample
+
+# images of the whole data set by the class of its data module
+OFFICIAL_IMAGES = {"Cub200": 11_788, "Cars196": 16_185, "Nico": 12_980, "AwA2": 37_322, "FunnyBirds": 50_500}
+AUGMENTED_SAMPLES = 6  # of the augmented training images, which the projection split shows completely
+SHOWN_SAMPLES = 6
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class SplitCheck:
+    """What was found in one split.
+
+    Args:
+        samples: number of samples.
+        checked: how many of them were looked at.
+        labels: class index by id of every sample looked at; for training images, through the evaluation transform.
+        ids_sha256: SHA-256 of the sorted sample ids joined by newlines; numbers are sorted as numbers.
+        flags: what the samples carry.
+        shown: some samples for the contact sheet.
+    """
+
+    samples: int
+    checked: int
+    labels: dict[str, int]
+    ids_sha256: str
+    flags: Capabilities
+    shown: list[Sample]
+
+
+@dataclass(frozen=True)
+class DataCheck:
+    """What was found in a data set.
+
+    Args:
+        data: class of the data module.
+        dataset: name of the module's file.
+        class_names: names of the logits.
+        content_sha256: fingerprint of samples and classes, as in ``split.json``; None if only some samples were seen.
+        split_sha256: SHA-256 of the content of ``split.json``; None for data sets that define their own split.
+        splits: findings per split.
+    """
+
+    data: str
+    dataset: str
+    class_names: list[str]
+    content_sha256: str | None
+    split_sha256: str | None
+    splits: dict[str, SplitCheck]
+
+    @property
+    def images(self) -> int:
+        """Number of images in all parts."""
+        return sum(check.samples for split, check in self.splits.items() if split != "projection")
+
+    def record(self) -> dict[str, Any]:
+        """The content of ``check.json``: plain data."""
+        return {
+            "schema": SCHEMA,
+            "data": self.data,
+            "dataset": self.dataset,
+            "images": self.images,
+            "official_images": OFFICIAL_IMAGES.get(self.data),
+            "classes": len(self.class_names),
+            "content_sha256": self.content_sha256,
+            "split_sha256": self.split_sha256,
+            "splits": {split: _split_record(check, len(self.class_names)) for split, check in self.splits.items()},
+        }
+
+    def sheet_tiles(self) -> list[Tile]:
+        """Samples for the contact sheet, some of every split that is not augmented."""
+        tiles = []
+        for split, check in self.splits.items():
+            single = bool(check.flags.missing("multi_label"))
+            for sample in check.shown if split != "train" else []:
+                label = int(sample["label"])
+                text = self.class_names[label] if single else f"{int(sample['labels'].sum())} labels"
+                tiles.append(Tile(sample, f"{split}: {sample['sample_id']}", text))
+        return tiles
+
+
+def check_data(data: ImageDataModule, limit: int | None = None, progress: Progress = no_progress) -> DataCheck:
+    """Verify a data set: files, tables, splits, and every sample against the contract.
+
+    Args:
+        data: the data module.
+        limit: look at so many samples per split, evenly spread; all if None.
+        progress: told about every sample.
+
+    Returns:
+        What was found.
+
+    Raises:
+        FileNotFoundError: if something is missing.
+        ValueError: if something is wrong; one error that counts all problems.
+
+    Example:
+        >>> from datamodules import SketchBirds
+        >>> found = check_data(SketchBirds("tiny"), limit=2)
+        >>> found.images, found.record()["splits"]["test"]["checked"]
+        (384, 2)
+    """
+    data.prepare_data()
+    data.setup("test")
+    name = type(data).__name__
+    problems = Problems(f"the data of {name}", "Replace the files named above, or list their ids in `exclude`.")
+    record = data.split_record()
+    splits: dict[str, SplitCheck] = {
+        split: _check_split(data, split, limit, progress, problems) for split in _parts(data, record)
+    }
+    problems.raise_any()
+    if "train" in splits:
+        splits["train"] = replace(splits["train"], labels=splits["projection"].labels)
+    split_sha256 = None if record is None else _sha256(json.dumps(record, sort_keys=True))
+    seen = {key: label for split in splits.values() for key, label in split.labels.items()}
+    content = None
+    if record is not None:
+        content = str(record["content_sha256"])
+    elif limit is None:
+        content = _sha256("\n".join(sorted(f"{key}\t{label}" for key, label in seen.items())))
+    return DataCheck(name, file_name(data), data.class_names, content, split_sha256, splits)
+
+
+def file_name(data: ImageDataModule) -> str:
+    """Name of the file or package of a data module, such as ``cub200``."""
+    return type(data).__module__.removeprefix("datamodules.").split(".")[0]
+
+
+def _parts(data: ImageDataModule, record: dict[str, Any] | None) -> list[Split]:
+    """The splits that have samples."""
+    if record is not None and record["scheme"] == "test":  # which keeps every sample for test
+        return ["test"]
+    empty = {"val"} if not data.has_validation else set()
+    if record is not None and not record["test"]:  # such as Stanford Cars without the classes of its test photos
+        empty.add("test")
+    return [split for split in SPLITS if split not in empty]
+
+
+def _check_split(
+    data: ImageDataModule, split: Split, limit: int | None, progress: Progress, problems: Problems
+) -> SplitCheck:
+    whole, flags, sizes = data.dataset(split), data.capabilities(split), Sizes.of(data)
+    count = AUGMENTED_SAMPLES if split == "train" else limit
+    chosen = whole if count is None else Spread(whole, count)
+    positions = range(len(chosen))
+    kept = {i * len(chosen) // SHOWN_SAMPLES for i in range(SHOWN_SAMPLES)}
+    labels: dict[str, int] = {}
+    shown: list[Sample] = []
+    samples = _samples(chosen, data.num_workers)
+    for position in progress(positions, f"checking {split}"):
+        sample = next(samples)
+        if isinstance(sample, str):
+            problems.wrong(f"{split}: {sample}")
+            continue
+        where = f"{split}, sample {sample.get('sample_id')!r}"
+        for text in sample_problems(sample, flags, sizes):
+            problems.wrong(f"{where}: {text}")
+        labels[sample["sample_id"]] = int(sample["label"])
+        if position in kept:
+            shown.append(sample)
+            if not same_sample(sample, chosen[position]):
+                problems.wrong(f"{where}: asked for twice, it differs")
+    if len(set(whole.sample_ids)) < len(whole):
+        problems.wrong(f"{split}: {len(whole)} samples have {len(set(whole.sample_ids))} different ids")
+    return SplitCheck(len(whole), len(chosen), labels, _ids_sha256(whole.sample_ids), flags, shown)
+
+
+class _Caught(Dataset[Any]):
+    """Samples, or what is wrong with a file, so that one bad file does not hide the next."""
+
+    def __init__(self, dataset: ImageDataset) -> None:
+        self._dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getitem__(self, index: int) -> Sample | str:
+        try:
+            return self._dataset[index]
+        except (ValueError, OSError) as error:
+            return f"sample {self._dataset.sample_ids[index]!r}: {error}"
+
+
+def _samples(dataset: ImageDataset, num_workers: int) -> Iterator[Any]:
+    return iter(DataLoader(_Caught(dataset), batch_size=None, num_workers=num_workers))
+
+
+def _split_record(check: SplitCheck, classes: int) -> dict[str, Any]:
+    counts = Counter(check.labels.values())
+    known = range(classes) if check.flags.missing("multi_label") else sorted(counts)
+    per_class = [counts[label] for label in known]
+    return {
+        "samples": check.samples,
+        "checked": check.checked,
+        "per_class": {"min": min(per_class, default=0), "max": max(per_class, default=0)},
+        "ids_sha256": check.ids_sha256,
+        "flags": {field.name: check.flags.missing(field.name) or True for field in fields(check.flags)},
+    }
+
+
+def _ids_sha256(ids: list[str]) -> str:
+    numbers = all(name.isdecimal() for name in ids)
+    return _sha256("\n".join(sorted(ids, key=int) if numbers else sorted(ids)))
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

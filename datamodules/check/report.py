@@ -1,0 +1,104 @@
+"""Where the findings of a check go, and how they are shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from datamodules.base import ImageDataModule
+from datamodules.check.check import DataCheck, file_name
+from datamodules.check.contact_sheet import contact_sheet
+
+
+def new_folder(out: str | None, data: ImageDataModule) -> Path:
+    """Where the result goes: ``out``, or the next number in ``runs/check/<data set>`` under the current directory.
+
+    Args:
+        out: what the user asked for, or None.
+        data: the data module; nothing is written below its ``root``.
+
+    Returns:
+        A folder that does not exist yet, or is empty.
+
+    Raises:
+        ValueError: if the folder has content or lies below the data root.
+    """
+    parent = Path("runs/check") / file_name(data)
+    taken = [int(path.name) for path in parent.glob("*") if path.name.isdecimal()]
+    folder = Path(out).expanduser() if out else parent / str(max(taken, default=0) + 1)
+    root = data.hparams.get("root")
+    if root is not None and folder.resolve().is_relative_to(Path(root).expanduser().resolve()):
+        raise ValueError(f"Expected argument `out` to lie outside the data, but {folder} is below {root}.")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ValueError(f"Expected argument `out` to be a folder that is missing or empty, but {folder} has content.")
+    return folder
+
+
+@contextmanager
+def reserved(folder: Path, numbered: bool) -> Iterator[Path]:
+    """Make the folder of a result before the work, which may take long; take it away again if the work fails.
+
+    Args:
+        folder: see :func:`new_folder`.
+        numbered: whether its name is a number, which grows if another check took it meanwhile.
+
+    Yields:
+        The folder that was made.
+
+    Raises:
+        OSError: if it cannot be made.
+    """
+    there = folder.exists()
+    while True:
+        try:
+            folder.mkdir(parents=True, exist_ok=not numbered)
+            break
+        except FileExistsError:
+            if not numbered:  # it is a file
+                raise
+            folder = folder.with_name(str(int(folder.name) + 1))
+    try:
+        yield folder
+    finally:
+        if not there or numbered:
+            with suppress(OSError):  # it has content
+                folder.rmdir()
+
+
+def write_check(check: DataCheck, folder: Path) -> None:
+    """Write ``check.json`` and ``contact_sheet.png``, never over those of another check.
+
+    Args:
+        check: the findings.
+        folder: where to.
+
+    Raises:
+        FileExistsError: if another check was written there.
+    """
+    text = json.dumps(check.record(), indent=2, allow_nan=False, ensure_ascii=False)
+    with (folder / "check.json").open("x", encoding="utf-8") as file:
+        file.write(text + "\n")
+    contact_sheet(check.sheet_tiles()).save(folder / "contact_sheet.png")
+
+
+def show_check(check: DataCheck) -> str:
+    """The findings as a table for people."""
+    record = check.record()
+    official = record["official_images"]
+    known = {None: "no official total is known", check.images: "the official total"}
+    total = known.get(official, f"of {official} in the official data set")
+    lines = [f"{check.data}: {check.images} images ({total}), {len(check.class_names)} classes"]
+    lines += ["", f"{'split':<12}{'samples':>9}{'checked':>9}{'per class':>12}  sha256 of ids"]
+    for split, found in record["splits"].items():
+        span = f"{found['per_class']['min']}-{found['per_class']['max']}"
+        lines.append(f"{split:<12}{found['samples']:>9}{found['checked']:>9}{span:>12}  {found['ids_sha256'][:16]}")
+    lines += ["", f"content sha256  {check.content_sha256 or 'unknown: not all samples were looked at'}"]
+    lines += [f"split sha256    {check.split_sha256 or 'none: the data set defines its own split'}", ""]
+    for name in next(iter(record["splits"].values()))["flags"]:
+        reasons = {split: found["flags"][name] for split, found in record["splits"].items()}
+        having = [split for split, reason in reasons.items() if reason is True]
+        missing = [reason for reason in reversed(reasons.values()) if reason is not True]  # training's reason last
+        lines.append(f"{name:<19}{', '.join(having) or '-':<30}{missing[0] if missing else ''}".rstrip())
+    return "\n".join(lines)

@@ -1,0 +1,174 @@
+"""The attribute tables of CUB-200-2011: names, shares per class and, where they are there, the answers per image."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from lightning.pytorch.utilities import rank_zero_info
+from numpy.typing import NDArray
+
+from datamodules.cub200.rows import REMEDY, numbered
+from datamodules.cub200.tables import CubTables
+from datamodules.photos.cache import cache_folder, recall, remember
+from datamodules.photos.files import Problems, read_text
+
+CONTINUOUS = "attributes/class_attribute_labels_continuous.txt"
+IMAGE_LABELS = "attributes/image_attribute_labels.txt"
+NAMES = "attributes.txt"
+NOT_VISIBLE = 1
+# by certainty, of which there is no 0
+PRESENT = np.array([0, 0, 0.5, 0.75, 1], dtype=np.float32)
+ABSENT = np.array([0, 0, 0.5, 0.25, 0], dtype=np.float32)
+
+
+@dataclass(frozen=True)
+class Attributes:
+    """The attribute tables as they are on disk, cut to K classes.
+
+    Args:
+        names: A names such as ``has_bill_shape::dagger``.
+        continuous: ``(K, A)`` float, share of annotators in 0..1.
+        present: ``(n, A)`` bool image labels, or None if there is no such file.
+        certainty: ``(n, A)`` uint8 1..4, or None.
+    """
+
+    names: list[str]
+    continuous: NDArray[np.float64]
+    present: NDArray[np.bool_] | None = None
+    certainty: NDArray[np.uint8] | None = None
+
+
+def attributes_missing(folder: Path) -> str | None:
+    """Why there are no class attributes under ``folder``, or None if there are."""
+    if _names_file(folder) is None:
+        return f"no {NAMES} in or above {folder.name}"
+    return None if (folder / CONTINUOUS).is_file() else f"no {CONTINUOUS} under {folder.name}"
+
+
+def read_attributes(tables: CubTables) -> Attributes:
+    """Read names, class table and, if there is one, the image labels.
+
+    Args:
+        tables: the other tables; :func:`attributes_missing` of their folder must be None.
+
+    Returns:
+        The attributes of the kept classes and images.
+
+    Raises:
+        ValueError: if a table is malformed or does not fit the others.
+    """
+    names_file = _names_file(tables.folder)
+    if names_file is None:
+        raise ValueError(f"Expected {NAMES} to be in or above {tables.folder}, but it is not.")
+    problems = Problems(f"CUB-200-2011 in {tables.folder}", REMEDY)
+    named = [line.split() for line in read_text(names_file).splitlines() if len(line.split()) > 1]
+    names = [row[1] for row in numbered(named, NAMES, problems)]
+    problems.raise_any()
+    path = tables.folder / CONTINUOUS
+    rows = [line.split() for line in read_text(path).splitlines() if line.strip()]
+    widths = {len(row) for row in rows}
+    if widths != {len(names)} or len(rows) < len(tables.class_names):
+        raise ValueError(
+            f"Expected {path} to have {len(names)} columns (as {names_file.name}) and at least "
+            f"{len(tables.class_names)} rows (as classes.txt), but got {len(rows)} rows of {sorted(widths)} columns. "
+            "The file may be truncated: unpack it again."
+        )
+    try:
+        percent = np.array(rows[: len(tables.class_names)], dtype=np.float64)
+    except ValueError as error:
+        raise ValueError(f"Expected {path} to hold percentages, but {error}.") from error
+    if not ((percent >= 0) & (percent <= 100)).all():
+        raise ValueError(f"Expected {path} to hold percentages, but got {percent.min()} to {percent.max()}.")
+    labels = tables.folder / IMAGE_LABELS
+    if not labels.is_file():
+        return Attributes(names, percent / 100)
+    table = read_image_labels(labels, tables.all_ids, len(names))
+    keep = np.isin(tables.all_ids, [int(name) for name in tables.ids])
+    return Attributes(names, percent / 100, table[keep, :, 0] == 1, table[keep, :, 1])
+
+
+def read_image_labels(path: Path, ids: list[int], num_attributes: int) -> NDArray[np.uint8]:
+    """Read ``image_attribute_labels.txt``: image, attribute, present, certainty, seconds.
+
+    Some rows of the official file have extra columns; their first four count. The parsed table is cached by content.
+
+    Args:
+        path: the file.
+        ids: image ids in ascending order, n in all.
+        num_attributes: A.
+
+    Returns:
+        ``(n, A, 2)`` uint8, present and certainty.
+
+    Raises:
+        ValueError: if there is not exactly one row per image and attribute, or a row makes no sense.
+    """
+    with path.open("rb") as file:
+        cached = cache_folder() / "cub200" / f"{hashlib.file_digest(file, 'sha256').hexdigest()}.npy"
+    values: NDArray[np.int32] | None = None
+    if content := recall(cached):
+        with contextlib.suppress(ValueError, EOFError):  # half a file after a crash
+            values = np.load(io.BytesIO(content))
+    if values is None:
+        values = _parse_image_labels(path)
+        buffer = io.BytesIO()
+        np.save(buffer, values)
+        remember(cached, buffer.getvalue())
+    expected = (np.repeat(ids, num_attributes), np.tile(np.arange(1, num_attributes + 1), len(ids)))
+    if len(values) != len(expected[0]) or any((values[:, i] != column).any() for i, column in enumerate(expected)):
+        raise ValueError(
+            f"Expected {path} to have one row per image and attribute ({len(ids)} in images.txt x {num_attributes} in "
+            f"{NAMES} = {len(expected[0])}), but got {len(values)} rows for {len(np.unique(values[:, 0]))} images. The "
+            "file may be truncated: unpack it again."
+        )
+    if not (np.isin(values[:, 2], (0, 1)).all() and np.isin(values[:, 3], (1, 2, 3, 4)).all()):
+        raise ValueError(f"Expected {path} to say 0 or 1 with a certainty of 1 to 4, but some rows do not.")
+    answers = values[:, 2:].astype(np.uint8)
+    return np.reshape(answers, (len(ids), num_attributes, 2))
+
+
+def _parse_image_labels(path: Path) -> NDArray[np.int32]:
+    """The first four columns as integers, sorted by image and attribute."""
+    try:
+        values = np.loadtxt(path, dtype=np.int32, usecols=(0, 1, 2, 3), ndmin=2, comments=None, encoding="utf-8-sig")
+    except ValueError as error:
+        raise ValueError(f"Expected {path} to have rows of at least 4 whole numbers, but {error}.") from error
+    with path.open("rb") as file:
+        repaired = sum(len(line.split(maxsplit=5)) > 5 for line in file)
+    if repaired:
+        rank_zero_info(f"{path.name}: {repaired} rows had extra columns; their first four were used.")
+    return values[np.lexsort((values[:, 1], values[:, 0]))]
+
+
+def soft_labels(present: NDArray[np.bool_], certainty: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Image labels as probabilities, between which the certainty of the annotator decides.
+
+    Args:
+        present: ``(...)`` bool answers.
+        certainty: ``(...)`` uint8: 1 not visible, 2 guessing, 3 probably, 4 definitely.
+
+    Returns:
+        ``(...)`` float32: present 0, .5, .75, 1 and absent 0, .5, .25, 0 for certainty 1 to 4.
+
+    Raises:
+        ValueError: if a certainty is not 1 to 4.
+
+    Example:
+        >>> soft_labels(np.array([True, False, False]), np.array([3, 3, 1], np.uint8))
+        array([0.75, 0.25, 0.  ], dtype=float32)
+    """
+    if certainty.size and not (certainty.min() >= 1 and certainty.max() <= 4):
+        raise ValueError(
+            f"Expected argument `certainty` to hold 1 to 4, but got {certainty.min()} to {certainty.max()}."
+        )
+    return np.where(present, PRESENT[certainty], ABSENT[certainty])
+
+
+def _names_file(folder: Path) -> Path | None:
+    places = (folder.parent / NAMES, folder / NAMES, folder / "attributes" / NAMES)
+    return next((path for path in places if path.is_file()), None)

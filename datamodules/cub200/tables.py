@@ -1,0 +1,232 @@
+"""The annotation tables of CUB-200-2011: read once, compared with each other, cut to the first classes.
+
+All ids in the files are 1-based, ours are 0-based except ``sample_id``, which stays the official image id.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from datamodules.cub200.rows import (
+    ARCHIVES,
+    BOXES,
+    CLASSES,
+    IMAGES,
+    LABELS,
+    MASKS,
+    OFFICIAL_CLASSES,
+    OFFICIAL_TRAIN_TEST,
+    PART_LOCATIONS,
+    PARTS,
+    REMEDY,
+    SPLIT,
+    find_folder,
+    numbered,
+    numbers,
+    text_rows,
+)
+from datamodules.photos.files import ImageFile, Problems
+from datamodules.photos.verify import Mark, MarkedImage
+from datamodules.transforms.placement import inclusive_boxes
+
+
+@dataclass(frozen=True)
+class CubTables:
+    """What the tables say about n images, in the order of the official image id.
+
+    Args:
+        folder: the official folder.
+        class_names: K names.
+        ids: official image ids.
+        paths: image paths below ``images/``.
+        labels: ``(n,)`` int64 class indices.
+        is_test: ``(n,)`` bool, the official split.
+        boxes: ``(n, 4)`` float x, y, width, height in pixels.
+        part_names: N names in file order.
+        points: ``(n, N, 2)`` float x, y in pixels, (0, 0) where invisible.
+        visible: ``(n, N)`` bool.
+        all_ids: ids of all images in the tables, also of classes that were cut off.
+    """
+
+    folder: Path
+    class_names: list[str]
+    ids: list[str]
+    paths: list[str]
+    labels: NDArray[np.int64]
+    is_test: NDArray[np.bool_]
+    boxes: NDArray[np.float64]
+    part_names: list[str]
+    points: NDArray[np.float64]
+    visible: NDArray[np.bool_]
+    all_ids: list[int]
+
+
+def read_class_names(root: str, classes: int | None) -> list[str]:
+    """Names of the first classes.
+
+    Args:
+        root: see :class:`datamodules.Cub200`.
+        classes: how many; all if None.
+
+    Returns:
+        Names such as ``001.Black_footed_Albatross``.
+
+    Raises:
+        FileNotFoundError: if the folder is not found.
+        ValueError: if the table is malformed or has fewer classes.
+    """
+    folder = find_folder(root)
+    problems = Problems(f"CUB-200-2011 in {folder}", REMEDY)
+    names = [row[1] for row in numbered(text_rows(folder, CLASSES, 2, problems), CLASSES, problems)]
+    problems.raise_any()
+    if classes is not None and not 2 <= classes <= len(names):
+        raise ValueError(
+            f"Expected argument `classes` to be between 2 and the {len(names)} classes in {folder / CLASSES}, but got "
+            f"{classes}."
+        )
+    return names[:classes]
+
+
+def read_tables(root: str, classes: int | None = None) -> CubTables:
+    """Read and compare the tables.
+
+    Args:
+        root: see :class:`datamodules.Cub200`.
+        classes: keep the first classes only.
+
+    Returns:
+        The tables of the kept classes.
+
+    Raises:
+        FileNotFoundError: if the folder or a table is missing.
+        ValueError: if a table is malformed or two tables disagree; all findings are in one message.
+    """
+    class_names = read_class_names(root, classes)
+    folder = find_folder(root)
+    problems = Problems(f"CUB-200-2011 in {folder}", REMEDY)
+    images = sorted((int(row[0]), row[1]) for row in text_rows(folder, IMAGES, 2, problems))
+    columns = {LABELS: 2, SPLIT: 2, BOXES: 5, PART_LOCATIONS: 5}
+    tables = {name: numbers(folder, name, count, problems) for name, count in columns.items()}
+    part_names = [" ".join(row[1:]) for row in numbered(text_rows(folder, PARTS, 2, problems), PARTS, problems)]
+    problems.raise_any()
+    _compare(tables, [image for image, _ in images], len(part_names), problems)
+    _check_values(tables, problems)
+    problems.raise_any()
+    labels = tables[LABELS][:, 1].astype(np.int64) - 1
+    is_test = tables[SPLIT][:, 1] == 0
+    _check_classes(folder, [image for image, _ in images], labels, is_test, problems)
+    problems.raise_any()
+    _check_paths(folder, images, labels, problems)
+    problems.raise_any()
+    keep = labels < len(class_names)
+    parts = tables[PART_LOCATIONS].reshape(len(images), len(part_names), 5)[keep]
+    kept = [image for image, wanted in zip(images, keep, strict=True) if wanted]
+    return CubTables(
+        folder=folder,
+        class_names=class_names,
+        ids=[str(image) for image, _ in kept],
+        paths=[path for _, path in kept],
+        labels=labels[keep],
+        is_test=is_test[keep],
+        boxes=tables[BOXES][keep, 1:],
+        part_names=part_names,
+        points=parts[:, :, 2:4],
+        visible=parts[:, :, 4] == 1,
+        all_ids=[image for image, _ in images],
+    )
+
+
+def mask_folder(folder: Path) -> Path | None:
+    """Where the optional masks lie, beside or inside the official folder."""
+    return next((place / MASKS for place in (folder, folder.parent) if (place / MASKS).is_dir()), None)
+
+
+def image_files(tables: CubTables) -> list[ImageFile]:
+    """Image and mask file of every image in the tables."""
+    masks = mask_folder(tables.folder)
+    return [
+        ImageFile(name, tables.folder / "images" / path, masks / Path(path).with_suffix(".png") if masks else None)
+        for name, path in zip(tables.ids, tables.paths, strict=True)
+    ]
+
+
+def marked_images(tables: CubTables) -> list[MarkedImage]:
+    """The same files with the box and the visible points of every image, to be checked against its size."""
+    boxes = inclusive_boxes(np.concatenate([tables.boxes[:, :2], tables.boxes[:, :2] + tables.boxes[:, 2:]], 1))
+    marked = []
+    for row, file in enumerate(image_files(tables)):
+        marks = [Mark.box(f"{BOXES}, image {file.sample_id}: the box", boxes[row])]
+        for part in np.flatnonzero(tables.visible[row]).tolist():
+            where = f"{PART_LOCATIONS}, image {file.sample_id}: the visible point of part {part + 1}"
+            marks.append(Mark.point(where, tables.points[row, part]))
+        sources = (f"{IMAGES} names it", f"it is part of {ARCHIVES[1].name}, {ARCHIVES[1].url}")
+        marked.append(MarkedImage(file.sample_id, file.path, file.mask, marks=tuple(marks), sources=sources))
+    return marked
+
+
+def _compare(tables: dict[str, NDArray[np.float64]], ids: list[int], num_parts: int, problems: Problems) -> None:
+    """Every table must have one row per image of ``images.txt``, the part table one per image and part."""
+    for name, table in tables.items():
+        found, expected, unit = table[:, :1], np.array(ids)[:, None], f"images as in {IMAGES}"
+        if name == PART_LOCATIONS:
+            parts = np.arange(1, num_parts + 1)
+            found, expected = table[:, :2], np.stack([np.repeat(ids, num_parts), np.tile(parts, len(ids))], axis=1)
+            unit = f"(image, part) rows for {len(ids)} images in {IMAGES} x {num_parts} parts in {PARTS}"
+        if np.array_equal(found, expected):
+            continue
+        shared = min(len(found), len(expected))
+        differs = np.flatnonzero((found[:shared] != expected[:shared]).any(axis=1))
+        at = differs[0] if len(differs) else shared
+        first = min(int(side[at, 0]) for side in (found, expected) if at < len(side))
+        problems.wrong(
+            f"{name}: expected {len(expected)} {unit}, but got {len(found)}; the first id that differs is {first}"
+        )
+
+
+def _check_values(tables: dict[str, NDArray[np.float64]], problems: Problems) -> None:
+    """Classes are whole numbers, boxes have a size, flags are 0 or 1."""
+    labels, boxes = tables[LABELS], tables[BOXES]
+    for row in labels[labels[:, 1] % 1 != 0][:1]:
+        problems.wrong(f"{LABELS}: expected whole numbers, but got class {row[1]:g} for image {row[0]:g}")
+    for row in boxes[(boxes[:, 3:] <= 0).any(axis=1)][:1]:
+        problems.wrong(f"{BOXES}: expected a box with a size, but got {row[3]:g} x {row[4]:g} for image {row[0]:g}")
+    for name, column, meaning in ((SPLIT, 1, "training image"), (PART_LOCATIONS, 4, "visible")):
+        other = np.flatnonzero(~np.isin(tables[name][:, column], (0, 1)))
+        if len(other):
+            row = tables[name][other[0]]
+            problems.wrong(f"{name}: expected 0 or 1 ({meaning}), but got {row[column]:g} for image {row[0]:g}")
+
+
+def _check_classes(
+    folder: Path, ids: list[int], labels: NDArray[np.int64], is_test: NDArray[np.bool_], problems: Problems
+) -> None:
+    """Labels must name classes, classes must have images, and the full set must have the official totals."""
+    names = [row[1] for row in numbered(text_rows(folder, CLASSES, 2, problems), CLASSES, problems)]
+    outside = np.flatnonzero((labels < 0) | (labels >= len(names)))
+    if len(outside):
+        problems.wrong(
+            f"{LABELS}: expected classes 1..{len(names)} as in {CLASSES}, but got {labels[outside[0]] + 1} for image "
+            f"{ids[outside[0]]}"
+        )
+        return
+    for empty in np.flatnonzero(np.bincount(labels, minlength=len(names)) == 0):
+        problems.wrong(f"{LABELS}: class {names[empty]!r} has 0 images")
+    totals = (int((~is_test).sum()), int(is_test.sum()))
+    if len(names) == OFFICIAL_CLASSES and totals != OFFICIAL_TRAIN_TEST:
+        problems.wrong(f"{SPLIT}: expected (train, test) counts {OFFICIAL_TRAIN_TEST}, but got {totals}")
+
+
+def _check_paths(folder: Path, images: list[tuple[int, str]], labels: NDArray[np.int64], problems: Problems) -> None:
+    """No photo may be listed twice, and each must lie in the folder of its class."""
+    names = [row[1] for row in numbered(text_rows(folder, CLASSES, 2, problems), CLASSES, problems)]
+    first: dict[str, int] = {}
+    for (image, path), label in zip(images, labels.tolist(), strict=True):
+        if path in first:
+            problems.wrong(f"{IMAGES}: {path} is listed for image {first[path]} and again for image {image}")
+        first.setdefault(path, image)
+        if path.split("/")[0] != names[label]:
+            problems.wrong(f"{IMAGES}, image {image}: expected {path} to lie in {names[label]}/, the class of {LABELS}")

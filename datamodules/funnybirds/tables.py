@@ -1,0 +1,239 @@
+"""The JSON tables of FunnyBirds (Hesse et al. 2023): the classes, and what each image was drawn with.
+
+Parts are always in the order beak, eye, foot, tail, wing. A part that is present may still be hidden by others.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from datamodules.funnybirds.part_maps import MAX_OBJECTS
+from datamodules.photos.files import Problems, locate
+from datamodules.sketch_birds.bank import PART_NAMES
+
+FOLDER = "FunnyBirds"
+URL = "https://download.visinf.tu-darmstadt.de/data/funnybirds/FunnyBirds.zip"
+REMEDY = (
+    f"Get {URL} (about 1.6 GB), unpack it so that `root` holds {FOLDER}/, or pass `--data.download true` with a `root` "
+    "that is missing or empty."
+)
+OFFICIAL_CLASSES = 50
+OFFICIAL_SIZES = {"train": 50_000, "test": 500}
+CLASSES, PARTS, SUBSET = "classes.json", "parts.json", "subset.json"
+PLACEHOLDER = "placeholder"
+REMOVED = (PLACEHOLDER, "")
+
+
+@dataclass(frozen=True)
+class BirdClasses:
+    """Which birds the classes are.
+
+    Args:
+        folder: the official folder.
+        variants: part -> (model, colour or None) of its variants.
+        table: ``(K, 5)`` int64 variant of each part.
+        official: official index of each class; 0..K-1 unless the classes are a subset.
+    """
+
+    folder: Path
+    variants: dict[str, list[tuple[str, str | None]]]
+    table: NDArray[np.int64]
+    official: list[int]
+
+    @property
+    def variant_names(self) -> dict[str, list[str]]:
+        """Part -> names of its variants, such as "red tail01"."""
+        return {
+            part: [" ".join([*([color] if color else []), Path(model).stem]) for model, color in variants]
+            for part, variants in self.variants.items()
+        }
+
+
+@dataclass(frozen=True)
+class Scenes:
+    """What the n images of one split were drawn with, in the order of ``dataset_<split>.json``.
+
+    Args:
+        split: "train" or "test".
+        labels: ``(n,)`` int64 class indices.
+        kept: ``(n, 5)`` bool, whether each part was drawn.
+        objects: ``(n,)`` int64 number of background objects.
+    """
+
+    split: str
+    labels: NDArray[np.int64]
+    kept: NDArray[np.bool_]
+    objects: NDArray[np.int64]
+
+    def file(self, row: int) -> str:
+        """Class folder and file name of an image.
+
+        Example:
+            >>> Scenes("test", np.array([3]), np.ones((1, 5), bool), np.array([0])).file(0)
+            '3/000000.png'
+        """
+        return f"{self.labels[row]}/{row:06d}.png"
+
+    def sample_id(self, row: int) -> str:
+        """Path of an image relative to the official folder."""
+        return f"{self.split}/{self.file(row)}"
+
+
+def table_name(split: str) -> str:
+    """Name of the table of one split."""
+    return f"dataset_{split}.json"
+
+
+def read_classes(root: str) -> BirdClasses:
+    """Read ``classes.json``, ``parts.json`` and, if there is one, ``subset.json``.
+
+    Args:
+        root: see :class:`datamodules.FunnyBirds`.
+
+    Raises:
+        FileNotFoundError: if the folder or a table is not found.
+        ValueError: if a table is malformed or two tables disagree.
+    """
+    folder = locate(root, FOLDER, CLASSES, REMEDY)
+    problems = Problems(f"FunnyBirds in {folder}", REMEDY)
+    parts, classes = (_read(folder, name, kind, problems) for name, kind in ((PARTS, dict), (CLASSES, list)))
+    subset = _read(folder, SUBSET, dict, problems) if (folder / SUBSET).exists() else {}
+    problems.raise_any()
+    variants = _variants(parts, problems)
+    problems.raise_any()
+    rows = [_class_row(index, entry, variants, problems) for index, entry in enumerate(classes)]
+    if len(classes) < 2:
+        problems.wrong(f"{CLASSES}: expected at least 2 classes, but got {len(classes)}")
+    official = subset.get("official_class_idx", list(range(len(classes))))
+    if not isinstance(official, list) or len(official) != len(classes) or not all(type(i) is int for i in official):
+        problems.wrong(f"{SUBSET}: expected `official_class_idx` to hold {len(classes)} integers, but got {official}")
+    problems.raise_any()
+    return BirdClasses(folder, variants, np.array(rows, dtype=np.int64), official)
+
+
+def read_scenes(classes: BirdClasses) -> dict[str, Scenes]:
+    """Read ``dataset_train.json`` and ``dataset_test.json``.
+
+    Returns:
+        Split -> what its images were drawn with.
+
+    Raises:
+        FileNotFoundError: if a table is missing.
+        ValueError: if a table is malformed or does not agree with the classes; all findings are in one message.
+    """
+    problems = Problems(f"FunnyBirds in {classes.folder}", REMEDY)
+    scenes = {}
+    for split in ("train", "test"):
+        entries = _read(classes.folder, table_name(split), list, problems)
+        if not entries and isinstance(entries, list):
+            problems.wrong(f"{table_name(split)} is empty")
+        rows = list(_scene_rows(table_name(split), entries or [], classes, problems))
+        labels, kept, objects = zip(*rows, strict=True) if rows else ((), (), ())
+        scenes[split] = Scenes(
+            split,
+            np.array(labels, dtype=np.int64),
+            np.array(kept, dtype=bool).reshape(len(rows), len(PART_NAMES)),
+            np.array(objects, dtype=np.int64),
+        )
+    problems.raise_any()
+    return scenes
+
+
+def _read(folder: Path, name: str, kind: type, problems: Problems) -> Any:
+    """The content of a table, or None after noting what is wrong with it."""
+    path = folder / name
+    if not path.is_file():
+        problems.missing(f"{name} is missing; it is part of {URL.rsplit('/', 1)[-1]}")
+        return None
+    try:
+        content = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        problems.wrong(f"{name} is not JSON ({error}); the file may be truncated")
+        return None
+    if not isinstance(content, kind):
+        problems.wrong(f"{name}: expected a {kind.__name__}, but got a {type(content).__name__}")
+        return None
+    return content
+
+
+def _variants(parts: dict[str, Any], problems: Problems) -> dict[str, list[tuple[str, str | None]]]:
+    if set(parts) != set(PART_NAMES):
+        problems.wrong(f"{PARTS}: expected the parts {', '.join(PART_NAMES)}, but got {', '.join(parts)}")
+        return {}
+    variants: dict[str, list[tuple[str, str | None]]] = {}
+    for part in PART_NAMES:
+        try:
+            variants[part] = [(str(variant["model"]), variant.get("color")) for variant in parts[part]]
+        except (TypeError, KeyError, AttributeError):
+            problems.wrong(f"{PARTS}: expected every variant of {part} to have a `model`")
+            continue
+        if strange := [color for _, color in variants[part] if not isinstance(color, str | None)]:
+            problems.wrong(f"{PARTS}: expected the `color` of a variant of {part} to be text, but got {strange[0]!r}")
+            continue
+        if len(set(variants[part])) < len(variants[part]):
+            problems.wrong(f"{PARTS}: expected the variants of {part} to differ in model or color, but some are equal")
+    return variants
+
+
+def _class_row(
+    index: int, entry: Any, variants: Mapping[str, Sequence[tuple[str, str | None]]], problems: Problems
+) -> list[int]:
+    """The five variant indices of one class; zeros after noting a problem."""
+    where, nothing = f"{CLASSES}, entry {index}", [0] * len(PART_NAMES)
+    if not isinstance(entry, dict) or not isinstance(entry.get("parts"), dict):
+        problems.wrong(f"{where}: expected `class_idx` and `parts`, but got {str(entry)[:80]}")
+        return nothing
+    if entry.get("class_idx") != index:
+        problems.wrong(f"{where}: expected `class_idx` to be {index}, the order of the file, but got {entry}")
+        return nothing
+    parts = entry["parts"]
+    if set(parts) != set(PART_NAMES):
+        problems.wrong(f"{where}: expected the parts {', '.join(PART_NAMES)}, but got {', '.join(parts)}")
+        return nothing
+    for part in PART_NAMES:
+        if type(parts[part]) is not int or not 0 <= parts[part] < len(variants[part]):
+            problems.wrong(
+                f"{where}: expected the variant of {part} to be 0 to {len(variants[part]) - 1} as in {PARTS}, but got "
+                f"{parts[part]!r}"
+            )
+            return nothing
+    return [parts[part] for part in PART_NAMES]
+
+
+def _scene_rows(
+    name: str, entries: list[Any], classes: BirdClasses, problems: Problems
+) -> Iterator[tuple[int, list[bool], int]]:
+    """Class, kept parts and number of background objects of every sound entry."""
+    expected = [
+        [(part, *classes.variants[part][variant]) for part, variant in zip(PART_NAMES, row, strict=True)]
+        for row in classes.table.tolist()
+    ]
+    for position, entry in enumerate(entries):
+        label = entry.get("class_idx") if isinstance(entry, dict) else None
+        if type(label) is not int or not 0 <= label < len(expected):
+            problems.wrong(
+                f"{name}, entry {position}: expected `class_idx` 0 to {len(expected) - 1}, but got {label!r}"
+            )
+            continue
+        objects = str(entry.get("bg_objects", "")).split(",")
+        count = len([text for text in objects if text])
+        if count > MAX_OBJECTS:
+            problems.wrong(f"{name}, entry {position}: expected at most {MAX_OBJECTS} `bg_objects`, but got {count}")
+            continue
+        kept = []
+        for part, model, color in expected[label]:
+            found = (entry.get(f"{part}_model"), entry.get(f"{part}_color", color) if color else None)
+            kept.append(found[0] not in REMOVED)
+            if kept[-1] and found != (model, color):
+                problems.wrong(
+                    f"{name}, entry {position}: expected the {part} of class {label}, {model} {color or ''}".rstrip()
+                    + f", or {PLACEHOLDER}, but got {found[0]} {found[1] or ''}".rstrip()
+                )
+        yield label, kept, count

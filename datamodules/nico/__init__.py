@@ -1,0 +1,5 @@
+"""NICO (He et al. 2021): animals in about ten contexts each, with a shift of background between training and test."""
+
+from datamodules.nico.data_module import Nico
+
+__all__ = ["Nico"]

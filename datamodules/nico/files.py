@@ -1,0 +1,184 @@
+"""The folders of NICO, read as they are, and one look at every photo that is remembered.
+
+Layout: ``<class>/<context>/<image>``, names may contain spaces. What is no picture stays where it is and is listed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from lightning.pytorch.utilities import rank_zero_warn
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
+
+from datamodules.nico.hsv_rule import Group, hsv_counts, hsv_group
+from datamodules.photos.cache import cache_folder, recall, remember
+from datamodules.photos.files import SHOWN, Problems, decode_image
+from datamodules.photos.folders import note_names_not_utf8
+from datamodules.progress import print_progress
+
+EXTENSIONS = (".jpg", ".jpeg", ".png")
+REMEDY = (
+    "Get NICO by hand from its authors (He et al. 2021, nico.thumedialab.com), unpack it, and pass the folder "
+    "that holds <class>/<context>/<image>, such as Animal, as `--data.root`."
+)
+PUBLISHED_MODES = ("RGB", "L", "RGBA")
+LOOK_VERSION = "nico 1"  # part of the cache key: change it whenever `_look` changes
+
+
+@dataclass(frozen=True)
+class Look:
+    """What one look at a photo tells.
+
+    Args:
+        group: of the HSV rule, None if the photo does not decode.
+        published: whether the published pipeline keeps files of this kind (it deletes the others).
+        words: the decoder's, if the photo does not decode.
+    """
+
+    group: Group | None
+    published: bool
+    words: str = ""
+
+
+def find_folder(root: str) -> Path:
+    """The folder that holds ``<class>/<context>/<image>``: ``root``, or its only subfolder that does.
+
+    Raises:
+        FileNotFoundError: saying what lies there instead.
+        ValueError: if several subfolders do, such as Animal and Vehicle.
+    """
+    top = Path(root).expanduser()
+    if not top.is_dir():
+        raise FileNotFoundError(f"Expected argument `root` to be a folder, but there is none at {top}. {REMEDY}")
+    if _photos_at(top, 2):
+        return top
+    found = [folder for folder in _folders(top) if _photos_at(folder, 2)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = ", ".join(folder.name for folder in found)
+        raise ValueError(f"Expected argument `root` to be one set of classes, but {top} holds {names}. Choose one.")
+    above = zip((1, 0), top.resolve().parents, strict=False)  # if `root` is a class or a context
+    near = [place for depth, place in above if _photos_at(top, depth) and _photos_at(place, 2)]
+    holds = ", ".join(sorted(path.name for path in top.iterdir())[:SHOWN]) or "nothing"
+    advice = f"Use `--data.root {near[0]}`." if near else REMEDY
+    raise FileNotFoundError(
+        f"Expected argument `root` to hold <class>/<context>/<image>, but {top} holds {holds}. {advice}"
+    )
+
+
+def read_classes(root: str) -> list[str]:
+    """The class folders in alphabetic order.
+
+    Raises:
+        FileNotFoundError: if the folder is not found.
+    """
+    return [folder.name for folder in _folders(find_folder(root))]
+
+
+def read_photos(folder: Path) -> list[str]:
+    """Paths of all photos below ``folder``, sorted, with ``/``; other files are listed in a warning.
+
+    Args:
+        folder: holds ``<class>/<context>/<image>``; hidden files and folders do not count.
+
+    Raises:
+        ValueError: if a class has no photo, or a name is not UTF-8; all findings are in one message.
+    """
+    problems = Problems(f"NICO in {folder}", "Add photos, or move the folder away.")
+    photos: list[str] = []
+    others: list[str] = []
+    for kind in _folders(folder):
+        before = len(photos)
+        for path in _files(kind):
+            name = path.relative_to(folder).as_posix()
+            (photos if _is_photo(path) and path.parent != kind else others).append(name)
+        if len(photos) == before:
+            problems.wrong(f"class {kind.name!r} has 0 photos in its contexts")
+    note_names_not_utf8(photos, problems)
+    problems.raise_any()
+    warn_left_alone(folder, sorted(others), "are no jpg, jpeg or png in a context folder")
+    return sorted(photos)
+
+
+def look_at_photos(folder: Path, names: Sequence[str], num_workers: int) -> list[Look]:
+    """Decode every photo and apply the HSV rule, once for this exact list of (path, size, time of change).
+
+    Args:
+        folder: holds the photos.
+        names: their paths.
+        num_workers: processes that share the work, about 2 ms per photo and core.
+
+    Returns:
+        One look per name.
+    """
+    digest = hashlib.sha256(LOOK_VERSION.encode())
+    for name in names:
+        status = (folder / name).stat()
+        digest.update(f"\n{folder.absolute() / name}\t{status.st_size}\t{status.st_mtime_ns}".encode())
+    remembered = cache_folder() / "nico" / f"{digest.hexdigest()}.json"
+    if content := recall(remembered):
+        with contextlib.suppress(ValueError):  # half a file after a crash
+            return [Look(*row) for row in json.loads(content)]
+    loader = DataLoader(_Looks(folder, names), batch_size=None, num_workers=num_workers)
+    looks = list(print_progress(cast("Sequence[Look]", loader), "looking at the colours of photos"))
+    remember(remembered, json.dumps([(look.group, look.published, look.words) for look in looks]).encode())
+    return looks
+
+
+def warn_left_alone(folder: Path, names: Sequence[str], why: str) -> None:
+    """Say how many files are not used, and the first of them."""
+    if names:
+        first = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
+        rank_zero_warn(f"NICO in {folder}: {len(names)} files {why} and are left alone: {first}")
+
+
+class _Looks(Dataset[Look]):
+    """Item i is the look at photo i."""
+
+    def __init__(self, folder: Path, names: Sequence[str]) -> None:
+        self._folder, self._names = folder, names
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __getitem__(self, index: int) -> Look:
+        path = self._folder / self._names[index]
+        try:
+            image = decode_image(path)
+        except ValueError as error:
+            return Look(None, False, str(error.__cause__ or error))
+        with Image.open(path) as photo:
+            published = photo.format == "PNG" or photo.mode in PUBLISHED_MODES
+        return Look(hsv_group(hsv_counts(image)), published and path.suffix in EXTENSIONS)
+
+
+def _folders(top: Path) -> list[Path]:
+    """Folders that are not hidden, by name (paths sort by the rules of the platform)."""
+    inside = (path for path in top.iterdir() if path.is_dir() and not path.name.startswith("."))
+    return sorted(inside, key=lambda path: path.name)
+
+
+def _files(kind: Path) -> Iterator[Path]:
+    """Files of a class, directly in its folder and in its contexts."""
+    yield from (path for path in kind.iterdir() if not path.is_dir() and not path.name.startswith("."))
+    for context in _folders(kind):
+        yield from (path for path in context.iterdir() if not path.name.startswith("."))
+
+
+def _is_photo(path: Path) -> bool:
+    return path.suffix.lower() in EXTENSIONS and path.is_file()
+
+
+def _photos_at(top: Path, depth: int) -> bool:
+    """Whether photos lie ``depth`` folders below ``top``."""
+    if depth:
+        return any(_photos_at(folder, depth - 1) for folder in _folders(top))
+    return any(_is_photo(path) for path in top.iterdir())

@@ -1,0 +1,1 @@
+"""The base of all data sets of photos in files."""

@@ -1,0 +1,151 @@
+"""Folders of images: what lies below them, and which class each image belongs to by its place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from datamodules.photos.files import Problems
+
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
+PARTS = ("train", "val", "test")
+LIKE_PARTS = {*PARTS, "training", "valid", "validation", "testing"}
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Images that belong to a class by their place.
+
+    Args:
+        paths: relative POSIX paths, sorted.
+        keys: the class of each.
+    """
+
+    paths: list[str]
+    keys: list[str]
+
+
+def note_names_not_utf8(names: Sequence[str], problems: Problems) -> None:
+    """Note the names whose bytes are no UTF-8: they could not be printed, written down or hashed.
+
+    Args:
+        names: relative paths of files.
+        problems: where they are noted.
+    """
+    for name in names:
+        if not name.isprintable() and name.encode(errors="replace").decode() != name:
+            problems.wrong(f"the name of {name!r} is not UTF-8; rename the file")
+
+
+def images_below(folder: Path, problems: Problems) -> list[str]:
+    """All images in a folder and its folders, links included; hidden files and folders are ignored.
+
+    Args:
+        folder: where to look.
+        problems: where names that are not UTF-8 are noted.
+
+    Returns:
+        Sorted relative POSIX paths of what has the extension of an image, in any case.
+
+    Raises:
+        ValueError: if a link leads to a folder above it.
+        OSError: if a folder cannot be read.
+    """
+    images: list[str] = []
+    for place, folders, names in os.walk(folder, onerror=_stop, followlinks=True):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for link in (Path(place, name) for name in folders):
+            if link.is_symlink() and _leads_up(link):
+                raise ValueError(f"Expected {link} to hold images, but it links to a folder above it. Remove the link.")
+        above = Path(place).relative_to(folder).as_posix()
+        prefix = "" if above == "." else f"{above}/"
+        images += [prefix + name for name in names if name.lower().endswith(EXTENSIONS) and not name.startswith(".")]
+    note_names_not_utf8(images, problems)
+    return sorted(images)
+
+
+def visible_folders(folder: Path) -> list[str]:
+    """Sorted names of the folders in ``folder`` that are not hidden; empty if it is no folder."""
+    if not folder.is_dir():
+        return []
+    return sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+
+
+def split_folders(folder: Path) -> list[str]:
+    """Which of ``train``, ``val`` and ``test`` lie in ``folder``; none unless ``train`` and another one do."""
+    there = [part for part in PARTS if (folder / part).is_dir()]
+    return there if "train" in there and len(there) > 1 else []
+
+
+def misnamed_split_folders(folder: Path) -> list[str]:
+    """Folders in ``folder`` that look like parts of a split, in any case, if they are not ``train`` with others.
+
+    One such name among others may be a class, such as the vehicle.
+    """
+    inside = visible_folders(folder)
+    alike = [name for name in inside if name.lower() in LIKE_PARTS]
+    several = len(alike) > 1 or (len(alike) == len(inside) and alike != ["train"])
+    return alike if several and not ("train" in alike and set(alike) <= set(PARTS)) else []
+
+
+def by_folder(folder: Path, parts: Sequence[str], problems: Problems) -> Placed:
+    """Images by the name of their class folder.
+
+    Args:
+        folder: the data set.
+        parts: folders in it that hold class folders, or none if it holds them itself.
+        problems: where images outside class folders and class folders without images are noted.
+    """
+    places = {
+        f"{part}/{name}" if part else name: name for part in parts or [""] for name in visible_folders(folder / part)
+    }
+    depth = 1 + bool(parts)
+    paths, keys, seen = [], [], set()
+    for path in images_below(folder, problems):
+        above = path.split("/")[:-1]
+        if parts and above[:1] and above[0] not in parts:
+            continue
+        if len(above) < depth:
+            if above or not parts:
+                problems.wrong(f"{path} lies in no class folder")
+            continue
+        place = "/".join(above[:depth])
+        seen.add(place)
+        paths.append(path)
+        keys.append(places[place])
+    for place in sorted(places.keys() - seen):
+        problems.wrong(f"class {places[place]!r} has 0 images in {place}/")
+    return Placed(paths, keys)
+
+
+def by_prefix(folder: Path, problems: Problems) -> Placed:
+    """Images directly in ``folder`` by what stands before the first ``_`` of their names.
+
+    Args:
+        folder: the data set.
+        problems: where images without ``_`` are noted.
+    """
+    paths, keys = [], []
+    for path in images_below(folder, problems):
+        name, underscore, _ = path.partition("_")
+        if "/" in path:
+            continue
+        if not underscore or not name:
+            problems.wrong(f"{path} does not begin with its class and `_`")
+            continue
+        paths.append(path)
+        keys.append(name)
+    return Placed(paths, keys)
+
+
+def _leads_up(link: Path) -> bool:
+    """Whether a link leads to a folder above it, by its own path or by links on the way to it."""
+    target = link.resolve()
+    return link.parent.resolve().is_relative_to(target) or any(above.resolve() == target for above in link.parents)
+
+
+def _stop(error: OSError) -> NoReturn:
+    raise error

@@ -1,0 +1,1 @@
+"""Transforms of photos: geometry, augmentation and the continuity view."""

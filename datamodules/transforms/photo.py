@@ -1,0 +1,229 @@
+"""From a photo to the model's frame: deterministic geometry for evaluation, named random presets for training.
+
+One :class:`.Placement` moves a photo's image, mask, label map, points and box. Data sets ask for
+the pixels of each photo (:meth:`PhotoTransform.to_frame`) and move the points and boxes of a batch at once. The random
+steps are a strict albumentations ``Compose`` (an unknown argument is an error there, and a silent default elsewhere),
+whose randomness comes from a seed per sample.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+import albumentations as A
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from datamodules.transforms.placement import GeometryPreset, Placement, ResizeFilter, place, placed_boxes, placed_points
+
+cv2.setNumThreads(0)  # loader workers are the parallelism; OpenCV's own threads only get in their way
+
+Crop = Literal["none", "box"]
+Augmentation = Literal["none", "geometric", "photometric", "geometric_photometric"]
+Border = Literal["replicate", "wrap"]
+BOX_END = np.array([0, 0, 1, 1])  # from inclusive to end-exclusive pixels
+
+
+@dataclass(frozen=True)
+class Photo:
+    """An image and what is annotated on it, all in the same pixels.
+
+    Args:
+        image: ``(H, W, 3)`` uint8 RGB.
+        object_mask: ``(H, W)`` bool.
+        label_map: ``(H, W)`` uint8.
+        points: ``(N, 2)`` float (x, y); pixel (floor x, floor y).
+        visible: ``(N,)`` bool.
+        box: ``(4,)`` float inclusive pixels (x0, y0, x1, y1).
+    """
+
+    image: NDArray[np.uint8]
+    object_mask: NDArray[np.bool_] | None = None
+    label_map: NDArray[np.uint8] | None = None
+    points: NDArray[np.float32] | None = None
+    visible: NDArray[np.bool_] | None = None
+    box: NDArray[np.float32] | None = None
+
+
+class PhotoTransform:
+    """Optional box crop, geometry preset, then optional augmentation.
+
+    Horizontal flips and warps only occur in augmentations, which return the image alone. Colour jitter runs on uint8:
+    each of its steps rounds to 1/255, which costs less than half the time of float32.
+
+    Args:
+        size: ``(H, W)`` pixels of the result.
+        geometry: ``stretch`` resizes to the frame; ``letterbox`` fits the photo inside and pads with black;
+            ``shorter_crop`` fills the frame and cuts the centre; ``center_crop`` cuts the centre without resizing.
+        crop: ``box`` cuts the photo to its box first.
+        resize_filter: ``area`` averages when shrinking; ``linear`` samples, as published set-ups did.
+        augmentation: ``geometric`` (flip, perspective, affine), ``photometric`` (colour jitter), both, or ``none``.
+        border: what warps show beyond the photo, see :func:`augmentation_steps`.
+
+    Raises:
+        ValueError: if a name is unknown.
+
+    Example:
+        >>> photo = Photo(np.zeros((100, 200, 3), np.uint8), box=np.array([50, 20, 99, 59], np.float32))
+        >>> PhotoTransform((50, 50))(photo).box
+        array([12., 10., 24., 29.], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        size: tuple[int, int],
+        geometry: GeometryPreset = "stretch",
+        crop: Crop = "none",
+        resize_filter: ResizeFilter = "area",
+        augmentation: Augmentation = "none",
+        border: Border = "replicate",
+    ) -> None:
+        for name, value, allowed in (
+            ("geometry", geometry, get_args(GeometryPreset)),
+            ("crop", crop, get_args(Crop)),
+            ("resize_filter", resize_filter, get_args(ResizeFilter)),
+            ("augmentation", augmentation, get_args(Augmentation)),
+            ("border", border, get_args(Border)),
+        ):
+            if value not in allowed:
+                raise ValueError(f"Expected argument `{name}` to be one of {list(allowed)}, but got {value!r}.")
+        self.size, self.geometry, self.crop, self.resize_filter = size, geometry, crop, resize_filter
+        self.random = augmentation != "none"
+        self._compose = A.Compose(augmentation_steps(augmentation, border), strict=True)
+
+    def __call__(self, photo: Photo, seed: int | None = None) -> Photo:
+        """Transform one photo.
+
+        Args:
+            photo: image and annotations.
+            seed: where the augmentation's randomness comes from, see :func:`transform_seed`.
+
+        Returns:
+            The photo in the model's frame: points outside it are invisible and hold (0, 0), the box is clipped. Only
+            the image if there is an augmentation.
+
+        Raises:
+            ValueError: if ``crop="box"`` and there is no box, nothing of a box is left in the frame, or an augmentation
+                gets no seed.
+        """
+        framed, placement = self.to_frame(photo, seed)
+        if self.random:
+            return framed
+        if photo.box is not None:
+            framed = replace(framed, box=placed_boxes(photo.box[None], [placement])[0])
+        if photo.points is not None:
+            visible = None if photo.visible is None else photo.visible[None]
+            points, seen = placed_points(photo.points[None], visible, [placement])
+            framed = replace(framed, points=points[0], visible=seen[0])
+        return framed
+
+    def to_frame(self, photo: Photo, seed: int | None = None) -> tuple[Photo, Placement]:
+        """The pixels of a photo in the frame, and where they lie; box and points stay as they are on the photo.
+
+        Args:
+            photo: image and annotations.
+            seed: where the augmentation's randomness comes from, see :func:`transform_seed`.
+
+        Raises:
+            ValueError: if ``crop="box"`` and there is no box, a mask or label map is not as large as the photo, or an
+                augmentation gets no seed.
+        """
+        height, width = photo.image.shape[:2]
+        top, left, bottom, right = 0, 0, height, width
+        if self.crop == "box":
+            if photo.box is None:
+                raise ValueError(
+                    "Expected the photo to have a box because `crop` is 'box', but it has none. Use `crop: none`."
+                )
+            left, top, right, bottom = (int(edge) for edge in photo.box + BOX_END)
+        placement = place((bottom - top, right - left), self.size, self.geometry)
+        if top or left:
+            placement = replace(placement, corner=(top, left))
+        image = placement.image(photo.image[top:bottom, left:right], self.resize_filter)
+        if self.random:
+            if seed is None:
+                raise ValueError("Expected argument `seed` to be an integer because augmentation is on, but got None.")
+            self._compose.set_random_seed(seed)
+            return Photo(self._compose(image=image)["image"]), placement
+        mask, codes = photo.object_mask, photo.label_map
+        for name, labels in (("object mask", mask), ("label map", codes)):
+            if labels is not None and labels.shape != (height, width):
+                raise ValueError(
+                    f"Expected the {name} to be as large as the photo, {width}x{height} pixels (width x height), but "
+                    f"got {labels.shape[1]}x{labels.shape[0]}."
+                )
+        if mask is not None:
+            mask = placement.labels(mask[top:bottom, left:right].view(np.uint8)).view(np.bool_)
+        if codes is not None:
+            codes = placement.labels(codes[top:bottom, left:right])
+        return Photo(image, mask, codes, photo.points, photo.visible, photo.box), placement
+
+
+def augmentation_steps(augmentation: Augmentation, border: Border = "replicate") -> list[Any]:
+    """The random steps of a training preset, applied after the resize (cheaper, and the same for all photo sizes).
+
+    Schlinge et al. 2025: ``geometric`` is a flip with probability .5, a perspective of scale 0-.05 with probability .5
+    and an affine of scale .85-1.15, translation, rotation and shear up to .15, 15 and 15 degrees; ``photometric`` is
+    colour jitter of .85-1.15 with a hue of .025.
+
+    Args:
+        augmentation: see :class:`PhotoTransform`.
+        border: beyond the photo, ``replicate`` repeats its edge and ``wrap`` the whole photo (their published code).
+
+    Returns:
+        albumentations transforms.
+    """
+    border_mode = cv2.BORDER_WRAP if border == "wrap" else cv2.BORDER_REPLICATE
+    geometric = [
+        A.HorizontalFlip(p=0.5),
+        A.Perspective(scale=(0.0, 0.05), border_mode=border_mode, p=0.5),
+        A.Affine(
+            scale=(0.85, 1.15),
+            translate_percent=(-0.15, 0.15),
+            rotate=(-15.0, 15.0),
+            shear=(-15.0, 15.0),
+            rotate_method="ellipse",
+            border_mode=border_mode,
+            p=1.0,
+        ),
+    ]
+    factors = (0.85, 1.15)
+    photometric = [
+        A.ColorJitter(brightness=factors, contrast=factors, saturation=factors, hue=(-0.025, 0.025), p=1.0),
+    ]
+    presets: dict[str, list[Any]] = {"none": [], "geometric": geometric, "photometric": photometric}
+    return presets.get(augmentation, geometric + photometric)
+
+
+def geometric_part(augmentation: Augmentation) -> Augmentation:
+    """What two views of one training image share: the augmentation without its photometry.
+
+    Args:
+        augmentation: see :class:`PhotoTransform`.
+
+    Example:
+        >>> geometric_part("geometric_photometric"), geometric_part("photometric")
+        ('geometric', 'none')
+    """
+    return "geometric" if augmentation.startswith("geometric") else "none"
+
+
+def transform_seed(seed: int, epoch: int, sample_key: int, *view: int) -> int:
+    """The seed of one sample's augmentation in one epoch, the same in every process and after a resume.
+
+    Args:
+        seed: seed of the run.
+        epoch: epoch number.
+        sample_key: see :func:`datamodules.sample.sample_key`.
+        view: number of the view, for what is drawn several times.
+
+    Returns:
+        An integer in 0..2**32 - 1.
+
+    Example:
+        >>> transform_seed(0, 1, 5) == transform_seed(0, 1, 5), transform_seed(0, 1, 5) == transform_seed(0, 2, 5)
+        (True, False)
+    """
+    return int(np.random.SeedSequence((seed, epoch, sample_key), spawn_key=view).generate_state(1)[0])

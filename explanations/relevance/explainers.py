@@ -1,0 +1,213 @@
+"""Relevance propagation: where the evidence of a unit (PRP) or of a class (LRP) lies in the image.
+
+Both start in the cells in which units found their evidence (:mod:`explanations.relevance.start`) and pass relevance
+backwards by one rule per operation (:mod:`explanations.relevance.rules`).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from dataclasses import dataclass, fields
+from typing import ClassVar, Literal, cast, get_args
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from explanations.explainer import Conserved, Explainer, Kind, Question
+from explanations.relevance.graph import OverwrittenError, Tape, record
+from explanations.relevance.operations import Bounds
+from explanations.relevance.start import relevance_start
+from explanations.upsample import check_choice
+from lightning_modules.contract import InterpretableModel, ModelOutput
+
+Start = Literal["one", "score"]
+MAX_AMPLIFICATION = 10.0
+_INSTEAD = "Use explainer 'upsample' or 'grad_cam'"
+
+_reasons: WeakKeyDictionary[nn.Module, tuple[tuple[int, ...], str | None]] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedOutput(ModelOutput):
+    """What a model sees, and how it came to its latent.
+
+    Args:
+        tape: the operations between images and latent; None if the latent does not come from the images.
+    """
+
+    tape: Tape | None
+
+
+class _Propagation(Explainer):
+    """What PRP and LRP share: the recording, the start and the walk back.
+
+    Args:
+        bounds: of the pixels in the first layer; see :class:`PRP`.
+    """
+
+    conserves: ClassVar[Conserved] = "target"
+
+    def __init__(self, bounds: Bounds = "channel") -> None:
+        check_choice("bounds", bounds, get_args(Bounds))
+        self.bounds: Bounds = bounds
+        self._started = 0.0
+        self._carried: Counter[str] = Counter()
+
+    @property
+    def bypass(self) -> dict[str, float]:
+        """Module path -> share of all relevance explained so far that this layer passed on by the ladder.
+
+        It is the relevance of outputs that are carried by their bias; layers without any are left out.
+        """
+        return {path: carried / self._started for path, carried in self._carried.items() if carried}
+
+    def supports(self, model: InterpretableModel) -> str | None:
+        """None, or what stands in the way; a model not seen before is shown one black image to find out.
+
+        Raises:
+            ValueError: if such a model is in training mode.
+        """
+        module = cast(nn.Module, model)
+        structure = tuple(map(id, module.modules()))
+        if module not in _reasons or _reasons[module][0] != structure:
+            if module.training:
+                raise ValueError("Expected argument `model` to be in evaluation mode, but it is in training mode.")
+            _reasons[module] = (structure, _obstacle(model))
+        return _reasons[module][1]
+
+    def observe(self, model: InterpretableModel, images: Tensor) -> ModelOutput:
+        """The model's forward pass, recorded; bit for bit what ``model(images)`` returns."""
+        output, tape = record(model, images, self.bounds)
+        return RecordedOutput(**{part.name: getattr(output, part.name) for part in fields(ModelOutput)}, tape=tape)
+
+    def reusable(self, model: InterpretableModel, images: Tensor, output: ModelOutput) -> bool:
+        """Whether the output was recorded from these images and weights."""
+        tape = output.tape if isinstance(output, RecordedOutput) else None
+        return tape is not None and tape.fits(cast(nn.Module, model), images, self.bounds)
+
+    @torch.no_grad()
+    def _maps(self, model: InterpretableModel, asked: Question) -> Tensor:
+        tape = cast(RecordedOutput, asked.output).tape
+        if tape is None or tape.obstacle is not None:
+            raise ValueError(f"Expected a model that explainer {self.key!r} supports, but {_obstacle(model)}.")
+        start = self._start(model, asked.output, asked.ids)
+        size = start.abs().sum((1, 2, 3))
+        one_cell = asked.kind == "unit" and model.units().pool != "mean"
+        maps, carried = tape.backward(start, start.abs().sum(1).flatten(1).argmax(1) if one_cell else None)
+        self._count(model, size, carried)
+        if (maps.abs().sum((1, 2)) > MAX_AMPLIFICATION * size).any():
+            warnings.warn(
+                f"Sums of opposite signs amplified relevance more than {MAX_AMPLIFICATION:g} times, so that these maps "
+                f"say little. {_INSTEAD}.",
+                stacklevel=2,
+            )
+        return maps
+
+    def _start(self, model: InterpretableModel, output: ModelOutput, ids: Tensor) -> Tensor:
+        """Relevance of the latent ``(B, D, h, w)`` for one target per image."""
+        raise NotImplementedError
+
+    def _count(self, model: InterpretableModel, size: Tensor, carried: list[tuple[Tensor, Tensor]]) -> None:
+        self._started += float(size.sum())
+        if carried:
+            paths = {id(weight): path.rpartition(".")[0] for path, weight in cast(nn.Module, model).named_parameters()}
+            self._carried.update({paths.get(id(weight), "?"): float(amount) for weight, amount in carried})
+
+
+class PRP(_Propagation):
+    """Prototypical relevance propagation: the pixels that made a unit's best cell what it is.
+
+    Source: Gautam et al. (2023), "This looks more like that: enhancing self-explaining models by prototypical relevance
+    propagation": the relevance of a prototype starts in its best cell and runs to the pixels by the rules of layer-wise
+    relevance propagation (α1β0, and zᴮ for the pixels). Deviations: α1β0 honours the sign of inputs; bounds of the
+    pixels are per channel; relevance of an output that is carried by its bias stays in its window (``bypass`` says how
+    much); units other than prototypes have a start too, see :func:`~explanations.relevance.start.relevance_start`.
+
+    Maps sum to their start up to 1e-4, with ``bounds="channel"``.
+
+    Args:
+        bounds: ``"channel"``: black and white of each channel. ``"scalar"``: -2.118 and 2.640 for all channels of the
+            normalised image and no ladder, as in released code; only to compare with published numbers.
+        start: what a map sums to: ``"one"``, or the unit's ``"score"``.
+
+    Raises:
+        ValueError: if an argument differs from the above.
+
+    Example:
+        >>> from explanations.explainer import Targets
+        >>> from lightning_modules import ProtoPNet
+        >>> model, images = ProtoPNet(num_classes=4, image_size=(32, 32)).eval(), torch.rand(2, 3, 32, 32)
+        >>> explainer, targets = PRP(), Targets("unit", torch.tensor([[3, 8], [5, -1]]))
+        >>> output = explainer.observe(model, images)  # the one forward, shared by any number of calls
+        >>> explainer.attribute(model, images, targets, output=output).sum((2, 3)).round(decimals=3)
+        tensor([[1., 1.],
+                [1., nan]])
+    """
+
+    key: ClassVar[str] = "prp"
+    explains: ClassVar[frozenset[Kind]] = frozenset({"unit"})
+
+    def __init__(self, bounds: Bounds = "channel", start: Start = "one") -> None:
+        super().__init__(bounds)
+        check_choice("start", start, get_args(Start))
+        self.start: Start = start
+
+    def _start(self, model: InterpretableModel, output: ModelOutput, ids: Tensor) -> Tensor:
+        scores = output.scores.gather(1, ids[:, None])
+        amounts = scores if self.start == "score" else torch.ones_like(scores)
+        return relevance_start(output, model.units(), ids[:, None], amounts)
+
+
+class LRP(_Propagation):
+    """Layer-wise relevance propagation of a class: the starts of all units, weighted by their contributions.
+
+    Source: Bach et al. (2015), "On pixel-wise explanations for non-linear classifier decisions by layer-wise relevance
+    propagation", with the rules and deviations of :class:`PRP`. Maps are signed and sum to the contributions: the logit
+    without bias and residual. Where contributions do not add up to a logit (trees), they are what is explained.
+
+    Args:
+        bounds: as in :class:`PRP`.
+
+    Raises:
+        ValueError: if an argument differs from the above.
+
+    Example:
+        >>> from explanations.explainer import Targets
+        >>> from lightning_modules import ProtoPNet
+        >>> model, images = ProtoPNet(num_classes=4, image_size=(32, 32)).eval(), torch.rand(2, 3, 32, 32)
+        >>> maps = LRP().attribute(model, images, Targets("class", torch.tensor([[3], [0]])))
+        >>> bool(torch.isclose(maps[1, 0].sum(), model(images).logits[1, 0], rtol=1e-3))
+        True
+    """
+
+    key: ClassVar[str] = "lrp"
+    explains: ClassVar[frozenset[Kind]] = frozenset({"class"})
+
+    def _start(self, model: InterpretableModel, output: ModelOutput, ids: Tensor) -> Tensor:
+        contributions = model.contributions(output, ids)
+        units = torch.arange(contributions.shape[1], device=ids.device).expand_as(contributions)
+        return relevance_start(output, model.units(), units, contributions)
+
+
+def _obstacle(model: InterpretableModel) -> str | None:
+    """What keeps relevance from getting from the units of a model to its pixels."""
+    black = torch.zeros(1, 3, *model.geometry.image, device=model.input_std.device)
+    try:
+        output, tape = record(model, black, places=True)
+    except OverwrittenError as error:
+        return f"relevance propagation cannot record it. {error} {_INSTEAD}"
+    latent, vectors = output.latent, model.units().vectors
+    if latent is None or tape is None:
+        return "the model has no latent" if latent is None else "its latent is not computed from the images"
+    if (node := tape.obstacle) is not None:
+        path, kind = node.place
+        return f"relevance cannot pass {path!r} ({kind}, operation {node.operation!r}). {_INSTEAD}"
+    if vectors is not None and vectors.shape[1:] != latent.shape[1:2]:
+        return f"its units are not vectors of one cell with {latent.shape[1]} channels. {_INSTEAD}"
+    if vectors is None and output.scores.shape[1] != latent.shape[1]:
+        return f"its units have no vectors and are not the channels of the latent. {_INSTEAD}"
+    if output.maps.shape[2:] != latent.shape[2:]:
+        return f"its maps and its latent differ in their cells. {_INSTEAD}"
+    return None

@@ -1,0 +1,93 @@
+"""How regularly units' explanations cover the same object parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from metrics.functional.checks import check_tensor
+from metrics.functional.part_coverage import _part_coverage_update, part_coverage_consistency
+from metrics.functional.regions import clip_saliency
+from metrics.functional.variants import Variant, check_variant
+from metrics.item_mean import ItemMean
+from metrics.summary import AveragedOver
+
+
+class PartCoverageConsistency(ItemMean):
+    """Mean over units of how regularly their explanations cover the same parts.
+
+    Source and definition: :func:`metrics.functional.part_coverage_consistency`. A part is covered if it is visible and
+    lies in the box around the region of the clipped saliency. Units that were in no top k are undefined; empty slots
+    and maps that are not finite are left out and counted.
+
+    Args:
+        num_units: U.
+        num_parts: N.
+        quantile: of each map, above which positive saliency is kept; None if it is already clipped.
+        variant: reading of the formula.
+        kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Raises:
+        ValueError: if ``variant`` is unknown.
+
+    Example:
+        >>> metric = PartCoverageConsistency(num_units=1, num_parts=2, quantile=None)
+        >>> points, visible = torch.tensor([[[0.5, 0.5], [1.5, 0.5]]]), torch.tensor([[True, True]])
+        >>> metric.update(torch.tensor([[[[1.0, 0.0]]]]), torch.tensor([[0]]), points, visible)
+        >>> metric.update(torch.tensor([[[[1.0, 1.0]]]]), torch.tensor([[0]]), points, visible)
+        >>> metric.compute()  # parts 2/2 and 1/2
+        tensor(0.7500, dtype=torch.float64)
+    """
+
+    name = "consistency"
+    unit = "fraction"
+    reads = ("saliency", "unit_ids", "part_locations", "part_visible")
+    averaged_over: AveragedOver = "unit"
+    higher_is_better = True
+    hits: Tensor
+    visible: Tensor
+    shown: Tensor
+
+    def __init__(
+        self,
+        num_units: int,
+        num_parts: int,
+        quantile: float | None = 0.95,
+        variant: Variant = "paper",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        check_variant(variant)
+        self.quantile = quantile
+        self.variant: Variant = variant
+        self.add_state("hits", torch.zeros(num_units, num_parts, dtype=torch.int64), dist_reduce_fx="sum")
+        self.add_state("visible", torch.zeros(num_units, num_parts, dtype=torch.int64), dist_reduce_fx="sum")
+        self.add_state("shown", torch.zeros(num_units, dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, saliency: Tensor, unit_ids: Tensor, part_locations: Tensor, part_visible: Tensor) -> None:
+        """Add a batch.
+
+        Args:
+            saliency: ``(B, k, H, W)`` float.
+            unit_ids: ``(B, k)`` int64, -1 for an empty slot.
+            part_locations: ``(B, N, 2)`` float pixels (x, y).
+            part_visible: ``(B, N)`` bool.
+        """
+        num_units, num_parts = self.hits.shape
+        check_tensor("saliency", saliency, ("B", "k", "H", "W"), "float")
+        check_tensor("unit_ids", unit_ids, tuple(saliency.shape[:2]), "int64")
+        check_tensor("part_locations", part_locations, (saliency.shape[0], num_parts, 2), "float")
+        check_tensor("part_visible", part_visible, (saliency.shape[0], num_parts), "bool")
+        clipped = saliency if self.quantile is None else clip_saliency(saliency, self.quantile)
+        counted = unit_ids.masked_fill(~saliency.isfinite().flatten(2).all(dim=2), -1)
+        hits, visible, shown = _part_coverage_update(clipped, counted, part_locations, part_visible, num_units)
+        self.hits = self.hits + hits
+        self.visible = self.visible + visible
+        self.shown = self.shown + shown
+        self.dropped = self.dropped + (counted < 0).sum()
+
+    def values(self) -> Tensor:
+        """``(U,)`` float64, NaN where undefined."""
+        return part_coverage_consistency(self.hits, self.visible, self.shown, self.variant)

@@ -1,0 +1,279 @@
+"""The evaluation callback: what it computes, skips, refuses and logs. The model answers from a table."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from callbacks import Interpretability
+from callbacks.evaluation.facts import description
+from callbacks.evaluation.interpretability import announce_directions
+from datamodules.sample import Capabilities
+from explanations import IntegratedGradients, Random, Upsample
+from lightning_modules.contract import ModelOutput, UnitTable
+
+LOGITS = torch.tensor([[2.0, 1.0, 0.0], [0.0, 1.0, 2.0], [0.0, 2.0, 1.0], [2.0, 0.0, 1.0]])
+LABELS = torch.tensor([0, 2, 1, 1])  # the last one is wrong
+NAMES = [f"bird {i}" for i in range(4)]
+
+
+class Model(nn.Module):
+    """Two units of one model, or whatever its table says; an image's first pixel names its row."""
+
+    device = torch.device("cpu")
+    input_std = torch.ones(3, 1, 1)
+    geometry = SimpleNamespace(image=(8, 8))
+
+    def __init__(self, weight=None, logits=LOGITS):
+        super().__init__()
+        weight = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]]) if weight is None else weight
+        active = torch.ones(2, dtype=torch.bool)
+        self.table = UnitTable("prototype", active, torch.ones(2, 3, dtype=torch.bool), "max", weight=weight)
+        self.outputs = {
+            "logits": logits,
+            "scores": torch.arange(2.0 * len(logits)).view(-1, 2) + 1,
+            "maps": torch.arange(8.0 * len(logits)).view(-1, 2, 2, 2),
+        }
+        self.logged = {}
+        self.eval()
+
+    def forward(self, images):
+        rows = (images[:, 0, 0, 0] * 255).round().long()
+        return ModelOutput(**{name: values[rows] for name, values in self.outputs.items()})
+
+    def units(self):
+        return self.table
+
+    def log(self, key, value, **kwargs):
+        self.logged[key] = value
+
+
+def batches(size=4, images=4):
+    for part in torch.arange(images).split(size):
+        pixels = (part / 255)[:, None, None, None].expand(-1, 3, 8, 8).contiguous()
+        yield {
+            "image": pixels,
+            "second_view": pixels,
+            "sample_id": [f"bird {i}" for i in part],
+            "sample_key": part,
+            "label": LABELS[part % 4],
+        }
+
+
+def trainer(names=NAMES, **capabilities):
+    data = SimpleNamespace(
+        num_classes=3, image_size=(8, 8), evaluated_split="test",
+        capabilities=lambda split: Capabilities(**capabilities), dataset=lambda split: Dataset(names),
+    )  # fmt: skip
+    return SimpleNamespace(datamodule=data, loggers=[], current_epoch=0, state=SimpleNamespace(fn="fit"))
+
+
+class Dataset:
+    def __init__(self, names):
+        self.sample_ids = list(names)
+
+    def __len__(self):
+        return len(self.sample_ids)
+
+
+def one_pass(engine, model, stage="test", run=None, **options):
+    run = run or trainer()
+    engine.setup(run, model, "test" if stage == "test" else "fit")
+    with torch.inference_mode():
+        getattr(engine, f"on_{stage}_start")(run, model)
+        for index, batch in enumerate(batches(**options)):
+            getattr(engine, f"on_{stage}_batch_end")(run, model, None, batch, index)
+        getattr(engine, f"on_{stage}_epoch_end")(run, model)
+    return engine.evaluation
+
+
+@pytest.mark.parametrize("size", [1, 3, 4])
+def test_the_entries_of_an_evaluation(size):
+    evaluation = one_pass(Interpretability(["general/accuracy", "compactness/npr"]), Model(), size=size)
+    accuracy, npr = evaluation.metrics["general/accuracy"], evaluation.metrics["compactness/npr"]
+    assert list(accuracy) == ["value", "ci95", "n", "skipped", "unit", "higher_is_better"]
+    assert (accuracy["value"], accuracy["n"], accuracy["skipped"]) == (0.75, 4, 0)
+    assert accuracy["ci95"][0] < 0.75 < accuracy["ci95"][1]
+    assert npr["value"] == pytest.approx(0.5)  # one negative weight, two positive ones
+    assert evaluation.skipped == {}
+    assert evaluation.explainer is None
+
+
+def test_the_value_of_every_image_is_kept():
+    evaluation = one_pass(Interpretability(["general/accuracy", "compactness"]), Model(), size=3)
+    assert evaluation.images == {
+        key: {"general/accuracy": float(key < 3), "compactness/local_size": 2.0} for key in range(4)
+    }
+
+
+def test_validation_and_test_log_under_their_keys():
+    engine, model = Interpretability(["general/accuracy"]), Model()
+    one_pass(engine, model, "validation")
+    assert model.logged["val/general/accuracy"] == 0.75
+    assert {key.split("/")[1] for key in model.logged} == {"general"}
+    model.logged.clear()
+    one_pass(engine, model)
+    assert model.logged == {"general/accuracy": 0.75}
+
+
+def test_the_validation_suite_comes_every_n_epochs():
+    engine, model, run = (
+        Interpretability(validation_suite=["compactness/local_size"], every_n_epochs=3),
+        Model(),
+        trainer(),
+    )
+    seen = []
+    for run.current_epoch in range(6):
+        model.logged.clear()
+        one_pass(engine, model, "validation", run)
+        seen.append("val/compactness/local_size" in model.logged)
+        assert "val/general/f1" in model.logged
+    assert seen == [False, False, True, False, False, True]
+
+
+def test_a_validation_of_its_own_computes_the_whole_suite():
+    engine, model, run = Interpretability(validation_suite=["compactness/local_size"]), Model(), trainer()
+    run.state.fn = "validate"
+    one_pass(engine, model, "validation", run)
+    assert "val/compactness/local_size" in model.logged
+
+
+def test_two_passes_do_not_mix():
+    engine = Interpretability(["general/accuracy"])
+    first = one_pass(engine, Model())
+    second = one_pass(engine, Model(logits=LOGITS.flip(1)))
+    assert (first.metrics["general/accuracy"]["value"], first.metrics["general/accuracy"]["n"]) == (0.75, 4)
+    assert (second.metrics["general/accuracy"]["value"], second.metrics["general/accuracy"]["n"]) == (0.25, 4)
+
+
+def test_what_does_not_apply_is_skipped_with_the_reason():
+    model = Model()
+    model.table = UnitTable("prototype", model.table.active, model.table.owner, "max")
+    suite = ["general/top3_accuracy", "compactness/npr", "complexity", "contrastivity/apd_intra", "general/accuracy"]
+    evaluation = one_pass(Interpretability([*suite, "localisation/energy"]), model)
+    assert evaluation.skipped == {
+        "general/top3_accuracy": "num_classes: top-3 accuracy needs more than 3 classes",
+        "compactness/npr": "weight: the model has no weight matrix",
+        "complexity/object_overlap": "object_mask: no segmentations",
+        "complexity/background_overlap": "object_mask: no segmentations",
+        "complexity/iord": "object_mask: no segmentations",
+        "complexity/consistency": "part_points: no part annotations",
+        "contrastivity/apd_intra": "vectors: the units of the model have no vectors",
+        "localisation/energy": "object_mask|bounding_box: no segmentations; no bounding boxes",
+    }
+    assert list(evaluation.metrics) == ["general/accuracy"]
+
+
+def test_fewer_units_than_asked_for_are_all_used():
+    evaluation = one_pass(Interpretability(["contrastivity/plc"], top_k=5), Model())
+    assert evaluation.protocol["units_per_image"] == 2
+    assert evaluation.metrics["contrastivity/plc"]["n"] == 4
+
+
+def test_without_an_active_unit_the_reason_is_given():
+    model = Model()
+    model.table = UnitTable("prototype", torch.zeros(2, dtype=torch.bool), model.table.owner, "max")
+    suite = ["general/accuracy", "completeness/vlc", "continuity/plc", "alignment/misalignment_pac"]
+    evaluation = one_pass(Interpretability(suite), model)
+    assert list(evaluation.metrics) == ["general/accuracy"]
+    assert evaluation.skipped == {
+        "completeness/vlc": "explainer: no unit is active",
+        "continuity/plc": "units: no unit is active",
+        "alignment/misalignment_pac": "units: no unit is active",
+    }
+
+
+@pytest.mark.parametrize(("mask", "expected"), [(True, "mask"), ("no masks", "bounding box")])
+def test_what_stands_for_the_object_is_declared(mask, expected):
+    run = trainer(object_mask=mask, bounding_box=True)
+    engine, model = Interpretability(["localisation"], explainer=Upsample()), Model()
+    engine.setup(run, model, "test")
+    engine.on_test_start(run, model)
+    assert engine.evaluation.protocol["object"] == expected
+
+
+def test_explainers_are_described_by_all_their_options():
+    bases = [(0.1, 0.2, 0.3), torch.zeros(3, 2, 2), torch.eye(2).expand(3, 2, 2)]
+    explainers = [Random(), Random(placement="geometry"), *(IntegratedGradients(baseline=base) for base in bases)]
+    told = [description(explainer) for explainer in explainers]
+    assert told[0] == "random(pattern=smooth, mode=bicubic, placement=resize, seed=0)"
+    assert told[2] == "ig(steps=50, baseline=[0.1, 0.2, 0.3])"
+    assert len(set(told)) == 5
+
+
+def test_maps_below_zero_are_declared():
+    model = Model()
+    assert one_pass(Interpretability(["continuity/pac"]), model).protocol["signed_maps"] is False
+    model.outputs["maps"] = model.outputs["maps"] - 20
+    assert one_pass(Interpretability(["continuity/pac"]), model).protocol["signed_maps"] is True
+
+
+# -- refusals ---------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("name", ["logits", "scores", "maps"])
+def test_the_samples_with_bad_outputs_are_named(name, value):
+    model = Model()
+    model.outputs[name] = model.outputs[name].clone()
+    model.outputs[name][1, 0], model.outputs[name][3, -1] = value, value
+    expected = r"Expected finite model outputs, but got .* for the samples bird 1, bird 3. The"
+    with pytest.raises(ValueError, match=expected):
+        one_pass(Interpretability(["general/accuracy"]), model)
+
+
+def test_not_all_of_many_bad_samples_are_named():
+    model = Model(logits=torch.full((12, 3), torch.nan))
+    with pytest.raises(ValueError, match=r"samples bird 0, .*, bird 9 "):
+        one_pass(Interpretability(), model, "validation", size=12, images=12)
+
+
+def test_repeated_sample_ids_are_named():
+    run = trainer(names=["bird 0", "bird 1", "bird 1", "bird 3"])
+    with pytest.raises(ValueError, match=r"Expected every sample id of the test split once, but got 1 .* bird 1\."):
+        one_pass(Interpretability(["general/accuracy"]), Model(), run=run)
+
+
+def test_an_explainer_that_does_not_fit_is_refused():
+    class Picky(Upsample):
+        def supports(self, model):
+            return "it has no backbone"
+
+    with pytest.raises(ValueError, match="Expected argument `explainer` to support the model, but it has no backbone"):
+        one_pass(Interpretability(["completeness/vlc"], explainer=Picky()), Model())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"suite": ["genral"]}, r"`suite` to hold names among .*got .'genral'"),
+        ({"validation_suite": ["genral"]}, r"`suite` to hold names among .*got .'genral'"),
+        ({"top_k": 0}, "`top_k` to be at least 1, but got 0"),
+        ({"every_n_epochs": 0}, "`every_n_epochs` to be at least 1, but got 0"),
+        ({"seed": -1}, r"`seed` to be at least 0 and below 2\^32, but got -1"),
+        ({"view": "papr"}, "`view` to be one of .* or null, but got 'papr'"),
+        ({"noise": -0.1}, "`noise` to be at least 0"),
+        ({"memory_budget": 0.0}, "`memory_budget` to be above 0 GiB"),
+    ],
+)
+def test_bad_arguments_are_refused_at_once(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Interpretability(**arguments)
+
+
+# -- loggers ----------------------------------------------------------------------------------------------------------
+class Summary:
+    def __init__(self):
+        self.results = []
+
+    def define_results(self, directions):
+        self.results.append(dict(directions))
+
+
+def test_directions_are_told_once_to_loggers_with_a_summary():
+    engine, model, summary, run = Interpretability(["general/accuracy"]), Model(), Summary(), trainer()
+    run.loggers = [object(), summary]
+    for _ in range(2):
+        one_pass(engine, model, run=run)
+    assert summary.results == [{"general/accuracy": True}]
+    announce_directions([summary], {})
+    assert len(summary.results) == 1

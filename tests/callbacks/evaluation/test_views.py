@@ -1,0 +1,205 @@
+"""Every field of the evaluation record against its definition, view by view."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from callbacks.evaluation import views as records
+from callbacks.evaluation.observer import Observer
+from callbacks.evaluation.views import VIEWS, Clean, Setting, inside, owned_units, scaled
+from explanations import Upsample
+from metrics import functional as kernels
+from tests.lightning_modules.registry import TINY_PROTOPNET, tiny_birds
+
+SIZE, K = (32, 32), 3
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(0)
+    return TINY_PROTOPNET(num_classes=8, image_size=SIZE).eval()
+
+
+@pytest.fixture(scope="module")
+def batch():
+    (batch,) = tiny_birds(test_size=5).test_dataloader()
+    return batch | {"second_view": batch["image"] * 0.9}
+
+
+def clean(model, batch, **setting):
+    options = {"explain": True, "explain_perturbed": True, "keep_maps": True, "attack_steps": 3}
+    owned = owned_units(model.units().owner, model.units().active)
+    return Clean(batch, Observer(model, Upsample(), 4, K), Setting(**(options | setting)), owned)
+
+
+@pytest.fixture
+def record(model, batch):
+    with torch.inference_mode():
+        yield clean(model, batch)
+
+
+def boxes_of(record):
+    return kernels.bounding_boxes(kernels.clip_saliency(record.saliency) > 0)
+
+
+def test_the_clean_image(record, model, batch):
+    output = model(batch["image"])
+    torch.testing.assert_close(record.logits, output.logits)
+    torch.testing.assert_close(record.scores, output.scores)
+    assert torch.equal(record.unit_ids, kernels.top_units(record.scores, K))
+    upsampled = F.interpolate(record.maps, SIZE, mode="bicubic", align_corners=False)
+    torch.testing.assert_close(record.saliency, upsampled)
+    assert torch.equal(record.object_masks, batch["object_mask"])
+    assert torch.equal(record.labels, batch["label"])
+    assert torch.equal(record.sample_ids, batch["sample_key"])
+    assert record.valid is None
+
+
+def test_owned_units_and_patches(record, batch):
+    assert record.owned_ids.tolist() == [[2 * label, 2 * label + 1] for label in batch["label"].tolist()]
+    for image, units in enumerate(record.owned_ids.tolist()):
+        for slot, unit in enumerate(units):
+            expected = kernels.peak_locations(record.seen.all_maps[image, unit], SIZE)
+            assert torch.equal(record.owned_peaks[image, slot], expected)
+    cell = kernels.peak_cells(record.seen.all_maps[1, 7])
+    assert torch.equal(record.unit_boxes[1, 7], kernels.patch_boxes(cell, (4, 4), SIZE, patch=5))
+
+
+def test_fields_are_computed_once(record):
+    assert record.owned_peaks is record.owned_peaks
+    (view,) = VIEWS["clipped"](record)
+    assert view.saliency is record.clipped_saliency
+    assert torch.equal(view.saliency, kernels.clip_saliency(record.saliency))
+    assert view.unit_ids is record.unit_ids
+
+
+@pytest.mark.parametrize("variant", ["paper", "quanproto"])
+@torch.inference_mode()
+def test_completeness(model, batch, variant):
+    record = clean(model, batch, variant=variant, seed=3)
+    (view,) = VIEWS["completeness"](record)
+    assert view.valid.all()
+    sigma = 0.05 * (model.input_std if variant == "quanproto" else 1)
+    ids, boxes = batch["sample_key"], boxes_of(record)
+    noisy = kernels.completeness_perturbation(batch["image"], boxes, ids, sigma, 3, clamp=variant == "paper")
+    for image in range(5):
+        for rank in range(K):
+            unit = int(record.unit_ids[image, rank])
+            output = model(noisy[image, rank][None])
+            torch.testing.assert_close(view.perturbed_scores[image, rank], output.scores[0])
+            torch.testing.assert_close(view.perturbed_maps[image, rank], output.maps[0, unit])
+            saliency = F.interpolate(output.maps[:, unit : unit + 1], SIZE, mode="bicubic", align_corners=False)
+            torch.testing.assert_close(view.perturbed_saliency[image, rank], kernels.clip_saliency(saliency)[0, 0])
+
+
+@torch.inference_mode()
+def test_a_unit_without_a_region_is_not_valid(model, batch):
+    record = clean(model, batch)
+    record.clipped_saliency[2, 1] = 0
+    (view,) = VIEWS["completeness"](record)
+    assert (~view.valid).nonzero().tolist() == [[2, 1]]
+
+
+def test_continuity(record, model, batch):
+    (view,) = VIEWS["continuity"](record)
+    output = model(batch["second_view"])
+    torch.testing.assert_close(view.perturbed_logits, output.logits)
+    torch.testing.assert_close(view.perturbed_scores, output.scores)
+    torch.testing.assert_close(view.perturbed_maps, kernels.gather_units(output.maps, record.unit_ids))
+    assert view.valid is None
+    assert view.logits is record.logits
+
+
+def test_stability_draws_three_noises_in_normalised_units(record, model, batch):
+    views = VIEWS["stability"](record)
+    assert len(views) == 3
+    peaks = []
+    for draw, view in enumerate(views):
+        ranks = torch.full((5, 1), draw)
+        noise = kernels.keyed_noise(batch["sample_key"], ranks, (3, *SIZE), records.STABILITY_SEED)[:, 0]
+        noisy = batch["image"] + (0.2 * noise).clamp(-0.25, 0.25) * model.input_std
+        maps = kernels.gather_units(model(noisy).maps, record.owned_ids)
+        assert torch.equal(view.perturbed_owned_peaks, kernels.peak_locations(maps, SIZE))
+        peaks.append(view.perturbed_owned_peaks)
+    assert not torch.equal(peaks[0], peaks[1]) or not torch.equal(peaks[0], peaks[2])
+
+
+@pytest.mark.parametrize("name", ["misalignment", "misalignment_noise"])
+def test_misalignment_changes_nothing_near_the_region(record, model, batch, name, monkeypatch):
+    shown = []
+    see = Observer.see
+    monkeypatch.setattr(
+        Observer, "see", lambda self, images, *a, **k: shown.append(images.pixels) or see(self, images, *a, **k)
+    )
+    (view,) = VIEWS[name](record)
+    (attacked,) = shown
+    assert torch.equal(view.target_ids, record.unit_ids[:, 0])
+    region = kernels.percentile_mask(F.interpolate(record.maps[:, :1], SIZE, mode="bicubic", align_corners=False))
+    for image, (x0, y0, x1, y1) in enumerate(kernels.bounding_boxes(region)[:, 0].tolist()):
+        rows, columns = slice(max(y0 - 1, 0), y1 + 2), slice(max(x0 - 1, 0), x1 + 2)
+        kept = torch.zeros(SIZE, dtype=torch.bool)
+        kept[rows, columns] = True
+        assert torch.equal(attacked[image][:, kept], batch["image"][image][:, kept])
+        change = (attacked[image] - batch["image"][image])[:, ~kept]
+        assert (change != 0).float().mean() > 0.5
+        assert (change.abs() <= 0.4 * model.input_std.flatten()[:, None] + 1e-6).all()
+    assert 0 <= attacked.min() <= attacked.max() <= 1
+    output = model(attacked)
+    torch.testing.assert_close(view.perturbed_scores, output.scores)
+    torch.testing.assert_close(view.perturbed_logits, output.logits)
+    maps = kernels.gather_units(output.maps, view.target_ids[:, None])
+    torch.testing.assert_close(
+        view.perturbed_target_maps, F.interpolate(maps, SIZE, mode="bilinear", align_corners=False)[:, 0]
+    )
+
+
+@torch.inference_mode()
+def test_without_a_region_nothing_is_measured(model, batch):
+    record = clean(model, batch)
+    record.maps[1, 0] = 0.5
+    (view,) = VIEWS["misalignment_noise"](record)
+    assert (view.target_ids < 0).tolist() == [False, True, False, False, False]
+    assert torch.isnan(view.perturbed_logits).any(1).tolist() == [False, True, False, False, False]
+
+
+@torch.inference_mode()
+def test_an_attack_lowers_the_score_more_than_noise_does(model, batch):
+    record = clean(model, batch, attack_steps=20)
+    (attack,), (noise,) = VIEWS["misalignment"](record), VIEWS["misalignment_noise"](record)
+    targets = attack.target_ids[:, None]
+    assert (attack.perturbed_scores.gather(1, targets) < noise.perturbed_scores.gather(1, targets)).all()
+
+
+def test_the_filled_box_stands_for_an_object_without_a_mask(record, batch):
+    (view,) = VIEWS["localisation"](record)
+    assert view.object_masks is record.object_masks
+    del record.batch["object_mask"]
+    (view,) = VIEWS["localisation"](record)
+    for image, (x0, y0, x1, y1) in enumerate(batch["bounding_box"].long().tolist()):
+        expected = torch.zeros(SIZE, dtype=torch.bool)
+        expected[y0 : y1 + 1, x0 : x1 + 1] = True
+        assert torch.equal(view.object_masks[image], expected)
+    assert view.saliency is record.saliency
+
+
+def test_a_field_that_fails_does_not_become_the_clean_one(record, monkeypatch):
+    (view,) = VIEWS["clipped"](record)
+
+    def fail(self):
+        raise AttributeError("lost")
+
+    monkeypatch.setattr(type(view), "saliency", property(fail))
+    with pytest.raises(AttributeError, match=r"Clipped\.saliency"):
+        view.saliency  # noqa: B018
+
+
+def test_owned_units_are_padded():
+    owner = torch.tensor([[1, 0, 0], [0, 1, 0], [1, 0, 0], [1, 1, 0]], dtype=torch.bool)
+    active = torch.tensor([True, True, False, True])
+    assert owned_units(owner, active).tolist() == [[0, 3], [1, 3], [-1, -1]]
+
+
+def test_boxes_and_lengths():
+    masks = inside(torch.tensor([[1, 0, 2, 1], [0, 0, -1, -1], [-3, 1, 9, 1]]), (2, 4))
+    assert masks.int().tolist() == [[[0, 1, 1, 0]] * 2, [[0] * 4] * 2, [[0] * 4, [1] * 4]]
+    assert [scaled(10, (side, 7)) for side in (224, 112, 64)] == [10, 5, 3]

@@ -1,0 +1,332 @@
+"""Projection: exact over batches, orders and processes; afterwards every prototype is its own patch."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from lightning import Callback, LightningModule
+from torch import nn
+
+import callbacks.phases.projection
+from callbacks.phases.projection import LARGEST, NearestPatches, nearest_patches, project
+from datamodules.sample import sample_key
+from lightning_modules import Classifier
+from lightning_modules.contract import Geometry, ModelOutput, SourceTable, UnitTable
+from tests.lightning_modules.registry import SHORT, TINY_PROTOPNET, tiny_birds, tiny_trainer
+
+BEST = math.log(1e4)
+
+
+# -- a model whose latent map is the image: small whole numbers, so that distances are exact and ties are many --------
+class Transparent(LightningModule):
+    def __init__(self, vectors: torch.Tensor, classes: int):
+        super().__init__()
+        self.vectors = nn.Parameter(vectors)
+        self.register_buffer("active", torch.ones(len(vectors), dtype=torch.bool))
+        self.classes = classes
+        self.loaded = None
+
+    def forward(self, images):
+        maps = -self.distance_maps(images)
+        scores = maps.amax((2, 3))
+        return ModelOutput(scores[:, : self.classes], scores, maps, images)
+
+    def distance_maps(self, latent):
+        return (latent[:, None] - self.vectors[:, :, None, None]).square().sum(2)
+
+    def owner(self):
+        return torch.arange(len(self.vectors))[:, None] % self.classes == torch.arange(self.classes)
+
+    def allowed(self, targets):
+        return self.owner().T[targets]
+
+    def units(self):
+        return UnitTable("prototype", self.active, self.owner(), "max", vectors=self.vectors)
+
+    @property
+    def geometry(self):
+        return Geometry((6, 8), (3, 4), 2, 2, 1.0)
+
+    def load_patches(self, patches, valid, source):
+        with torch.no_grad():
+            self.vectors.copy_(torch.where(valid[:, None], patches, self.vectors))
+        self.loaded = source
+
+
+def draw(count=17, units=9, channels=2, classes=3, seed=0):
+    """Images with values 0..2; the last images repeat the first, with keys of their own."""
+    generator = torch.Generator().manual_seed(seed)
+    pictures = torch.randint(0, 3, (count, channels, 3, 4), generator=generator).float()
+    labels = torch.randint(0, classes - 1, (count,), generator=generator)  # the last class has no image
+    pictures[-4:], labels[-4:] = pictures[:4], labels[:4]
+    data = {"image": pictures, "label": labels, "sample_key": torch.randperm(count, generator=generator) * 1000 + 1}
+    vectors = torch.randint(0, 3, (units, channels), generator=generator).float() + 0.5
+    vectors[3] = vectors[0]  # same class: will share a patch
+    return data, Transparent(vectors, classes).eval()
+
+
+def batches(data, size, order=None):
+    order = torch.arange(len(data["label"])) if order is None else order
+    return [{name: tensor[part] for name, tensor in data.items()} for part in order.split(size)]
+
+
+def brute_force(data, model):
+    """The smallest (distance, sample key, cell) of every unit, one comparison at a time."""
+    found = []
+    for unit in range(len(model.vectors)):
+        candidates = []
+        for image, label, key in zip(data["image"], data["label"].tolist(), data["sample_key"].tolist(), strict=True):
+            if unit % model.classes != label or not model.active[unit]:
+                continue
+            for cell, patch in enumerate(image.flatten(1).T):
+                distance = ((patch - model.vectors[unit]) ** 2).sum().item()
+                candidates.append((distance, key, cell, label, patch.tolist()))
+        found.append(
+            min(candidates) if candidates else (math.inf, LARGEST, LARGEST, -1, [0.0] * model.vectors.shape[1])
+        )
+    return found
+
+
+def as_rows(nearest: NearestPatches):
+    columns = (nearest.distance, nearest.sample_key, nearest.cell, nearest.label, nearest.patch)
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("size", [1, 4, 17])
+def test_any_order_and_batch_size_equals_brute_force(seed, size):
+    data, model = draw(seed=seed)
+    order = torch.randperm(17, generator=torch.Generator().manual_seed(seed))
+    for chosen in (None, order, order.flip(0)):
+        assert as_rows(nearest_patches(model, batches(data, size, chosen), model.device)) == brute_force(data, model)
+
+
+def test_an_image_seen_twice_changes_nothing():
+    data, model = draw()
+    twice = torch.cat([torch.arange(17), torch.tensor([0, 0, 16])])
+    assert as_rows(nearest_patches(model, batches(data, 5, twice), model.device)) == brute_force(data, model)
+
+
+def test_ties_by_sample_key_then_cell():
+    """Two units at 0 and 1; key 2 and key 9 hold both values, the values sit at cells 5 and 7 of every image."""
+    pictures = torch.full((3, 1, 3, 4), 8.0)
+    pictures[:2].view(2, -1)[:, [5, 7]] = torch.tensor([0.0, 0.0])
+    data = {"image": pictures, "label": torch.zeros(3, dtype=torch.int64), "sample_key": torch.tensor([9, 2, 1])}
+    nearest = nearest_patches(Transparent(torch.tensor([[0.0]]), 1), batches(data, 1), torch.device("cpu"))
+    assert (nearest.sample_key.item(), nearest.cell.item(), nearest.distance.item()) == (2, 5, 0.0)
+
+
+def test_no_batches_finds_nothing():
+    _, model = draw()
+    nearest = nearest_patches(model, [], model.device)
+    assert torch.isinf(nearest.distance).all()
+    assert (nearest.label == -1).all()
+
+
+# -- two processes ---------------------------------------------------------------------------------------------------
+def nearest_of_rank(rank, world_size, data, vectors, parts):
+    part = parts[rank]
+    nearest = NearestPatches.empty(len(vectors), vectors.shape[1], torch.device("cpu"))
+    model = Transparent(vectors, 3)
+    for batch in batches(data, 3, torch.tensor(part, dtype=torch.int64)) if part else []:
+        distances = model.distance_maps(batch["image"]).detach()
+        nearest.update(
+            distances, batch["image"], model.allowed(batch["label"]), batch["sample_key"], batch["label"]
+        )  # fmt: skip
+    nearest.reduce()
+    return nearest
+
+
+@pytest.mark.parametrize("parts", [
+    [list(range(0, 17, 2)), list(range(1, 17, 2))],  # strided halves of an odd number; duplicates lie on both
+    [[], list(range(17))],
+    [list(range(17)), []],
+    [list(range(17)), list(range(17))],  # padding: both own every patch
+    [list(range(12)), list(range(5, 17))],
+], ids=["strided", "first empty", "second empty", "both all", "overlapping"])  # fmt: skip
+def test_two_processes_equal_one(ddp_pool, parts):
+    data, model = draw(seed=2)
+    vectors = model.vectors.detach()
+    expected = brute_force(data, model)
+    for nearest in ddp_pool.run(nearest_of_rank, data, vectors, parts):
+        assert as_rows(nearest) == expected
+
+
+# -- the action ------------------------------------------------------------------------------------------------------
+class Loader(list):
+    def __init__(self, data, size, order=None):
+        super().__init__(batches(data, size, order))
+        self.dataset = SimpleNamespace(sample_ids=[f"image {i}" for i in range(len(data["label"]))])
+
+
+def trainer_of(data, size=4, order=None):
+    data["sample_key"] = torch.tensor([sample_key(f"image {i}") for i in range(len(data["label"]))])
+    return SimpleNamespace(datamodule=SimpleNamespace(
+        projection_dataloader=lambda: Loader(data, size, order), has_validation=False
+    ))  # fmt: skip
+
+
+def test_sources_tell_where_each_unit_comes_from():
+    data, model = draw()
+    trainer = trainer_of(data)
+    expected = brute_force(data, model)
+    report = project(trainer, model)
+    source: SourceTable = model.loaded
+    for unit, (distance, key, cell, label, patch) in enumerate(expected):
+        if math.isinf(distance):
+            continue
+        row, col = divmod(cell, 4)
+        assert sample_key(source.sample_id[unit]) == source.sample_key[unit].item() == key
+        assert (source.row[unit].item(), source.col[unit].item(), source.label[unit].item()) == (row, col, label)
+        assert source.distance[unit].item() == distance
+        assert source.box[unit].tolist() == [2 * col, 2 * row, 2 * col + 1, 2 * row + 1]  # cells of 2x2 pixels
+        assert model.vectors[unit].tolist() == patch
+    finite = [row[0] for row in expected if math.isfinite(row[0])]
+    assert report["moved_mean"] == pytest.approx(sum(finite) / len(finite))
+    assert report["moved_max"] == max(finite)
+
+
+def test_sources_do_not_depend_on_the_loader():
+    """An identity is an image, never a batch index times a batch size."""
+    tables = []
+    for size, order in (
+        (4, None),
+        (1, torch.arange(17).flip(0)),
+        (5, torch.randperm(17, generator=torch.Generator().manual_seed(7))),
+    ):
+        data, model = draw()
+        project(trainer_of(data, size, order), model)
+        tables.append(model.loaded)
+    for table in tables[1:]:
+        assert table.sample_id == tables[0].sample_id
+        assert torch.equal(table.row, tables[0].row)
+        assert torch.equal(table.col, tables[0].col)
+
+
+@pytest.fixture
+def messages(monkeypatch):
+    told: list[str] = []
+    monkeypatch.setattr(callbacks.phases.projection, "rank_zero_info", told.append)
+    return told
+
+
+def test_a_class_without_images_keeps_its_vectors_and_is_listed(messages):
+    data, model = draw()
+    before = model.vectors.detach().clone()
+    report = project(trainer_of(data), model)
+    assert torch.equal(model.vectors[2::3], before[2::3])
+    assert not model.loaded.found[2::3].any()
+    assert model.loaded.found[0::3].all()
+    assert model.loaded.sample_id[2] == ""
+    assert model.loaded.box[2].tolist() == [-1, -1, -1, -1]
+    assert (model.loaded.row[2], model.loaded.col[2], model.loaded.label[2]) == (-1, -1, -1)
+    assert report["without_patch"] == 3
+    assert any("without any allowed image" in text and "[2, 5, 8]" in text for text in messages)
+
+
+def test_units_that_share_a_patch_are_reported_and_kept(messages):
+    data, model = draw()
+    report = project(trainer_of(data), model)
+    groups = model.loaded.duplicates()
+    assert any({0, 3} <= set(group) for group in groups)
+    assert report["duplicates"] == sum(len(group) - 1 for group in groups)
+    assert report["unique"] + report["duplicates"] + report["without_patch"] == 9
+    assert any("share one source patch" in text and str(groups) in text for text in messages)
+    assert model.active.all()
+
+
+def test_inactive_units_are_not_projected(messages):
+    data, model = draw()
+    model.active[[0, 2]] = False
+    before = model.vectors.detach().clone()
+    report = project(trainer_of(data), model)
+    assert torch.equal(model.vectors[0], before[0])
+    assert not model.loaded.found[0]
+    assert report["without_patch"] == 2  # units 5 and 8; 2 is inactive, not missing
+    assert any("[5, 8]" in text for text in messages)
+
+
+def test_models_without_prototypes_are_refused():
+    model = Classifier(num_classes=8, image_size=(32, 32))
+    with pytest.raises(
+        TypeError, match="Expected a model with prototypes for the action 'project', but got Classifier"
+    ):
+        project(SimpleNamespace(datamodule=tiny_birds()), model)
+
+
+# -- ProtoPNet on drawn birds ----------------------------------------------------------------------------------------
+def own_similarities(model, birds):
+    """Every prototype's similarity to its own source cell, recomputed from the image, one image at a time."""
+    dataset = birds.dataset("projection")
+    index = {sample_id: i for i, sample_id in enumerate(dataset.sample_ids)}
+    source, values = model.units().source, []
+    model.eval()
+    with torch.no_grad():
+        for unit, sample_id in enumerate(source.sample_id):
+            image = dataset[index[sample_id]]["image"]
+            assert dataset[index[sample_id]]["label"] == source.label[unit]
+            output = model(image[None])
+            assert output.scores[0, unit] == output.maps[0, unit].amax()
+            values.append(output.maps[0, unit, source.row[unit], source.col[unit]])
+    return torch.stack(values)
+
+
+def trained_a_little(**options):
+    torch.manual_seed(0)
+    model = TINY_PROTOPNET(**({"num_classes": 8, "image_size": (32, 32)} | options))
+    for batch in tiny_birds().train_dataloader():  # moves BatchNorm's statistics
+        model.train()(batch["image"])
+    return model
+
+
+@pytest.mark.parametrize(("options", "best"), [({}, BEST), ({"similarity": "cosine"}, 1.0), ({"epsilon": 1e-3}, None)])
+def test_every_prototype_scores_the_maximum_on_its_own_patch(options, best):
+    model, birds = trained_a_little(**options), tiny_birds()
+    modes = {name: part.training for name, part in model.named_modules()}
+    statistics = {name: b.clone() for name, b in model.backbone.named_buffers()}
+    with torch.autocast("cpu", torch.bfloat16):  # projection is float32 all the same
+        project(SimpleNamespace(datamodule=birds), model)
+    assert {name: part.training for name, part in model.named_modules()} == modes
+    assert all(torch.equal(b, statistics[name]) for name, b in model.backbone.named_buffers())
+    assert model.units().source.found.all()
+    expected = torch.full((16,), best if best else math.log(1e3))
+    torch.testing.assert_close(own_similarities(model, birds), expected, rtol=1e-3, atol=0)
+
+
+def test_the_whole_model_finds_what_brute_force_finds():
+    model, birds = trained_a_little().eval(), tiny_birds(eval_batch_size=5)
+    vectors = model.prototypes.vectors.detach().double().clone()
+    dataset = birds.dataset("projection")
+    best = torch.full((16,), math.inf, dtype=torch.float64)
+    where = [("", -1)] * 16
+    for sample in (dataset[i] for i in range(len(dataset))):
+        with torch.no_grad():
+            cells = model.addon(model.backbone(sample["image"][None]))[0].double().flatten(1).T
+        for unit in range(16):
+            distance, cell = ((cells - vectors[unit]) ** 2).sum(1).min(0)
+            if unit // 2 == sample["label"] and distance < best[unit]:
+                best[unit], where[unit] = distance, (sample["sample_id"], int(cell))
+    project(SimpleNamespace(datamodule=birds), model)
+    source = model.units().source
+    assert where == list(zip(source.sample_id, (source.row * 4 + source.col).tolist(), strict=True))
+    torch.testing.assert_close(source.distance.double(), best, rtol=1e-5, atol=0)
+
+
+class KeepStatistics(Callback):
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+        if pl_module.phase.name == "last" and not hasattr(self, "before"):
+            self.before = {name: b.clone() for name, b in pl_module.backbone.named_buffers()}
+
+
+def test_a_last_layer_phase_leaves_prototypes_on_their_patches():
+    """BatchNorm left in train mode would move every patch away from its prototype."""
+    torch.manual_seed(0)
+    phases = SHORT | {"last": {"epochs": 3}}
+    model = TINY_PROTOPNET(num_classes=8, image_size=(32, 32), preset="original", phases=phases)
+    birds, watch = tiny_birds(), KeepStatistics()
+    tiny_trainer(watch).fit(model, datamodule=birds)
+    assert all(torch.equal(b, watch.before[name]) for name, b in model.backbone.named_buffers())
+    torch.testing.assert_close(own_similarities(model, birds), torch.full((16,), BEST), rtol=1e-3, atol=0)

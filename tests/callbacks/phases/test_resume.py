@@ -1,0 +1,124 @@
+"""A run that is killed anywhere and resumed ends as one that was not, bit for bit."""
+
+from __future__ import annotations
+
+import contextlib
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from lightning import Callback
+
+from callbacks import Interpretability, RunCheckpoint, state_hash
+from lightning_modules import PIPNet, ProtoPNet, ProtoPool
+from tests.callbacks.phases.test_schedule import CYCLED, PHASES, STEPS, make
+from tests.lightning_modules.registry import tiny_birds, tiny_trainer
+
+PIPNET = {  # of preset "original": pretrained, then one stage of three phases with one schedule
+    "pretrain": {"epochs": 2}, "head": {"epochs": 1}, "partial": {"epochs": 2}, "full": {"epochs": 2},
+}  # fmt: skip
+POOL = {"num_prototypes": 12, "slots_per_class": 2, "prototype_channels": 8, "gumbel_epochs": 4}
+HARDENED = {name: {"epochs": 2} for name in ("warm", "joint", "last")}
+
+
+class Noisy(ProtoPNet):
+    """Draws from the global generator in every training forward."""
+
+    def __init__(self, **options):
+        super().__init__(prototypes_per_class=2, prototype_channels=8, **options)
+
+    def forward(self, images):
+        return super().forward(images + 0.1 * torch.randn_like(images) if self.training else images)
+
+
+def test_random_numbers_depend_on_seed_and_step_only():
+    hashes = []
+    for schedule_seed, global_seed in ((0, 1), (0, 2), (1, 1)):
+        model, trainer = make(Noisy), tiny_trainer(max_epochs=2)
+        trainer.callbacks[0].seed = schedule_seed
+        torch.manual_seed(global_seed)
+        trainer.fit(model, datamodule=tiny_birds())
+        hashes.append(state_hash(model))
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
+PLANS = {
+    "per epoch": partial(make, Noisy, phases=PHASES),
+    "per step": partial(make, Noisy, phases=CYCLED),
+    "two views": partial(make, PIPNet, phases=PIPNET, num_features=8),
+    "shared": partial(make, ProtoPool, phases=HARDENED, **POOL),
+}
+
+
+class Kill(Callback):
+    """The process dies in the middle of an epoch."""
+
+    def __init__(self, step: int):
+        self.step = step
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        if trainer.global_step == self.step:
+            raise InterruptedError
+
+
+def equal(first: Any, second: Any, path: str = "") -> None:
+    """Nested containers are equal, tensors bit for bit."""
+    if isinstance(first, dict):
+        assert first.keys() == second.keys(), path
+        for key in first:
+            equal(first[key], second[key], f"{path}/{key}")
+    elif isinstance(first, list | tuple):
+        assert len(first) == len(second), path
+        for index, pair in enumerate(zip(first, second, strict=True)):
+            equal(*pair, f"{path}/{index}")
+    elif isinstance(first, torch.Tensor):
+        assert torch.equal(first, second), path
+    else:
+        assert first == second, path
+
+
+def run(folder, plan, ckpt_path=None, kill=None, **options):
+    """One process's life; returns the checkpoint it leaves."""
+    model = PLANS[plan]()
+    callbacks = [Interpretability(), RunCheckpoint(), *([Kill(kill)] if kill else [])]
+    trainer = tiny_trainer(*callbacks, default_root_dir=folder, limit_val_batches=0, **options)
+    with contextlib.suppress(InterruptedError):
+        trainer.fit(model, datamodule=tiny_birds(), ckpt_path=ckpt_path)
+    return torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory):
+    return {plan: run(tmp_path_factory.mktemp(plan), plan) for plan in PLANS}
+
+
+@pytest.mark.parametrize(("plan", "cut"), [
+    ("per epoch", {"max_epochs": 1}),  # between two phases
+    ("per epoch", {"max_epochs": 2}),  # within one
+    ("per epoch", {"max_epochs": 4}),  # before the joint optimiser returns
+    ("per epoch", {"max_epochs": 7}),  # before pruning
+    ("per epoch", {"kill": 1}),  # before the first epoch is over
+    ("per epoch", {"kill": 4 * STEPS}),  # after a projection, before its epoch is saved
+    ("per step", {"max_epochs": 2}),
+    ("per step", {"max_epochs": 3}),
+    ("per step", {"kill": 4 * STEPS + 1}),
+    ("two views", {"max_epochs": 1}),  # within the ramp of the alignment loss
+    ("two views", {"max_epochs": 4}),  # within a phase, and within the stage
+    ("two views", {"kill": 5 * STEPS + 1}),
+    ("shared", {"max_epochs": 3}),  # with soft slots
+    ("shared", {"max_epochs": 4}),  # before hardening
+    ("shared", {"kill": 5 * STEPS + 1}),  # with hard ones
+], ids=str)  # fmt: skip
+def test_a_resumed_run_ends_as_one_that_was_not_cut(tmp_path, straight, plan, cut):
+    """Weights, buffers, sources, optimiser, schedule and the schedule's own state, bit for bit."""
+    assert run(tmp_path, plan, **cut)["epoch"] < straight[plan]["epoch"]
+    resumed = run(tmp_path, plan, ckpt_path=tmp_path / "checkpoints" / "last.ckpt")
+    for part in ("epoch", "global_step", "state_dict", "optimizer_states", "lr_schedulers", "callbacks"):
+        equal(resumed[part], straight[plan][part], part)
+
+
+def test_a_checkpoint_knows_its_place(straight):
+    state = straight["per epoch"]["callbacks"]["PhaseSchedule"]
+    assert (state["index"], state["entered"]) == (5, True)
+    assert state["parked"] == {}  # no later phase needs the joint optimiser

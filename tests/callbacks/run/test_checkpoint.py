@@ -1,0 +1,249 @@
+import errno
+import os
+import resource
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from callbacks.evaluation.interpretability import Interpretability
+from callbacks.run import checkpoint as checkpoint_module
+from callbacks.run.checkpoint import AtomicCheckpointIO, RunCheckpoint, read_checkpoint
+from lightning_modules.phases import Phase, PhasePlan
+
+WHOLE = {
+    "state_dict": {"weight": torch.arange(6.0).view(2, 3)},
+    "hyper_parameters": {"_class_path": "lightning_modules.ProtoPNet", "lr": 0.5},
+    "datamodule_hyper_parameters": {"_class_path": "datamodules.SketchBirds"},
+    "global_step": 3,
+    "loops": {},
+    "callbacks": {},
+}
+
+
+class Planted:
+    def __reduce__(self):
+        return os.mkdir, ("ran",)
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("options", [{}, {"mmap": True}])
+def test_reads_what_was_written(options, tmp_path):
+    AtomicCheckpointIO().save_checkpoint(WHOLE, tmp_path / "new" / "folder" / "x.ckpt")
+    read = read_checkpoint(tmp_path / "new" / "folder" / "x.ckpt", **options)
+    assert read.keys() == WHOLE.keys()
+    assert torch.equal(read["state_dict"]["weight"], WHOLE["state_dict"]["weight"])
+
+
+def test_a_flipped_bit_of_a_weight_is_found(tmp_path):
+    path = tmp_path / "x.ckpt"
+    torch.save(WHOLE, path)
+    data = bytearray(path.read_bytes())
+    at = data.index(torch.tensor([3.0, 4.0]).numpy().tobytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+    assert torch.load(path)["state_dict"]["weight"][1, 0] != 3  # torch itself does not see it
+    for options in ({}, {"mmap": True}):
+        with pytest.raises(
+            ValueError, match=r"x.ckpt to be a checkpoint .* is damaged or foreign \(wrong check sum of"
+        ):
+            read_checkpoint(path, **options)
+
+
+def test_no_file(tmp_path):
+    for path in (tmp_path, tmp_path / "x.ckpt"):
+        with pytest.raises(
+            FileNotFoundError, match=r"Expected argument `ckpt_path` to be a checkpoint file, but .* does"
+        ):
+            read_checkpoint(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 1000, b"PK\x03\x04" + b"\0" * 100])
+def test_no_checkpoint(content, tmp_path):
+    (tmp_path / "x.ckpt").write_bytes(content)
+    with pytest.raises(
+        ValueError, match="to be a checkpoint with tensors and plain types only, but it is damaged or f"
+    ):
+        read_checkpoint(tmp_path / "x.ckpt")
+
+
+def test_whatever_the_caller_asks_no_code_is_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for new in (True, False):
+        torch.save(WHOLE | {"callbacks": Planted()}, "x.ckpt", _use_new_zipfile_serialization=new)
+        with pytest.raises(ValueError, match="damaged or foreign"):
+            AtomicCheckpointIO().load_checkpoint("x.ckpt", weights_only=False)
+    assert not os.path.exists("ran")
+
+
+@pytest.mark.parametrize("name", list(WHOLE))
+def test_a_missing_part_is_named(name, tmp_path):
+    torch.save({key: value for key, value in WHOLE.items() if key != name}, tmp_path / "x.ckpt")
+    with pytest.raises(ValueError, match=f"written by train.py, but it lacks {name}"):
+        read_checkpoint(tmp_path / "x.ckpt")
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("earlier", "kept"), [(True, "the earlier x.ckpt is untouched"), (False, "there is no x.ckpt")]
+)
+@pytest.mark.parametrize("broken", ["save", "replace", "size"])
+def test_a_failure_leaves_the_earlier_file(broken, earlier, kept, tmp_path, monkeypatch):
+    path, io = tmp_path / "x.ckpt", AtomicCheckpointIO()
+    if earlier:
+        io.save_checkpoint(WHOLE, path)
+    large = WHOLE | {"state_dict": {"weight": torch.zeros(100_000)}}
+
+    def full(*args, **kwargs):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        if broken == "size":  # the system itself refuses to write more
+            resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
+        else:
+            monkeypatch.setattr(*((checkpoint_module.torch, "save") if broken == "save" else (os, "replace")), full)
+        with pytest.raises(OSError, match=rf"Could not write the checkpoint .*x.ckpt \(.*\); {kept}"):
+            io.save_checkpoint(large, path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [file.name for file in tmp_path.iterdir()] == ["x.ckpt"] * earlier
+    if earlier:
+        assert torch.equal(read_checkpoint(path)["state_dict"]["weight"], WHOLE["state_dict"]["weight"])
+
+
+# -- which and when ---------------------------------------------------------------------------------------------------
+PLAN = PhasePlan(
+    (
+        Phase("warm", 1, {"head": 0.1}, {}),
+        Phase("last", 4, {"head": 0.1}, {}, selectable=True),
+        Phase("after", 1, {"head": 0.1}, {}),
+    )
+)
+MODULE = SimpleNamespace(phases=lambda: PLAN)
+
+
+class FakeTrainer:
+    def __init__(self, folder, **changes):
+        self.default_root_dir = str(folder)
+        self.saved, self.callback_metrics, self.callbacks, self.loggers = [], {}, [], []
+        self.global_step = self.current_epoch = 0
+        self.fast_dev_run = self.sanity_checking = False
+        vars(self).update(changes)
+
+    def save_checkpoint(self, path, weights_only):
+        self.saved.append(path.name)
+
+
+def run(keeper, trainer, scores):
+    """The files saved at the end of each epoch; a score of None is an epoch without validation."""
+    saved = []
+    for trainer.current_epoch, score in enumerate(scores):
+        if score is not None:
+            trainer.callback_metrics = {keeper.monitor: torch.tensor(score)}
+            keeper.on_validation_end(trainer, MODULE)
+        trainer.saved = []
+        keeper.on_train_epoch_end(trainer, MODULE)
+        saved.append(trainer.saved)
+    return saved
+
+
+@pytest.mark.parametrize(("mode", "sign"), [("max", 1), ("min", -1)])
+def test_the_best_epoch_of_selectable_phases(mode, sign, tmp_path):
+    keeper = RunCheckpoint(mode=mode)
+    scores = [sign * score for score in (9.0, 1.0, 2.0, 2.0, 0.0, 9.0)]
+    best, last = ["best.ckpt", "last.ckpt"], ["last.ckpt"]
+    assert run(keeper, FakeTrainer(tmp_path), scores) == [last, best, best, last, last, last]
+    assert keeper.best_score == sign * 2
+    assert keeper.best_or_last(FakeTrainer(tmp_path)) == tmp_path / "checkpoints" / "best.ckpt"
+
+
+def test_an_epoch_without_validation_is_never_the_best(tmp_path):
+    keeper, trainer = RunCheckpoint(), FakeTrainer(tmp_path)
+    assert run(keeper, trainer, [None] * 6) == [["last.ckpt"]] * 6
+    assert keeper.best_or_last(trainer) == tmp_path / "checkpoints" / "last.ckpt"
+    best, last = ["best.ckpt", "last.ckpt"], ["last.ckpt"]
+    assert run(keeper, trainer, [1.0, 1.0, None, 2.0]) == [last, best, last, best]
+
+
+def test_a_sanity_check_is_no_validation(tmp_path):
+    keeper = RunCheckpoint()
+    assert run(keeper, FakeTrainer(tmp_path, sanity_checking=True), [1.0, 1.0]) == [["last.ckpt"]] * 2
+
+
+def test_the_best_score_survives_a_resume(tmp_path):
+    keeper, resumed = RunCheckpoint(), RunCheckpoint()
+    run(keeper, FakeTrainer(tmp_path), [0.0, 0.7])
+    resumed.load_state_dict(keeper.state_dict())
+    trainer = FakeTrainer(tmp_path)
+    assert run(resumed, trainer, [0.0, 0.6, 0.8])[1:] == [["last.ckpt"], ["best.ckpt", "last.ckpt"]]
+
+
+@pytest.mark.parametrize(("step", "saved"), [(0, ["last.ckpt"]), (4, [])])
+def test_a_fresh_run_is_saved_before_its_first_batch(step, saved, tmp_path):
+    trainer = FakeTrainer(tmp_path, global_step=step)
+    RunCheckpoint().on_train_start(trainer, MODULE)
+    assert trainer.saved == saved
+
+
+def test_a_trial_run_saves_nothing(tmp_path):
+    keeper, trainer = RunCheckpoint(), FakeTrainer(tmp_path, fast_dev_run=True)
+    keeper.on_train_start(trainer, MODULE)
+    assert run(keeper, trainer, [1.0, 1.0]) == [[], []]
+
+
+def test_ids_of_logger_runs_are_stored(tmp_path):
+    trainer = FakeTrainer(tmp_path, loggers=[SimpleNamespace(run_id="abc"), object()])
+    checkpoint = {}
+    RunCheckpoint().on_save_checkpoint(trainer, MODULE, checkpoint)
+    assert checkpoint == {"logger_run_ids": {"SimpleNamespace": "abc"}}
+
+
+@pytest.mark.parametrize("monitor", ["train/loss", "general/accuracy", "accuracy"])
+def test_only_validation_keys_select(monitor):
+    with pytest.raises(ValueError, match="Expected argument `monitor` to be a validation key"):
+        RunCheckpoint(monitor)
+
+
+def test_a_monitor_that_is_not_computed_is_refused_at_the_start(tmp_path):
+    engine = Interpretability(validation_suite=["compactness/npr"], every_n_epochs=1)
+    trainer = FakeTrainer(tmp_path, callbacks=[engine])
+    for key in ("val/general/f1", "val/compactness/npr"):
+        RunCheckpoint(key).setup(trainer, MODULE, "fit")
+    keeper = RunCheckpoint("val/compactness/local_size")
+    keeper.setup(trainer, MODULE, "test")
+    with pytest.raises(
+        ValueError,
+        match=r"`monitor` to be one of \['val/general/acc.*'val/compactness/npr'\], but got 'val/compactness/local",
+    ):
+        keeper.setup(trainer, MODULE, "fit")
+
+
+def test_a_monitor_that_does_not_apply_is_refused_in_the_first_epoch(tmp_path):
+    keeper, trainer = RunCheckpoint(), FakeTrainer(tmp_path)
+    trainer.callback_metrics = {"val/general/f1": torch.tensor(1.0)}
+    keeper.on_validation_end(trainer, MODULE)
+    with pytest.raises(
+        ValueError, match=r"one of \['val/general/f1'\], but got 'val/general/accuracy', which is not app"
+    ):
+        keeper.on_train_epoch_end(trainer, MODULE)
+    assert trainer.saved == []
+
+
+def test_the_best_score_of_another_run_is_forgotten(tmp_path):
+    keeper = RunCheckpoint()
+    keeper.load_state_dict({"best_score": 0.9})
+    trainer = FakeTrainer(tmp_path, global_step=4)
+    keeper.on_train_start(trainer, MODULE)
+    assert keeper.best_score is None
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "best.ckpt").touch()
+    keeper.load_state_dict({"best_score": 0.9})
+    keeper.on_train_start(trainer, MODULE)
+    assert keeper.best_score == 0.9
+
+
+def test_an_undefined_score_is_never_the_best(tmp_path):
+    keeper = RunCheckpoint()
+    run(keeper, FakeTrainer(tmp_path), [0.0, float("nan"), 0.1])
+    assert keeper.best_score == pytest.approx(0.1)

@@ -1,0 +1,196 @@
+import csv
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from lightning.pytorch.loggers import WandbLogger
+from PIL import Image
+
+from callbacks.phases.schedule import ActionListener
+from callbacks.run.media import PrototypeMedia, class_sheet, prototype_records
+from datamodules.sample import Capabilities
+from lightning_modules.contract import SourceTable, UnitTable, empty_sources
+from lightning_modules.phases import Phase, PhasePlan
+
+COLOURS = {"a": (1.0, 0.0, 0.0), "b": (0.0, 1.0, 0.0), "c": (0.0, 0.0, 1.0)}
+PLAN = PhasePlan((Phase("warm", 2, {"head": 0.1}, {}), Phase("push/joint", 2, {"head": 0.1}, {})))
+
+
+class Images:
+    """Plain 16 x 16 images, one colour each."""
+
+    sample_ids = ("a", "b", "c")
+
+    def __init__(self):
+        self.asked = []
+
+    def __getitem__(self, index):
+        self.asked.append(index)
+        return {"image": torch.tensor(COLOURS[self.sample_ids[index]]).view(3, 1, 1).expand(3, 16, 16)}
+
+
+def units(weight=True):
+    """Five units of two classes: 3 repeats the patch of 0, 2 has no source, 4 is not active."""
+    source = SourceTable(
+        sample_key=torch.tensor([7, 9, -1, 7, 9]),
+        sample_id=["a", "c", "", "a", "c"],
+        row=torch.tensor([1, 0, -1, 1, 3]),
+        col=torch.tensor([2, 0, -1, 2, 3]),
+        label=torch.tensor([1, 0, -1, 1, 0]),
+        distance=torch.tensor([0.5, 0.25, torch.inf, 0.75, 0.0]),
+        box=torch.tensor([[8, 4, 11, 7], [0, 0, 3, 3], [-1] * 4, [8, 4, 11, 7], [12, 12, 15, 15]]),
+    )
+    return UnitTable(
+        kind="prototype",
+        active=torch.tensor([True, True, True, True, False]),
+        owner=torch.ones(5, 2, dtype=torch.bool),
+        pool="max",
+        weight=torch.arange(10.0).view(2, 5).requires_grad_() if weight else None,
+        source=source,
+    )
+
+
+class Recorder(WandbLogger):
+    def __init__(self):
+        self.sent = []
+
+    def log_image(self, key, images, step, caption):
+        self.sent.append((key, images, step, caption))
+
+
+class Model:
+    def __init__(self, table):
+        self.table = table
+
+    def units(self):
+        return self.table
+
+    def phases(self):
+        return PLAN
+
+
+def trainer(folder, epoch=1, is_global_zero=True):
+    images = Images()
+    datamodule = SimpleNamespace(
+        class_names=["crow, black", "jay"],
+        dataset=lambda split: {"projection": images}[split],
+        images=images,
+        capabilities=lambda split: Capabilities(),
+    )
+    return SimpleNamespace(
+        default_root_dir=str(folder),
+        datamodule=datamodule,
+        loggers=[Recorder()],
+        global_step=12,
+        current_epoch=epoch,
+        is_global_zero=is_global_zero,
+    )
+
+
+def test_media_listens_to_actions():
+    assert isinstance(PrototypeMedia(), ActionListener)
+
+
+def test_records_are_ordered_by_class_and_leave_out_units_without_source():
+    records = prototype_records(units(), ["crow", "jay"])
+    assert [record.unit for record in records] == [1, 0, 3]
+    crow, jay, twin = records
+    assert (crow.class_name, crow.sample_id, crow.cell, crow.box) == ("crow", "c", (0, 0), (0, 0, 3, 3))
+    # weight[class of the source, unit] of 0..9 in two rows of five: [0, 1] -> 1, [1, 0] -> 5, [1, 3] -> 8
+    assert [record.weight for record in records] == [1.0, 5.0, 8.0]
+    assert (jay.duplicate_of, twin.duplicate_of) == (None, 0)
+    assert twin.figures == "distance 0.75, weight 8"
+    assert prototype_records(units(weight=False), ["crow", "jay"])[0].figures == "distance 0.25"
+
+
+def test_with_several_labels_the_class_is_the_first_label_that_owns_the_prototype():
+    """The class of a source image, here 1 and 0, is then none of the labels."""
+    owner = torch.tensor([[False, False, True], [False, True, True], *[[True] * 3] * 3])
+    table = replace(units(weight=False), owner=owner)
+    records = prototype_records(table, ["beak", "eye", "tail"], several_labels=True)
+    assert [(record.unit, record.class_name) for record in records] == [(3, "beak"), (1, "eye"), (0, "tail")]
+
+
+@pytest.mark.parametrize("source", [None, empty_sources(5)])
+def test_nothing_is_drawn_before_a_projection(tmp_path, source):
+    table = units()
+    table = UnitTable("prototype", table.active, table.owner, "max", source=source)
+    PrototypeMedia().on_action_end(trainer(tmp_path), Model(table), "project", {})
+    assert not list(tmp_path.iterdir())
+
+
+def test_projection_leaves_a_sheet_a_table_and_captioned_tiles(tmp_path):
+    run = trainer(tmp_path)
+    PrototypeMedia().on_action_end(run, Model(units()), "project", {})
+    folder = tmp_path / "prototypes"
+    assert sorted(file.name for file in folder.iterdir()) == ["warm-epoch01.csv", "warm-epoch01.png"]
+    with (folder / "warm-epoch01.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["unit"] for row in rows] == ["1", "0", "3"]
+    assert rows[2] == {
+        "unit": "3", "class": "jay", "sample_id": "a", "row": "1", "col": "2", "x0": "8", "y0": "4", "x1": "11",
+        "y1": "7", "distance": "0.75", "weight": "8.0", "duplicate_of": "0",
+    }  # fmt: skip
+    assert rows[0]["class"] == "crow, black"
+    assert rows[0]["duplicate_of"] == ""
+    ((key, tiles, step, captions),) = run.loggers[0].sent
+    assert (key, step) == ("media/prototypes", 12)
+    assert captions[:2] == [
+        "prototype 1 · crow, black · distance 0.25, weight 1",
+        "prototype 0 · jay · distance 0.5, weight 5",
+    ]
+    # the crops, on the right of the tiles, show the colours of the source images c and a
+    assert [tile.getpixel((tile.width - 1, 0)) for tile in tiles] == [(0, 0, 255), (255, 0, 0), (255, 0, 0)]
+    assert run.datamodule.images.asked == [0, 2]  # every image once, and only those that are needed
+    contact = Image.open(folder / "warm-epoch01.png")
+    assert contact.size == class_sheet(prototype_records(units(), ["crow, black", "jay"]), tiles).size
+
+
+def test_classes_are_rows():
+    records = prototype_records(units(), ["crow", "jay"])
+    tiles = [Image.new("RGB", (40, 10), colour) for colour in ("#0000ff", "#ff0000", "#00ff00")]
+    contact = class_sheet(records, tiles)
+    # two columns of 40 + 8; titles of 24 and tiles of 10 + 4 pixels in turn
+    assert contact.size == (96, 2 * (24 + 14))
+    assert [contact.getpixel(place) for place in ((4, 24), (4, 62), (52, 62))] == [
+        (0, 0, 255),
+        (255, 0, 0),
+        (0, 255, 0),
+    ]
+    assert contact.getpixel((52, 24)) == (255, 255, 255)
+
+
+def test_phase_of_the_epoch_names_the_files(tmp_path):
+    PrototypeMedia().on_action_end(trainer(tmp_path, epoch=2), Model(units()), "project", {})
+    assert (tmp_path / "prototypes" / "push-joint-epoch02.png").is_file()
+
+
+def test_limit_cuts_the_pictures_but_not_the_table(tmp_path):
+    run = trainer(tmp_path)
+    PrototypeMedia(limit=1).on_action_end(run, Model(units()), "project", {})
+    assert len(run.loggers[0].sent[0][1]) == 1
+    assert len((tmp_path / "prototypes" / "warm-epoch01.csv").read_text().splitlines()) == 4
+
+
+def test_exact_repetition_changes_nothing_and_a_different_sheet_gets_a_number(tmp_path):
+    folder = tmp_path / "prototypes"
+    PrototypeMedia().on_action_end(trainer(tmp_path), Model(units()), "project", {})
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    PrototypeMedia().on_action_end(trainer(tmp_path), Model(units()), "project", {})
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+    PrototypeMedia().on_action_end(trainer(tmp_path), Model(units(weight=False)), "project", {})
+    after = {file.name: file.read_bytes() for file in folder.iterdir()}
+    assert set(after) - set(before) == {"warm-epoch01-2.png", "warm-epoch01-2.csv"}
+    assert {name: after[name] for name in before} == before
+
+
+def test_other_actions_and_other_ranks_draw_nothing(tmp_path):
+    PrototypeMedia().on_action_end(trainer(tmp_path), Model(units()), "prune", {})
+    PrototypeMedia().on_action_end(trainer(tmp_path, is_global_zero=False), Model(units()), "project", {})
+    assert not list(tmp_path.iterdir())
+
+
+def test_limit_is_checked():
+    with pytest.raises(ValueError, match="`limit` to be at least 1, but got 0"):
+        PrototypeMedia(limit=0)

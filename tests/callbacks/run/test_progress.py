@@ -1,0 +1,119 @@
+import io
+import re
+
+import pytest
+import rich
+import torch
+from lightning import LightningModule, Trainer
+from torch.utils.data import DataLoader, TensorDataset
+
+from callbacks.run.progress import PhaseProgressBar, phase_description
+from lightning_modules.phases import Phase, PhasePlan
+
+PLAN = PhasePlan((Phase("warm", 1, {"head": 0.1}, {}), Phase("joint", 2, {"head": 0.1}, {})))
+
+
+class Tiny(LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 1)
+
+    def phases(self):
+        return PLAN
+
+    def training_step(self, batch, batch_idx):
+        loss = self.layer(batch[0]).square().mean()
+        self.log("train/loss", loss.detach() * 0 + 0.5, on_step=False, on_epoch=True)
+        self.log("train/other", 1.0)
+        return loss
+
+    def validation_step(self, batch, batch_idx):
+        self.log("val/general/accuracy", 0.123456 * (self.current_epoch + 1))
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+    def test_step(self, batch, batch_idx):
+        pass
+
+
+class Images(torch.utils.data.Dataset):
+    def __len__(self):
+        return 5
+
+    def __getitem__(self, index):
+        return {"image": torch.zeros(3, 2, 2)}
+
+
+def evaluate(bar, folder):
+    options = {"logger": False, "enable_checkpointing": False, "default_root_dir": folder}
+    Trainer(accelerator="cpu", callbacks=[bar], **options).test(
+        Tiny(), DataLoader(Images(), batch_size=2), verbose=False
+    )
+
+
+def fit(bar, folder):
+    data = DataLoader(TensorDataset(torch.ones(4, 2)), batch_size=2)
+    trainer = Trainer(
+        accelerator="cpu", max_epochs=3, logger=False, enable_checkpointing=False, enable_model_summary=False,
+        callbacks=[bar], default_root_dir=folder,
+    )  # fmt: skip
+    trainer.fit(Tiny(), data, data)
+
+
+def test_without_a_terminal_every_epoch_is_one_plain_line(tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    fit(PhaseProgressBar(), tmp_path)
+    lines = capsys.readouterr().out.splitlines()
+    assert [re.sub(r"[\d.]+ s$", "S", line) for line in lines if line.startswith("phase")] == [
+        "phase warm 1/1 · epoch 1/3 · train/loss 0.5 · val/general/accuracy 0.1235 · S",
+        "phase joint 1/2 · epoch 2/3 · train/loss 0.5 · val/general/accuracy 0.2469 · S",
+        "phase joint 2/2 · epoch 3/3 · train/loss 0.5 · val/general/accuracy 0.3704 · S",
+    ]
+    assert not any("\x1b" in line or "━" in line for line in lines)
+
+
+def test_in_a_terminal_the_bar_names_the_phase(tmp_path, capsys):
+    screen = io.StringIO()
+    options = {"file": screen, "force_terminal": True, "width": 160, "color_system": None}
+    try:
+        fit(PhaseProgressBar(console_kwargs=options), tmp_path)
+    finally:
+        rich.reconfigure()
+    for text in ("phase warm 1/1 · epoch 1/3", "phase joint 1/2 · epoch 2/3", "phase joint 2/2 · epoch 3/3", "2/2"):
+        assert text in screen.getvalue()
+    assert "phase" not in capsys.readouterr().out
+
+
+def test_an_evaluation_says_how_fast_it_is(tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    bar = PhaseProgressBar()
+    bar.seconds_between_lines = 0.0
+    evaluate(bar, tmp_path)
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("evaluated")]
+    assert [re.sub(r"[\d.]+ images/s$", "R", line) for line in lines] == [
+        f"evaluated about {images} images · R" for images in (2, 4, 5)
+    ]
+    screen = io.StringIO()
+    options = {"file": screen, "force_terminal": True, "width": 160, "color_system": None}
+    try:
+        evaluate(PhaseProgressBar(console_kwargs=options), tmp_path)
+    finally:
+        rich.reconfigure()
+    assert re.search(r"Testing · [\d.]+ images/s", screen.getvalue())
+
+
+def test_other_ranks_print_nothing(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(Trainer, "is_global_zero", False)
+    fit(PhaseProgressBar(), tmp_path)
+    assert "phase" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("epoch", "max_epochs", "expected"), [
+    (0, 3, "phase warm 1/1 · epoch 1/3"),
+    (2, 3, "phase joint 2/2 · epoch 3/3"),
+    (1, None, "phase joint 1/2 · epoch 2/3"),
+    (1, 2, "phase joint 1/2 · epoch 2/2"),
+])  # fmt: skip
+def test_description(epoch, max_epochs, expected):
+    assert phase_description(Tiny(), epoch, max_epochs) == expected

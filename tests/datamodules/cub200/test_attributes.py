@@ -1,0 +1,235 @@
+import logging
+
+import numpy as np
+import pytest
+
+from datamodules.cub200.attributes import (
+    Attributes,
+    attributes_missing,
+    read_attributes,
+    read_image_labels,
+    soft_labels,
+)
+from datamodules.cub200.concepts import FIXED, majority_votes, part_groups, part_of_concept, select_concepts
+from datamodules.cub200.tables import read_tables
+
+
+def image_labels(path, ids, attributes, extra=()):
+    """Image i has attribute a with certainty 1 + a % 4 if i + a is even; rows in ``extra`` get two more columns."""
+    rows = []
+    for i in ids:
+        for a in range(1, attributes + 1):
+            tail = " 0.5 0 7" if (i, a) in extra else " 0.5"
+            rows.append(f"{i} {a} {(i + a) % 2 ^ 1} {1 + a % 4}{tail}")
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+class TestImageLabels:
+    def test_values(self, tmp_path):
+        table = read_image_labels(image_labels(tmp_path / "labels.txt", [3, 5], 4), [3, 5], 4)
+        assert table.shape == (2, 4, 2)
+        assert table[0, :, 0].tolist() == [1, 0, 1, 0]  # image 3 has the odd attributes
+        assert table[1, :, 1].tolist() == [2, 3, 4, 1]
+
+    def test_extra_columns_are_cut_counted_and_logged(self, tmp_path, caplog):
+        plain = read_image_labels(image_labels(tmp_path / "a.txt", [1, 2], 3), [1, 2], 3)
+        with caplog.at_level(logging.INFO):
+            path = image_labels(tmp_path / "b.txt", [1, 2], 3, extra={(1, 2), (2, 3)})
+            np.testing.assert_array_equal(read_image_labels(path, [1, 2], 3), plain)
+        assert "2 rows had extra columns" in caplog.text
+
+    def test_cached_by_content(self, tmp_path, private_cache):
+        path = image_labels(tmp_path / "a.txt", [1, 2], 3)
+        first = read_image_labels(path, [1, 2], 3)
+        assert len(list((private_cache / "cub200").iterdir())) == 1
+        np.testing.assert_array_equal(read_image_labels(path, [1, 2], 3), first)
+        path.write_text(path.read_text().replace("1 1 1 2", "1 1 0 2"))
+        assert (read_image_labels(path, [1, 2], 3) != first).sum() == 1
+
+    @pytest.mark.parametrize("left", [0, 150])
+    def test_a_broken_cache_file_is_made_again(self, tmp_path, private_cache, left):
+        path = image_labels(tmp_path / "a.txt", [1, 2], 3)
+        first = read_image_labels(path, [1, 2], 3)
+        (cached,) = (private_cache / "cub200").iterdir()
+        whole = cached.read_bytes()
+        cached.write_bytes(whole[:left])
+        np.testing.assert_array_equal(read_image_labels(path, [1, 2], 3), first)
+        assert cached.read_bytes() == whole
+
+    def test_byte_order_mark(self, tmp_path):
+        path = image_labels(tmp_path / "labels.txt", [3, 7], 2)
+        plain = read_image_labels(path, [3, 7], 2)
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+        assert (read_image_labels(path, [3, 7], 2) == plain).all()
+
+    def test_missing_rows(self, tmp_path):
+        path = image_labels(tmp_path / "a.txt", [1, 2], 3)
+        path.write_text("\n".join(path.read_text().splitlines()[:-1]))
+        with pytest.raises(
+            ValueError, match=r"2 in images\.txt x 3 in attributes\.txt = 6\), but got 5 rows for 2 images"
+        ):
+            read_image_labels(path, [1, 2], 3)
+
+    def test_other_ids(self, tmp_path):
+        with pytest.raises(ValueError, match="one row per image and attribute"):
+            read_image_labels(image_labels(tmp_path / "a.txt", [1, 2], 3), [1, 3], 3)
+
+    def test_short_row(self, tmp_path):
+        path = tmp_path / "a.txt"
+        path.write_text("1 1 0 2 0.5\n1 2 0\n")
+        with pytest.raises(ValueError, match="rows of at least 4 whole numbers"):
+            read_image_labels(path, [1], 2)
+
+    @pytest.mark.parametrize("row", ["1 1 2 2 0.5", "1 1 0 0 0.5", "1 1 0 5 0.5"])
+    def test_answers_that_cannot_be(self, tmp_path, row):
+        path = tmp_path / "a.txt"
+        path.write_text(f"{row}\n1 2 0 4 0.5\n")
+        with pytest.raises(ValueError, match="to say 0 or 1 with a certainty of 1 to 4"):
+            read_image_labels(path, [1], 2)
+
+
+def toy(present, certainty, classes=2):
+    count = len(present[0])
+    return Attributes(
+        [f"has_bill_shape::{a}" for a in range(count)],
+        np.zeros((classes, count)),
+        np.array(present, bool),
+        np.array(certainty, np.uint8),
+    )
+
+
+class TestSoftLabels:
+    def test_by_hand(self):
+        certainty = np.array([1, 2, 3, 4], np.uint8)
+        assert soft_labels(np.ones(4, bool), certainty).tolist() == [0, 0.5, 0.75, 1]
+        assert soft_labels(np.zeros(4, bool), certainty).tolist() == [0, 0.5, 0.25, 0]
+
+    def test_unknown_certainty(self):
+        with pytest.raises(ValueError, match="`certainty` to hold 1 to 4, but got 0 to 4"):
+            soft_labels(np.array([True, True]), np.array([0, 4], np.uint8))
+
+
+class TestVotes:
+    def test_by_hand(self):
+        # class 0: three images, class 1: one image; the last image is not a training image
+        attributes = toy(
+            [[1, 1, 0, 0], [1, 0, 0, 0], [0, 0, 1, 0], [0, 1, 0, 0], [1, 1, 1, 1]],
+            [[4, 4, 4, 1], [4, 4, 1, 1], [4, 4, 3, 1], [1, 2, 4, 4], [4, 4, 4, 4]],
+        )
+        votes = majority_votes(attributes, np.array([0, 0, 0, 1, 1]), np.arange(4))
+        # class 0: 2:1 yes; 1:2 no; 1:1 (one absent is not visible) tie counts; 0:0 counts
+        # class 1: 0:0 counts; 1:0 yes; 0:1 no; 0:1 no
+        assert votes.tolist() == [[True, False, True, True], [True, True, False, False]]
+
+    def test_selection_needs_ten_classes(self):
+        labels = np.arange(12)
+        present = np.zeros((12, 3), bool)
+        present[:10, 0] = present[:9, 1] = present[:, 2] = True
+        attributes = toy(present, np.full((12, 3), 4), classes=12)
+        concepts = select_concepts(attributes, "vote", labels, labels)
+        assert concepts.indices.tolist() == [0, 2]
+        assert concepts.binary.sum(axis=0).tolist() == [10, 12]
+        assert concepts.source == "majority of training image labels"
+
+    def test_nothing_left(self):
+        with pytest.raises(ValueError, match="none is left"):
+            select_concepts(toy([[1], [1]], [[4], [4]]), "vote", np.array([0, 1]), np.arange(2))
+
+    def test_without_image_labels(self):
+        attributes = Attributes(["has_size::small"], np.zeros((2, 1)))
+        with pytest.raises(ValueError, match=r"image_attribute_labels\.txt to be under `root`"):
+            select_concepts(attributes, "vote", np.array([0, 1]), np.arange(2))
+
+
+class TestSelection:
+    def test_continuous_from_fifty_percent_on(self):
+        attributes = Attributes(["a", "b"], np.array([[0.5, 0.499], [0.0, 1.0]]))
+        concepts = select_concepts(attributes, "all", np.array([0, 1]), np.arange(2))
+        assert concepts.binary.tolist() == [[True, False], [False, True]]
+        assert concepts.source == "class attribute table >= 50 %"
+
+    def test_fixed_needs_the_official_attributes(self):
+        attributes = Attributes(["a", "b"], np.zeros((2, 2)))
+        with pytest.raises(ValueError, match=r"list 312 attributes .* but got 2\. Use `concept_selection: all`"):
+            select_concepts(attributes, "fixed", np.array([0, 1]), np.arange(2))
+
+    def test_unknown(self):
+        with pytest.raises(ValueError, match="`concept_selection` to be 'fixed', 'vote' or 'all', but got 'some'"):
+            select_concepts(Attributes(["a"], np.zeros((2, 1))), "some", np.array([0, 1]), np.arange(2))
+
+    def test_fixed_list(self):
+        assert len(set(FIXED)) == 112
+        assert tuple(sorted(FIXED)) == FIXED
+        assert (FIXED[0], FIXED[-1]) == (1, 311)
+
+
+class TestFiles:
+    @pytest.mark.parametrize(
+        "place", ["attributes.txt", "CUB_200_2011/attributes.txt", "CUB_200_2011/attributes/attributes.txt"]
+    )
+    def test_places_of_the_names(self, cub_tree, place):
+        root = cub_tree()
+        (root / "attributes.txt").rename(root / place)
+        attributes = read_attributes(read_tables(str(root)))
+        assert attributes.names[:2] == ["has_bill_shape::v0", "has_back_color::v1"]
+        np.testing.assert_allclose(attributes.continuous[2, :3], [0.2, 0.7, 0.2])
+
+    def test_row_order_of_the_names_does_not_matter(self, cub_tree):
+        root = cub_tree()
+        names = root / "attributes.txt"
+        names.write_text("".join(reversed(names.read_text().splitlines(keepends=True))))
+        attributes = read_attributes(read_tables(str(root)))
+        assert attributes.names[:2] == ["has_bill_shape::v0", "has_back_color::v1"]
+
+    def test_names_count_from_one(self, cub_tree):
+        root = cub_tree()
+        names = root / "attributes.txt"
+        names.write_text(names.read_text().replace("1 has_bill_shape", "0 has_bill_shape", 1))
+        with pytest.raises(ValueError, match=r"attributes\.txt, row 1: expected the ids 1\.\.312, .* got '0 has"):
+            read_attributes(read_tables(str(root)))
+
+    def test_reasons(self, cub_tree):
+        folder = cub_tree() / "CUB_200_2011"
+        assert attributes_missing(folder) is None
+        (folder / "attributes/class_attribute_labels_continuous.txt").unlink()
+        assert "class_attribute_labels_continuous.txt under CUB_200_2011" in attributes_missing(folder)
+        (folder.parent / "attributes.txt").unlink()
+        assert attributes_missing(folder) == "no attributes.txt in or above CUB_200_2011"
+
+    def test_more_rows_than_classes_is_fine(self, cub_tree):
+        assert read_attributes(read_tables(str(cub_tree()), 2)).continuous.shape == (2, 312)
+
+    def test_truncated(self, cub_tree):
+        root = cub_tree()
+        path = root / "CUB_200_2011/attributes/class_attribute_labels_continuous.txt"
+        path.write_text(path.read_text()[:-20])
+        with pytest.raises(ValueError, match=r"312 columns .* but got 3 rows of \[\d+, 312\] columns"):
+            read_attributes(read_tables(str(root)))
+
+    def test_no_percentages(self, cub_tree):
+        root = cub_tree()
+        path = root / "CUB_200_2011/attributes/class_attribute_labels_continuous.txt"
+        path.write_text(path.read_text().replace("70.0", "170.0", 1))
+        with pytest.raises(ValueError, match=r"to hold percentages, but got 0\.0 to 170\.0"):
+            read_attributes(read_tables(str(root)))
+
+    def test_image_labels_of_kept_images(self, cub_tree):
+        root = cub_tree()
+        path = root / "CUB_200_2011/attributes/image_attribute_labels.txt"
+        image_labels(path, range(1, 25), 312)
+        attributes = read_attributes(read_tables(str(root), 2))
+        assert attributes.present.shape == attributes.certainty.shape == (16, 312)
+        assert attributes.present[1, :3].tolist() == [False, True, False]  # image 2 has the even attributes
+
+
+def test_parts_of_concepts():
+    groups = ["beak", "forehead", "tail", "eye", "wing"]
+    names = ["bill_length", "head_pattern", "under_tail_color", "upper_tail_color", "tail_shape", "wing_pattern"]
+    assert [part_of_concept(f"has_{name}::x", groups) for name in names] == [0, 1, 2, 2, 2, 4]
+    others = ["size", "shape", "upperparts_color", "underparts_color", "primary_color", "crown_color"]
+    assert {part_of_concept(f"has_{name}::x", groups) for name in others} == {-1}
+
+
+def test_part_groups():
+    assert part_groups(["left leg", "nape", "right leg"]) == (["leg", "nape"], [0, 1, 0])

@@ -1,0 +1,213 @@
+import numpy as np
+import pytest
+
+from datamodules.cub200.rows import find_folder
+from datamodules.cub200.tables import read_class_names, read_tables
+from tests.photo_trees import make_awa2
+
+
+def edit(path, change):
+    path.write_text(change(path.read_text()))
+
+
+def drop_last_line(text):
+    return "".join(text.splitlines(keepends=True)[:-1])
+
+
+def test_small_tree(cub_tree):
+    tables = read_tables(str(cub_tree()))
+    assert tables.class_names == ["001.Bird_0", "002.Bird_1", "003.Bird_2"]
+    assert tables.ids == [str(i) for i in range(1, 25)]
+    assert tables.paths[8] == "002.Bird_1/photo_0.jpg"
+    assert tables.labels.tolist() == [0] * 8 + [1] * 8 + [2] * 8
+    assert tables.is_test.tolist() == ([False] * 6 + [True] * 2) * 3
+    assert tables.boxes[3].tolist() == [4.5, 6.0, 20.0, 12.5]
+    assert tables.part_names[6] == "left eye"
+    assert tables.points[9, :3].tolist() == [[5, 7], [0, 0], [7, 7]]  # class 1 does not show part 1
+    assert tables.visible.sum(axis=1).tolist() == [14] * 24
+
+
+def test_first_classes(cub_tree):
+    tables = read_tables(str(cub_tree()), 2)
+    assert len(tables.class_names) == 2
+    assert tables.ids[-1] == "16"
+    assert len(tables.points) == len(tables.boxes) == len(tables.labels) == 16
+    assert tables.all_ids == list(range(1, 25))
+
+
+def test_windows_line_ends_and_row_order_do_not_matter(cub_tree):
+    plain = read_tables(str(cub_tree("a")))
+    other = cub_tree("b", end="\r\n")
+    for name in ("bounding_boxes.txt", "parts/part_locs.txt", "images.txt", "image_class_labels.txt"):
+        edit(other / "CUB_200_2011" / name, lambda text: "".join(reversed(text.splitlines(keepends=True))))
+    again = read_tables(str(other))
+    assert again.ids == plain.ids
+    assert again.paths == plain.paths
+    for field in ("labels", "boxes", "points", "visible"):
+        np.testing.assert_array_equal(getattr(again, field), getattr(plain, field))
+
+
+@pytest.mark.parametrize("name", ["classes.txt", "parts/parts.txt"])
+class TestNames:
+    def test_row_order_does_not_matter(self, cub_tree, name):
+        plain = read_tables(str(cub_tree("a")))
+        other = cub_tree("b")
+        edit(other / "CUB_200_2011" / name, lambda text: "".join(reversed(text.splitlines(keepends=True))))
+        again = read_tables(str(other))
+        assert (again.class_names, again.part_names) == (plain.class_names, plain.part_names)
+
+    @pytest.mark.parametrize("number", [9999, 1])
+    def test_ids_count_from_one(self, cub_tree, name, number):
+        root = cub_tree()
+        edit(root / "CUB_200_2011" / name, lambda text: text.replace("\n2 ", f"\n{number} ", 1))
+        with pytest.raises(
+            ValueError, match=rf"{name}, row 2: expected the ids 1\.\.\d+, each once, but got '{number} "
+        ):
+            read_tables(str(root))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["images.txt", "image_class_labels.txt", "train_test_split.txt", "bounding_boxes.txt", "parts/part_locs.txt"],
+)
+class TestEveryTable:
+    def test_missing(self, cub_tree, name):
+        root = cub_tree()
+        (root / "CUB_200_2011" / name).unlink()
+        with pytest.raises(
+            FileNotFoundError, match=rf"(?s){name} is missing; it is part of CUB_200_2011\.tgz.*https://"
+        ):
+            read_tables(str(root))
+
+    def test_cut_off_in_a_row(self, cub_tree, name):
+        root = cub_tree()
+        edit(root / "CUB_200_2011" / name, lambda text: text[: text.rstrip().rindex(" ")])
+        with pytest.raises(ValueError, match=rf"{name}, row \d+: expected \d columns .* may be truncated"):
+            read_tables(str(root))
+
+    def test_cut_off_between_rows(self, cub_tree, name):
+        root = cub_tree()
+        edit(root / "CUB_200_2011" / name, drop_last_line)
+        expected = {"images.txt": "expected 23 .* but got 24", "parts/part_locs.txt": "expected 360 .* but got 359"}
+        with pytest.raises(ValueError, match=expected.get(name, "expected 24 .* but got 23") + ".* differs is 24"):
+            read_tables(str(root))
+
+    def test_empty(self, cub_tree, name):
+        root = cub_tree()
+        (root / "CUB_200_2011" / name).write_text("")
+        with pytest.raises(ValueError, match=f"{name} is empty"):
+            read_tables(str(root))
+
+
+def test_all_findings_in_one_message(cub_tree):
+    root = cub_tree()
+    (root / "CUB_200_2011/bounding_boxes.txt").unlink()
+    edit(root / "CUB_200_2011/parts/part_locs.txt", lambda text: text[:-8])
+    with pytest.raises(
+        FileNotFoundError, match=r"(?s)2 problems:.*bounding_boxes\.txt is missing.*part_locs\.txt, row 360"
+    ):
+        read_tables(str(root))
+
+
+def test_first_differing_id(cub_tree):
+    root = cub_tree()
+    edit(root / "CUB_200_2011/bounding_boxes.txt", lambda text: text.replace("\n7 ", "\n77 "))
+    with pytest.raises(ValueError, match=r"expected 24 images as in images\.txt, but got 24; .* differs is 7"):
+        read_tables(str(root))
+
+
+def test_word_instead_of_number(cub_tree):
+    root = cub_tree()
+    edit(root / "CUB_200_2011/bounding_boxes.txt", lambda text: text.replace("12.5", "wide", 1))
+    with pytest.raises(ValueError, match=r"bounding_boxes\.txt: expected numbers only, but .*wide"):
+        read_tables(str(root))
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "match"),
+    [
+        ("train_test_split.txt", "7 0", "7 2", r"expected 0 or 1 \(training image\), but got 2 for image 7"),
+        ("parts/part_locs.txt", "7.0 1", "7.0 5", r"expected 0 or 1 \(visible\), but got 5 for image 1"),
+    ],
+)
+def test_flags(cub_tree, name, old, new, match):
+    root = cub_tree()
+    edit(root / "CUB_200_2011" / name, lambda text: text.replace(old, new, 1))
+    with pytest.raises(ValueError, match=match):
+        read_tables(str(root))
+
+
+def test_label_without_class(cub_tree):
+    root = cub_tree()
+    edit(root / "CUB_200_2011/classes.txt", drop_last_line)
+    with pytest.raises(ValueError, match=r"expected classes 1\.\.2 as in classes\.txt, but got 3"):
+        read_tables(str(root))
+
+
+def test_label_zero(cub_tree):
+    root = cub_tree()
+    edit(root / "CUB_200_2011/image_class_labels.txt", lambda text: text.replace("\n7 1", "\n7 0"))
+    with pytest.raises(ValueError, match=r"expected classes 1\.\.3 as in classes\.txt, but got 0 for image 7"):
+        read_tables(str(root))
+
+
+def test_photo_listed_twice(cub_tree):
+    root = cub_tree()
+    edit(root / "CUB_200_2011/images.txt", lambda text: text.replace("8 001.Bird_0/photo_7", "8 001.Bird_0/photo_0"))
+    with pytest.raises(
+        ValueError,
+        match=r"1 problem:\n  images\.txt: 001\.Bird_0/photo_0\.jpg is listed for image 1 and again for image 8",
+    ):
+        read_tables(str(root))
+
+
+def test_photo_in_the_folder_of_another_class(cub_tree):
+    root = cub_tree()
+    edit(root / "CUB_200_2011/image_class_labels.txt", lambda text: text.replace("\n2 1", "\n2 3"))
+    with pytest.raises(
+        ValueError,
+        match=r"1 problem:\n  images\.txt, image 2: expected 001\.Bird_0/photo_1\.jpg to lie in 003\.Bird_2/",
+    ):
+        read_tables(str(root))
+
+
+@pytest.mark.parametrize("name", ["bounding_boxes.txt", "image_class_labels.txt", "images.txt", "parts/parts.txt"])
+def test_byte_order_mark(cub_tree, name):
+    path = cub_tree() / "CUB_200_2011" / name
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert read_tables(str(path.parents[1 + name.count("/")])).ids == [str(i) for i in range(1, 25)]
+
+
+def test_folder_of_another_data_set_with_classes(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"hold CUB_200_2011/images\.txt, but .* holds Animals_with"):
+        find_folder(str(make_awa2(tmp_path)))
+    with pytest.raises(FileNotFoundError, match=r"hold CUB_200_2011/images\.txt, but .* holds JPEGImages, cla"):
+        find_folder(str(tmp_path / "Animals_with_Attributes2"))
+
+
+def test_class_without_images(cub_tree):
+    root = cub_tree()
+    edit(root / "CUB_200_2011/classes.txt", lambda text: text + "4 004.Nothing\n")
+    with pytest.raises(ValueError, match=r"class '004\.Nothing' has 0 images"):
+        read_tables(str(root))
+
+
+def test_official_totals_for_all_classes_only(cub_tree):
+    root = cub_tree(classes=200, per_class=1)
+    with pytest.raises(ValueError, match=r"counts \(5994, 5794\), but got \(0, 200\)"):
+        read_tables(str(root))
+
+
+@pytest.mark.parametrize("classes", [0, 1, 4])
+def test_number_of_classes(cub_tree, classes):
+    with pytest.raises(ValueError, match=rf"`classes` to be between 2 and the 3 classes in .*, but got {classes}"):
+        read_class_names(str(cub_tree()), classes)
+
+
+def test_folder_levels(cub_tree):
+    root = cub_tree()
+    assert find_folder(str(root)) == find_folder(str(root / "CUB_200_2011")) == root / "CUB_200_2011"
+    with pytest.raises(FileNotFoundError, match=r"use `--data\.root .*cub`"):
+        find_folder(str(root.parent))
+    with pytest.raises(FileNotFoundError, match=r"use `--data\.root .*CUB_200_2011`"):
+        find_folder(str(root / "CUB_200_2011/images"))

@@ -1,0 +1,171 @@
+import json
+import os
+import zipfile
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from datamodules.funnybirds import data_module as funnybirds
+from datamodules.photos.download import Archive
+from tests.funnybirds_tree import fingerprint
+from tests.funnybirds_tree import read_funnybirds as module
+
+
+class TestBadInput:
+    def test_wrong_root(self, funnybirds_tree, tmp_path):
+        root = funnybirds_tree("home/FunnyBirds")
+        with pytest.raises(FileNotFoundError, match=rf"holds 0, 1, .*one level off: use `--data\.root {root}`"):
+            module(root / "test").num_classes  # noqa: B018
+        module(root.parent).prepare_data()  # the folder that holds FunnyBirds/ is right
+        with pytest.raises(FileNotFoundError, match=rf"holds home\. .* use `--data\.root {root.parent}`"):
+            module(tmp_path).prepare_data()
+        with pytest.raises(FileNotFoundError, match=r"there is none at .*/nowhere.*FunnyBirds\.zip \(about 1\.6 GB\)"):
+            module(root / "nowhere").prepare_data()
+
+    @pytest.mark.parametrize(
+        ("damage", "error", "message"),
+        [
+            (lambda root: (root / "parts.json").unlink(), FileNotFoundError, r"parts\.json is missing"),
+            (lambda root: (root / "dataset_test.json").unlink(), FileNotFoundError, r"dataset_test\.json is missing"),
+            (lambda root: cut(root / "dataset_train.json"), ValueError, r"dataset_train\.json is not JSON .*truncated"),
+            (lambda root: cut(root / "classes.json"), ValueError, r"classes\.json is not JSON .*truncated"),
+            (lambda root: cut(root / "test/1/000001.png"), ValueError, r"test/1/000001\.png.*cannot be decoded"),
+            (lambda root: empty(root / "train/2/000010.png"), ValueError, r"train/2/000010\.png.*the file is empty"),
+            (
+                lambda root: cut(root / "test_interventions/1/000001/body_eye.png"),
+                ValueError,
+                r"image test/1/000001\.png: .*body_eye\.png to be an image",
+            ),
+            (lambda root: (root / "train/2/000010.png").unlink(), FileNotFoundError, "train/2 should hold 3 images"),
+            (
+                lambda root: resize(root / "test_part_map/1/000001.png"),
+                ValueError,
+                r"test_part_map/1/000001\.png has 16x16 pixels .*test/1/000001\.png has 32x32",
+            ),
+            (
+                lambda root: resize(root / "test_interventions/1/000001/body_.png"),
+                ValueError,
+                r"body_\.png has 16x16 pixels",
+            ),
+            (
+                lambda root: paint(root / "train_part_map/3/000003.png", (12, 200, 7)),
+                ValueError,
+                r"train_part_map/3/000003\.png has an area of the color \(12, 200, 7\)",
+            ),
+            (
+                lambda root: paint(root / "train_part_map/6/000014.png", (255, 255, 0)),
+                ValueError,
+                r"6/000014\.png shows the beak, which the table calls removed",
+            ),
+            (lambda root: (root / "train").rename(root / "training"), FileNotFoundError, "train/0 should hold 3"),
+        ],
+    )
+    def test_damage_is_named(self, funnybirds_tree, damage, error, message):
+        root = funnybirds_tree()
+        damage(root)
+        before = fingerprint(root)
+        with pytest.raises(error, match=message):
+            module(root).prepare_data()
+        assert fingerprint(root) == before
+
+    def test_all_problems_in_one_error(self, funnybirds_tree):
+        root = funnybirds_tree()
+        empty(root / "test/1/000001.png")
+        (root / "train/2/000010.png").unlink()
+        paint(root / "train_part_map/3/000003.png", (12, 200, 7))
+        with pytest.raises(FileNotFoundError, match=r"(?s)3 problems:.*000010.*000003.*000001.*FunnyBirds\.zip"):
+            module(root).prepare_data()
+
+    def test_swapped_tables_do_not_fit_the_files(self, funnybirds_tree):
+        root = funnybirds_tree()
+        (root / "dataset_train.json").write_text((root / "dataset_test.json").read_text())
+        with pytest.raises(
+            ValueError, match=r"train/0 should hold 1 images according to dataset_train.*holds 2 others"
+        ):
+            module(root).prepare_data()
+
+    def test_changed_table_is_compared_with_verified_maps_again(self, funnybirds_tree):
+        root = funnybirds_tree()
+        module(root).prepare_data()
+        entries = json.loads((root / "dataset_train.json").read_text())
+        entries[2]["wing_model"] = "placeholder"
+        (root / "dataset_train.json").write_text(json.dumps(entries))
+        with pytest.raises(ValueError, match=r"train_part_map/2/000002\.png shows the wing, which the table calls"):
+            module(root).prepare_data()
+
+    def test_read_only_root(self, funnybirds_tree, monkeypatch):
+        root = funnybirds_tree()
+        places = [root, *root.rglob("*")]
+        for place in reversed(places):
+            place.chmod(0o555 if place.is_dir() else 0o444)
+        monkeypatch.chdir(root)
+        data = module(root)
+        data.prepare_data()
+        assert len(list(data.test_dataloader())) == 1
+        for place in places:
+            place.chmod(0o755)
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def empty(path):
+    path.write_bytes(b"")
+
+
+def resize(path):
+    Image.open(path).resize((16, 16), Image.Resampling.NEAREST).save(path)
+
+
+def paint(path, color):
+    with Image.open(path) as image:
+        pixels = np.array(image.convert("RGB"))
+    pixels[:4, :4] = color
+    Image.fromarray(pixels).save(path)
+
+
+class TestDownload:
+    @pytest.fixture
+    def server(self, funnybirds_tree, tmp_path, monkeypatch):
+        """An archive of 8 classes, 24 training and 4 test images in place of the official one."""
+        root = funnybirds_tree("server/FunnyBirds")
+        path = tmp_path / "FunnyBirds.zip"
+        with zipfile.ZipFile(path, "w") as archive:
+            for file in root.rglob("*"):
+                archive.write(file, file.relative_to(root.parent))
+        monkeypatch.setattr(funnybirds, "ARCHIVES", (Archive(path.as_uri(), None, path.stat().st_size),))
+        monkeypatch.setattr(funnybirds, "OFFICIAL_CLASSES", 8)
+        monkeypatch.setattr(funnybirds, "OFFICIAL_SIZES", {"train": 24, "test": 4})
+        return path
+
+    def test_counts_are_the_check(self, server, tmp_path, monkeypatch):
+        data = module(tmp_path / "home/data", download=True)
+        assert data.num_classes == 8
+        data.prepare_data()
+        data.setup()
+        assert len(data.dataset("test")) == 4
+        assert os.listdir(tmp_path / "home") == ["data"]
+
+    def test_wrong_counts_leave_nothing(self, server, tmp_path, monkeypatch):
+        monkeypatch.setattr(funnybirds, "OFFICIAL_SIZES", {"train": 50, "test": 4})
+        with pytest.raises(ValueError, match=r"(?s)download of .*dataset_train\.json: expected 50 entries, but got 24"):
+            module(tmp_path / "home/data", download=True).prepare_data()
+        assert os.listdir(tmp_path / "home") == []
+
+    def test_missing_files_leave_nothing(self, server, tmp_path):
+        with zipfile.ZipFile(server) as archive:
+            members = {name: archive.read(name) for name in archive.namelist() if "body_eye.png" not in name}
+        with zipfile.ZipFile(server, "w") as archive:
+            for name, content in members.items():
+                archive.writestr(name, content)
+        with pytest.raises(FileNotFoundError, match=r"misses 1 of them; the first is body_eye\.png"):
+            module(tmp_path / "home/data", download=True).prepare_data()
+        assert os.listdir(tmp_path / "home") == []
+
+    def test_official_numbers(self):
+        (archive,) = funnybirds.ARCHIVES
+        assert archive.url == "https://download.visinf.tu-darmstadt.de/data/funnybirds/FunnyBirds.zip"
+        assert archive.md5 is None
+        assert (funnybirds.OFFICIAL_CLASSES, funnybirds.OFFICIAL_SIZES) == (50, {"train": 50_000, "test": 500})

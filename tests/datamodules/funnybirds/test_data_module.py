@@ -1,0 +1,298 @@
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from jsonargparse import ArgumentParser
+from PIL import Image
+
+from datamodules import FunnyBirds
+from datamodules.base import SPLITS, ImageDataModule
+from datamodules.check.sample import Sizes, sample_problems
+from datamodules.sample import sample_key
+from tests.funnybirds_tree import fingerprint, make_funnybirds
+from tests.funnybirds_tree import read_funnybirds as module
+
+PARTS = ["beak", "eye", "foot", "tail", "wing"]
+TRAINING_KEYS = {"image", "label", "sample_id", "sample_key", "class_targets", "concepts"}
+SPATIAL_KEYS = {"label_map", "object_mask", "bounding_box", "concept_certainty"}
+
+
+def list_of(dataset):
+    return [dataset[i] for i in range(len(dataset))]
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
+    """A tree of 24 training and 4 test images, which no test may change."""
+    root = make_funnybirds(tmp_path_factory.mktemp("funnybirds") / "FunnyBirds")
+    before = fingerprint(root)
+    yield root
+    assert fingerprint(root) == before
+
+
+@pytest.fixture
+def entries(tree):
+    """What the tables say: split -> entries."""
+    return {split: json.loads((tree / f"dataset_{split}.json").read_text()) for split in ("train", "test")}
+
+
+class TestSamples:
+    def test_every_sample_keeps_the_contract(self, tree):
+        data = module(tree)
+        data.prepare_data()
+        data.setup()
+        for split in SPLITS:
+            flags, sizes = data.capabilities(split), Sizes.of(data)
+            for sample in list_of(data.dataset(split)):
+                assert sample_problems(sample, flags, sizes) == []
+                assert set(sample) == TRAINING_KEYS | (set() if split == "train" else SPATIAL_KEYS)
+
+    def test_ids_are_paths(self, tree):
+        for sample in list_of(module(tree).dataset("test")):
+            assert (tree / sample["sample_id"]).is_file()
+            assert sample["sample_id"] == f"test/{int(sample['label'])}/{Path(sample['sample_id']).name}"
+            assert sample["sample_key"].item() == sample_key(sample["sample_id"])
+
+    def test_pixels(self, tree):
+        sample = module(tree).dataset("test")[1]
+        with Image.open(tree / sample["sample_id"]) as image:
+            assert image.mode == "RGBA"
+            expected = torch.from_numpy(np.array(image)[..., :3]).permute(2, 0, 1) / 255
+        torch.testing.assert_close(sample["image"], expected, rtol=0, atol=1e-7)
+
+    def test_targets_by_the_definition(self, tree, entries):
+        classes = [entry["parts"] for entry in json.loads((tree / "classes.json").read_text())]
+        sizes = set()
+        for sample in list_of(module(tree, val_fraction=0.0, fold=None).dataset("projection")):
+            entry = entries["train"][int(Path(sample["sample_id"]).stem)]
+            present = [part for part in PARTS if entry[f"{part}_model"] != "placeholder"]
+            own = classes[entry["class_idx"]]
+            agreeing = [float(all(other[part] == own[part] for part in present)) for other in classes]
+            expected = torch.tensor(agreeing) / sum(agreeing)
+            assert sample["label"].item() == entry["class_idx"]
+            torch.testing.assert_close(sample["class_targets"], expected)
+            sizes.add(int(sum(agreeing)))
+        assert {1, 2, 8} <= sizes  # complete images, and one without any part
+
+    def test_mask_and_box_follow_from_the_label_map(self, tree):
+        for sample in list_of(module(tree, image_size=(32, 48)).dataset("test")):
+            codes, box = sample["label_map"], sample["bounding_box"]
+            assert codes.shape == (32, 48)
+            bird = (codes >= 1) & (codes <= 9)
+            assert (sample["object_mask"] == bird).all()
+            rows, columns = torch.where(bird)
+            tight = torch.stack([columns.min(), rows.min(), columns.max(), rows.max()])
+            assert (tight - box).abs().max() <= 1  # it is the box of the part map's own pixels, scaled
+
+    def test_box_by_hand(self, funnybirds_tree):
+        root = funnybirds_tree()
+        (path,) = (root / "test_part_map/2").iterdir()
+        pixels = np.zeros((32, 32, 3), np.uint8)
+        pixels[5:9, 3:20] = (170, 170, 170)
+        pixels[9, 11] = (0, 0, 255)
+        pixels[20, 20] = (1, 1, 1)
+        Image.fromarray(pixels).save(path)
+        sample = module(root).dataset("test")[2]
+        assert sample["bounding_box"].tolist() == [3, 5, 19, 9]
+        assert sample["label_map"][20, 20] == 255
+        assert sample["object_mask"].sum() == 4 * 17 + 1
+        hidden = {
+            name.split("::")[0]
+            for name, c in zip(module_names(root), sample["concept_certainty"], strict=True)
+            if c == 1
+        }
+        assert hidden == {"beak", "eye", "foot", "wing"}
+
+    @pytest.mark.parametrize("split", ["val", "test"])
+    def test_hidden_bird_cannot_be_evaluated(self, funnybirds_tree, split):
+        root = funnybirds_tree()
+        name = module(root).dataset(split).sample_ids[1]
+        path = root / name.replace(f"{name.split('/')[0]}/", f"{name.split('/')[0]}_part_map/", 1)
+        Image.new("RGB", (32, 32), (204, 204, 204)).save(path)
+        with pytest.raises(ValueError, match=rf"{path} to show the bird, .* List {name} in `exclude`"):
+            module(root).dataset(split)[1]
+        if split == "test":  # known before a run
+            with pytest.raises(ValueError, match=rf"{path} shows no bird, .* list {name} in `exclude`"):
+                module(root).prepare_data()
+        data = module(root, exclude=[name])
+        data.prepare_data()
+        assert name not in data.dataset(split).sample_ids
+
+    def test_hidden_bird_of_a_training_image(self, funnybirds_tree):
+        root = funnybirds_tree()
+        name = module(root).dataset("projection").sample_ids[1]
+        Image.new("RGB", (32, 32), (204, 204, 204)).save(root / name.replace("train/", "train_part_map/", 1))
+        data = module(root)
+        data.prepare_data()
+        assert data.dataset("train")[1]["sample_id"] == name
+        sample = data.dataset("projection")[1]
+        assert not sample["object_mask"].any()
+        assert sample["bounding_box"].tolist() == [0, 0, 31, 31]
+        assert (sample["concept_certainty"] == 1).all()
+
+    def test_training_is_augmented_by_epoch(self, tree):
+        train, projection = module(tree).dataset("train"), module(tree).dataset("projection")
+        assert train.sample_ids == projection.sample_ids
+        assert (train[(1, 3)]["image"] != train[(2, 3)]["image"]).any()
+        assert (train[(0, 3)]["image"] == train[3]["image"]).all()
+        plain = module(tree, augmentation="none").dataset("train")
+        assert (plain[3]["image"] == projection[3]["image"]).all()
+
+    def test_batches_do_not_depend_on_workers(self, tree):
+        plain, parallel = (list(module(tree, num_workers=n).train_dataloader()) for n in (0, 1))
+        for a, b in zip(plain, parallel, strict=True):
+            assert a["sample_id"] == b["sample_id"]
+            assert (a["image"] == b["image"]).all()
+
+    def test_size_of_the_files_is_the_default(self, tree):
+        assert FunnyBirds(str(tree)).image_size == (256, 256)
+
+
+def module_names(root):
+    data = module(root)
+    data.setup()
+    return data.concept_names
+
+
+class TestTables:
+    def test_concepts(self, tree):
+        data = module(tree)
+        data.setup()
+        # the preset has two variants per part, of 4, 3, 4, 9 and 6
+        assert data.class_attributes.shape == (8, 26)
+        assert (data.class_attributes.sum(dim=1) == 5).all()
+        assert data.concept_names == [
+            *("beak::yellow beak01", "beak::yellow beak02", "eye::eye01", "eye::eye02", "foot::foot01", "foot::foot03"),
+            *("tail::red tail01", "tail::green tail02", "wing::red wing01", "wing::green wing02"),
+        ]
+        assert [data.part_group_names[i] for i in data.concept_to_part] == [p for p in PARTS for _ in range(2)]
+        assert data.part_to_group.tolist() == [0, 1, 2, 3, 4]
+        assert data.label_map_codes == {
+            "body": (1,),
+            "beak": (2,),
+            "eye": (3, 4),
+            "foot": (5, 6),
+            "tail": (9,),
+            "wing": (7, 8),
+        }
+        # class 0 is (0, 0, 2, 4, 3): first beak, first eye, second foot, second tail, second wing
+        assert data.class_concepts_binary[0].int().tolist() == [1, 0, 1, 0, 0, 1, 0, 1, 0, 1]
+        assert data.class_concepts_binary.dtype == torch.bool
+
+    def test_concepts_of_an_image_are_those_of_its_parts(self, tree):
+        data = module(tree)
+        dataset = data.dataset("projection")
+        for i, sample in enumerate(list_of(dataset)):
+            complete = data.class_concepts_binary[int(sample["label"])]
+            there = torch.tensor([PARTS[part] in dataset.present(i) for part in data.concept_to_part])
+            assert (sample["concepts"] == (complete & there)).all()
+
+    def test_class_concepts_are_frequencies_of_training_images(self, tree):
+        data = module(tree)
+        data.setup()
+        samples = list_of(data.dataset("projection"))
+        for label in range(8):
+            concepts = torch.stack([s["concepts"].float() for s in samples if s["label"] == label])
+            torch.testing.assert_close(data.class_concepts[label], concepts.mean(dim=0))
+
+    def test_subset_names_classes_by_their_official_number(self, funnybirds_tree):
+        root = funnybirds_tree()
+        (root / "subset.json").write_text(json.dumps({"official_class_idx": [11, 15, 16, 24, 26, 27, 32, 41]}))
+        assert module(root).class_names[:2] == ["bird 11", "bird 15"]
+        assert module(root).num_classes == 8
+
+
+class TestSplit:
+    def test_validation_is_held_out_by_hash(self, tree):
+        data = module(tree, fold=0)
+        record = data.split_record()
+        assert (record["scheme"], record["dataset"]) == ("official", "funnybirds")
+        assert len(record["test"]) == 4
+        (val,) = record["val"]
+        assert len(val) == 8  # max(1, round(.2 * 3)) of each class
+        for label in range(8):
+            own = [name for name in [*val, *record["rest"]] if name.startswith(f"train/{label}/")]
+            ranked = sorted(own, key=lambda name: hashlib.sha256(f"42:{name}".encode()).digest())
+            assert [name for name in val if name in own] == ranked[:1]
+        assert data.dataset("val").sample_ids == val
+        torch.testing.assert_close(data.class_weights, torch.ones(8))
+
+    def test_without_validation(self, tree):
+        data = module(tree, val_fraction=0.0, fold=None)
+        assert not data.has_validation
+        assert len(data.dataset("train")) == 24
+
+    def test_split_file(self, tree, funnybirds_tree, tmp_path):
+        path = tmp_path / "split.json"
+        record = module(tree, val_fraction=0.5).split_record()
+        path.write_text(json.dumps(record))
+        assert module(tree, split_file=str(path)).split_record() == record
+        with pytest.raises(ValueError, match=r"8 ids are new and 0 are gone; the first is 'train/0/000024\.png'"):
+            module(funnybirds_tree(per_class=4), split_file=str(path)).setup()
+        path.write_text(json.dumps({**record, "dataset": "cub200"}))
+        with pytest.raises(ValueError, match="`split_file` to be a split of funnybirds, but got one of cub200"):
+            module(tree, split_file=str(path)).setup()
+
+    def test_other_schemes_are_refused(self, tree):
+        with pytest.raises(ValueError, match="`scheme` to be 'official' for FunnyBirds, but got 'cv70'"):
+            module(tree, scheme="cv70")
+
+    def test_crops_are_refused(self, tree):
+        with pytest.raises(ValueError, match="`crop` to be 'none' for FunnyBirds, but got 'box'"):
+            module(tree, crop="box")
+
+    def test_exclude(self, funnybirds_tree):
+        root = funnybirds_tree()
+        name = module(root).dataset("test").sample_ids[1]
+        (root / name).write_bytes(b"")
+        with pytest.raises(ValueError, match=f"{name} to be an image, but .* the file is empty.*`exclude`"):
+            module(root).prepare_data()
+        data = module(root, exclude=[name])
+        data.prepare_data()
+        assert name not in data.dataset("test").sample_ids
+        assert len(data.dataset("test")) == 3
+        with pytest.raises(ValueError, match=r"`exclude` to hold image ids of .*the first is 'test/0\.png'"):
+            module(root, exclude=["test/0.png"]).setup()
+
+
+class TestFlags:
+    def test_without_optional_folders(self, funnybirds_tree):
+        root = funnybirds_tree()
+        for name in ("train_part_map", "test_interventions"):
+            (root / name).rename(root.parent / name)
+        data = module(root)
+        data.prepare_data()
+        flags = {split: data.capabilities(split) for split in SPLITS}
+        assert flags["test"].missing("label_map") is None
+        for split in ("projection", "val"):
+            for flag in ("label_map", "object_mask", "bounding_box", "concept_certainty"):
+                assert flags[split].missing(flag) == "no train_part_map/ under root"
+        assert flags["test"].missing("interventions") == "no test_interventions/ under root"
+        assert flags["train"].missing("label_map") == "training images are augmented and carry no annotations"
+        for split in SPLITS:
+            assert flags[split].missing("soft_targets") is flags[split].missing("concepts_image") is None
+            for sample in list_of(data.dataset(split)):
+                assert set(sample) == TRAINING_KEYS | (SPATIAL_KEYS if split == "test" else set())
+
+    def test_interventions_exist_for_test_images_only(self, tree):
+        data = module(tree)
+        assert data.capabilities("test").missing("interventions") is None
+        for split in ("train", "projection", "val"):
+            reason = data.capabilities(split).missing("interventions")
+            assert reason == "interventions are rendered for test images only"
+
+
+def test_command_line(tree):
+    parser = ArgumentParser()
+    parser.add_subclass_arguments(ImageDataModule, "data", required=True)
+    words = [
+        "--data",
+        "datamodules.funnybirds.FunnyBirds",
+        f"--data.root={tree}",
+        "--data.val_fraction=0.3",
+    ]
+    data = parser.instantiate_classes(parser.parse_args([*words, "--data.image_size=64"])).data
+    assert (data.image_size, data.val_fraction) == ((64, 64), 0.3)

@@ -1,0 +1,173 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from datamodules.funnybirds.tables import read_classes, read_scenes
+
+VARIANTS = {
+    "beak": [{"model": "beak01.glb", "color": "yellow"}, {"model": "beak02.glb", "color": "yellow"}],
+    "eye": [{"model": "eye01.glb"}],
+    "foot": [{"model": "foot01.glb"}, {"model": "foot02.glb"}],
+    "tail": [{"model": "tail01.glb", "color": "red"}, {"model": "tail01.glb", "color": "green"}],
+    "wing": [{"model": "wing01.glb", "color": "red"}],
+}
+FIRST = {"beak": 0, "eye": 0, "foot": 0, "tail": 0, "wing": 0}
+CLASSES = [{"class_idx": 0, "parts": FIRST}, {"class_idx": 1, "parts": {**FIRST, "beak": 1, "tail": 1}}]
+ENTRY = {
+    "class_idx": 1,
+    "beak_model": "beak02.glb",
+    "beak_color": "yellow",
+    "eye_model": "eye01.glb",
+    "foot_model": "foot01.glb",
+    "tail_model": "tail01.glb",
+    "tail_color": "green",
+    "wing_model": "wing01.glb",
+    "wing_color": "red",
+    "bg_objects": "4,0,3,",
+}
+NO_BEAK = {**ENTRY, "beak_model": "placeholder", "beak_color": "placeholder"}
+NO_WING = {**ENTRY, "wing_model": "", "bg_objects": ""}
+
+
+@pytest.fixture
+def tables(tmp_path):
+    """Writes tables, those given instead of sound ones, and returns their folder."""
+
+    def write(**changed):
+        sound = {"parts": VARIANTS, "classes": CLASSES, "dataset_train": [ENTRY, NO_BEAK], "dataset_test": [NO_WING]}
+        for name, content in {**sound, **changed}.items():
+            if content is not None:
+                text = content if isinstance(content, str) else json.dumps(content)
+                (tmp_path / f"{name}.json").write_text(text)
+        return str(tmp_path)
+
+    return write
+
+
+class TestClasses:
+    def test_read(self, tables):
+        classes = read_classes(tables())
+        assert classes.table.tolist() == [[0, 0, 0, 0, 0], [1, 0, 0, 1, 0]]
+        assert classes.official == [0, 1]
+        assert classes.variant_names["tail"] == ["red tail01", "green tail01"]
+        assert classes.variant_names["eye"] == ["eye01"]
+
+    @pytest.mark.parametrize("color", [{"a": 1}, ["red"], 3])
+    def test_color_that_is_no_text(self, tables, color):
+        parts = {**VARIANTS, "tail": [{"model": "tail01.glb", "color": color}, VARIANTS["tail"][1]]}
+        with pytest.raises(
+            ValueError, match=r"parts\.json: expected the `color` of a variant of tail to be text, but got"
+        ):
+            read_classes(tables(parts=parts))
+
+    def test_deep_nesting(self, tables):
+        with pytest.raises(ValueError, match=r"parts\.json is not JSON \(maximum recursion"):
+            read_classes(tables(parts="[" * 100_000))
+
+    def test_byte_order_mark(self, tables):
+        folder = tables()
+        for path in Path(folder).iterdir():
+            path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+        assert len(read_scenes(read_classes(folder))["train"].labels) == 2
+
+    def test_part_order_does_not_depend_on_the_file(self, tables):
+        backwards = {part: VARIANTS[part] for part in reversed(VARIANTS)}
+        classes = read_classes(tables(parts=backwards))
+        assert list(classes.variants) == ["beak", "eye", "foot", "tail", "wing"]
+        assert classes.table.tolist() == [[0, 0, 0, 0, 0], [1, 0, 0, 1, 0]]
+
+    def test_subset(self, tables):
+        assert read_classes(tables(subset={"official_class_idx": [11, 45]})).official == [11, 45]
+
+    @pytest.mark.parametrize(
+        ("changed", "message"),
+        [
+            (
+                {"classes": CLASSES[::-1]},
+                r"classes\.json, entry 0: expected `class_idx` to be 0, the order of the file",
+            ),
+            ({"classes": CLASSES[:1]}, r"classes\.json: expected at least 2 classes, but got 1"),
+            ({"classes": {}}, r"classes\.json: expected a list, but got a dict"),
+            ({"classes": [1, 2]}, r"entry 0: expected `class_idx` and `parts`, but got 1"),
+            (
+                {"classes": [CLASSES[0], {"class_idx": 1, "parts": {**FIRST, "tail": 2}}]},
+                r"entry 1: expected the variant of tail to be 0 to 1 as in parts\.json, but got 2",
+            ),
+            (
+                {"classes": [CLASSES[0], {"class_idx": 1, "parts": {**FIRST, "beak": -1}}]},
+                r"variant of beak to be 0 to 1 .* but got -1",
+            ),
+            (
+                {"classes": [CLASSES[0], {"class_idx": 1, "parts": {"beak": 0, "horn": 0}}]},
+                r"entry 1: expected the parts beak, eye, foot, tail, wing, but got beak, horn",
+            ),
+            ({"parts": {**VARIANTS, "horn": []}}, r"parts\.json: expected the parts .* but got .*wing, horn"),
+            ({"parts": {**VARIANTS, "eye": [{}]}}, r"parts\.json: expected every variant of eye to have a `model`"),
+            ({"parts": {**VARIANTS, "eye": VARIANTS["eye"] * 2}}, r"variants of eye to differ in model or color"),
+            ({"parts": '{"beak": ['}, r"parts\.json is not JSON \(Expecting value.*may be truncated"),
+            ({"parts": "\udcff"}, r"parts\.json is not JSON"),
+            (
+                {"subset": {"official_class_idx": [1]}},
+                r"subset\.json: expected `official_class_idx` to hold 2 integers",
+            ),
+        ],
+    )
+    def test_wrong_tables(self, tables, tmp_path, changed, message):
+        if changed.get("parts") == "\udcff":
+            changed = {}
+            tables()
+            (tmp_path / "parts.json").write_bytes(b"\xff\xfe{")
+            root = str(tmp_path)
+        else:
+            root = tables(**changed)
+        with pytest.raises(ValueError, match=message):
+            read_classes(root)
+
+    def test_missing_table(self, tables):
+        with pytest.raises(FileNotFoundError, match=r"parts\.json is missing; it is part of FunnyBirds\.zip"):
+            read_classes(tables(parts=None))
+
+
+class TestScenes:
+    def test_read(self, tables):
+        scenes = read_scenes(read_classes(tables()))
+        train, test = scenes["train"], scenes["test"]
+        assert train.labels.tolist() == [1, 1]
+        assert train.kept.tolist() == [[True] * 5, [False, True, True, True, True]]
+        assert train.objects.tolist() == [3, 3]
+        assert (test.kept.tolist(), test.objects.tolist()) == ([[True, True, True, True, False]], [0])
+        assert [train.sample_id(row) for row in (0, 1)] == ["train/1/000000.png", "train/1/000001.png"]
+
+    @pytest.mark.parametrize(
+        ("entry", "message"),
+        [
+            ({**ENTRY, "class_idx": 2}, "expected `class_idx` 0 to 1, but got 2"),
+            ({**ENTRY, "class_idx": None}, "expected `class_idx` 0 to 1, but got None"),
+            ("bird", "expected `class_idx` 0 to 1, but got None"),
+            (
+                {**ENTRY, "beak_model": "beak01.glb"},
+                r"expected the beak of class 1, beak02\.glb yellow, or placeholder, but got beak01\.glb yellow",
+            ),
+            (
+                {**ENTRY, "tail_color": "red"},
+                r".*the tail of class 1, tail01\.glb green, or .* but got tail01\.glb red",
+            ),
+            ({"class_idx": 1}, r"expected the eye of class 1, eye01\.glb, or placeholder, but got None"),
+            ({**ENTRY, "bg_objects": "0," * 51}, "expected at most 50 `bg_objects`, but got 51"),
+        ],
+    )
+    def test_wrong_entry(self, tables, entry, message):
+        classes = read_classes(tables(dataset_test=[ENTRY, entry]))
+        with pytest.raises(ValueError, match=rf"dataset_test\.json, entry 1: {message}"):
+            read_scenes(classes)
+
+    def test_all_problems_in_one_error(self, tables):
+        classes = read_classes(tables(dataset_train=None, dataset_test='[{"class_idx": 0,'))
+        with pytest.raises(FileNotFoundError, match=r"(?s)2 problems:.*dataset_train\.json is missing.*is not JSON"):
+            read_scenes(classes)
+
+    def test_empty_table(self, tables):
+        classes = read_classes(tables(dataset_train=[]))
+        with pytest.raises(ValueError, match=r"dataset_train\.json is empty"):
+            read_scenes(classes)

@@ -1,0 +1,326 @@
+"""NICO: folders read as they are, the split by colour, what is left alone."""
+
+import hashlib
+import json
+import os
+import warnings
+from collections import Counter
+from pathlib import PurePath
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from datamodules import Nico, nico_files
+from datamodules.base import SPLITS
+from datamodules.check.check import check_data
+from tests.nico_tree import CLASSES, COLORS, make_nico
+
+
+@pytest.fixture
+def root(tmp_path):
+    return make_nico(tmp_path / "Animal")
+
+
+def module(root, **options):
+    return Nico(str(root), **{"image_size": 32, "batch_size": 4, **options})
+
+
+def fingerprint(folder):
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        digest.update(str(path.relative_to(folder)).encode())
+        digest.update(path.read_bytes() if path.is_file() else b"")
+    return digest.hexdigest()
+
+
+def samples(data, split):
+    dataset = data.dataset(split)
+    return [dataset[i] for i in range(len(dataset))]
+
+
+class TestReading:
+    def test_sample(self, root):
+        data = module(root)
+        assert data.class_names == ["cat", "dog", "polar bear"]
+        assert data.context_names == ["at sea", "autumn", "in snow", "on grass"]
+        for split in SPLITS:
+            for sample in samples(data, split):
+                kind, context, _ = sample["sample_id"].split("/")
+                assert data.class_names[sample["label"]] == kind
+                assert data.context_names[sample["context"]] == context
+                assert sample["context"].dtype == torch.int64
+        assert set(samples(data, "test")[0]) == {"image", "label", "sample_id", "sample_key", "context"}
+        assert data.capabilities("train").missing("context") is None
+        assert data.capabilities("test").missing("bounding_box") is not None
+
+    def test_contexts_of_one_class_only(self, root):
+        make_nico(root, classes=["horse"], contexts=["on grass"])
+        Image.new("RGB", (40, 30), (40, 150, 40)).save(root / "cat/on grass/another.PNG")
+        (root / "cat/a context of cats").mkdir()
+        Image.new("RGB", (40, 30), (40, 150, 40)).save(root / "cat/a context of cats/x.jpeg")
+        data = module(root)
+        assert data.context_names == ["a context of cats", "at sea", "autumn", "in snow", "on grass"]
+        assert data.num_classes == 4
+
+    def test_the_order_is_that_of_the_paths(self, root):
+        names = [file.sample_id for file in module(root).table().files]
+        assert names == sorted(names)
+        assert len(names) == 72
+        assert names[0] == "cat/at sea/photo 0.jpg"
+
+    def test_the_order_of_classes_is_that_of_their_names_on_every_platform(self, root, monkeypatch):
+        (root / "cat").rename(root / "Zebra")
+        monkeypatch.setattr(PurePath, "__lt__", lambda a, b: str(a).lower() < str(b).lower())  # as on Windows
+        assert module(root).class_names[0] == "Zebra"
+
+    def test_folder_above(self, root):
+        assert module(root.parent).class_names == module(root).class_names
+        assert module(root.parent).split_record() == module(root).split_record()
+
+    def test_animals_and_vehicles(self, root):
+        make_nico(root.parent / "Vehicle", classes=["car", "bus"])
+        with pytest.raises(ValueError, match=r"one set of classes, but .* holds Animal, Vehicle. Choose one"):
+            module(root.parent).setup()
+
+    def test_hidden_files_do_not_count(self, root):
+        (root / ".DS_Store").write_bytes(b"x")
+        (root / "cat/on grass/.photo 0.jpg").write_bytes(b"x")
+        (root / ".cache").mkdir()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert len(module(root).table().files) == 72
+
+    def test_other_files_are_listed_and_left_alone(self, root):
+        for name in ("cat/on grass/notes.txt", "dog/at sea/movie.gif", "dog/loose.jpg"):
+            (root / name).write_bytes(b"mine")
+        (root / "cat/on grass/folder.jpg").mkdir()
+        before = fingerprint(root)
+        listed = (
+            "4 files are no jpg, jpeg or png in a context folder and are left alone: cat/on grass/folder.jpg, cat/on"
+        )
+        with pytest.warns(UserWarning, match=listed):
+            module(root).prepare_data()
+        assert fingerprint(root) == before
+
+    def test_broken_photos_are_listed_and_left_alone(self, root):
+        path = root / "cat/on grass/photo 1.jpg"
+        path.write_bytes(path.read_bytes()[:300])
+        (root / "dog/at sea/photo 2.jpg").write_bytes(b"")
+        before = fingerprint(root)
+        data = module(root)
+        listed = "2 files do not decode and are left alone: cat/on grass/photo 1.jpg, dog/at sea/photo 2.jpg"
+        with pytest.warns(UserWarning, match=listed):
+            data.prepare_data()
+        with pytest.warns(UserWarning, match=listed):
+            data.setup()
+        assert sum(len(data.dataset(split)) for split in ("train", "val", "test")) == 70
+        assert fingerprint(root) == before
+
+    def test_a_photo_that_breaks_later_stops_the_run(self, root):
+        dataset = module(root).dataset("test")
+        for path in root.rglob("*.jpg"):
+            path.write_bytes(b"")
+        with pytest.raises(ValueError, match=r"in snow/photo \d\.jpg to be an image, but .* the file is empty"):
+            dataset[0]
+
+    def test_upper_case_grey_and_palette(self, root):
+        folder = root / "cat/on grass"
+        Image.new("L", (40, 30), 200).save(folder / "grey.JPG")
+        Image.new("RGB", (40, 30), (40, 150, 40)).convert("P").save(folder / "palette.png")
+        Image.new("CMYK", (40, 30), (200, 0, 200, 0)).save(folder / "print.jpg")
+        Image.new("RGBA", (40, 30), (40, 150, 40, 255)).save(folder / "clear.png")
+        added = {f"cat/on grass/{name}" for name in ("grey.JPG", "palette.png", "print.jpg", "clear.png")}
+        ours, theirs = module(root).groups, module(root, variant="quanproto").groups
+        assert added <= set(ours)
+        assert set(ours) - set(theirs) == {"cat/on grass/grey.JPG", "cat/on grass/print.jpg"}
+        assert [ours[f"cat/on grass/{name}"] for name in ("grey.JPG", "palette.png")] == ["pale", "foliage"]
+
+
+class TestErrors:
+    def test_no_folder(self, tmp_path):
+        with pytest.raises(FileNotFoundError, match=r"`root` to be a folder, but there is none at .*none\. Get NICO"):
+            module(tmp_path / "none").prepare_data()
+
+    def test_other_content(self, tmp_path):
+        (tmp_path / "notes.txt").write_bytes(b"x")
+        with pytest.raises(
+            FileNotFoundError, match=r"to hold <class>/<context>/<image>, but .* holds notes\.txt\. Get"
+        ):
+            module(tmp_path).prepare_data()
+
+    @pytest.mark.parametrize("below", ["cat", "cat/on grass"])
+    def test_too_deep(self, root, below):
+        with pytest.raises(FileNotFoundError, match=r"Use `--data\.root .*Animal`"):
+            module(root / below).prepare_data()
+
+    def test_class_without_photos(self, root):
+        (root / "fox/on grass").mkdir(parents=True)
+        (root / "owl").mkdir()
+        with pytest.raises(
+            ValueError, match=r"got 2 problems:\n  class 'fox' has 0 photos .*\n  class 'owl' has 0 photos"
+        ):
+            module(root).prepare_data()
+
+    def test_class_without_sound_photos(self, root):
+        (root / "fox/on grass").mkdir(parents=True)
+        (root / "fox/on grass/photo.jpg").write_bytes(b"")
+        with (
+            pytest.warns(UserWarning, match="1 files do not decode"),
+            pytest.raises(ValueError, match="class 'fox' has 0 photos that can be used"),
+        ):
+            module(root).prepare_data()
+
+    def test_nothing_pale(self, tmp_path):
+        with pytest.raises(ValueError, match=r"`scheme` to be 'cv70' because no photo has a pale .*'foliage': 18"):
+            module(make_nico(tmp_path / "a", contexts=["on grass", "at sea"])).setup()
+
+    def test_pale_only(self, tmp_path):
+        root = make_nico(tmp_path / "a")
+        make_nico(root, classes=["seal"], contexts=["in snow"])
+        with pytest.raises(
+            ValueError, match=r"whose background is not pale.*'seal' with 0\. Add images, or leave the class out\.$"
+        ):
+            module(root).setup()
+        module(root, scheme="cv70").setup()
+
+    @pytest.mark.parametrize(
+        ("options", "text"),
+        [
+            ({"scheme": "official"}, "`scheme` to be 'hsv' or 'cv70', but got 'official'"),
+            ({"variant": "ours"}, "`variant` to be 'paper' or 'quanproto', but got 'ours'"),
+            ({"download": True}, "`download` to be false because NICO has no public archive"),
+            ({"exclude": ["cat/x.jpg"]}, "`exclude` to hold image ids .* the first is 'cat/x.jpg'"),
+        ],
+    )
+    def test_arguments(self, root, options, text):
+        with pytest.raises(ValueError, match=text):
+            module(root, **options).setup()
+
+
+class TestSplit:
+    def test_pale_photos_are_the_test_set(self, root):
+        record = module(root).split_record()
+        assert record["scheme"] == "hsv"
+        assert record["test"] == [f"{kind}/in snow/photo {i}.jpg" for kind in sorted(CLASSES) for i in range(6)]
+        assert record["rest"] == []
+        # 54 others: 18 of each class in 4 folds
+        for part in record["val"]:
+            assert set(Counter(name.split("/")[0] for name in part).values()) <= {4, 5}
+        assert sorted(name for part in record["val"] for name in part) == sorted(
+            f"{kind}/{context}/photo {i}.jpg"
+            for kind in CLASSES
+            for context in COLORS
+            if "snow" not in context
+            for i in range(6)
+        )
+
+    def test_groups(self, root):
+        meant = {"on grass": "foliage", "in snow": "pale", "at sea": "sky_water", "autumn": "rest"}
+        assert all(group == meant[name.split("/")[1]] for name, group in module(root).groups.items())
+
+    def test_one_pale_photo_elsewhere(self, root):
+        Image.new("RGB", (40, 30), (200, 200, 200)).save(root / "cat/autumn/fog.jpg")
+        assert "cat/autumn/fog.jpg" in module(root).split_record()["test"]
+
+    def test_folds_by_definition(self, root):
+        from sklearn.model_selection import StratifiedKFold
+
+        data = module(root)
+        ids = [name for name, group in sorted(data.groups.items()) if group != "pale"]
+        labels = [name.split("/")[0] for name in ids]
+        folds = StratifiedKFold(4, shuffle=True, random_state=42).split(ids, labels)
+        assert data.split_record()["val"] == [[ids[i] for i in part] for _, part in folds]
+
+    def test_cv70(self, root):
+        record = module(root, scheme="cv70").split_record()
+        assert record["scheme"] == "cv70"
+        assert len(record["test"]) == 22  # 30 % of 72
+
+    @pytest.mark.parametrize("fold", [0, 3, None])
+    def test_file_brings_the_split_back(self, root, tmp_path, fold):
+        data = module(root, fold=fold, exclude=["cat/autumn/photo 0.jpg"])
+        path = tmp_path / "split.json"
+        path.write_text(json.dumps(data.split_record()))
+        again = module(root, fold=fold, scheme="cv70", split_file=str(path))
+        assert again.split_record() == data.split_record()
+        assert again.dataset("train").sample_ids == data.dataset("train").sample_ids
+        assert data.has_validation == (fold is not None)
+
+    def test_file_of_other_photos(self, root, tmp_path):
+        path = tmp_path / "split.json"
+        path.write_text(json.dumps(module(root).split_record()))
+        (root / "cat/autumn/photo 0.jpg").unlink()
+        with pytest.raises(ValueError, match=r"0 ids are new and 1 are gone; the first is 'cat/autumn/photo 0.jpg'"):
+            module(root, split_file=str(path)).setup()
+
+
+class TestLooks:
+    def test_photos_are_looked_at_once(self, root, monkeypatch, private_cache):
+        data = module(root)
+        data.prepare_data()
+        assert len(list((private_cache / "nico").iterdir())) == 1
+        monkeypatch.setattr(nico_files, "decode_image", lambda path: pytest.fail("decoded again"))
+        data.setup()
+        assert len(module(root).groups) == 72
+
+    def test_a_broken_cache_file_is_made_again(self, root, private_cache):
+        groups = module(root).groups
+        (cached,) = (private_cache / "nico").iterdir()
+        whole = cached.read_bytes()
+        cached.write_bytes(whole[:50])
+        assert module(root).groups == groups
+        assert cached.read_bytes() == whole
+
+    def test_a_changed_photo_is_looked_at_again(self, root):
+        assert module(root).groups["cat/autumn/photo 0.jpg"] == "rest"
+        Image.new("RGB", (41, 30), (255, 255, 255)).save(root / "cat/autumn/photo 0.jpg")
+        assert module(root).groups["cat/autumn/photo 0.jpg"] == "pale"
+
+    @pytest.mark.parametrize("size", [40, 41])
+    def test_size_and_time_both_count(self, root, size):
+        path = root / "cat/autumn/photo 0.jpg"
+        before, first = path.stat(), module(root).groups
+        Image.new("RGB", (size, 30), (255, 255, 255)).save(path)
+        moment = before.st_mtime_ns + (path.stat().st_size == before.st_size)
+        os.utime(path, ns=(moment, moment))
+        assert module(root).groups["cat/autumn/photo 0.jpg"] != first["cat/autumn/photo 0.jpg"]
+
+    def test_workers_see_the_same(self, root, private_cache, monkeypatch):
+        plain = module(root).groups
+        monkeypatch.setenv("PROTOMETRY_CACHE", str(private_cache / "other"))
+        assert module(root, num_workers=1).groups == plain
+
+    def test_prepare_sets_no_state(self, root):
+        data = module(root)
+        before = dict(vars(data))
+        data.prepare_data()
+        assert vars(data) == before
+
+
+def test_contract(root):
+    record = check_data(module(root)).record()
+    assert record["splits"]["test"]["flags"]["context"] is True
+    assert record["images"] == 72
+
+
+def test_hyperparameters_rebuild_it(root):
+    data = module(root, variant="quanproto", fold=2, scheme="cv70")
+    again = Nico(**data.hparams)
+    assert (again.variant, again.fold, again.scheme) == ("quanproto", 2, "cv70")
+
+
+def test_real_photos(shared_data, tmp_path):
+    """Photos of ImageNet in NICO's layout: every group occurs, and the test set is what the rule calls pale."""
+    paths = sorted(shared_data("imagenet_sample").glob("*.JPEG"))
+    for number, path in enumerate(paths):
+        target = tmp_path / "root" / f"class {number % 4}" / f"context {number % 3}" / f"{path.stem}.jpg"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.symlink_to(path)
+    data = module(tmp_path / "root")
+    data.prepare_data()
+    counts = Counter(data.groups.values())
+    assert len(counts) == 4
+    assert len(data.dataset("test")) == counts["pale"]
+    assert np.all([sample["image"].std() > 0 for sample in samples(data, "test")])

@@ -1,0 +1,398 @@
+import math
+import warnings
+
+import albumentations as A
+import cv2
+import numpy as np
+import pytest
+
+from datamodules.transforms.photo import (
+    Photo,
+    PhotoTransform,
+    augmentation_steps,
+    transform_seed,
+)
+from datamodules.transforms.placement import clipped_boxes, inclusive_boxes, place, placed_boxes
+
+GEOMETRIES = ("stretch", "letterbox", "shorter_crop", "center_crop")
+AUGMENTATIONS = ("geometric", "photometric", "geometric_photometric")
+
+
+def noise(height=60, width=90, seed=0):
+    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def annotated(height=60, width=90):
+    """A white square of 9 pixels around (40, 20) that is also mask, label 7, box and first point."""
+    image = np.zeros((height, width, 3), np.uint8)
+    mask = np.zeros((height, width), bool)
+    mask[16:25, 36:45] = True
+    image[mask] = 255
+    points = np.array([[40.5, 20.5], [0, 0], [89.5, 59.5]], np.float32)
+    visible = np.array([True, False, True])
+    box = np.array([36, 16, 44, 24], np.float32)
+    return Photo(image, mask, mask.astype(np.uint8) * 7, points, visible, box)
+
+
+class TestGeometry:
+    @pytest.mark.parametrize("geometry", GEOMETRIES)
+    @pytest.mark.parametrize("crop", ["none", "box"])
+    @pytest.mark.parametrize("size", [(48, 48), (32, 64)])
+    def test_everything_moves_together(self, geometry, crop, size):
+        photo = PhotoTransform(size, geometry, crop)(annotated())
+        assert photo.image.shape == (*size, 3)
+        assert photo.object_mask.shape == photo.label_map.shape == size
+        assert (photo.label_map == 7 * photo.object_mask).all()
+        assert photo.visible[0]
+        x, y = photo.points[0].astype(int)
+        assert photo.object_mask[y, x]
+        assert (photo.image[y, x] > 200).all()
+        rows, columns = np.nonzero(photo.object_mask)
+        tight = [columns.min(), rows.min(), columns.max(), rows.max()]
+        assert np.abs(photo.box - tight).max() <= 1  # the box rounds outwards, the mask to the nearest pixel
+
+    def test_stretch_by_hand(self):
+        # 90x60 -> 45x30: half in both directions
+        photo = PhotoTransform((30, 45))(annotated())
+        np.testing.assert_allclose(photo.points, [[20.25, 10.25], [0, 0], [44.75, 29.75]], atol=1e-5)
+        assert photo.visible.tolist() == [True, False, True]
+        assert photo.box.tolist() == [18, 8, 22, 12]  # floor(36/2), floor(16/2), ceil(45/2)-1, ceil(25/2)-1
+
+    def test_letterbox_by_hand(self):
+        # 90x60 -> 45x30, padded to 45x45 with 7 rows above and 8 below
+        image = np.full((60, 90, 3), 255, np.uint8)
+        photo = PhotoTransform((45, 45), "letterbox")(Photo(image, box=np.array([0, 0, 89, 59], np.float32)))
+        filled = np.nonzero(photo.image.all(axis=(1, 2)))[0]
+        assert len(filled) == 30
+        assert photo.box.tolist() == [0, filled[0], 44, filled[-1]]
+
+    def test_shorter_crop_by_hand(self):
+        # 90x60 -> 45x30, then columns 7..36 (7 or 8 are cut on the left)
+        photo = PhotoTransform((30, 30), "shorter_crop")(annotated())
+        left = 20.25 - photo.points[0, 0]
+        assert left in (7, 8)
+        assert photo.points[0, 1] == pytest.approx(10.25)
+        assert photo.visible.tolist() == [True, False, False]  # the last point leaves the frame
+        assert photo.points[2].tolist() == [0, 0]
+        assert photo.box.tolist() == [18 - left, 8, 22 - left, 12]
+
+    def test_center_crop_keeps_pixels(self):
+        image = noise()
+        photo = PhotoTransform((20, 30), "center_crop")(Photo(image))
+        np.testing.assert_array_equal(photo.image, image[20:40, 30:60])
+
+    def test_center_crop_pads_small_photos(self):
+        photo = PhotoTransform((80, 100), "center_crop")(annotated())
+        x, y = photo.points[0].astype(int)
+        assert photo.image.shape == (80, 100, 3)
+        assert photo.object_mask.sum() == 81
+        assert photo.object_mask[y, x]
+
+    @pytest.mark.parametrize("geometry", ["center_crop", "shorter_crop"])
+    def test_box_outside_the_frame(self, geometry):
+        # the frame shows columns 15..74 of 90 in either way
+        def boxed(x0, x1):
+            photo = Photo(noise(), box=np.array([x0, 20, x1, 29], np.float32))
+            return PhotoTransform((60, 60), geometry)(photo).box.tolist()
+
+        assert boxed(9, 15) == [0, 20, 0, 29]
+        assert boxed(74, 80) == [59, 20, 59, 29]
+        for x0, x1 in ((9, 14), (75, 80)):
+            with pytest.raises(
+                ValueError, match=rf"box {x0} 20 {x1} 29 to reach .* `geometry: stretch` or `crop: box`"
+            ):
+                boxed(x0, x1)
+
+    def test_box_above_or_below_the_frame(self):
+        for y0, y1 in ((0, 19), (40, 59)):
+            with pytest.raises(ValueError, match="the cut to the centre leaves nothing of it"):
+                PhotoTransform((20, 90), "center_crop")(Photo(noise(), box=np.array([5, y0, 9, y1], np.float32)))
+
+    def test_the_lost_box_of_several_is_named(self):
+        placements = [place((60, 90), (60, 60), "center_crop")] * 2
+        boxes = np.array([[20, 20, 29, 29], [80, 20, 89, 29]], np.float32)
+        with pytest.raises(ValueError, match=r"^second.jpg: Expected the box 80 20 89 29 to reach"):
+            placed_boxes(boxes, placements, ["first.jpg", "second.jpg"])
+
+    def test_box_crop_by_hand(self):
+        image = noise()
+        points = np.array([[10.5, 20.5], [9.5, 20.5], [29.5, 39.5], [30.0, 30.0]], np.float32)
+        box = np.array([10, 20, 29, 39], np.float32)
+        photo = PhotoTransform((20, 20), crop="box")(Photo(image, points=points, visible=np.ones(4, bool), box=box))
+        np.testing.assert_array_equal(photo.image, image[20:40, 10:30])
+        assert photo.visible.tolist() == [True, False, True, False]
+        np.testing.assert_allclose(photo.points, [[0.5, 0.5], [0, 0], [19.5, 19.5], [0, 0]])
+        assert photo.box.tolist() == [0, 0, 19, 19]
+
+    def test_box_follows_the_rule_for_many_sizes(self):
+        generator = np.random.default_rng(0)
+        for _ in range(60):
+            width, height = generator.integers(20, 500, 2)
+            x0, x1 = np.sort(generator.integers(0, width, 2))
+            y0, y1 = np.sort(generator.integers(0, height, 2))
+            photo = Photo(np.zeros((height, width, 3), np.uint8), box=np.array([x0, y0, x1, y1], np.float32))
+            box = PhotoTransform((32, 48))(photo).box
+            # exact integer arithmetic: floor(x W'/W) and ceil((x + 1) W'/W) - 1
+            assert box[0] == int(x0) * 48 // int(width)
+            assert box[1] == int(y0) * 32 // int(height)
+            assert box[2] == -(-(int(x1) + 1) * 48 // int(width)) - 1
+            assert box[3] == -(-(int(y1) + 1) * 32 // int(height)) - 1
+
+    def test_masks_take_the_centre_pixel(self):
+        # nearest would take the first pixel of each pair; 8 -> 4 keeps 1 3 5 7 (centre rounded up)
+        labels = np.tile(np.arange(8, dtype=np.uint8), (8, 1))
+        photo = PhotoTransform((4, 4))(Photo(np.zeros((8, 8, 3), np.uint8), label_map=labels))
+        assert photo.label_map[0].tolist() == [1, 3, 5, 7]
+
+    def test_label_codes_survive(self):
+        labels = np.random.default_rng(0).choice(np.array([0, 5, 33, 255], np.uint8), (60, 90))
+        for geometry in GEOMETRIES:
+            photo = PhotoTransform((50, 50), geometry)(Photo(noise(), label_map=labels))
+            assert set(np.unique(photo.label_map)) <= {0, 5, 33, 255}
+
+    def test_filters(self):
+        # columns 0 255 0 255 ...: the area filter averages to 127.5, sampling one pixel of each four does not
+        image = np.zeros((64, 64, 3), np.uint8)
+        image[:, ::4] = 255
+        area = PhotoTransform((16, 16), resize_filter="area")(Photo(image)).image
+        linear = PhotoTransform((16, 16), resize_filter="linear")(Photo(image)).image
+        assert np.abs(area.astype(int) - 64).max() <= 1
+        assert (linear == 0).all()
+
+    def test_points_outside_keep_their_row(self):
+        points = np.array([[200, 5], [5, 5], [-3, 5]], np.float32)
+        photo = PhotoTransform((60, 90))(Photo(noise(), points=points, visible=np.ones(3, bool)))
+        assert photo.visible.tolist() == [False, True, False]
+        assert photo.points.tolist() == [[0, 0], [5, 5], [0, 0]]
+
+    def test_same_twice(self):
+        transform = PhotoTransform((48, 48), "shorter_crop")
+        np.testing.assert_array_equal(transform(annotated()).image, transform(annotated()).image)
+
+    def test_crop_without_box(self):
+        with pytest.raises(ValueError, match="to have a box because `crop` is 'box'"):
+            PhotoTransform((8, 8), crop="box")(Photo(noise()))
+
+    @pytest.mark.parametrize("name", ["geometry", "crop", "resize_filter", "augmentation"])
+    def test_unknown_names(self, name):
+        with pytest.raises(ValueError, match=f"`{name}` to be one of .* but got 'other'"):
+            PhotoTransform((8, 8), **{name: "other"})
+
+
+class TestAugmentation:
+    @pytest.mark.parametrize("augmentation", AUGMENTATIONS)
+    def test_seed_decides(self, augmentation):
+        transform = PhotoTransform((48, 48), augmentation=augmentation)
+        first, second, other = (transform(annotated(), seed).image for seed in (5, 5, 6))
+        np.testing.assert_array_equal(first, second)
+        assert (first != other).any()
+
+    def test_global_random_state_does_not_matter(self):
+        transform = PhotoTransform((48, 48), augmentation="geometric_photometric")
+        np.random.seed(0)
+        first = transform(Photo(noise()), 1).image
+        np.random.seed(1)
+        np.testing.assert_array_equal(first, transform(Photo(noise()), 1).image)
+
+    def test_only_the_image_remains(self):
+        photo = PhotoTransform((48, 48), augmentation="photometric")(annotated(), 0)
+        assert photo.points is photo.box is photo.object_mask is photo.label_map is photo.visible is None
+
+    def test_photometric_moves_nothing(self):
+        photo = annotated()
+        changed = PhotoTransform((60, 90), augmentation="photometric")(photo, 3).image
+        np.testing.assert_array_equal(changed.max(axis=2) > 128, photo.object_mask)
+
+    def test_geometric_keeps_colours_and_leaves_no_border(self):
+        changed = PhotoTransform((48, 48), augmentation="geometric")(Photo(np.full((60, 60, 3), 77, np.uint8)), 3)
+        assert (changed.image == 77).all()
+
+    def test_half_of_the_draws_are_flipped(self):
+        image = np.zeros((48, 48, 3), np.uint8)
+        image[:, :24] = 255
+        transform = PhotoTransform((48, 48), augmentation="geometric")
+        left = [transform(Photo(image), seed).image[:, :12].mean() > 128 for seed in range(200)]
+        assert 75 <= sum(left) <= 125
+
+    def test_without_seed(self):
+        with pytest.raises(ValueError, match="`seed` to be an integer because augmentation is on"):
+            PhotoTransform((8, 8), augmentation="geometric")(Photo(noise()))
+
+    def test_box_crop_comes_first(self):
+        image = np.zeros((60, 90, 3), np.uint8)
+        image[16:25, 36:45] = 200
+        photo = PhotoTransform((16, 16), crop="box", augmentation="geometric")(
+            Photo(image, box=np.array([36, 16, 44, 24], np.float32)), 0
+        )
+        assert (photo.image == 200).all()
+
+
+# every argument of every random step: what was asked for, and the defaults that nothing may change unseen
+FLIP = ("HorizontalFlip", {"p": 0.5})
+WARP = {
+    **{"border_mode": cv2.BORDER_REPLICATE, "fill": 0.0, "fill_mask": 0.0, "fit_output": False},
+    **{"interpolation": cv2.INTER_LINEAR, "mask_interpolation": cv2.INTER_NEAREST},
+}
+PERSPECTIVE = ("Perspective", WARP | {"scale": (0.0, 0.05), "keep_size": True, "p": 0.5})
+AFFINE = (
+    "Affine",
+    WARP
+    | {
+        "scale": {"x": (0.85, 1.15), "y": (0.85, 1.15)},
+        "translate_percent": {"x": (-0.15, 0.15), "y": (-0.15, 0.15)},
+        "rotate": (-15.0, 15.0),
+        "shear": {"x": (-15.0, 15.0), "y": (-15.0, 15.0)},
+        "rotate_method": "ellipse",
+        "translate_px": None,
+        "keep_ratio": False,
+        "balanced_scale": False,
+        "p": 1.0,
+    },
+)
+FACTORS = dict.fromkeys(("brightness", "contrast", "saturation"), (0.85, 1.15))
+JITTER = ("ColorJitter", FACTORS | {"hue": (-0.025, 0.025), "p": 1.0})
+STEPS = {
+    "none": [],
+    "geometric": [FLIP, PERSPECTIVE, AFFINE],
+    "photometric": [JITTER],
+    "geometric_photometric": [FLIP, PERSPECTIVE, AFFINE, JITTER],
+}
+
+
+class TestArguments:
+    """albumentations replaces what it does not know by defaults, so what it holds is compared with what was asked."""
+
+    @pytest.mark.parametrize("augmentation", STEPS)
+    def test_nothing_is_ignored(self, augmentation):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            steps = augmentation_steps(augmentation)
+            compose = PhotoTransform((32, 48), augmentation=augmentation)._compose
+        for found in (steps, compose.transforms):
+            assert [(type(step).__name__, step.get_transform_init_args()) for step in found] == STEPS[augmentation]
+
+    def test_a_wrapped_border_changes_nothing_else(self):
+        wrapped = {"border_mode": cv2.BORDER_WRAP}
+        steps = PhotoTransform((32, 48), augmentation="geometric", border="wrap")._compose.transforms
+        found = [(type(step).__name__, step.get_transform_init_args()) for step in steps]
+        assert found == [FLIP, *((name, arguments | wrapped) for name, arguments in (PERSPECTIVE, AFFINE))]
+
+    def test_compose_is_strict(self):
+        compose = PhotoTransform((8, 8), augmentation="geometric")._compose
+        assert compose.strict
+        with pytest.raises(ValueError, match="other"):
+            compose(image=noise(), other=np.zeros((60, 90)))
+        with pytest.warns(UserWarning, match="value"), pytest.raises(ValueError, match="value"):
+            A.Compose([A.PadIfNeeded(value=3, p=1.0)], strict=True)
+
+
+def effect(step, image, **changes):
+    """What one step of a preset does to an image, with some of its arguments fixed."""
+    name, arguments = step
+    arguments = {key: value for key, value in arguments.items() if value is not None} | {"p": 1.0} | changes
+    pipeline = A.Compose([getattr(A, name)(**arguments)], strict=True)
+    pipeline.set_random_seed(0)
+    return pipeline(image=image)["image"]
+
+
+def square(side=64):
+    image = np.zeros((side, side, 3), np.uint8)
+    image[24:40, 24:40] = (200, 120, 60)
+    return image
+
+
+def centre_and_area(image):
+    rows, columns = np.nonzero(image.max(axis=2) > 30)
+    return columns.mean(), rows.mean(), image[..., 0].sum() / 200
+
+
+STILL = {"scale": 1.0, "rotate": 0.0, "translate_percent": {"x": 0, "y": 0}, "shear": {"x": 0, "y": 0}}
+
+
+class TestEffects:
+    """Each argument does what its name says; the others are put to rest."""
+
+    def affine(self, **changes):
+        return effect(AFFINE, square(), **(STILL | changes))
+
+    def test_at_rest(self):
+        np.testing.assert_array_equal(self.affine(), square())
+        np.testing.assert_array_equal(effect(JITTER, square(), **dict.fromkeys(FACTORS, (1, 1)), hue=(0, 0)), square())
+        np.testing.assert_array_equal(effect(PERSPECTIVE, square(), scale=(0, 0)), square())
+
+    def test_scale(self):
+        assert centre_and_area(self.affine(scale=1.15))[2] == pytest.approx((16 * 1.15) ** 2, rel=0.05)
+        assert centre_and_area(self.affine(scale=0.85))[2] == pytest.approx((16 * 0.85) ** 2, rel=0.05)
+
+    def test_translation(self):
+        moved = self.affine(translate_percent={"x": (0.15, 0.15), "y": (-0.15, -0.15)})
+        # 15 % of 64 pixels are 9, as albumentations cuts 9.6 to whole pixels; the square's centre lies at 31.5
+        assert centre_and_area(moved)[:2] == (40.5, 22.5)
+
+    def test_rotation(self):
+        image = np.zeros((64, 64, 3), np.uint8)
+        image[31:33, 12:52] = 255
+        turned = effect(AFFINE, image, **(STILL | {"rotate": (15.0, 15.0)}))
+        rows, columns = np.nonzero(turned[..., 0] > 100)
+        slope = np.polyfit(columns, rows, 1)[0]
+        assert abs(slope) == pytest.approx(np.tan(np.radians(15)), abs=0.03)
+
+    def test_shear(self):
+        image = np.zeros((64, 64, 3), np.uint8)
+        image[12:52, 31:33] = 255
+        sheared = effect(AFFINE, image, **(STILL | {"shear": {"x": (15.0, 15.0), "y": (0.0, 0.0)}}))
+        rows, columns = np.nonzero(sheared[..., 0] > 100)
+        slope = np.polyfit(rows, columns, 1)[0]
+        assert abs(slope) == pytest.approx(np.tan(np.radians(15)), abs=0.03)
+
+    def test_border(self):
+        image = np.full((64, 64, 3), 90, np.uint8)
+        assert (effect(AFFINE, image, **(STILL | {"translate_percent": {"x": 0.15, "y": 0.15}})) == 90).all()
+        assert (effect(PERSPECTIVE, image, scale=(0.05, 0.05)) == 90).all()
+
+    def test_wrapped_border(self):
+        """What leaves the frame on the right comes back on the left."""
+        image = np.zeros((64, 64, 3), np.uint8)
+        image[:, 60:] = 255
+        moved = STILL | {"translate_percent": {"x": 0.125, "y": 0.0}}  # 8 of 64 pixels
+        assert effect(AFFINE, image, **moved).max() == 0  # the left edge, replicated
+        wrapped = effect(AFFINE, image, **moved, border_mode=cv2.BORDER_WRAP)
+        assert (wrapped[:, 4:8] == 255).all()
+        assert wrapped[:, 9:].max() == 0
+
+    def test_perspective(self):
+        assert (effect(PERSPECTIVE, square(), scale=(0.05, 0.05)) != square()).any()
+
+    def test_flip(self):
+        np.testing.assert_array_equal(effect(FLIP, noise()), noise()[:, ::-1])
+
+    @pytest.mark.parametrize("name", FACTORS)
+    def test_factors(self, name):
+        rest = dict.fromkeys(FACTORS, (1.0, 1.0)) | {"hue": (0.0, 0.0)}
+        image = noise(seed=1) // 2 + 40  # far from black and white, where values would be cut
+        changed = effect(JITTER, image, **(rest | {name: (1.15, 1.15)})).astype(float)
+        grey = image @ np.array([0.299, 0.587, 0.114])
+        start = {"brightness": 0.0, "contrast": grey.mean(), "saturation": grey[..., None]}[name]
+        assert np.abs(changed - (start + 1.15 * (image - start))).max() <= 2
+
+    def test_hue(self):
+        rest = dict.fromkeys(FACTORS, (1.0, 1.0))
+        red = np.full((4, 4, 3), (200, 0, 0), np.uint8)
+        changed = effect(JITTER, red, **rest, hue=(0.025, 0.025))
+        hue = cv2.cvtColor(changed, cv2.COLOR_RGB2HSV)[0, 0, 0]
+        assert hue == pytest.approx(0.025 * 180, abs=1)  # OpenCV counts half degrees
+
+
+def test_boxes_become_inclusive_pixels_and_are_clipped():
+    # x -0.5..10.2 in a frame 10 wide; y 3.9..5.0
+    box = inclusive_boxes(np.array([[-0.5, 3.9, 10.2, 5.0]]))
+    assert box.tolist() == [[-1, 3, 10, 4]]
+    assert clipped_boxes(box[0], (8, 10)).tolist() == [0, 3, 9, 4]
+
+
+def test_transform_seed_is_the_same_everywhere():
+    keys = [(0, 0, 1), (1, 0, 1), (0, 1, 1), (0, 0, 2), (0, 0, 2**63 - 1), (0, 0, 1, 0), (0, 0, 1, 1), (0, 0, 1, 2)]
+    seeds = {transform_seed(*key) for key in keys}
+    assert len(seeds) == 8
+    assert all(0 <= seed < 2**32 for seed in seeds)
+    assert math.isclose(np.mean([transform_seed(0, 0, key) for key in range(500)]) / 2**32, 0.5, abs_tol=0.05)
