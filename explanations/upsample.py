@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from explanations.explainer import Explainer, Kind, Question
-from lightning_modules.contract import Geometry, InterpretableModel
+from lightning_modules.contract import InterpretableModel
+from lightning_modules.geometry import Geometry
 
 Mode = Literal["bicubic", "bilinear", "nearest"]
 Placement = Literal["resize", "geometry"]

@@ -18,6 +18,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "lightning_modules": ("metrics accuracy",),
     "explanations": (
         "lightning_modules.contract",
+        "lightning_modules.geometry",
         "metrics.functional.regions",
         "metrics.functional.perturbation",
     ),
@@ -114,7 +115,7 @@ def test_rooms_import_only_what_the_plan_allows(room):
         ("metrics/functional/f1.py", "from torchmetrics import Metric", "torchmetrics.Metric"),
         ("metrics/functional/f1.py", "from metrics.ranking import F1", "metrics.ranking.F1"),
         ("metrics/functional/f1.py", "from ..ranking import F1", "metrics.ranking.F1"),
-        ("metrics/f1.py", "from lightning_modules.contract import Geometry", "lightning_modules.contract.Geometry"),
+        ("metrics/f1.py", "from lightning_modules.geometry import Geometry", "lightning_modules.geometry.Geometry"),
         ("metrics/f1.py", "import scipy.stats", "scipy.stats"),
         ("datamodules/cub200.py", "import lightning_modules", "lightning_modules"),
         ("datamodules/cub200.py", "import pandas", "pandas"),

@@ -19,7 +19,7 @@ from lightning_modules.backbones.resnet import RESNETS, resnet
 from lightning_modules.backbones.sketch import SKETCH_CHANNELS, sketch
 from lightning_modules.backbones.vgg import vgg
 from lightning_modules.backbones.weights import load_weights
-from lightning_modules.contract import Geometry, Layer
+from lightning_modules.geometry import Geometry, Layer
 
 BackboneName = Literal[
     "sketch", "resnet18", "resnet34", "resnet50", "mobilenet_v2", "vgg19", "densenet169", "convnext_tiny", "bagnet9",

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from explanations.relevance.graph import Tape, record
 from lightning_modules import ProtoPNet
-from lightning_modules.contract import Geometry, ModelOutput, UnitTable
+from lightning_modules.contract import ModelOutput, UnitTable
+from lightning_modules.geometry import Geometry
 
 
 def moved_statistics(module: nn.Module, seed: int = 0) -> nn.Module:

@@ -6,7 +6,7 @@ import torch
 from explanations.control import Random
 from explanations.explainer import Targets
 from explanations.upsample import Upsample
-from lightning_modules.contract import Layer
+from lightning_modules.geometry import Layer
 from metrics.functional.perturbation import keyed_noise
 from metrics.functional.regions import percentile_mask
 from tests.explanations.small_models import MeanPooled, rand

@@ -9,7 +9,8 @@ from explanations.explainer import Targets
 from explanations.gradients import GradCAM, GraphOutput, InputXGradient
 from explanations.integrated_gradients import IntegratedGradients
 from explanations.upsample import upsample_maps
-from lightning_modules.contract import Layer, ModelOutput
+from lightning_modules.contract import ModelOutput
+from lightning_modules.geometry import Layer
 from tests.explanations.small_models import CellReader, MeanPooled, Weighted, rand, randn
 
 H, W = SIZE = (4, 6)

@@ -7,7 +7,7 @@ import torch
 
 from explanations.explainer import Targets
 from explanations.upsample import Upsample, upsample_maps
-from lightning_modules.contract import Geometry, Layer
+from lightning_modules.geometry import Geometry, Layer
 from tests.explanations.small_models import MeanPooled, rand, randn
 
 MODES = ["bicubic", "bilinear", "nearest"]

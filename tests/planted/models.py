@@ -13,7 +13,8 @@ from torch.utils.data import default_collate
 from callbacks import Evaluation, Interpretability
 from datamodules.base import ImageDataModule
 from explanations.explainer import Explainer
-from lightning_modules.contract import Geometry, Layer, ModelOutput, UnitTable
+from lightning_modules.contract import ModelOutput, UnitTable
+from lightning_modules.geometry import Geometry, Layer
 from lightning_modules.phases import Phase, PhasePlan
 from tests.planted.scenes import CLASSES, NEUTRAL, PART_COLOURS, SIZE, SPOT
 

@@ -14,7 +14,8 @@ import callbacks.phases.projection
 from callbacks.phases.projection import LARGEST, NearestPatches, nearest_patches, project
 from datamodules.sample import sample_key
 from lightning_modules import Classifier
-from lightning_modules.contract import Geometry, ModelOutput, SourceTable, UnitTable
+from lightning_modules.contract import ModelOutput, SourceTable, UnitTable
+from lightning_modules.geometry import Geometry
 from tests.lightning_modules.registry import SHORT, TINY_PROTOPNET, tiny_birds, tiny_trainer
 
 BEST = math.log(1e4)

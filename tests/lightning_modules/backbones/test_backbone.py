@@ -15,7 +15,7 @@ from torchvision.transforms.functional import normalize
 
 from lightning_modules.backbones import Backbone, BackboneOptions, Normalize, build_backbone
 from lightning_modules.backbones.backbone import longest_path
-from lightning_modules.contract import Layer
+from lightning_modules.geometry import Layer
 
 IMAGENET = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
 
