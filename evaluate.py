@@ -294,8 +294,7 @@ def _datamodule(request: Request, stored: dict[str, Any], changes: dict[str, Any
     if "split_file" in stored and split_file.exists():
         changes = {"split_file": str(split_file)} | changes
     datamodule: ImageDataModule = _rebuild(ImageDataModule, stored, changes)
-    datamodule.evaluated_split = request.split
-    datamodule.evaluated_limit = request.limit
+    datamodule.configure_loaders(split=request.split, limit=request.limit)
     return datamodule
 
 

@@ -8,6 +8,7 @@ run nor the number of workers changes anything.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 from lightning import LightningDataModule
@@ -20,6 +21,33 @@ from datamodules.transforms.continuity import ContinuityVariant
 
 Split = Literal["train", "projection", "val", "test"]
 SPLITS: tuple[Split, ...] = ("train", "projection", "val", "test")
+
+
+@dataclass(frozen=True)
+class Loading:
+    """What the loaders of a data module hand out.
+
+    Args:
+        split: the split of ``test_dataloader``.
+        limit: number of images of that split, evenly spread over it; all if None.
+        continuity: variant of the continuity view that validation and test samples carry as ``second_view``; without it
+            if None.
+        continuity_seed: seed of that view.
+        two_views: whether training samples are two colour augmentations of one geometry, ``image`` and ``second_view``.
+
+    Raises:
+        ValueError: if ``limit`` is below 1.
+    """
+
+    split: Split = "test"
+    limit: int | None = None
+    continuity: ContinuityVariant | None = None
+    continuity_seed: int = 0
+    two_views: bool = False
+
+    def __post_init__(self) -> None:
+        if self.limit is not None and self.limit < 1:
+            raise ValueError(f"Expected argument `limit` to be at least 1 image, but got {self.limit}.")
 
 
 class ImageDataModule(LightningDataModule, ABC):
@@ -65,13 +93,26 @@ class ImageDataModule(LightningDataModule, ABC):
         self.eval_batch_size = eval_batch_size or batch_size
         self.num_workers = num_workers
         self.seed = seed
-        self.evaluated_split: Split = "test"
-        self.evaluated_limit: int | None = None
-        # validation and evaluation samples get a second view unless None; set before loaders are made
-        self.continuity: ContinuityVariant | None = None
-        self.continuity_seed = 0
-        # training samples are two photometric views if set, by a model that needs them, before loaders are made
-        self.two_views = False
+        self.loading = Loading()
+
+    def configure_loaders(self, **changes: Any) -> None:
+        """Change what loaders hand out that are made from now on; what is not named stays.
+
+        Args:
+            changes: fields of :class:`Loading`.
+
+        Raises:
+            TypeError: if there is no such field.
+            ValueError: if a field is out of range.
+
+        Example:
+            >>> from datamodules import SketchBirds
+            >>> birds = SketchBirds("tiny")
+            >>> birds.configure_loaders(split="val", limit=4)
+            >>> len(birds.test_dataloader().dataset)
+            4
+        """
+        self.loading = replace(self.loading, **changes)
 
     @property
     @abstractmethod
@@ -88,8 +129,8 @@ class ImageDataModule(LightningDataModule, ABC):
         """The samples of one split, which accept an index or ``(epoch, index)``.
 
         Args:
-            split: "train" is augmented, without photometry if ``two_views`` is set; "projection" is the same images
-                through the evaluation transform.
+            split: "train" is augmented, in geometry alone where loaders make two views of it; "projection" is the same
+                images through the evaluation transform.
         """
 
     @abstractmethod
@@ -128,20 +169,14 @@ class ImageDataModule(LightningDataModule, ABC):
         return self._loader("val") if self.has_validation else []
 
     def test_dataloader(self) -> ImageLoader:
-        """Batches of ``evaluated_split`` ("test" unless set), each sample exactly once over all processes.
-
-        With ``evaluated_limit``, only that many samples, evenly spread over the split.
-
-        Raises:
-            ValueError: if ``evaluated_limit`` is below 1.
-        """
-        return self._loader(self.evaluated_split, self.evaluated_limit)
+        """Batches of the test split, or as :class:`Loading` says, each sample exactly once over all processes."""
+        return self._loader(self.loading.split, self.loading.limit)
 
     def _loader(self, split: Split, limit: int | None = None) -> ImageLoader:
         dataset = self.dataset(split) if limit is None else Spread(self.dataset(split), limit)
-        if self.continuity is not None and split in ("val", "test"):
-            dataset = SecondView(dataset, self.continuity, self.continuity_seed)
-        if self.two_views and split == "train":
+        if self.loading.continuity is not None and split in ("val", "test"):
+            dataset = SecondView(dataset, self.loading.continuity, self.loading.continuity_seed)
+        if self.loading.two_views and split == "train":
             dataset = TwoViews(dataset, self.seed)
         rank, world_size = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
         training = split == "train"

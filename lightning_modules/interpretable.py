@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from lightning_modules.backbones import Backbone, BackboneOptions, build_backbone
-from lightning_modules.contract import Geometry, ModelOutput, UnitTable
+from lightning_modules.contract import ModelOutput, UnitTable
+from lightning_modules.geometry import Geometry
 from lightning_modules.losses import cross_entropy, multilabel_margin
 from lightning_modules.phases import Phase, PhaseOverride, PhasePlan, plain
 
@@ -148,7 +149,7 @@ class InterpretableModule(LightningModule, ABC):
         datamodule: Any = getattr(self.trainer, "datamodule", None)
         if datamodule is None:
             return
-        split = "train" if stage == "fit" else getattr(datamodule, "evaluated_split", "test")
+        split = "train" if stage == "fit" else datamodule.loading.split
         several = datamodule.capabilities(split).multi_label is True
         if several != (self.task == "multilabel"):
             wanted, fitting = ("one label", "multilabel") if several else ("several labels", "multiclass")

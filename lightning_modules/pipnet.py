@@ -58,7 +58,7 @@ def paired(batch: dict[str, Any]) -> dict[str, Any]:
     if "second_view" not in batch:
         raise ValueError(
             f"Expected the training batch of PIPNet to have `second_view`, but got only {sorted(batch)}. Train with an "
-            "ImageDataModule, which makes two views when its `two_views` is set."
+            "ImageDataModule, which PIPNet asks for two views."
         )
     views = {"image": torch.cat([batch["image"], batch["second_view"]])}
     targets = ("label", "labels", "class_targets")
@@ -197,7 +197,7 @@ class PIPNet(InterpretableModule):
         datamodule: Any = getattr(self.trainer, "datamodule", None)
         if stage != "fit" or datamodule is None:
             return
-        datamodule.two_views = True
+        datamodule.configure_loaders(two_views=True)
         size, processes = datamodule.batch_size, self.trainer.world_size
         images = math.ceil(len(datamodule.dataset("train")) / processes)
         if 1 in (size, images % size):
@@ -215,7 +215,7 @@ class PIPNet(InterpretableModule):
         """Leave the data module as other models expect it."""
         datamodule: Any = getattr(self.trainer, "datamodule", None)
         if datamodule is not None:
-            datamodule.two_views = False
+            datamodule.configure_loaders(two_views=False)
 
     def loss_terms(self) -> dict[str, LossTerm]:
         """Terms over a :func:`paired` batch: the first half of the rows is one view, the second half the other.

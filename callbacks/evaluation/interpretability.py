@@ -138,8 +138,7 @@ class Interpretability(Callback):
         keys = self.suite if stage == "test" else self.now_and_then
         datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
         wanted = any(entry_of(key).view == "continuity" for key in keys)
-        datamodule.continuity = self.view if wanted else None
-        datamodule.continuity_seed = self.seed
+        datamodule.configure_loaders(continuity=self.view if wanted else None, continuity_seed=self.seed)
         self._fitted_at = -1
         if stage == "fit" and threshold_of(pl_module) is not None and not datamodule.has_validation:
             rank_zero_warn(
@@ -274,7 +273,7 @@ class Interpretability(Callback):
 
     def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Make the metrics of the suite."""
-        self._start(trainer, pl_module, cast(Any, trainer).datamodule.evaluated_split, self.suite)
+        self._start(trainer, pl_module, cast(Any, trainer).datamodule.loading.split, self.suite)
 
     def on_validation_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any) -> None:
         """Feed one batch."""

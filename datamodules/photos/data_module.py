@@ -293,7 +293,7 @@ class PhotoDataModule(ImageDataModule, ABC):
         """The samples of one split; "projection" is the training images through the evaluation transform."""
         self.setup()
         training = split == "train"
-        augmented = self._shared if self.two_views else self._training
+        augmented = self._shared if self.loading.two_views else self._training
         rows = self._parts["train" if split == "projection" else split]
         if not rows and split != "val":
             raise ValueError(

@@ -93,7 +93,7 @@ class TestLoaders:
     def test_training_samples_only_and_only_if_asked(self, make, cub_tree):
         data = make(cub_tree)
         assert "second_view" not in next(iter(data.train_dataloader()))
-        data.two_views = True
+        data.configure_loaders(two_views=True)
         assert "second_view" in next(iter(data.train_dataloader()))
         for split in ("projection", "val", "test"):
             assert "second_view" not in next(iter(data._loader(split)))
@@ -101,7 +101,7 @@ class TestLoaders:
     def test_views_of_one_geometry(self, make, cub_tree):
         """What the data set itself shows without photometry, seen twice; ``image`` is a view too."""
         data = make(cub_tree, seed=4)
-        data.two_views = True
+        data.configure_loaders(two_views=True)
         dataset = data.dataset("train")
         rows = loaded(data, epoch=2)
         assert len(rows) == len(dataset)
@@ -114,7 +114,7 @@ class TestLoaders:
 
     def test_epochs_differ_and_workers_do_not_matter(self, make, cub_tree):
         data = make(cub_tree)
-        data.two_views = True
+        data.configure_loaders(two_views=True)
         first, second = loaded(data, epoch=0), loaded(data, epoch=1)
         data.num_workers, data.batch_size = 2, 4
         again = loaded(data, epoch=0)
@@ -140,6 +140,6 @@ def test_photometry_gives_way_to_that_of_the_views(augmentation, shared, cub_tre
     root = str(cub_tree())
     data, plain = (Cub200(root, image_size=32, augmentation=kind) for kind in (augmentation, shared))
     assert geometric_part(augmentation) == shared
-    data.two_views = True
+    data.configure_loaders(two_views=True)
     for index in range(3):
         assert torch.equal(data.dataset("train")[1, index]["image"], plain.dataset("train")[1, index]["image"])

@@ -461,7 +461,7 @@ def test_two_views_are_asked_for_and_handed_back():
     fitted(short("head"), watch, data=data)
     assert len(watch.batches) == 2
     assert all((batch["image"] != batch["second_view"]).any() for batch in watch.batches)
-    assert not data.two_views
+    assert not data.loading.two_views
     assert "second_view" not in next(iter(data.train_dataloader()))
 
 

@@ -105,7 +105,7 @@ def test_metrics_decide_by_the_threshold_in_validation_and_test():
     labels = torch.stack([sample["labels"] for sample in samples])
     for threshold in (float(model.decision_threshold), -1e9):
         model.decision_threshold.fill_(threshold)
-        data.evaluated_split = "val"
+        data.configure_loaders(split="val")
         found = run_engine(Interpretability(["general"]), model, data)
         predicted = logits > threshold
         hits, errors = (predicted & labels).sum(0), (predicted ^ labels).sum(0)

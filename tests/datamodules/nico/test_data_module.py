@@ -12,9 +12,10 @@ import pytest
 import torch
 from PIL import Image
 
-from datamodules import Nico, nico_files
+from datamodules import Nico
 from datamodules.base import SPLITS
 from datamodules.check.check import check_data
+from datamodules.nico import files as nico_files
 from tests.nico_tree import CLASSES, COLORS, make_nico
 
 

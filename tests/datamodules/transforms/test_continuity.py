@@ -231,7 +231,7 @@ class TestLoaders:
     def test_second_view_of_evaluated_splits_only(self, make, cub_tree):
         data = make(cub_tree)
         plain = {split: next(iter(data._loader(split))) for split in ("train", "projection", "val", "test")}
-        data.continuity, data.continuity_seed = "paper", 4
+        data.configure_loaders(continuity="paper", continuity_seed=4)
         for split, expected in plain.items():
             batch = next(iter(data._loader(split)))
             view = batch.pop("second_view", None)
@@ -248,7 +248,7 @@ class TestLoaders:
 
     def test_workers_and_batches_do_not_matter(self, make, cub_tree):
         data = make(cub_tree)
-        data.continuity = "quanproto"
+        data.configure_loaders(continuity="quanproto")
         alone = torch.cat([batch["second_view"] for batch in data.test_dataloader()])
         for workers, size in ((2, 3), (0, 8)):
             data.num_workers, data.eval_batch_size = workers, size
@@ -268,7 +268,7 @@ class TestLoaders:
 
     def test_with_a_limit(self, make, cub_tree):
         data = make(cub_tree)
-        data.continuity, data.evaluated_limit = "identity", 2
+        data.configure_loaders(continuity="identity", limit=2)
         batches = list(data.test_dataloader())
         assert sum(len(batch["second_view"]) for batch in batches) == 2
 
