@@ -13,8 +13,9 @@ from metrics.functional.activation_change import (
     prototype_activation_change,
     visualization_activation_change,
 )
-from metrics.functional.regions import _check_quantile, clip_saliency
-from metrics.functional.variants import Variant, check_variant
+from metrics.functional.primitives.checks import check_quantile
+from metrics.functional.primitives.regions import clip_saliency
+from metrics.functional.primitives.variants import Variant, check_variant
 from metrics.image_mean import ImageMean
 
 
@@ -87,7 +88,7 @@ class VisualizationActivationChange(ImageMean):
 
     def __init__(self, quantile: float | None = 0.95, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        _check_quantile(quantile)
+        check_quantile(quantile)
         self.quantile = quantile
 
     def update(self, saliency: Tensor, perturbed_saliency: Tensor, valid: Tensor | None = None) -> None:

@@ -17,8 +17,8 @@ from metrics.functional.alignment import (
     part_purity,
     part_stability,
 )
-from metrics.functional.checks import check_tensor
-from metrics.functional.regions import points_in_boxes
+from metrics.functional.primitives.boxes import points_in_boxes
+from metrics.functional.primitives.checks import check_tensor
 from metrics.item_mean import ItemMean
 from metrics.summary import AveragedOver
 

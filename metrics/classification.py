@@ -18,7 +18,7 @@ from metrics.functional.classification import (
     subset_accuracy,
     top_k_accuracy,
 )
-from metrics.functional.intervals import bootstrap_interval
+from metrics.functional.primitives.intervals import bootstrap_interval
 from metrics.image_mean import ImageMean
 from metrics.item_mean import ItemMean
 from metrics.summary import AveragedOver

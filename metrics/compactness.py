@@ -14,7 +14,7 @@ from metrics.functional.compactness import (
     number_of_features,
     sparsity,
 )
-from metrics.functional.variants import Variant, check_variant
+from metrics.functional.primitives.variants import Variant, check_variant
 from metrics.image_mean import ImageMean
 from metrics.model_value import ModelValue
 

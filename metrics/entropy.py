@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metrics.functional.checks import check_tensor
 from metrics.functional.entropy import prototype_entropy
-from metrics.functional.variants import Variant, check_variant
+from metrics.functional.primitives.checks import check_tensor
+from metrics.functional.primitives.variants import Variant, check_variant
 from metrics.item_mean import ItemMean
 from metrics.summary import AveragedOver
 

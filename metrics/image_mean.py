@@ -7,8 +7,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from metrics.functional.checks import check_tensor
-from metrics.functional.intervals import mean_interval, wilson_interval
+from metrics.functional.primitives.checks import check_tensor
+from metrics.functional.primitives.intervals import mean_interval, wilson_interval
 from metrics.summary import AveragedOver, SummaryMetric
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metrics.functional.intervals import ratio_interval
+from metrics.functional.primitives.intervals import ratio_interval
 from metrics.summary import AveragedOver, SummaryMetric
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metrics.functional.intervals import mean_interval
+from metrics.functional.primitives.intervals import mean_interval
 from metrics.summary import SummaryMetric
 
 

@@ -15,7 +15,8 @@ from metrics.functional.location_change import (
     prototype_location_contrast,
     visualization_location_change,
 )
-from metrics.functional.regions import _check_quantile, _check_threshold, clip_saliency
+from metrics.functional.primitives.checks import check_quantile, check_threshold
+from metrics.functional.primitives.regions import clip_saliency
 from metrics.image_mean import ImageMean
 
 
@@ -86,7 +87,7 @@ class PrototypeActivationLocationChange(ImageMean):
 
     def __init__(self, threshold: float = 0.5, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        _check_threshold(threshold)
+        check_threshold(threshold)
         self.threshold = threshold
 
     def update(self, maps: Tensor, perturbed_maps: Tensor, valid: Tensor | None = None) -> None:
@@ -129,7 +130,7 @@ class VisualizationLocationChange(ImageMean):
 
     def __init__(self, quantile: float | None = 0.95, region: Region = "box", **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        _check_quantile(quantile)
+        check_quantile(quantile)
         _check_region(region)
         self.quantile = quantile
         self.region: Region = region
@@ -206,7 +207,7 @@ class PrototypeActivationLocationContrast(ImageMean):
 
     def __init__(self, threshold: float = 0.5, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        _check_threshold(threshold)
+        check_threshold(threshold)
         self.threshold = threshold
 
     def update(self, maps: Tensor) -> None:

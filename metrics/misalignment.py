@@ -9,14 +9,14 @@ from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.utilities import rank_zero_warn
 
-from metrics.functional.checks import check_tensor
-from metrics.functional.intervals import mean_interval
 from metrics.functional.misalignment import (
     accuracy_change,
     misalignment_activation_change,
     misalignment_location_change,
     misalignment_rank_change,
 )
+from metrics.functional.primitives.checks import check_tensor
+from metrics.functional.primitives.intervals import mean_interval
 from metrics.summary import AveragedOver
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from metrics.functional.overlap import background_overlap, inside_outside_relevance_difference, object_overlap
-from metrics.functional.regions import clip_saliency
+from metrics.functional.primitives.regions import clip_saliency
 from metrics.image_mean import ImageMean
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metrics.functional.checks import check_tensor
 from metrics.functional.part_coverage import _part_coverage_update, part_coverage_consistency
-from metrics.functional.regions import clip_saliency
-from metrics.functional.variants import Variant, check_variant
+from metrics.functional.primitives.checks import check_tensor
+from metrics.functional.primitives.regions import clip_saliency
+from metrics.functional.primitives.variants import Variant, check_variant
 from metrics.item_mean import ItemMean
 from metrics.summary import AveragedOver
 

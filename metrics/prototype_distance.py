@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metrics.functional.checks import check_tensor
+from metrics.functional.primitives.checks import check_tensor
 from metrics.functional.prototype_distance import (
     Mode,
     _average_feature_distance_compute,

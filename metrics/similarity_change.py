@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from metrics.functional.ranking import gather_units
+from metrics.functional.primitives.ranking import gather_units
 from metrics.functional.similarity_change import prototype_similarity_change
 from metrics.image_mean import ImageMean
 

@@ -37,8 +37,8 @@ from metrics.compactness import (
     Sparsity,
 )
 from metrics.entropy import PrototypeEntropy
+from metrics.functional.primitives.variants import Variant
 from metrics.functional.prototype_distance import Mode
-from metrics.functional.variants import Variant
 from metrics.localisation import EnergyPointingGame, PointingGame, RegionIntersectionOverUnion
 from metrics.location_change import (
     PrototypeActivationLocationChange,

@@ -28,7 +28,6 @@ from metrics.functional.compactness import (
     sparsity,
 )
 from metrics.functional.entropy import prototype_entropy
-from metrics.functional.intervals import bootstrap_interval, mean_interval, ratio_interval, wilson_interval
 from metrics.functional.localisation import energy_pointing_game, pointing_game, region_intersection_over_union
 from metrics.functional.location_change import (
     prototype_activation_location_change,
@@ -44,12 +43,23 @@ from metrics.functional.misalignment import (
     misalignment_rank_change,
 )
 from metrics.functional.overlap import background_overlap, inside_outside_relevance_difference, object_overlap
-from metrics.functional.perturbation import (
+from metrics.functional.primitives.boxes import bounding_boxes, patch_boxes, points_in_boxes, window_boxes
+from metrics.functional.primitives.intersection_over_union import (
+    box_intersection_over_union,
+    mask_intersection_over_union,
+    weighted_intersection_over_union,
+)
+from metrics.functional.primitives.intervals import bootstrap_interval, mean_interval, ratio_interval, wilson_interval
+from metrics.functional.primitives.peaks import peak_cells, peak_locations
+from metrics.functional.primitives.perturbation import (
     completeness_perturbation,
     keyed_noise,
     keyed_uniform,
     masked_projected_gradient,
 )
+from metrics.functional.primitives.ranking import gather_units, top_units, unit_ranks
+from metrics.functional.primitives.regions import binarize_maps, clip_saliency, percentile_mask
+from metrics.functional.primitives.variants import Variant
 from metrics.functional.prototype_distance import (
     Mode,
     average_feature_distance,
@@ -60,25 +70,9 @@ from metrics.functional.rank_change import (
     classification_rank_change,
     prototype_rank_change,
 )
-from metrics.functional.ranking import gather_units, top_units, unit_ranks
-from metrics.functional.regions import (
-    binarize_maps,
-    bounding_boxes,
-    box_intersection_over_union,
-    clip_saliency,
-    mask_intersection_over_union,
-    patch_boxes,
-    peak_cells,
-    peak_locations,
-    percentile_mask,
-    points_in_boxes,
-    weighted_intersection_over_union,
-    window_boxes,
-)
 from metrics.functional.similarity_change import (
     prototype_similarity_change,
 )
-from metrics.functional.variants import Variant
 
 __all__ = [
     "Mode",

@@ -7,9 +7,10 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from metrics.functional.checks import check_tensor
-from metrics.functional.regions import _all_finite, _pixels, weighted_intersection_over_union
-from metrics.functional.variants import Variant, check_variant
+from metrics.functional.primitives.checks import check_tensor
+from metrics.functional.primitives.intersection_over_union import weighted_intersection_over_union
+from metrics.functional.primitives.regions import all_finite, count_pixels
+from metrics.functional.primitives.variants import Variant, check_variant
 
 Link = Literal["softmax", "sigmoid"]
 
@@ -50,7 +51,7 @@ def prototype_activation_change(maps: Tensor, perturbed_maps: Tensor, variant: V
     check_variant(variant)
     check_tensor("maps", maps, ("B", "k", "h", "w"), "float")
     check_tensor("perturbed_maps", perturbed_maps, tuple(maps.shape), "float")
-    defined = _all_finite(maps) & _all_finite(perturbed_maps)
+    defined = all_finite(maps) & all_finite(perturbed_maps)
     positive, perturbed = maps.double().clamp(min=0), perturbed_maps.double().clamp(min=0)
     return _change(positive.flatten(2), perturbed.flatten(2), defined, ordered=variant == "quanproto")
 
@@ -61,7 +62,7 @@ def _largest_first(clipped: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
     if clipped.device.type == "cpu" and clipped.numel():
         # About a twentieth of a clipped map is positive. Here it can be counted for free; elsewhere that would make the
         # device wait, so everything is sorted.
-        positive = max(int(_pixels(side > 0).amax()) for side in (clipped, other))
+        positive = max(int(count_pixels(side > 0).amax()) for side in (clipped, other))
         return sides[0].topk(positive).values, sides[1].topk(positive).values
     return sides[0].sort(descending=True).values, sides[1].sort(descending=True).values
 
@@ -89,7 +90,7 @@ def visualization_activation_change(saliency: Tensor, perturbed_saliency: Tensor
     """
     check_tensor("saliency", saliency, ("B", "k", "H", "W"), "float")
     check_tensor("perturbed_saliency", perturbed_saliency, tuple(saliency.shape), "float")
-    defined = _all_finite(saliency) & _all_finite(perturbed_saliency)
+    defined = all_finite(saliency) & all_finite(perturbed_saliency)
     defined &= (saliency.amax(dim=(2, 3)) > 0) & (perturbed_saliency.amax(dim=(2, 3)) > 0)
     return _change(*_largest_first(saliency, perturbed_saliency), defined)
 

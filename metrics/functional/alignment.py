@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from metrics.functional.checks import check_tensor
-from metrics.functional.regions import points_in_boxes, window_boxes
+from metrics.functional.primitives.boxes import points_in_boxes, window_boxes
+from metrics.functional.primitives.checks import check_tensor
 
 
 def _check_groups(groups: Sequence[Sequence[int]], num_parts: int) -> None:

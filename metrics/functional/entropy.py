@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from metrics.functional.checks import check_tensor
-from metrics.functional.variants import Variant, check_variant
+from metrics.functional.primitives.checks import check_tensor
+from metrics.functional.primitives.variants import Variant, check_variant
 
 _NEGLIGIBLE_SHARE = 1e-3  # bins below it are dropped by the published tables
 

@@ -5,14 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from metrics.functional.checks import check_tensor
-from metrics.functional.regions import (
-    _is_flat,
-    _range,
-    mask_intersection_over_union,
-    peak_cells,
-    percentile_mask,
-)
+from metrics.functional.primitives.checks import check_tensor
+from metrics.functional.primitives.intersection_over_union import mask_intersection_over_union
+from metrics.functional.primitives.peaks import peak_cells
+from metrics.functional.primitives.regions import is_flat, percentile_mask, value_range
 
 
 def _check_localisation(saliency: Tensor, object_masks: Tensor) -> None:
@@ -23,9 +19,9 @@ def _check_localisation(saliency: Tensor, object_masks: Tensor) -> None:
 
 def _undefined(saliency: Tensor, object_masks: Tensor) -> Tensor:
     """``(B, k)`` bool: a flat, all-negative or non-finite map, or an object that is empty or fills the image."""
-    low, high = _range(saliency)
+    low, high = value_range(saliency)
     pixels = object_masks.flatten(1)
-    return _is_flat(low, high) | (high <= 0) | (~pixels.any(dim=1) | pixels.all(dim=1))[:, None]
+    return is_flat(low, high) | (high <= 0) | (~pixels.any(dim=1) | pixels.all(dim=1))[:, None]
 
 
 def pointing_game(saliency: Tensor, object_masks: Tensor) -> Tensor:

@@ -7,15 +7,14 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from metrics.functional.checks import check_tensor
-from metrics.functional.regions import (
-    _all_finite,
-    binarize_maps,
-    bounding_boxes,
+from metrics.functional.primitives.boxes import bounding_boxes
+from metrics.functional.primitives.checks import check_tensor
+from metrics.functional.primitives.intersection_over_union import (
     box_intersection_over_union,
     mask_intersection_over_union,
-    peak_cells,
 )
+from metrics.functional.primitives.peaks import peak_cells
+from metrics.functional.primitives.regions import all_finite, binarize_maps
 
 Region = Literal["box", "mask"]
 
@@ -32,7 +31,7 @@ def _check_pair(name: str, maps: Tensor, perturbed_maps: Tensor) -> None:
 
 def _peak_distance(maps: Tensor, other: Tensor) -> Tensor:
     distance = (peak_cells(maps) - peak_cells(other)).abs().sum(dim=-1).double()
-    return distance.masked_fill(~(_all_finite(maps) & _all_finite(other)), torch.nan)
+    return distance.masked_fill(~(all_finite(maps) & all_finite(other)), torch.nan)
 
 
 def prototype_location_change(maps: Tensor, perturbed_maps: Tensor, relative: bool = False) -> Tensor:
@@ -120,7 +119,7 @@ def visualization_location_change(saliency: Tensor, perturbed_saliency: Tensor, 
         shared = box_intersection_over_union(bounding_boxes(masks), bounding_boxes(other))
     else:
         shared = mask_intersection_over_union(masks, other)
-    return (1 - shared).masked_fill(~(_all_finite(saliency) & _all_finite(perturbed_saliency)), torch.nan)
+    return (1 - shared).masked_fill(~(all_finite(saliency) & all_finite(perturbed_saliency)), torch.nan)
 
 
 def _pairs(maps: Tensor) -> tuple[Tensor, Tensor]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from metrics.functional.checks import check_tensor
 from metrics.functional.classification import accuracy, subset_accuracy
-from metrics.functional.regions import mask_intersection_over_union, percentile_mask
+from metrics.functional.primitives.checks import check_tensor
+from metrics.functional.primitives.intersection_over_union import mask_intersection_over_union
+from metrics.functional.primitives.regions import percentile_mask
 
 
 def _check_scores(scores: Tensor, perturbed_scores: Tensor, target_ids: Tensor) -> None:

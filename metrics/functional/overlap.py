@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from metrics.functional.checks import check_tensor
-from metrics.functional.chunks import image_chunks
-from metrics.functional.regions import _pixels, _range
+from metrics.functional.primitives.checks import check_tensor
+from metrics.functional.primitives.chunks import image_chunks
+from metrics.functional.primitives.regions import count_pixels, value_range
 
 
 def _check_overlap(saliency: Tensor, object_masks: Tensor) -> None:
@@ -18,7 +18,7 @@ def _check_overlap(saliency: Tensor, object_masks: Tensor) -> None:
 
 def _undefined(saliency: Tensor, object_masks: Tensor) -> Tensor:
     """``(B, k)`` bool, True for an empty region, an empty object or a map that is not finite."""
-    low, high = _range(saliency)
+    low, high = value_range(saliency)
     positive_and_finite = (high > 0) & high.isfinite() & low.isfinite()
     return ~positive_and_finite | ~object_masks.flatten(1).any(dim=1)[:, None]
 
@@ -48,7 +48,7 @@ def object_overlap(saliency: Tensor, object_masks: Tensor) -> Tensor:
     """
     _check_overlap(saliency, object_masks)
     objects = object_masks[:, None]
-    share = _pixels((saliency > 0) & objects) / _pixels(objects)
+    share = count_pixels((saliency > 0) & objects) / count_pixels(objects)
     return share.masked_fill(_undefined(saliency, object_masks), torch.nan)
 
 
@@ -76,7 +76,7 @@ def background_overlap(saliency: Tensor, object_masks: Tensor) -> Tensor:
     """
     _check_overlap(saliency, object_masks)
     region = saliency > 0
-    share = 1 - _pixels(region & object_masks[:, None]) / _pixels(region)
+    share = 1 - count_pixels(region & object_masks[:, None]) / count_pixels(region)
     return share.masked_fill(_undefined(saliency, object_masks), torch.nan)
 
 
@@ -117,4 +117,4 @@ def _relevance_difference(saliency: Tensor, object_masks: Tensor) -> Tensor:
 
 def _mean_of_non_zero(relevance: Tensor, side: Tensor) -> Tensor:
     chosen = side & (relevance != 0)
-    return relevance.masked_fill(~chosen, 0).sum(dim=(-2, -1)) / _pixels(chosen).clamp(min=1)
+    return relevance.masked_fill(~chosen, 0).sum(dim=(-2, -1)) / count_pixels(chosen).clamp(min=1)

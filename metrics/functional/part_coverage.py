@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from metrics.functional.checks import check_tensor
-from metrics.functional.regions import bounding_boxes, points_in_boxes
-from metrics.functional.variants import Variant, check_variant
+from metrics.functional.primitives.boxes import bounding_boxes, points_in_boxes
+from metrics.functional.primitives.checks import check_tensor
+from metrics.functional.primitives.variants import Variant, check_variant
 
 
 def _part_coverage_update(

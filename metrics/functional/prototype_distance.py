@@ -7,8 +7,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from metrics.functional.checks import check_tensor
-from metrics.functional.regions import peak_cells
+from metrics.functional.primitives.checks import check_tensor
+from metrics.functional.primitives.peaks import peak_cells
 
 Mode = Literal["inter", "intra"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from metrics.functional.checks import check_tensor
-from metrics.functional.ranking import unit_ranks
+from metrics.functional.primitives.checks import check_tensor
+from metrics.functional.primitives.ranking import unit_ranks
 
 
 def prototype_rank_change(

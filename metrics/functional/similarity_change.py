@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from metrics.functional.checks import check_tensor
+from metrics.functional.primitives.checks import check_tensor
 
 
 def prototype_similarity_change(scores: Tensor, perturbed_scores: Tensor) -> Tensor:

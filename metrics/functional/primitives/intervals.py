@@ -8,7 +8,7 @@ from statistics import NormalDist
 import torch
 from torch import Tensor
 
-_TABLE_ELEMENTS = 2**22  # redrawn tables held at once: 32 MiB of int64
+TABLE_ELEMENTS = 2**22  # redrawn tables held at once: 32 MiB of int64
 
 
 def _normal_quantile(confidence: float) -> float:
@@ -150,7 +150,7 @@ def bootstrap_interval(
         return undefined, undefined.clone()
     last_image = confusion.flatten().cumsum(0)  # image i lies in the first cell whose cumulative count exceeds i
     generator = torch.Generator().manual_seed(seed)
-    chunk = max(1, _TABLE_ELEMENTS // max(confusion.numel(), images))
+    chunk = max(1, TABLE_ELEMENTS // max(confusion.numel(), images))
     values: list[Tensor] = []
     for first in range(0, draws, chunk):
         rows = min(chunk, draws - first)

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from metrics.functional import chunks, completeness_perturbation, keyed_noise, keyed_uniform, masked_projected_gradient
-from metrics.functional.perturbation import _GAMMA, _mix, _normal_quantiles
+from metrics.functional import completeness_perturbation, keyed_noise, keyed_uniform, masked_projected_gradient
+from metrics.functional.primitives import chunks
+from metrics.functional.primitives.perturbation import GAMMA, mix_bits, normal_quantiles
 
 IDS = torch.tensor([3, 2**62 + 11, 7748076420210162913, 0, 1])
 RANKS = torch.arange(4).expand(5, 4)
@@ -45,7 +46,7 @@ def slow_noise(sample_id, rank, count, seed):
 
 
 def test_published_sequence_of_splitmix64():
-    words = _mix(1234567 + torch.arange(1, 6) * _GAMMA)
+    words = mix_bits(1234567 + torch.arange(1, 6) * GAMMA)
     expected = [
         6457827717110365317,
         3203168211198807973,
@@ -121,7 +122,7 @@ class TestDistribution:
         assert 4 < draws.abs().max() < 4.33
 
     def test_table_of_all_values(self):
-        table = _normal_quantiles(torch.device("cpu")).double()
+        table = normal_quantiles(torch.device("cpu")).double()
         assert torch.equal(table, -table.flip(0))
         assert (table.diff() > 0).all()
         moments = [table.pow(power).mean().item() for power in (2, 4)]
@@ -186,7 +187,7 @@ class TestCompleteness:
     def test_size_of_chunks(self, monkeypatch, at_once):
         # one image is 4 units x 144 values: chunks of 1, 2 and 3 of the 4 images
         whole = completeness_perturbation(images(), self.BOXES, torch.arange(4))
-        monkeypatch.setattr(chunks, "_CPU_ELEMENTS", at_once)
+        monkeypatch.setattr(chunks, "CPU_ELEMENTS", at_once)
         assert torch.equal(completeness_perturbation(images(), self.BOXES, torch.arange(4)), whole)
 
     def test_no_unit(self):

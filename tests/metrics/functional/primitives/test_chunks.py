@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from metrics.functional import chunks
-from metrics.functional.chunks import image_chunks
+from metrics.functional.primitives import chunks
+from metrics.functional.primitives.chunks import image_chunks
 
 
 @pytest.mark.parametrize(
@@ -11,7 +11,7 @@ from metrics.functional.chunks import image_chunks
 )
 def test_the_largest_tensor_decides(monkeypatch, at_once, sizes):
     # images of 6 and of 2 elements
-    monkeypatch.setattr(chunks, "_CPU_ELEMENTS", at_once)
+    monkeypatch.setattr(chunks, "CPU_ELEMENTS", at_once)
     images, other = torch.arange(30).view(5, 2, 3), torch.arange(10).view(5, 2)
     parts = list(image_chunks(other, images))
     assert [len(part) for _, part in parts] == sizes

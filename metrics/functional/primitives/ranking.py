@@ -1,11 +1,11 @@
-"""Which units explain an image, and how they rank: the one selection rule every metric shares."""
+"""Selection and ranks of the units that explain an image, by the one rule all metrics share."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from metrics.functional.checks import check_tensor
+from metrics.functional.primitives.checks import check_at_least, check_tensor
 
 
 def top_units(scores: Tensor, k: int = 5, active: Tensor | None = None) -> Tensor:
@@ -30,8 +30,7 @@ def top_units(scores: Tensor, k: int = 5, active: Tensor | None = None) -> Tenso
         >>> top_units(torch.tensor([[1.0, 3.0, 3.0, 2.0, 5.0]]), k=3, active=active)
         tensor([[1, 2, 3]])
     """
-    if k < 1:
-        raise ValueError(f"Expected argument `k` to be at least 1, but got {k}.")
+    check_at_least("k", k, 1)
     check_tensor("scores", scores, ("B", "U"), "float")
     if active is None:
         candidates = torch.arange(scores.shape[1], device=scores.device)

@@ -1,8 +1,10 @@
-"""Which reading of a published formula a kernel follows, where the literature uses more than one."""
+"""Readings of a published formula, for metrics of which the literature uses more than one."""
 
 from __future__ import annotations
 
 from typing import Literal, get_args
+
+from metrics.functional.primitives.checks import check_choice
 
 Variant = Literal["paper", "quanproto"]
 
@@ -20,5 +22,4 @@ def check_variant(variant: Variant) -> None:
     Example:
         >>> check_variant("paper")
     """
-    if variant not in get_args(Variant):
-        raise ValueError(f"Expected argument `variant` to be one of {get_args(Variant)}, but got {variant!r}.")
+    check_choice("variant", variant, get_args(Variant))

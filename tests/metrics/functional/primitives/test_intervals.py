@@ -151,7 +151,7 @@ class TestBootstrapInterval:
     def test_chunks_change_nothing(self, monkeypatch):
         table = draw_table(4, 50, 1)
         whole = bootstrap_interval(table, f1_score, draws=21)
-        monkeypatch.setattr("metrics.functional.intervals._TABLE_ELEMENTS", 200)
+        monkeypatch.setattr("metrics.functional.primitives.intervals.TABLE_ELEMENTS", 200)
         assert bootstrap_interval(table, f1_score, draws=21) == whole
 
     def test_every_draw_holds_every_image_and_cells_keep_their_share(self):

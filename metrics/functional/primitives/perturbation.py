@@ -1,4 +1,4 @@
-"""How an image is disturbed so that what changes in its explanation can be measured.
+"""Perturbations of images, under which metrics measure what changes in an explanation.
 
 Every random number is a function of (seed, sample id, unit rank, element index), never of a generator's state: batch
 size, order and number of processes cannot move it, and every device gets the same bits.
@@ -13,11 +13,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from metrics.functional.checks import check_tensor
-from metrics.functional.chunks import image_chunks
+from metrics.functional.primitives.checks import check_at_least, check_tensor
+from metrics.functional.primitives.chunks import image_chunks
 
 # Constants of SplitMix64 (Steele, Lea and Flood 2014), as two's complement int64
-_GAMMA = 0x9E3779B97F4A7C15 - 2**64
+GAMMA = 0x9E3779B97F4A7C15 - 2**64
 _MULTIPLIERS = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64))
 _LEVELS = 2**16  # a uniform of 16 bits has this many values
 
@@ -27,7 +27,7 @@ def _xor_shift(bits: Tensor, shift: int) -> Tensor:
     return bits.bitwise_xor_(logical)
 
 
-def _mix(bits: Tensor) -> Tensor:
+def mix_bits(bits: Tensor) -> Tensor:
     """SplitMix64's finaliser, in place: every bit of the input moves every bit of the output."""
     for shift, multiplier in _MULTIPLIERS:
         bits = _xor_shift(bits, shift).mul_(multiplier)
@@ -38,11 +38,11 @@ def _words(sample_ids: Tensor, ranks: Tensor, count: int, seed: int) -> Tensor:
     """Random int64 words ``(B, k, count)``."""
     check_tensor("sample_ids", sample_ids, ("B",), "int64")
     check_tensor("ranks", ranks, (len(sample_ids), "k"), "int64")
-    key = _mix(torch.full_like(sample_ids, seed) + _GAMMA)
-    key = _mix((key ^ sample_ids) + _GAMMA)
-    key = _mix((key[:, None] ^ ranks) + _GAMMA)
-    counter = torch.arange(1, count + 1, device=ranks.device) * _GAMMA
-    return _mix(key[..., None] + counter)
+    key = mix_bits(torch.full_like(sample_ids, seed) + GAMMA)
+    key = mix_bits((key ^ sample_ids) + GAMMA)
+    key = mix_bits((key[:, None] ^ ranks) + GAMMA)
+    counter = torch.arange(1, count + 1, device=ranks.device) * GAMMA
+    return mix_bits(key[..., None] + counter)
 
 
 def _shaped(values: Tensor, ranks: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -50,7 +50,7 @@ def _shaped(values: Tensor, ranks: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 @functools.cache
-def _normal_quantiles(device: torch.device) -> Tensor:
+def normal_quantiles(device: torch.device) -> Tensor:
     """``(65536,)`` float32 standard normal quantiles at the midpoints of all 16-bit uniforms.
 
     Computed once in float64 on the CPU, because the quantile function differs in its last bit between devices.
@@ -87,7 +87,7 @@ def keyed_noise(sample_ids: Tensor, ranks: Tensor, shape: tuple[int, ...], seed:
     """
     words = _words(sample_ids, ranks, -(-math.prod(shape) // 4), seed)
     index = words.view(torch.int16).int().add_(_LEVELS // 2)  # each word is four values
-    return _shaped(_normal_quantiles(words.device).index_select(0, index.flatten()).view_as(index), ranks, shape)
+    return _shaped(normal_quantiles(words.device).index_select(0, index.flatten()).view_as(index), ranks, shape)
 
 
 def keyed_uniform(sample_ids: Tensor, ranks: Tensor, shape: tuple[int, ...], seed: int = 0) -> Tensor:
@@ -215,8 +215,7 @@ def masked_projected_gradient(  # noqa: PLR0913
     """
     check_tensor("images", images, ("B", 3, "H", "W"), "float")
     check_tensor("mask", mask, (len(images), 1, *images.shape[2:]), "bool")
-    if steps < 0:
-        raise ValueError(f"Expected argument `steps` to be at least 0, but got {steps}.")
+    check_at_least("steps", steps, 0)
     if start is not None:
         check_tensor("start", start, tuple(images.shape), "float")
 

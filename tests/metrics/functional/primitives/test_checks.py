@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from metrics.functional.checks import check_tensor
-from metrics.functional.variants import check_variant
+from metrics.functional.primitives.checks import check_tensor
+from metrics.functional.primitives.variants import check_variant
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])

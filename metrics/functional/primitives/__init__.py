@@ -1,0 +1,1 @@
+"""Building blocks of the kernels: regions, boxes and peaks of maps, ranks, perturbations, intervals and checks."""

@@ -1,0 +1,80 @@
+"""Checks of arguments that kernels share: of tensors, shape and dtype only, so that no value leaves its device."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+_DTYPES = {"int64": torch.int64, "bool": torch.bool}
+
+
+def check_tensor(
+    name: str, value: Tensor, shape: tuple[int | str, ...], kind: Literal["float", "int64", "bool"]
+) -> None:
+    """Refuse a tensor of the wrong shape or dtype.
+
+    Args:
+        name: the argument's name, for the message.
+        value: the argument.
+        shape: expected sizes; a letter such as ``"B"`` takes any size.
+        kind: expected dtype; ``"float"`` takes any floating-point dtype.
+
+    Raises:
+        ValueError: if the shape or the dtype differs.
+
+    Example:
+        >>> check_tensor("labels", torch.zeros(3), (4,), "int64")
+        Traceback (most recent call last):
+        ValueError: Expected argument `labels` to be of shape (4,) and dtype int64, but got (3,) torch.float32.
+    """
+    same_shape = value.ndim == len(shape) and all(
+        isinstance(wanted, str) or wanted == size for wanted, size in zip(shape, value.shape, strict=True)
+    )
+    same_kind = value.is_floating_point() if kind == "float" else value.dtype == _DTYPES[kind]
+    if not (same_shape and same_kind):
+        text = ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "")
+        raise ValueError(
+            f"Expected argument `{name}` to be of shape ({text}) and dtype {kind}, "
+            f"but got {tuple(value.shape)} {value.dtype}."
+        )
+
+
+def check_maps(name: str, maps: Tensor) -> None:
+    """Refuse what is not ``(..., H, W)`` float with at least one pixel, with a ``ValueError``."""
+    if maps.ndim < 2 or not maps.is_floating_point() or 0 in maps.shape[-2:]:
+        raise ValueError(
+            f"Expected argument `{name}` to be of shape (..., H, W) and dtype float with at least one pixel, "
+            f"but got {tuple(maps.shape)} {maps.dtype}."
+        )
+
+
+def check_last_axis(name: str, value: Tensor, size: int) -> None:
+    """Refuse a tensor whose last axis has another size, with a ``ValueError``."""
+    if value.ndim < 1 or value.shape[-1] != size:
+        raise ValueError(f"Expected argument `{name}` to be of shape (..., {size}), but got {tuple(value.shape)}.")
+
+
+def check_at_least(name: str, value: int, least: int) -> None:
+    """Refuse a number below the least allowed one, with a ``ValueError``."""
+    if value < least:
+        raise ValueError(f"Expected argument `{name}` to be at least {least}, but got {value}.")
+
+
+def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    """Refuse an unknown option, with a ``ValueError`` that lists the known ones."""
+    if value not in choices:
+        raise ValueError(f"Expected argument `{name}` to be one of {choices}, but got {value!r}.")
+
+
+def check_quantile(quantile: float | None) -> None:
+    """Refuse a quantile outside (0, 1), with a ``ValueError``; None passes."""
+    if quantile is not None and not 0 < quantile < 1:
+        raise ValueError(f"Expected argument `quantile` to lie strictly between 0 and 1, but got {quantile}.")
+
+
+def check_threshold(threshold: float) -> None:
+    """Refuse a threshold outside [0, 1), with a ``ValueError``."""
+    if not 0 <= threshold < 1:
+        raise ValueError(f"Expected argument `threshold` to lie in [0, 1), but got {threshold}.")
