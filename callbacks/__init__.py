@@ -2,10 +2,11 @@
 
 from callbacks.evaluation.interpretability import Evaluation, Interpretability
 from callbacks.phases.schedule import PhaseSchedule, state_hash
-from callbacks.run.checkpoint import AtomicCheckpointIO, RunCheckpoint, read_checkpoint
+from callbacks.run.checkpoint import AtomicCheckpointIO, RunCheckpoint
 from callbacks.run.loggers import RunCSVLogger, RunWandbLogger
 from callbacks.run.media import PrototypeMedia
 from callbacks.run.progress import PhaseProgressBar
+from lightning_modules.checkpoint import read_checkpoint
 
 __all__ = [
     "AtomicCheckpointIO",

@@ -1,0 +1,92 @@
+"""Models as they were trained, rebuilt from the checkpoints of their runs."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from pathlib import Path
+from typing import Any
+
+from lightning_modules.checkpoint import read_checkpoint
+from lightning_modules.interpretable import InterpretableModule
+
+
+def load_model(path: str | Path, **changes: Any) -> InterpretableModule:
+    """The model of a run with the weights of one of its checkpoints, in evaluation mode on the CPU.
+
+    The checkpoint says what the model is and holds all of its weights: no pretrained weights of the backbone are read,
+    so ``backbone.weights`` of the result is None. ::
+
+        model = load_model("runs/quickstart/checkpoints/last.ckpt")
+        tree = load_model("runs/tree/checkpoints/best.ckpt", inference="greedy")
+
+    Args:
+        path: a checkpoint that ``train.py`` has written.
+        changes: arguments of the model that replace those of the run; they win over what the checkpoint stores under
+            the same name, such as the ``score_threshold`` of PIPNet.
+
+    Returns:
+        The model.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if the file is damaged or foreign, names something other than a model, holds the weights of another
+            one, or if the model has no argument of a name in ``changes``.
+    """
+    checkpoint = read_checkpoint(path, mmap=True)
+    stored = checkpoint["hyper_parameters"]
+    kind = _class_of(stored.get("_class_path"))
+    if unknown := [name for name in changes if name not in _arguments(kind)]:
+        raise ValueError(_no_such_argument(unknown[0], kind, path))
+    arguments = {name: value for name, value in stored.items() if not name.startswith("_")} | changes
+    if arguments.get("backbone"):
+        arguments["backbone"] = {**arguments["backbone"], "weights": None}
+    model = kind(**arguments)
+    state = checkpoint["state_dict"]
+    state.update((name, buffer) for name, buffer in model.named_buffers() if name in changes)
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as error:
+        raise ValueError(
+            f"Expected {path} to hold the weights of {stored['_class_path']}, but got {' '.join(str(error).split())}"
+        ) from error
+    return model.eval()
+
+
+def _class_of(class_path: object) -> type[InterpretableModule]:
+    """The class of a model by its import path."""
+    module, _, name = str(class_path).rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module), name, None) if module else None
+    except ImportError as error:
+        raise ValueError(
+            f"Expected the model {class_path!r} of the checkpoint to be importable, but {error}. Run from the folder "
+            "it was trained in, or put its module on PYTHONPATH."
+        ) from error
+    if not (inspect.isclass(found) and issubclass(found, InterpretableModule)):
+        raise ValueError(
+            f"Expected the checkpoint to name a {InterpretableModule.__name__}, but it names {class_path!r}."
+        )
+    return found
+
+
+def _arguments(kind: type) -> set[str]:
+    """Names of the arguments a model takes, those it passes on to its base included."""
+    names: set[str] = set()
+    for base in kind.__mro__:
+        if "__init__" in vars(base):
+            parameters = inspect.signature(vars(base)["__init__"]).parameters.values()
+            names |= {p.name for p in parameters if p.kind is not p.VAR_KEYWORD}
+            if all(p.kind is not p.VAR_KEYWORD for p in parameters):
+                break
+    return names - {"self"}
+
+
+def _no_such_argument(name: str, kind: type, path: str | Path) -> str:
+    """The message for an argument that a model does not have."""
+    models = [model for model in InterpretableModule.__subclasses__() if model.__module__.startswith(str(__package__))]
+    owners = [model.__name__ for model in models if name in _arguments(model)]
+    if owners:
+        whose = " or ".join(owners)
+        return f"Expected argument `{name}` for a {whose} only, but {path} holds a {kind.__name__}. Leave it out."
+    return f"Expected arguments of {kind.__name__}, {sorted(_arguments(kind))}, but got {name!r}."
