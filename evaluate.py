@@ -34,7 +34,9 @@ from explanations import Explainer
 from lightning_modules import InterpretableModule
 from metrics.functional import Variant
 from reports import compare, table
-from reports.results import show, write_images, write_metrics
+from reports.images_csv import write_images
+from reports.metrics_json import SCHEMA, write_metrics
+from reports.summary import print_summary
 
 LONGEST_NAME = 200  # file systems allow 255 bytes
 EvaluatedSplit = Literal["test", "val"]
@@ -242,7 +244,7 @@ def evaluate(
     seconds = time.perf_counter() - start
     evaluation = request.engine.evaluation
     names = datamodule.test_dataloader().dataset.sample_ids  # type: ignore[attr-defined]
-    result = {"schema": 1, **request.identity(step)}
+    result = {"schema": SCHEMA, **request.identity(step)}
     result |= _describe(request, trained, datamodule)
     result |= _measured(evaluation, len(names), seconds)
     if trainer.is_global_zero:
@@ -250,7 +252,7 @@ def evaluate(
         write_images({by_key[key]: row for key, row in evaluation.images.items()}, folder)
         write_metrics(result, folder)  # last: where it is, the evaluation is whole
         _log(result, loggers, max(0, step - 1))  # beside the validation of the epoch that ended with the checkpoint
-        show(result, folder)
+        print_summary(result, folder)
     return result
 
 

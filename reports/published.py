@@ -1,4 +1,4 @@
-"""Numbers from papers, with what is known about how they came about, so that a table can print them beside ours.
+"""Numbers from papers, with what is known about how they came about, so that a table can print them next to ours.
 
 They lie in ``published.json``, one record per line. A published number with a defect code is there for orientation,
 never as a target.
@@ -141,15 +141,16 @@ def published(paper: str) -> list[Published]:
         >>> len(published("quanproto")), published("quanproto")[0].value
         (357, 0.7018)
     """
-    found = [record for record in _records() if record.paper == paper]
+    found = [record for record in all_records() if record.paper == paper]
     if not found:
-        known = sorted({record.paper for record in _records()})
+        known = sorted({record.paper for record in all_records()})
         raise ValueError(f"Expected argument `published` to be one of {known}, but got {paper!r}.")
     return found
 
 
 @cache
-def _records() -> tuple[Published, ...]:
+def all_records() -> tuple[Published, ...]:
+    """All numbers of all papers, in the order of the file."""
     text = (files("reports") / "published.json").read_text(encoding="utf-8")
     return tuple(Published(**record) for record in json.loads(text))
 

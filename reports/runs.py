@@ -1,107 +1,13 @@
-"""Reading evaluations back: ``metrics.json`` of one or many runs, and what makes two of them comparable."""
+"""The evaluations of runs, found from the names of their folders or files."""
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-SCHEMA = 1
-# protocol fields that say on what machine, or what was found, not how it was measured
-_INCIDENTAL = (
-    "memory_budget",
-    "images_per_forward",
-    "units_per_image",
-    "signed_maps",
-    "codecs",
-    "train_seed",
-    "asked_explainer",
-)
-_FIELDS = ("model", "dataset", "fold", "split", "seed", "explainer", "protocol", "metrics", "skipped")
-
-
-@dataclass(frozen=True)
-class Measured:
-    """One metric of one evaluation.
-
-    Args:
-        value: None where undefined.
-        low: lower bound of the 95 % interval, or None.
-        high: upper bound, or None.
-        unit: such as ``"fraction"``.
-        higher_is_better: direction, or None.
-    """
-
-    value: float | None
-    low: float | None
-    high: float | None
-    unit: str
-    higher_is_better: bool | None
-
-
-@dataclass(frozen=True)
-class Result:
-    """One evaluation of one run.
-
-    Args:
-        path: its ``metrics.json``.
-        model: class name.
-        dataset: name of the data module's file.
-        fold: of cross-validation, or None.
-        split: of the data.
-        seed: of perturbations.
-        limit: number of images if not the whole split.
-        explainer: key of the explainer, or None.
-        protocol: how the numbers were made.
-        metrics: by key.
-        skipped: key -> why it is not applicable.
-    """
-
-    path: Path
-    model: str
-    dataset: str
-    fold: int | None
-    split: str
-    seed: int
-    limit: int | None
-    explainer: str | None
-    protocol: dict[str, Any]
-    metrics: dict[str, Measured]
-    skipped: dict[str, str]
-
-    @property
-    def run(self) -> Path:
-        """The folder of the run."""
-        above = next((folder for folder in self.path.parents if folder.name == "evaluation"), self.path.parent)
-        return above.parent if above.name == "evaluation" else above
-
-    @property
-    def variant(self) -> str:
-        """Which reading of the formulas; ``"paper"`` is what metrics do unless told otherwise."""
-        return str(self.protocol.get("variant", "paper"))
-
-    @property
-    def conditions(self) -> dict[str, Any]:
-        """Everything two results must share to be averaged, by name."""
-        told = {name: value for name, value in self.protocol.items() if name not in (*_INCIDENTAL, "variant")}
-        return {
-            "dataset": self.dataset,
-            "model": self.model,
-            "split": self.split,
-            "limit": self.limit,
-            "folds": self.fold is not None,
-            "variant": self.variant,
-            "explainer": self.explainer,
-            **told,
-        }
-
-    @property
-    def incidentals(self) -> dict[str, Any]:
-        """Protocol fields that two results may differ in."""
-        return {name: value for name, value in self.protocol.items() if name in _INCIDENTAL}
+from reports.metrics_json import Result, read_metrics
 
 
 def collect(paths: Sequence[str | Path]) -> list[Result]:
@@ -142,19 +48,7 @@ def read(path: str | Path) -> Result:
         FileNotFoundError: if there is none.
         ValueError: if the file is not strict JSON of this schema.
     """
-    file = _locate(Path(path))
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
-    except ValueError as error:
-        raise ValueError(f"Expected {file} to hold strict JSON, but {error}. Evaluate the run again.") from error
-    schema = content.get("schema") if isinstance(content, dict) else None
-    if schema != SCHEMA:
-        raise ValueError(f"Expected {file} to have schema {SCHEMA}, but got {schema!r}. Evaluate the run again.")
-    if missing := [name for name in _FIELDS if name not in content]:
-        raise ValueError(f"Expected {file} to hold {', '.join(_FIELDS)}, but it lacks {', '.join(missing)}.")
-    plain = {name: content[name] for name in _FIELDS if name != "metrics"}
-    metrics = {key: _measured(file, key, entry) for key, entry in content["metrics"].items()}
-    return Result(path=file, limit=content.get("limit"), metrics=metrics, **plain)
+    return read_metrics(_locate(Path(path)))
 
 
 def _locate(path: Path) -> Path:
@@ -188,19 +82,3 @@ def _refuse_outdated(file: Path) -> None:
             f"Expected {file} to be of the last evaluated step of {checkpoint}, but it is of step {step}, and "
             f"{newer[-1]} of a later one. Name the metrics.json you mean."
         )
-
-
-def _measured(file: Path, key: str, entry: Any) -> Measured:
-    try:
-        low, high = entry["ci95"]
-        if not all(value is None or math.isfinite(value) for value in (entry["value"], low, high)):
-            raise ValueError("a number is not finite")
-        return Measured(entry["value"], low, high, entry["unit"], entry["higher_is_better"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"Expected {file} to give {key!r} a value, ci95, unit and higher_is_better, but got {entry!r}."
-        ) from error
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")

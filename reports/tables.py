@@ -1,4 +1,4 @@
-"""Many runs in one table: mean and deviation over folds and seeds, beside what a paper published."""
+"""Tables of many runs: mean and deviation over folds and seeds, next to what a paper published."""
 
 from __future__ import annotations
 
@@ -7,23 +7,24 @@ import statistics
 from collections.abc import Sequence
 
 from reports.markdown import UNDEFINED, arrow, interval, lines, number, printed_unit
+from reports.metrics_json import Measured, Result
 from reports.published import Published, published
-from reports.published_columns import Column, cell, columns, footnotes, matches
-from reports.runs import Measured, Result, collect
+from reports.runs import collect
+from reports.table_columns import PublishedColumn, cell, columns, footnotes, matches
 
 
 def table(runs: list[str], published: str | None = None) -> None:
-    """Print the mean ± standard deviation over runs of every metric, beside a paper's numbers.
+    """Print the mean ± standard deviation over runs of every metric, next to a paper's numbers.
 
     Args:
         runs: run folders, their `evaluation` folders, or metrics.json files.
-        published: short name of a paper whose numbers for the same data set and model are printed beside them.
+        published: short name of a paper whose numbers for the same data set and model are printed next to them.
     """
     print(markdown(collect(runs), published))
 
 
 def markdown(results: Sequence[Result], paper: str | None = None) -> str:
-    """Groups of comparable runs: several side by side in one table, or each in a table beside a paper's numbers.
+    """Groups of comparable runs: several side by side in one table, or each in a table next to a paper's numbers.
 
     Runs are averaged only if they share data set, model, split, variant, explainer and protocol. The deviation is the
     sample standard deviation over runs; one run shows its own 95 % interval. A metric that is not applicable prints
@@ -66,11 +67,11 @@ def _refuse_repeats(group: Sequence[Result]) -> None:
 def _section(group: Sequence[Result], records: Sequence[Published]) -> str:
     keys = _keys([group])
     found = [match for match in matches(group[0], records) if match.key in keys]
-    beside = columns(found)
+    shown = columns(found)
     total = _total(group)
-    header = ["metric", "unit", "mean ± std" if total > 1 else "value [95 %]", "n", *(each.title for each in beside)]
-    rows = [_row(key, group, total, beside) for key in keys]
-    notes = footnotes(beside)
+    header = ["metric", "unit", "mean ± std" if total > 1 else "value [95 %]", "n", *(each.title for each in shown)]
+    rows = [_row(key, group, total, shown) for key in keys]
+    notes = footnotes(shown)
     if records and not found:
         notes.append(f"{records[0].paper} gives nothing for {group[0].model} on {group[0].dataset} in these metrics")
     return _conditions(group, lines(header, rows, left=2), notes)
@@ -139,13 +140,13 @@ def _heading(group: Sequence[Result], total: int) -> str:
     return f"### {first.model} on {first.dataset}, {first.split} split, {runs}\n\n{told}"
 
 
-def _row(key: str, group: Sequence[Result], total: int, beside: Sequence[Column]) -> list[str]:
+def _row(key: str, group: Sequence[Result], total: int, shown: Sequence[PublishedColumn]) -> list[str]:
     entries = _entries(key, group)
     unit = entries[0].unit if entries else ""
     direction = arrow(entries[0].higher_is_better) if entries else ""
     defined = [entry for entry in entries if entry.value is not None]
     count = str(total) if len(defined) == total else f"{len(defined)}/{total}"
-    others = [cell(column.cells[key], unit) if key in column.cells else "" for column in beside]
+    others = [cell(column.cells[key], unit) if key in column.cells else "" for column in shown]
     ours = _ours(entries, defined)
     return [f"{key} {direction}".rstrip(), printed_unit(unit), ours, count, *others]
 

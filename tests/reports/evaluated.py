@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from reports.results import write_images, write_metrics
+from reports.images_csv import write_images
+from reports.metrics_json import write_metrics
 
 ENTRY = {"value": 0.5, "ci95": [0.4, 0.6], "n": 10, "skipped": 0, "unit": "fraction", "higher_is_better": True}
 PROTOCOL = {

@@ -129,7 +129,7 @@ def test_one_run_evaluated_twice_is_not_two_runs(tmp_path):
     }
 
 
-# -- beside published numbers -----------------------------------------------------------------------------------------
+# -- next to published numbers ----------------------------------------------------------------------------------------
 def test_the_same_variant_shares_a_column(make):
     text = make(({VLC: 0.4, "contrastivity/plc": entry(2.0, unit="cells")}, {}), paper="quanproto",
                 protocol={"variant": "quanproto", **RESNET})  # fmt: skip

@@ -1,4 +1,4 @@
-"""Which published numbers may stand beside a group of runs, which only under a mark, and why."""
+"""Table columns of published numbers: which may stand next to a group of runs, which only under a mark, and why."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from reports.markdown import number
+from reports.metrics_json import Result
 from reports.published import DEFECTS, Published
-from reports.runs import Result
 
 _INPUT = {"box": "crop", "none": "full"}  # the data modules' word for `crop` -> the published tables' for `input`
 _EXPLAINERS = {"grad_cam": "gradcam", "ixg": "input_x_gradient"}  # key of an explainer -> the published tables' word
@@ -32,7 +32,7 @@ class Match:
 
 
 @dataclass(frozen=True)
-class Column:
+class PublishedColumn:
     """The numbers a paper gives for one of its models, either all comparable or all under a mark.
 
     Args:
@@ -72,7 +72,7 @@ def matches(result: Result, records: Sequence[Published]) -> list[Match]:
     return found
 
 
-def columns(found: Sequence[Match]) -> list[Column]:
+def columns(found: Sequence[Match]) -> list[PublishedColumn]:
     """Sort matches into columns: one per published model, and one more for what differs in some condition.
 
     Args:
@@ -91,7 +91,7 @@ def columns(found: Sequence[Match]) -> list[Column]:
                     cells.setdefault(match.key, []).append(match)
             if cells:
                 title = " ".join([found[0].record.paper, *_own_words(model, models), *(["†"] if marked else [])])
-                result.append(Column(title, model, marked, cells))
+                result.append(PublishedColumn(title, model, marked, cells))
     return result
 
 
@@ -115,7 +115,7 @@ def cell(found: Sequence[Match], unit: str) -> str:
     return "; ".join(dict.fromkeys(texts))
 
 
-def footnotes(shown: Sequence[Column]) -> list[str]:
+def footnotes(shown: Sequence[PublishedColumn]) -> list[str]:
     """What the marks in published columns mean.
 
     Args:
@@ -180,11 +180,11 @@ def _own_words(model: str, models: Sequence[str]) -> list[str]:
     return [word for word in lists[model] if not all(word in words for words in lists.values())]
 
 
-def _has_twin(column: Column, shown: Sequence[Column]) -> bool:
+def _has_twin(column: PublishedColumn, shown: Sequence[PublishedColumn]) -> bool:
     return any(other.model == column.model and not other.marked for other in shown)
 
 
-def _source(column: Column) -> str:
+def _source(column: PublishedColumn) -> str:
     records = [match.record for cell_matches in column.cells.values() for match in cell_matches]
     counts = sorted({str(record.n_runs) for record in records if record.n_runs is not None})
     over = f", ± over {' or '.join(counts)}" if counts else ""

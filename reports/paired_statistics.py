@@ -1,16 +1,15 @@
-"""Paired statistics of differences: bootstrap intervals, a sign-flip test and Holm's correction.
+"""Statistics of paired differences: bootstrap intervals, a sign-flip test and Holm's correction.
 
-All randomness comes from a seed, and a column's result does not depend on the columns beside it.
+All randomness comes from a seed, and the result of a column does not depend on the other columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import bootstrap
 
-MAX_ENTRIES = 1 << 22  # of one chunk of draws × images: 32 MiB in float64
+MAX_ENTRIES = 1 << 22  # of one chunk of draws: 32 MiB in float64
 _SLACK = 1e-12  # of the sum of absolute differences: sums of the same numbers in another order count as equal
 
 Floats = NDArray[np.float64]
@@ -42,11 +41,16 @@ def bootstrap_interval(differences: Floats, draws: int = 10_000, seed: int = 0, 
     n, m = differences.shape
     if n < 2:
         return np.full((2, m), np.nan)
-    centre = differences.mean(axis=0)
-    generator = np.random.default_rng([seed, 0])
-    means = [counts @ (differences - centre) / n for counts in _redrawn_counts(generator, draws, n)]
-    tail = (1 - confidence) / 2
-    bounds: Floats = centre + np.quantile(np.concatenate(means), [tail, 1 - tail], axis=0)
+    redrawn = bootstrap(
+        (differences,),
+        np.mean,
+        n_resamples=draws,
+        batch=max(1, MAX_ENTRIES // differences.size),
+        confidence_level=confidence,
+        method="percentile",
+        random_state=np.random.default_rng([seed, 0]),
+    )
+    bounds: Floats = np.stack(redrawn.confidence_interval)
     return bounds
 
 
@@ -79,8 +83,9 @@ def sign_flip_test(differences: Floats, draws: int = 10_000, seed: int = 0) -> F
     observed = np.abs(differences.sum(axis=0)) - _SLACK * np.abs(differences).sum(axis=0)
     generator = np.random.default_rng([seed, 1])
     as_far = np.zeros(m)
-    for size in _chunk_sizes(draws, n):
-        signs = 2.0 * generator.integers(0, 2, (size, n)) - 1.0
+    chunk = max(1, MAX_ENTRIES // n)
+    for start in range(0, draws, chunk):
+        signs = 2.0 * generator.integers(0, 2, (min(chunk, draws - start), n)) - 1.0
         as_far += (np.abs(signs @ differences) >= observed).sum(axis=0)
     p_values: Floats = (1 + as_far) / (1 + draws)
     return p_values
@@ -107,19 +112,6 @@ def holm(p_values: Floats) -> Floats:
     remaining = np.arange(len(order), 0, -1)
     adjusted[order] = np.maximum.accumulate(np.minimum(1.0, remaining * p_values[order]))
     return adjusted
-
-
-def _redrawn_counts(generator: np.random.Generator, draws: int, n: int) -> Iterator[Floats]:
-    """How often each image is drawn, ``(chunk, n)`` at a time."""
-    for size in _chunk_sizes(draws, n):
-        drawn = generator.integers(0, n, (size, n)) + n * np.arange(size)[:, None]
-        yield np.bincount(drawn.ravel(), minlength=size * n).reshape(size, n).astype(np.float64)
-
-
-def _chunk_sizes(draws: int, n: int) -> Iterator[int]:
-    chunk = max(1, MAX_ENTRIES // n)
-    for start in range(0, draws, chunk):
-        yield min(chunk, draws - start)
 
 
 def _check(differences: Floats, draws: int) -> None:

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from reports.images import ImageValues, read_images
+from reports.images_csv import ImageValues, read_images
 from reports.markdown import UNDEFINED, arrow, interval, lines, number, printed_unit
-from reports.paired import bootstrap_interval, holm, sign_flip_test
-from reports.runs import Result, read
+from reports.metrics_json import Result
+from reports.paired_statistics import bootstrap_interval, holm, sign_flip_test
+from reports.runs import read
 
 # numbers of runs that differ in one of these mean different things
 MUST_AGREE = ("dataset", "data", "split", "variant", "explainer", "explained_by", "object", "top_k", "noise", "view")

@@ -5,8 +5,8 @@ import pytest
 from scipy.stats import binomtest
 
 from reports import compare
-from reports.comparison import differences, paired
-from reports.images import ImageValues
+from reports.images_csv import ImageValues
+from reports.paired_comparison import differences, paired
 from reports.runs import read
 from tests.reports.evaluated import entry, parsed, rows, write_run
 

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from reports.images import read_images
-from reports.results import write_images
+from reports.images_csv import read_images, write_images
 
 
 def test_written_values_come_back(tmp_path):
@@ -38,5 +37,5 @@ def test_wrong_files(tmp_path, text, message):
 
 
 def test_an_older_evaluation_has_none(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"Expected .*images.csv beside the metrics.json.*--overwrite true"):
+    with pytest.raises(FileNotFoundError, match=r"Expected .*images.csv next to the metrics.json.*--overwrite true"):
         read_images(tmp_path / "images.csv")

@@ -1,15 +1,18 @@
-"""Reading ``images.csv`` back: the value of every image under every metric that averages over images."""
+"""The file ``images.csv`` of one evaluation: the value of every image under every metric that averages over images."""
 
 from __future__ import annotations
 
 import csv
+import io
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
+from reports.metrics_json import write_whole
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,22 @@ class ImageValues:
         return chosen
 
 
+def write_images(images: Mapping[str, Mapping[str, float]], folder: Path) -> None:
+    """Write one row per image, in the order of the ids, and one column per metric that averages over images.
+
+    Args:
+        images: sample id -> key -> value, NaN where undefined; an empty cell in the file.
+        folder: where ``images.csv`` goes; made if it is not there.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    for index, (name, row) in enumerate(sorted(images.items())):
+        if index == 0:
+            writer.writerow(["sample_id", *row])
+        writer.writerow([name, *("" if math.isnan(value) else repr(value) for value in row.values())])
+    write_whole(folder / "images.csv", text.getvalue())
+
+
 def read_images(path: Path) -> ImageValues:
     """Read the values of images.
 
@@ -52,7 +71,7 @@ def read_images(path: Path) -> ImageValues:
     """
     if not path.is_file():
         raise FileNotFoundError(
-            f"Expected {path} beside the metrics.json, but there is none. Evaluate the run again with "
+            f"Expected {path} next to the metrics.json, but there is none. Evaluate the run again with "
             "`evaluate.py run --ckpt_path ... --overwrite true`."
         )
     with path.open(encoding="utf-8", newline="") as file:

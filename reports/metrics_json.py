@@ -1,0 +1,177 @@
+"""The file ``metrics.json`` of one evaluation: how it is written, how it is read, and what makes two comparable."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+SCHEMA = 1
+# protocol fields that say on what machine, or what was found, not how it was measured
+_INCIDENTAL = (
+    "memory_budget",
+    "images_per_forward",
+    "units_per_image",
+    "signed_maps",
+    "codecs",
+    "train_seed",
+    "asked_explainer",
+)
+_FIELDS = ("model", "dataset", "fold", "split", "seed", "explainer", "protocol", "metrics", "skipped")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One metric of one evaluation.
+
+    Args:
+        value: None where undefined.
+        low: lower bound of the 95 % interval, or None.
+        high: upper bound, or None.
+        unit: such as ``"fraction"``.
+        higher_is_better: direction, or None.
+    """
+
+    value: float | None
+    low: float | None
+    high: float | None
+    unit: str
+    higher_is_better: bool | None
+
+
+@dataclass(frozen=True)
+class Result:
+    """One evaluation of one run.
+
+    Args:
+        path: its ``metrics.json``.
+        model: class name.
+        dataset: name of the data module's file.
+        fold: of cross-validation, or None.
+        split: of the data.
+        seed: of perturbations.
+        limit: number of images if not the whole split.
+        explainer: key of the explainer, or None.
+        protocol: how the numbers were made.
+        metrics: by key.
+        skipped: key -> why it is not applicable.
+    """
+
+    path: Path
+    model: str
+    dataset: str
+    fold: int | None
+    split: str
+    seed: int
+    limit: int | None
+    explainer: str | None
+    protocol: dict[str, Any]
+    metrics: dict[str, Measured]
+    skipped: dict[str, str]
+
+    @property
+    def run(self) -> Path:
+        """The folder of the run."""
+        above = next((folder for folder in self.path.parents if folder.name == "evaluation"), self.path.parent)
+        return above.parent if above.name == "evaluation" else above
+
+    @property
+    def variant(self) -> str:
+        """Which reading of the formulas; ``"paper"`` is what metrics do unless told otherwise."""
+        return str(self.protocol.get("variant", "paper"))
+
+    @property
+    def conditions(self) -> dict[str, Any]:
+        """Everything two results must share to be averaged, by name."""
+        told = {name: value for name, value in self.protocol.items() if name not in (*_INCIDENTAL, "variant")}
+        return {
+            "dataset": self.dataset,
+            "model": self.model,
+            "split": self.split,
+            "limit": self.limit,
+            "folds": self.fold is not None,
+            "variant": self.variant,
+            "explainer": self.explainer,
+            **told,
+        }
+
+    @property
+    def incidentals(self) -> dict[str, Any]:
+        """Protocol fields that two results may differ in."""
+        return {name: value for name, value in self.protocol.items() if name in _INCIDENTAL}
+
+
+def write_metrics(result: dict[str, Any], folder: Path) -> None:
+    """Write strict JSON that is there as a whole or not at all; undefined numbers become null.
+
+    Args:
+        result: content of ``metrics.json``.
+        folder: made if it is not there.
+    """
+    text = json.dumps(_strict(result), indent=2, allow_nan=False, ensure_ascii=False)
+    write_whole(folder / "metrics.json", text + "\n")
+
+
+def read_metrics(file: Path) -> Result:
+    """Read one evaluation.
+
+    Args:
+        file: a ``metrics.json``.
+
+    Returns:
+        Its content.
+
+    Raises:
+        ValueError: if the file is not strict JSON of this schema.
+    """
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+    except ValueError as error:
+        raise ValueError(f"Expected {file} to hold strict JSON, but {error}. Evaluate the run again.") from error
+    schema = content.get("schema") if isinstance(content, dict) else None
+    if schema != SCHEMA:
+        raise ValueError(f"Expected {file} to have schema {SCHEMA}, but got {schema!r}. Evaluate the run again.")
+    if missing := [name for name in _FIELDS if name not in content]:
+        raise ValueError(f"Expected {file} to hold {', '.join(_FIELDS)}, but it lacks {', '.join(missing)}.")
+    plain = {name: content[name] for name in _FIELDS if name != "metrics"}
+    metrics = {key: _measured(file, key, entry) for key, entry in content["metrics"].items()}
+    return Result(path=file, limit=content.get("limit"), metrics=metrics, **plain)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a text file that is there as a whole or not at all.
+
+    Args:
+        path: the file; its folder is made if it is not there.
+        text: its content, written as it is.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".part")
+    temporary.write_text(text, encoding="utf-8", newline="")
+    temporary.replace(path)
+
+
+def _strict(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _strict(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_strict(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _measured(file: Path, key: str, entry: Any) -> Measured:
+    try:
+        low, high = entry["ci95"]
+        if not all(value is None or math.isfinite(value) for value in (entry["value"], low, high)):
+            raise ValueError("a number is not finite")
+        return Measured(entry["value"], low, high, entry["unit"], entry["higher_is_better"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"Expected {file} to give {key!r} a value, ci95, unit and higher_is_better, but got {entry!r}."
+        ) from error
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
