@@ -1,7 +1,7 @@
-"""Relevance propagation: where the evidence of a unit (PRP) or of a class (LRP) lies in the image.
+"""The explainers of relevance propagation: PRP for the evidence of a unit, LRP for that of a class.
 
 Both start in the cells in which units found their evidence (:mod:`explanations.relevance.start`) and pass relevance
-backwards by one rule per operation (:mod:`explanations.relevance.rules`).
+backwards by one rule per operation (:mod:`explanations.relevance.rules`, :mod:`explanations.relevance.weighted`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from explanations.explainer import Conserved, Explainer, Kind, Question
-from explanations.relevance.graph import OverwrittenError, Tape, record
 from explanations.relevance.operations import Bounds
+from explanations.relevance.recorder import OverwrittenError, record
 from explanations.relevance.start import relevance_start
+from explanations.relevance.tape import Tape
 from explanations.upsample import check_choice
 from lightning_modules.contract import InterpretableModel, ModelOutput
 

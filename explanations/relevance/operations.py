@@ -15,21 +15,8 @@ from typing import Any, Literal
 from torch import Tensor
 from torch.nn.modules.utils import _pair
 
-from explanations.relevance.rules import (
-    AveragePool,
-    ConvolutionMap,
-    Filters,
-    LinearMap,
-    MaxPool,
-    Residual,
-    Rule,
-    Scale,
-    Weighted,
-    passed,
-    reshaped,
-    split,
-    uncropped,
-)
+from explanations.relevance.rules import AveragePool, MaxPool, Residual, Rule, passed, reshaped, split, uncropped
+from explanations.relevance.weighted import ConvolutionMap, Filters, LinearMap, Scale, Weighted
 
 Bounds = Literal["channel", "scalar"]
 _SCALAR_BOUNDS = (-2.118, 2.640)  # the darkest red and the brightest blue, normalised with ImageNet's statistics

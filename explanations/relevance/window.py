@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from explanations.relevance.rules import ConvolutionMap, Residual, Weighted, passed
+from explanations.relevance.rules import Residual, passed
+from explanations.relevance.weighted import ConvolutionMap, Weighted
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from explanations.relevance.graph import Tape, record
+from explanations.relevance.recorder import record
+from explanations.relevance.tape import Tape
 from lightning_modules import ProtoPNet
 from lightning_modules.contract import ModelOutput, UnitTable
 from lightning_modules.geometry import Geometry

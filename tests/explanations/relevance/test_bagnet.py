@@ -10,7 +10,7 @@ from torch import nn
 
 from explanations.explainer import Targets
 from explanations.relevance.explainers import LRP, PRP
-from explanations.relevance.graph import record
+from explanations.relevance.recorder import record
 from explanations.relevance.rules import uncropped
 from lightning_modules import BagNet
 from tests.explanations.backbones import UnitReader, moved_statistics, taped

@@ -7,16 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from explanations.relevance.rules import (
-    AveragePool,
-    ConvolutionMap,
-    Filters,
-    LinearMap,
-    MaxPool,
-    Residual,
-    Weighted,
-    split,
-)
+from explanations.relevance.rules import AveragePool, MaxPool, Residual, split
+from explanations.relevance.weighted import ConvolutionMap, Filters, LinearMap, Weighted
 from tests.explanations.small_models import rand, randn
 
 close = torch.testing.assert_close

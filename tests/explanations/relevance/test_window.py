@@ -5,8 +5,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from explanations.relevance.graph import record
-from explanations.relevance.rules import ConvolutionMap, Filters, Residual, Weighted, passed
+from explanations.relevance.recorder import record
+from explanations.relevance.rules import Residual, passed
+from explanations.relevance.weighted import ConvolutionMap, Filters, Weighted
 from explanations.relevance.window import Window, narrowed
 from tests.explanations.backbones import UnitReader, moved_statistics, protopnet
 

@@ -1,126 +1,17 @@
-"""What a network computed on the way from images to latent, recorded while it ran, and the walk back along it.
-
-The model's own forward pass runs once; every operation on a tensor that depends on the images is noted with the rule by
-which relevance passes it, which holds what it needs to know of the images. Nothing is traced beforehand, so there is no
-graph that could differ from what was computed.
-"""
+"""Recorded operations between images and latent, and the walk of relevance back along them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain
 from typing import Any, cast
 from weakref import WeakKeyDictionary, ref
 
-import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
-from torch.utils.weak import WeakTensorKeyDictionary
 
-from explanations.relevance.operations import HANDLERS, Bounds, Context, Node
-from explanations.relevance.rules import Filters, Scale, Weighted
+from explanations.relevance.operations import Bounds, Node
+from explanations.relevance.weighted import Filters, Scale, Weighted
 from explanations.relevance.window import Window, narrowed
-from lightning_modules.contract import InterpretableModel, ModelOutput
-
-_OUT_OF_PLACE = {"add_": torch.add, "relu_": torch.relu}
-_UNCHANGED = ("contiguous", "float", "dropout", "dropout1d", "dropout2d", "dropout3d")  # if they return their input
-
-
-class OverwrittenError(ValueError):
-    """A model reads a tensor that it changed in place, so that recording would change what it computes."""
-
-
-class _Recorder(TorchFunctionMode):
-    """Notes every operation on tensors that depend on the images.
-
-    Operations in place run out of place, since what the rules saw must not change.
-    """
-
-    def __init__(self, images: Tensor, scheme: Bounds) -> None:
-        super().__init__()
-        extremes = torch.tensor([0.0, 1.0], device=images.device).view(2, 1, 1, 1)
-        root = Node("images", non_negative=True, bounds=extremes.expand(2, images.shape[1], 1, 1))
-        self.order = [root]
-        self.of = WeakTensorKeyDictionary({images: root})
-        self.scheme: Bounds = scheme
-        self.place = ("", "")
-        self._overwritten = WeakTensorKeyDictionary()
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        """Run one operation and note it."""
-        options = dict(kwargs or {})
-        sources = [tensor for tensor in _tensors((*args, *options.values())) if tensor in self.of]
-        if not sources:
-            return func(*args, **options)
-        name = func.__name__
-        in_place = args and args[0] is sources[0] and (name in _OUT_OF_PLACE or options.pop("inplace", False))
-        func = cast(Callable[..., Any], _OUT_OF_PLACE.get(name, func) if in_place else func)
-        winners = None
-        if name == "max_pool2d" and not options.get("return_indices"):
-            output, winners = F.max_pool2d(*args, **options | {"return_indices": True})
-        else:
-            output = func(*args, **options)
-        same = any(output is tensor for tensor in sources)
-        if (same and name in _UNCHANGED) or not _tensors((output,)):
-            return output
-        self._refuse_overwritten(name, sources)
-        if in_place:
-            self._overwritten[args[0]] = True
-        node = self._note(Node(name, tuple(self.of[tensor] for tensor in sources), place=self.place), output)
-        if isinstance(output, Tensor) and not same and name in HANDLERS:
-            context = Context(node, func, sources, output, winners, self.scheme)
-            node.rule = HANDLERS[name](context, *args, **options)
-        return output
-
-    def _note(self, node: Node, output: Any) -> Node:
-        for source in node.inputs:
-            source.readers += 1
-        for tensor in _tensors((output,)):
-            self.of[tensor] = node
-        self.order.append(node)
-        return node
-
-    def _refuse_overwritten(self, name: str, sources: list[Tensor]) -> None:
-        if any(tensor in self._overwritten for tensor in sources):
-            raise OverwrittenError(
-                "Expected a model that does not read a tensor again after changing it in place, but "
-                f"{name!r} in {self.place[0]!r} does."
-            )
-
-    @contextmanager
-    def places(self, model: nn.Module) -> Iterator[None]:
-        """Note with every operation which module it runs in."""
-        stack = [self.place]
-
-        def enter(place: tuple[str, str], *_: object) -> None:
-            stack.append(place)
-            self.place = place
-
-        def leave(*_: object) -> None:
-            stack.pop()
-            self.place = stack[-1]
-
-        handles = []
-        for path, module in model.named_modules():
-            handles.append(module.register_forward_pre_hook(partial(enter, (path, type(module).__name__))))
-            handles.append(module.register_forward_hook(leave))
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
-
-
-def _tensors(values: Sequence[Any]) -> list[Tensor]:
-    """The tensors among some values and in the lists among them."""
-    flat = chain.from_iterable(value if isinstance(value, list | tuple) else (value,) for value in values)
-    return [value for value in flat if isinstance(value, Tensor)]
 
 
 @dataclass(eq=False)
@@ -254,30 +145,3 @@ def _added(
         tensor, part = (whole if w is None else w.put(whole) for whole, w in ((tensor, other), (part, window)))
         window = None
     return tensor.add_(part), window
-
-
-def record(
-    model: InterpretableModel, images: Tensor, scheme: Bounds = "channel", places: bool = False
-) -> tuple[ModelOutput, Tape | None]:
-    """Run a model and note how it came to its latent.
-
-    Args:
-        model: in evaluation mode.
-        images: ``(B, 3, H, W)`` float32 in [0, 1].
-        scheme: bounds of the pixels: black and white of every channel, or the same two numbers for all channels and no
-            ladder, as released code has it.
-        places: note which module each operation runs in, which costs a little.
-
-    Returns:
-        What ``model(images)`` returns, and the tape, or None if the output has no latent that depends on the images.
-
-    Raises:
-        OverwrittenError: if the model reads a tensor that it changed in place.
-    """
-    module = cast(nn.Module, model)
-    recorder = _Recorder(images, scheme)
-    with recorder.places(module) if places else nullcontext(), torch.no_grad(), recorder:
-        output = model(images)
-    latent = output.latent
-    last: Node | None = recorder.of[latent] if latent is not None and latent in recorder.of else None
-    return output, None if last is None else Tape(module, images, scheme, recorder.order, last)

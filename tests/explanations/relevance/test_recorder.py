@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torchvision import models
 
-from explanations.relevance.graph import OverwrittenError, _states, record
-from explanations.relevance.rules import Weighted
+from explanations.relevance.recorder import OverwrittenError, record
+from explanations.relevance.tape import _states
+from explanations.relevance.weighted import Weighted
 from tests.explanations.backbones import DenseBlock, Residual, UnitReader, moved_statistics, taped
 from tests.explanations.small_models import rand, randn
 
