@@ -26,7 +26,7 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from callbacks import Evaluation, Interpretability, PhaseProgressBar, RunCheckpoint, read_checkpoint
 from callbacks.evaluation.interpretability import announce_directions
-from callbacks.phases.projection import full_precision
+from callbacks.evaluation_mode import full_precision
 from datamodules.base import ImageDataModule
 from datamodules.sample import sample_key
 from datamodules.transforms.continuity import codec_versions

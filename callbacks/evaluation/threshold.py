@@ -13,7 +13,7 @@ from lightning import LightningModule
 from torch import Tensor, distributed
 
 from callbacks.evaluation.observer import Images, Observer, probe
-from callbacks.phases.projection import evaluation_mode
+from callbacks.evaluation_mode import evaluation_mode
 from explanations import Upsample
 from lightning_modules.contract import InterpretableModel
 

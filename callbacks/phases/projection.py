@@ -8,7 +8,6 @@ between processes is U·(D + 4) numbers, whatever the number of images.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -17,6 +16,7 @@ from lightning import LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor, distributed, nn
 
+from callbacks.evaluation_mode import evaluation_mode
 from datamodules.sample import sample_key
 from lightning_modules.contract import InterpretableModel, Projectable, SourceTable
 
@@ -154,31 +154,6 @@ def see(module: nn.Module, batches: Iterable[dict[str, Any]], device: torch.devi
             )
         targets = batch["labels"].to(device) if "labels" in batch else labels
         yield Seen(latent, distances, projectable.allowed(targets), keys, labels)
-
-
-@contextmanager
-def full_precision(device: torch.device) -> Iterator[None]:
-    """Plain float32: no autocast, and no TF32 in convolutions, which would move a patch by more than its rounding."""
-    cudnn: Any = torch.backends.cudnn
-    before, cudnn.allow_tf32 = cudnn.allow_tf32, False
-    try:
-        with torch.autocast(device.type, enabled=False):
-            yield
-    finally:
-        cudnn.allow_tf32 = before
-
-
-@contextmanager
-def evaluation_mode(module: LightningModule) -> Iterator[None]:
-    """Evaluation mode in full precision; afterwards every part is in the mode it was in."""
-    modes = {name: part.training for name, part in module.named_modules()}
-    module.eval()
-    try:
-        with full_precision(module.device):
-            yield
-    finally:
-        for name, part in module.named_modules():
-            part.training = modes[name]
 
 
 @torch.no_grad()

@@ -13,7 +13,8 @@ from lightning import LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor, distributed
 
-from callbacks.phases.projection import evaluation_mode, see
+from callbacks.evaluation_mode import evaluation_mode
+from callbacks.phases.projection import see
 from lightning_modules.contract import InterpretableModel, Projectable
 
 NEIGHBOURS = 6

@@ -7,7 +7,8 @@ from typing import Any, cast
 import torch
 from lightning import LightningModule, Trainer
 
-from callbacks.phases.projection import NearestPatches, evaluation_mode, source_table
+from callbacks.evaluation_mode import evaluation_mode
+from callbacks.phases.projection import NearestPatches, source_table
 from lightning_modules.contract import InterpretableModel, Projectable
 
 AT_ONCE = 32  # images per forward

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from callbacks.phases.projection import evaluation_mode
+from callbacks.evaluation_mode import evaluation_mode
 from callbacks.phases.starting_patches import sample_patches
 from lightning_modules import Classifier, ProtoTree
 from tests.lightning_modules.registry import tiny_birds, tiny_trainer
