@@ -11,7 +11,8 @@ from lightning.pytorch.utilities import rank_zero_info
 
 import callbacks
 import evaluate
-from callbacks.run.folder import SaveConfig, belongs_to, check_unchanged, place_loggers, resume_path, run_name
+from callbacks.run.folder import SaveConfig, belongs_to, check_unchanged, resume_path, run_name
+from callbacks.run.loggers import place_loggers
 from datamodules.base import ImageDataModule
 from lightning_modules import InterpretableModule
 

@@ -1,11 +1,12 @@
-"""What watches or steers a run: schedule, projection, evaluation, checkpoints, media."""
+"""Callbacks that steer or watch a run: phase schedule, projection, evaluation, checkpoints, loggers, pictures."""
 
 from callbacks.evaluation.interpretability import Evaluation, Interpretability
 from callbacks.phases.schedule import PhaseSchedule, state_hash
 from callbacks.run.checkpoint import AtomicCheckpointIO, RunCheckpoint
-from callbacks.run.loggers import RunCSVLogger, RunWandbLogger
+from callbacks.run.csv_logger import RunCSVLogger
 from callbacks.run.media import PrototypeMedia
 from callbacks.run.progress import PhaseProgressBar
+from callbacks.run.wandb_logger import RunWandbLogger
 from lightning_modules.checkpoint import read_checkpoint
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Checkpoints that survive anything: one before the first batch, then one at every epoch end, written atomically.
+"""Atomic checkpoints of a run: one before the first batch, then one at every epoch end, written atomically.
 
 ``last.ckpt`` is the place to resume from; ``best.ckpt`` is the best validated epoch among the phases the plan marks
 ``selectable``, that is after projection. Files hold tensors and plain types only and are read with
@@ -18,12 +18,13 @@ from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch.callbacks import Checkpoint
 
 from callbacks.evaluation.interpretability import Interpretability
+from callbacks.run.wandb_logger import store_run_id
 from lightning_modules.checkpoint import read_checkpoint
 from lightning_modules.contract import InterpretableModel
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Writes beside the target and renames, so that a crash or a full disk leaves the earlier checkpoint whole."""
+    """Writes next to the target and renames, so that a crash or a full disk leaves the earlier checkpoint whole."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
         """Write ``checkpoint`` to ``path``.
@@ -75,7 +76,7 @@ class RunCheckpoint(Checkpoint):
 
     @staticmethod
     def folder(trainer: Trainer) -> Path:
-        """Where the checkpoints lie."""
+        """The folder of the checkpoints."""
         return Path(trainer.default_root_dir) / "checkpoints"
 
     def best_or_last(self, trainer: Trainer) -> Path:
@@ -141,6 +142,5 @@ class RunCheckpoint(Checkpoint):
         self.best_score = state_dict["best_score"]
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Store the ids of the loggers' runs, so that a resumed run continues them."""
-        ids = {type(logger).__name__: logger.run_id for logger in trainer.loggers if hasattr(logger, "run_id")}
-        checkpoint["logger_run_ids"] = ids
+        """Store the id of the W&B run, so that a resumed run continues it."""
+        store_run_id(trainer.loggers, checkpoint)

@@ -1,4 +1,4 @@
-"""Where a run lives, and whether it may start there: nothing of an earlier run is ever overwritten."""
+"""The folder of a run, and whether the run may start there: nothing of an earlier run is ever overwritten."""
 
 from __future__ import annotations
 
@@ -35,11 +35,15 @@ class SaveConfig(SaveConfigCallback):
         self.parser.save(self.config, folder / "config.yaml", skip_none=False, overwrite=True)
         for logger in trainer.loggers:
             logger.log_hyperparams(json.loads(self.parser.dump(self.config, format="json")))
-        _save_split(trainer.datamodule.split_record(), folder / "split.json")  # type: ignore[attr-defined]
+        save_split(trainer.datamodule.split_record(), folder / "split.json")  # type: ignore[attr-defined]
 
 
-def _save_split(record: dict[str, Any] | None, path: Path) -> None:
+def save_split(record: dict[str, Any] | None, path: Path) -> None:
     """Write the split of a fresh run; a resumed one must have the same.
+
+    Args:
+        record: which image is in which part, or None for data without files.
+        path: of ``split.json``.
 
     Raises:
         ValueError: if the data is divided otherwise than when the run began.
@@ -70,6 +74,23 @@ def run_name(model: str, data: str, fold: int | None, seed: int) -> str:
     """
     parts = [model.rsplit(".", 1)[-1].lower(), *([f"fold{fold}"] if fold is not None else []), f"seed{seed}"]
     return f"{data.rsplit('.', 1)[-1].lower()}/{'-'.join(parts)}"
+
+
+def given_folder(save_dir: str | None) -> str:
+    """The folder a logger was given; there is no default that could hold another run.
+
+    Args:
+        save_dir: the run folder, which the command line fills in.
+
+    Returns:
+        The same.
+
+    Raises:
+        ValueError: without a folder.
+    """
+    if not save_dir:
+        raise ValueError(f"Expected argument `save_dir` to be the run folder, but got {save_dir!r}.")
+    return save_dir
 
 
 def resume_path(folder: Path, ckpt_path: str | None) -> Path | None:
@@ -139,7 +160,7 @@ def check_unchanged(path: Path, model: Mapping[str, Any], data: Mapping[str, Any
     if differing:
         raise ValueError(
             f"Expected the settings that {path} was trained with, but got others. {'; '.join(differing)}. Use the "
-            "`config.yaml` beside the checkpoint, or start another run with `--experiment NAME`."
+            "`config.yaml` next to the checkpoint, or start another run with `--experiment NAME`."
         )
     return checkpoint
 
@@ -149,22 +170,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def place_loggers(loggers: Any, folder: Path, checkpoint: Mapping[str, Any]) -> None:
-    """Tell the configured loggers their folder and, on resume, where the earlier segment ended.
-
-    Args:
-        loggers: parsed logger configuration; an argument of a logger is filled in only if it is None.
-        folder: the run folder.
-        checkpoint: the checkpoint resumed from, or an empty mapping.
-    """
-    known = {
-        "save_dir": str(folder),
-        "resume_step": checkpoint.get("global_step"),
-        "run_id": checkpoint.get("logger_run_ids", {}).get("RunWandbLogger"),
-    }
-    for logger in loggers if isinstance(loggers, list) else [loggers]:
-        for name, value in known.items():
-            if name in getattr(logger, "init_args", ()) and logger.init_args[name] is None:
-                logger.init_args[name] = value

@@ -154,13 +154,6 @@ def test_a_trial_run_saves_nothing(tmp_path):
     assert run(keeper, trainer, [1.0, 1.0]) == [[], []]
 
 
-def test_ids_of_logger_runs_are_stored(tmp_path):
-    trainer = FakeTrainer(tmp_path, loggers=[SimpleNamespace(run_id="abc"), object()])
-    checkpoint = {}
-    RunCheckpoint().on_save_checkpoint(trainer, MODULE, checkpoint)
-    assert checkpoint == {"logger_run_ids": {"SimpleNamespace": "abc"}}
-
-
 @pytest.mark.parametrize("monitor", ["train/loss", "general/accuracy", "accuracy"])
 def test_only_validation_keys_select(monitor):
     with pytest.raises(ValueError, match="Expected argument `monitor` to be a validation key"):

@@ -2,9 +2,8 @@ import os
 
 import pytest
 import torch
-from jsonargparse import Namespace
 
-from callbacks.run.folder import _save_split, belongs_to, check_unchanged, place_loggers, resume_path, run_name
+from callbacks.run.folder import belongs_to, check_unchanged, resume_path, run_name, save_split
 
 
 # -- names ------------------------------------------------------------------------------------------------------------
@@ -128,42 +127,10 @@ def test_changed_settings(model, data, message, path):
         check_unchanged(path, model, data)
 
 
-# -- loggers ----------------------------------------------------------------------------------------------------------
-CHECKPOINT = {"global_step": 12, "logger_run_ids": {"RunWandbLogger": "abc"}}
-
-
-def logger(**arguments):
-    return Namespace(class_path="x", init_args=Namespace(**arguments))
-
-
-def test_loggers_learn_their_folder_and_place(tmp_path):
-    table, wandb = logger(save_dir=None, resume_step=None), logger(save_dir=None, run_id=None, project="mine")
-    place_loggers([table, wandb], tmp_path, CHECKPOINT)
-    assert table.init_args.as_dict() == {"save_dir": str(tmp_path), "resume_step": 12}
-    assert wandb.init_args.as_dict() == {"save_dir": str(tmp_path), "run_id": "abc", "project": "mine"}
-
-
-def test_a_single_logger_and_a_fresh_run(tmp_path):
-    table = logger(save_dir=None, resume_step=None)
-    place_loggers(table, tmp_path, {})
-    assert table.init_args.as_dict() == {"save_dir": str(tmp_path), "resume_step": None}
-
-
-def test_what_the_user_says_stays(tmp_path):
-    table = logger(save_dir="mine", version=None)
-    place_loggers([table], tmp_path, CHECKPOINT)
-    assert table.init_args.as_dict() == {"save_dir": "mine", "version": None}
-
-
-@pytest.mark.parametrize("loggers", [None, True, False, []])
-def test_no_loggers(loggers, tmp_path):
-    place_loggers(loggers, tmp_path, CHECKPOINT)
-
-
 def test_a_resumed_run_must_have_the_split_it_began_with(tmp_path):
     path = tmp_path / "split.json"
-    _save_split({"test": ["1"]}, path)
-    _save_split({"test": ["1"]}, path)
+    save_split({"test": ["1"]}, path)
+    save_split({"test": ["1"]}, path)
     with pytest.raises(ValueError, match="Expected the split this run began with"):
-        _save_split({"test": ["2"]}, path)
+        save_split({"test": ["2"]}, path)
     assert '"1"' in path.read_text()

@@ -1,0 +1,126 @@
+"""The logger that writes to Weights & Biases from the run folder, and the id by which a resumed run continues its run.
+
+The id is drawn by :class:`RunWandbLogger`, stored in every checkpoint by :func:`store_run_id` and handed to the logger
+of a resumed run by :func:`stored_run_id`.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import wandb
+from lightning.fabric.loggers.logger import rank_zero_experiment
+from lightning.pytorch.loggers import Logger, WandbLogger
+from lightning.pytorch.utilities import rank_zero_info, rank_zero_only
+
+from callbacks.run.folder import given_folder
+
+CHECKPOINT_KEY = "logger_run_ids"
+
+
+class RunWandbLogger(WandbLogger):
+    """Logs to Weights & Biases in the run folder; offline unless credentials are configured, and never asks.
+
+    ``WANDB_MODE`` (or ``wandb offline``) wins over what is found. The step axis of every key is
+    ``trainer/global_step``. The W&B run is closed at the end of every ``fit`` or ``test``; later rows continue it.
+
+    Args:
+        save_dir: the run folder, filled in by the command line; local files land in ``<save_dir>/wandb``.
+        project: W&B project.
+        name: name to show, chosen by W&B if None.
+        run_id: id of the run; the same id continues the same run. None draws one.
+
+    Raises:
+        ValueError: without a folder; when the run starts, if ``WANDB_MODE=online`` comes without credentials.
+    """
+
+    def __init__(
+        self,
+        save_dir: str | None = None,
+        project: str = "protometry",
+        name: str | None = None,
+        run_id: str | None = None,
+    ) -> None:
+        self._folder = Path(given_folder(save_dir))
+        super().__init__(name=name, save_dir=self._folder, project=project, id=run_id or secrets.token_hex(4))
+        del self._wandb_init["anonymous"]  # wandb warns about the argument, whatever its value
+        self._hinted = False
+
+    @property
+    def run_id(self) -> str:
+        """Id of the W&B run, known before the run starts."""
+        return str(self._id)
+
+    @property
+    @rank_zero_experiment
+    def experiment(self) -> Any:
+        """The W&B run, started at the first use."""
+        if self._experiment is None:
+            os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # its error reports use the network even offline
+            mode = wandb_mode()
+            quiet = {"settings": wandb.Settings(quiet=True)} if mode == "offline" else {}
+            self._wandb_init.update(mode=mode, **quiet)
+            self._folder.mkdir(parents=True, exist_ok=True)  # wandb goes elsewhere if it is missing
+        return super().experiment
+
+    @rank_zero_only
+    def define_results(self, directions: Mapping[str, bool | None]) -> None:
+        """Tell W&B which value of a result key is the best one, for the summary.
+
+        Args:
+            directions: key as logged -> ``higher_is_better``; None keeps the last value.
+        """
+        for key, higher_is_better in directions.items():
+            summary = None if higher_is_better is None else "max" if higher_is_better else "min"
+            self.experiment.define_metric(key, step_metric="trainer/global_step", summary=summary)
+
+    @rank_zero_only
+    def finalize(self, status: str) -> None:
+        """Close the W&B run; say once how to upload an offline one."""
+        super().finalize(status)
+        if self._experiment is None:
+            return
+        self._experiment.finish(exit_code=0 if status == "success" else 1)
+        self._experiment = None
+        if self._wandb_init["mode"] in ("offline", "dryrun") and not self._hinted:
+            self._hinted = True
+            rank_zero_info(f"W&B was offline. Upload the run with: wandb sync {self._folder / 'wandb'}")
+
+
+def wandb_mode() -> str:
+    """The mode W&B is set to, or offline where that is online by default and there are no credentials."""
+    mode = wandb.setup().settings.mode
+    if mode in ("offline", "dryrun", "disabled") or wandb.login(prompt=False, verify=False):
+        return mode
+    if "WANDB_MODE" in os.environ:
+        raise ValueError(
+            f"Expected WANDB_MODE={mode} to come with credentials, but got none. Run `wandb login`, or set "
+            "WANDB_MODE=offline."
+        )
+    return "offline"
+
+
+def store_run_id(loggers: Iterable[Logger], checkpoint: dict[str, Any]) -> None:
+    """Write the ids of the W&B runs into a checkpoint, by the class of their logger.
+
+    Args:
+        loggers: of the trainer.
+        checkpoint: about to be saved.
+    """
+    checkpoint[CHECKPOINT_KEY] = {
+        type(logger).__name__: logger.run_id for logger in loggers if isinstance(logger, RunWandbLogger)
+    }
+
+
+def stored_run_id(checkpoint: Mapping[str, Any]) -> str | None:
+    """The id of the W&B run that a checkpoint belongs to, or None.
+
+    Args:
+        checkpoint: as loaded, or an empty mapping.
+    """
+    found: str | None = checkpoint.get(CHECKPOINT_KEY, {}).get(RunWandbLogger.__name__)
+    return found
