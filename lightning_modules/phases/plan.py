@@ -1,108 +1,24 @@
-"""A training schedule written as data: ordered phases, each saying what is trained, how, for how long.
+"""Plans of training: ordered phases, their checks, and the optimiser and scheduler of each.
 
 The warm-up, joint, projection and last-layer stages of ProtoPNet, the pretrain and train stages of PIPNet, the dense
-and fine-tune stages of QPM are tables of one type. ``callbacks.PhaseSchedule`` walks them inside one ``fit``.
+and fine-tune stages of QPM are tables of one type.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
-from typing import Any, Literal, Protocol, TypedDict, cast
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, cast
 
 import torch
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
+from lightning_modules.phases.override import PhaseOverride, merged
+from lightning_modules.phases.phase import Phase, SchedulerSpec
 
-@dataclass(frozen=True)
-class OptimizerSpec:
-    """An optimiser of ``torch.optim`` by name.
-
-    Args:
-        name: class name.
-        kwargs: further arguments.
-        key: phases with the same key share the optimiser's state and scheduler.
-    """
-
-    name: str = "Adam"
-    kwargs: dict[str, Any] = field(default_factory=dict)
-    key: str | None = None
-
-
-@dataclass(frozen=True)
-class SchedulerSpec:
-    """A scheduler of ``torch.optim.lr_scheduler`` by name.
-
-    Args:
-        name: class name.
-        kwargs: further arguments; ``total_steps`` or ``T_max`` left out means the length of the phase (of all phases
-            with the optimiser's key), ``max_lr`` left out means the learning rates of the phase.
-        per: step after every epoch or after every batch.
-    """
-
-    name: str
-    kwargs: dict[str, Any] = field(default_factory=dict)
-    per: Literal["epoch", "step"] = "epoch"
-
-
-@dataclass(frozen=True)
-class Phase:
-    """One stage of training.
-
-    Args:
-        name: unique within the plan.
-        epochs: at least 1.
-        trainable: parameter group -> learning rate; all other groups are frozen.
-        losses: loss term -> coefficient; terms not named are not computed.
-        weight_decay: parameter group -> weight decay, 0 if not named.
-        bn: "train" or "eval" for all BatchNorm layers, or the groups whose BatchNorm layers are in train mode.
-        optimizer: the optimiser.
-        scheduler: the learning-rate schedule, or None for constant rates.
-        on_enter: actions before the first batch.
-        on_exit: actions after the last batch and before validation.
-        selectable: whether best-checkpoint selection may look at this phase.
-    """
-
-    name: str
-    epochs: int
-    trainable: dict[str, float]
-    losses: dict[str, float]
-    weight_decay: dict[str, float] = field(default_factory=dict)
-    bn: Literal["train", "eval"] | list[str] = "train"
-    optimizer: OptimizerSpec = field(default_factory=OptimizerSpec)
-    scheduler: SchedulerSpec | None = None
-    on_enter: tuple[str, ...] = ()
-    on_exit: tuple[str, ...] = ()
-    selectable: bool = False
-
-    def __post_init__(self) -> None:
-        if self.epochs < 1:
-            raise ValueError(
-                f"Expected argument `epochs` of phase {self.name!r} to be at least 1, but got {self.epochs}. "
-                f"Remove the phase with `phases: {{{self.name}: null}}`."
-            )
-        if not self.trainable:
-            raise ValueError(f"Expected argument `trainable` of phase {self.name!r} to name at least one group.")
-
-
-class PhaseOverride(TypedDict, total=False):
-    """Fields of one phase to change from yaml; mappings are merged key by key and null removes a key.
-
-    Optimiser and scheduler may also be given as mappings of their fields.
-    """
-
-    epochs: int
-    trainable: dict[str, float | None]
-    losses: dict[str, float | None]
-    weight_decay: dict[str, float | None]
-    bn: Literal["train", "eval"] | list[str]
-    optimizer: OptimizerSpec
-    scheduler: SchedulerSpec | None
-    on_enter: list[str]
-    on_exit: list[str]
-    selectable: bool
+_EPOCH_COUNTS = {"step_size", "T_max", "T_0", "total_steps", "total_iters", "milestones"}
 
 
 @dataclass(frozen=True)
@@ -182,9 +98,9 @@ class PhasePlan:
             elif change is None:
                 raise ValueError(f"Expected `phases.{name}` to be one of {list(phases)} to be removed.")
             elif name in phases:
-                phases[name] = _merge(phases[name], change)
+                phases[name] = merged(phases[name], change)
             elif {"epochs", "trainable", "losses"} <= set(change):
-                phases[name] = _merge(Phase(name, change["epochs"], {"": 0.0}, {}), change)
+                phases[name] = merged(Phase(name, change["epochs"], {"": 0.0}, {}), change)
             else:
                 raise ValueError(
                     f"Expected `phases.{name}` to be one of {list(phases)}, or a new phase that states epochs, "
@@ -296,51 +212,6 @@ def _named(module: Any, name: str, place: str) -> Any:
     if not inspect.isclass(found):
         raise ValueError(f"Expected `{place}.name` to be a class of {module.__name__}, but got {name!r}.")
     return found
-
-
-_EPOCH_COUNTS = {"step_size", "T_max", "T_0", "total_steps", "total_iters", "milestones"}
-_SPECS: dict[str, Callable[..., OptimizerSpec | SchedulerSpec]] = {
-    "optimizer": OptimizerSpec,
-    "scheduler": SchedulerSpec,
-}
-
-
-def plain(changes: Mapping[str, PhaseOverride | None]) -> dict[str, dict[str, Any] | None]:
-    """Overrides as plain data, for checkpoints.
-
-    Example:
-        >>> plain({"warm": None, "joint": {"optimizer": OptimizerSpec("SGD")}})
-        {'warm': None, 'joint': {'optimizer': {'name': 'SGD', 'kwargs': {}, 'key': None}}}
-    """
-    return {
-        name: change
-        if change is None
-        else {k: asdict(cast(Any, v)) if is_dataclass(v) else v for k, v in change.items()}
-        for name, change in changes.items()
-    }
-
-
-def _merge(phase: Phase, change: PhaseOverride) -> Phase:
-    """Mappings key by key, everything else replaced."""
-    if unknown := [name for name in change if name not in PhaseOverride.__annotations__]:
-        known = list(PhaseOverride.__annotations__)
-        raise ValueError(f"Expected `phases.{phase.name}` to have only fields of {known}, but got {unknown}.")
-    values: dict[str, Any] = {}
-    for f in fields(Phase):
-        if f.name not in change:
-            continue
-        value = change[f.name]  # type: ignore[literal-required]
-        if f.name in ("trainable", "losses", "weight_decay"):
-            old = {k: v for k, v in getattr(phase, f.name).items() if k}
-            if absent := [k for k, v in value.items() if v is None and k not in old]:
-                raise ValueError(
-                    f"Expected `phases.{phase.name}.{f.name}` to remove only {list(old)}, but got {absent}."
-                )
-            value = {k: v for k, v in (old | value).items() if v is not None}
-        elif f.name in _SPECS and isinstance(value, Mapping):
-            value = _SPECS[f.name](**value)
-        values[f.name] = tuple(value) if f.name in ("on_enter", "on_exit") else value
-    return replace(phase, **values)
 
 
 def _scaled(scheduler: SchedulerSpec, factor: float) -> SchedulerSpec:

@@ -1,0 +1,11 @@
+"""Training schedules as data: phases, plans of phases, and their changes from yaml.
+
+The plans of a model, with their learning rates, are its class attribute ``presets``, in the file of the model.
+``callbacks.PhaseSchedule`` walks the plan of a run inside one ``fit``.
+"""
+
+from lightning_modules.phases.override import PhaseOverride, plain
+from lightning_modules.phases.phase import OptimizerSpec, Phase, SchedulerSpec
+from lightning_modules.phases.plan import PhasedModule, PhasePlan
+
+__all__ = ["OptimizerSpec", "Phase", "PhaseOverride", "PhasePlan", "PhasedModule", "SchedulerSpec", "plain"]

@@ -1,0 +1,70 @@
+"""Changes to single phases, as they are written in yaml and stored in checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, fields, is_dataclass, replace
+from typing import Any, Literal, TypedDict, cast
+
+from lightning_modules.phases.phase import OptimizerSpec, Phase, SchedulerSpec
+
+_SPECS: dict[str, Callable[..., OptimizerSpec | SchedulerSpec]] = {
+    "optimizer": OptimizerSpec,
+    "scheduler": SchedulerSpec,
+}
+
+
+class PhaseOverride(TypedDict, total=False):
+    """Fields of one phase to change from yaml; mappings are merged key by key and null removes a key.
+
+    Optimiser and scheduler may also be given as mappings of their fields.
+    """
+
+    epochs: int
+    trainable: dict[str, float | None]
+    losses: dict[str, float | None]
+    weight_decay: dict[str, float | None]
+    bn: Literal["train", "eval"] | list[str]
+    optimizer: OptimizerSpec
+    scheduler: SchedulerSpec | None
+    on_enter: list[str]
+    on_exit: list[str]
+    selectable: bool
+
+
+def plain(changes: Mapping[str, PhaseOverride | None]) -> dict[str, dict[str, Any] | None]:
+    """Overrides as plain data, for checkpoints.
+
+    Example:
+        >>> plain({"warm": None, "joint": {"optimizer": OptimizerSpec("SGD")}})
+        {'warm': None, 'joint': {'optimizer': {'name': 'SGD', 'kwargs': {}, 'key': None}}}
+    """
+    return {
+        name: change
+        if change is None
+        else {k: asdict(cast(Any, v)) if is_dataclass(v) else v for k, v in change.items()}
+        for name, change in changes.items()
+    }
+
+
+def merged(phase: Phase, change: PhaseOverride) -> Phase:
+    """Mappings key by key, everything else replaced."""
+    if unknown := [name for name in change if name not in PhaseOverride.__annotations__]:
+        known = list(PhaseOverride.__annotations__)
+        raise ValueError(f"Expected `phases.{phase.name}` to have only fields of {known}, but got {unknown}.")
+    values: dict[str, Any] = {}
+    for f in fields(Phase):
+        if f.name not in change:
+            continue
+        value = change[f.name]  # type: ignore[literal-required]
+        if f.name in ("trainable", "losses", "weight_decay"):
+            old = {k: v for k, v in getattr(phase, f.name).items() if k}
+            if absent := [k for k, v in value.items() if v is None and k not in old]:
+                raise ValueError(
+                    f"Expected `phases.{phase.name}.{f.name}` to remove only {list(old)}, but got {absent}."
+                )
+            value = {k: v for k, v in (old | value).items() if v is not None}
+        elif f.name in _SPECS and isinstance(value, Mapping):
+            value = _SPECS[f.name](**value)
+        values[f.name] = tuple(value) if f.name in ("on_enter", "on_exit") else value
+    return replace(phase, **values)

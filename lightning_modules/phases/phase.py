@@ -1,0 +1,77 @@
+"""Phases of training, with their optimisers and schedulers, as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class OptimizerSpec:
+    """An optimiser of ``torch.optim`` by name.
+
+    Args:
+        name: class name.
+        kwargs: further arguments.
+        key: phases with the same key share the optimiser's state and scheduler.
+    """
+
+    name: str = "Adam"
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    key: str | None = None
+
+
+@dataclass(frozen=True)
+class SchedulerSpec:
+    """A scheduler of ``torch.optim.lr_scheduler`` by name.
+
+    Args:
+        name: class name.
+        kwargs: further arguments; ``total_steps`` or ``T_max`` left out means the length of the phase (of all phases
+            with the optimiser's key), ``max_lr`` left out means the learning rates of the phase.
+        per: step after every epoch or after every batch.
+    """
+
+    name: str
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    per: Literal["epoch", "step"] = "epoch"
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One stage of training.
+
+    Args:
+        name: unique within the plan.
+        epochs: at least 1.
+        trainable: parameter group -> learning rate; all other groups are frozen.
+        losses: loss term -> coefficient; terms not named are not computed.
+        weight_decay: parameter group -> weight decay, 0 if not named.
+        bn: "train" or "eval" for all BatchNorm layers, or the groups whose BatchNorm layers are in train mode.
+        optimizer: the optimiser.
+        scheduler: the learning-rate schedule, or None for constant rates.
+        on_enter: actions before the first batch.
+        on_exit: actions after the last batch and before validation.
+        selectable: whether best-checkpoint selection may look at this phase.
+    """
+
+    name: str
+    epochs: int
+    trainable: dict[str, float]
+    losses: dict[str, float]
+    weight_decay: dict[str, float] = field(default_factory=dict)
+    bn: Literal["train", "eval"] | list[str] = "train"
+    optimizer: OptimizerSpec = field(default_factory=OptimizerSpec)
+    scheduler: SchedulerSpec | None = None
+    on_enter: tuple[str, ...] = ()
+    on_exit: tuple[str, ...] = ()
+    selectable: bool = False
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1:
+            raise ValueError(
+                f"Expected argument `epochs` of phase {self.name!r} to be at least 1, but got {self.epochs}. "
+                f"Remove the phase with `phases: {{{self.name}: null}}`."
+            )
+        if not self.trainable:
+            raise ValueError(f"Expected argument `trainable` of phase {self.name!r} to name at least one group.")
