@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from lightning_modules.contract import InterpretableModel, ModelOutput
 
 Kind = Literal["unit", "class"]
-Conserved = Literal["none", "target", "difference"]
 
 
 @dataclass(frozen=True)
@@ -72,12 +71,10 @@ class Explainer(ABC):
     Attributes:
         key: name in results.
         explains: what it can explain.
-        conserves: what a map sums to: nothing, the value it starts from, or f(x) - f(baseline).
     """
 
     key: ClassVar[str]
     explains: ClassVar[frozenset[Kind]]
-    conserves: ClassVar[Conserved] = "none"
 
     def supports(self, model: InterpretableModel) -> str | None:
         """None if the explainer works on this model, or the reason why not."""

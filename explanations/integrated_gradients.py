@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from explanations.explainer import Conserved, Explainer, Kind, Question, Targets
+from explanations.explainer import Explainer, Kind, Question, Targets
 from explanations.gradients import differentiable, gradient_of, run_with_graph, values_of
 from explanations.upsample import check_choice
 from lightning_modules.contract import InterpretableModel
@@ -42,7 +42,6 @@ class IntegratedGradients(Explainer):
 
     key: ClassVar[str] = "ig"
     explains: ClassVar[frozenset[Kind]] = frozenset({"unit", "class"})
-    conserves: ClassVar[Conserved] = "difference"
 
     def __init__(self, steps: int = 50, baseline: Literal["black"] | Sequence[float] | Tensor = "black") -> None:
         if steps < 1:

@@ -33,8 +33,8 @@ class ModelOutput:
         scores: ``(B, U)`` float, exactly what the head consumes; 0 for inactive units.
         maps: ``(B, U, h, w)`` float, larger means more present; ``scores`` is their pool for active units.
         latent: ``(B, D, h, w)`` float, the space in which units are compared, or None.
-        extras: further tensors with B rows, such as ``residual`` (B, K) or ``pooled`` (B, U); ``abstain`` (B,) bool
-            says where a model decides nothing, with equal logits for all classes.
+        extras: further tensors with B rows, such as ``pooled`` (B, U); ``abstain`` (B,) bool says where a model decides
+            nothing, with equal logits for all classes.
     """
 
     logits: Tensor
@@ -97,7 +97,6 @@ class UnitTable:
         weight: ``(K, U)`` float head weights, or None for models without a weight matrix.
         vectors: ``(U, D)`` float stored vectors the latent is compared with, or None.
         source: where the units were projected from, or None before projection.
-        names: U names, or None.
         comparison: how ``vectors`` meet the latent: by distance, or by an inner product (cosine included).
         presence: ``(K, U)`` bool, which classes a pool of shared units is assigned to, or None for units that are not
             assigned; a unit counts as used where it is assigned, whatever its weights.
@@ -110,7 +109,6 @@ class UnitTable:
     weight: Tensor | None = None
     vectors: Tensor | None = None
     source: SourceTable | None = None
-    names: list[str] | None = None
     comparison: Comparison = "distance"
     presence: Tensor | None = None
 

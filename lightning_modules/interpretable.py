@@ -113,7 +113,7 @@ class InterpretableModule(LightningModule, ABC):
             classes: ``(B,)`` int64.
 
         Returns:
-            ``(B, U)`` float; rows sum to logit - head(0) - residual.
+            ``(B, U)`` float; rows sum to logit - head(0).
         """
         weight = self.units().weight
         if weight is None:

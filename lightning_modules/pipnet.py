@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim.lr_scheduler import LambdaLR
 
-from lightning_modules.backbones.backbone import BackboneName
 from lightning_modules.backbones.sections import backbone_sections
 from lightning_modules.contract import ModelOutput, UnitTable
 from lightning_modules.interpretable import InterpretableModule, LossTerm
@@ -139,7 +138,6 @@ class PIPNet(InterpretableModule):
         if not 0 <= score_threshold < 1:
             raise ValueError(f"Expected argument `score_threshold` to be in [0, 1), but got {score_threshold}.")
         self.shrinkage = shrinkage
-        self._backbone_name: BackboneName = (kwargs.get("backbone") or {"name": "sketch"})["name"]
         units = num_features or self.backbone.out_channels
         self.addon: nn.Module = nn.Identity()
         if num_features is not None:
@@ -182,7 +180,7 @@ class PIPNet(InterpretableModule):
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """Groups ``stem``, ``backbone_early``, ``backbone``, ``backbone_last``, ``addon`` (if any) and ``head``."""
-        groups = backbone_sections(self.backbone, self._backbone_name)
+        groups = backbone_sections(self.backbone)
         groups |= {"addon": list(self.addon.parameters()), "head": list(self.linear.parameters())}
         return {name: parameters for name, parameters in groups.items() if parameters}
 

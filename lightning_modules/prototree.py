@@ -16,7 +16,6 @@ from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 from torch import Tensor, distributed, nn
 from torch.nn import functional as F
 
-from lightning_modules.backbones.backbone import BackboneName
 from lightning_modules.backbones.sections import backbone_sections
 from lightning_modules.contract import ModelOutput, SourceTable, UnitTable, shown
 from lightning_modules.heads.prototypes import PrototypeLayer
@@ -140,7 +139,6 @@ class ProtoTree(InterpretableModule):
         _check(depth, self.num_classes, prototype_channels, inference, threshold)
         self.inference: Inference = inference
         self.prune_threshold = threshold
-        self._backbone_name: BackboneName = (kwargs.get("backbone") or {"name": "sketch"})["name"]
         convolution = nn.Conv2d(self.backbone.out_channels, prototype_channels, 1, bias=False)
         nn.init.xavier_normal_(convolution.weight)
         self.addon = nn.Sequential(convolution, nn.Sigmoid())
@@ -194,7 +192,7 @@ class ProtoTree(InterpretableModule):
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """Groups ``backbone``, ``backbone_last``, ``addon``, ``prototypes``; multilabel also ``head``, the leaves."""
-        *earlier, last = backbone_sections(self.backbone, self._backbone_name).values()
+        *earlier, last = backbone_sections(self.backbone).values()
         groups = {
             "backbone": [parameter for section in earlier for parameter in section],
             "backbone_last": last,

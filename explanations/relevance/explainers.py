@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from explanations.explainer import Conserved, Explainer, Kind, Question
+from explanations.explainer import Explainer, Kind, Question
 from explanations.relevance.operations import Bounds
 from explanations.relevance.recorder import OverwrittenError, record
 from explanations.relevance.start import relevance_start
@@ -47,8 +47,6 @@ class _Propagation(Explainer):
     Args:
         bounds: of the pixels in the first layer; see :class:`PRP`.
     """
-
-    conserves: ClassVar[Conserved] = "target"
 
     def __init__(self, bounds: Bounds = "channel") -> None:
         check_choice("bounds", bounds, get_args(Bounds))
@@ -166,7 +164,7 @@ class LRP(_Propagation):
 
     Source: Bach et al. (2015), "On pixel-wise explanations for non-linear classifier decisions by layer-wise relevance
     propagation", with the rules and deviations of :class:`PRP`. Maps are signed and sum to the contributions: the logit
-    without bias and residual. Where contributions do not add up to a logit (trees), they are what is explained.
+    without the bias. Where contributions do not add up to a logit (trees), they are what is explained.
 
     Args:
         bounds: as in :class:`PRP`.

@@ -1,4 +1,4 @@
-"""What every model looks through: input normalisation and a convolutional network whose geometry is known.
+"""The backbone of a model: input normalisation and a convolutional network whose geometry is known.
 
 Normalisation is the first layer, so that training, projection, perturbation and evaluation cannot disagree about it.
 """
@@ -88,6 +88,7 @@ class Backbone(nn.Module):
     ``torch.fx`` can trace it.
 
     Args:
+        name: which network it is.
         net: the network.
         out_channels: channels of its output, D0.
         normalization: see :class:`Normalize`.
@@ -100,8 +101,9 @@ class Backbone(nn.Module):
         Geometry(image=(64, 32), grid=(8, 4), jump=8, receptive_field=38, start=4.0)
     """
 
-    def __init__(self, net: nn.Module, out_channels: int, normalization: Normalization = "imagenet") -> None:
+    def __init__(self, name: BackboneName, net: nn.Module, out_channels: int, normalization: Normalization) -> None:
         super().__init__()
+        self.name: BackboneName = name
         self.normalize = Normalize(normalization)
         self.net = net
         self.out_channels = out_channels
@@ -183,7 +185,7 @@ def build_backbone(options: BackboneOptions) -> Backbone:
     net, out_channels = _network(name, options.get("strides", "standard"), options.get("width", WIDTH))
     if weights not in (None, "None"):  # a `null` typed on the command line arrives as the word None
         load_weights(net, name, weights)
-    return Backbone(net, out_channels, options.get("normalization", "imagenet"))
+    return Backbone(name, net, out_channels, options.get("normalization", "imagenet"))
 
 
 def _network(name: str, strides: Any, width: int) -> tuple[nn.Module, int]:

@@ -1,4 +1,4 @@
-"""Where a backbone is cut into sections, for schedules that train late sections sooner or faster than early ones."""
+"""Sections of a backbone, for schedules that train late sections sooner or faster than early ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SECTION_STARTS: dict[BackboneName, tuple[str, str, str]] = {
 }
 
 
-def backbone_sections(backbone: Backbone, name: BackboneName) -> dict[str, list[nn.Parameter]]:
+def backbone_sections(backbone: Backbone) -> dict[str, list[nn.Parameter]]:
     """The parameters of a backbone by section, in order.
 
     Sources: the released code of PIPNet and ProtoTree for ResNet-50 and ConvNeXt-T, whose last section is the last
@@ -30,12 +30,11 @@ def backbone_sections(backbone: Backbone, name: BackboneName) -> dict[str, list[
 
     Args:
         backbone: the backbone.
-        name: which one it is.
 
     Returns:
         ``stem``, ``backbone_early``, ``backbone`` and ``backbone_last``, each parameter in one; empty ones left out.
     """
-    starts = dict(zip(SECTION_STARTS[name], ("backbone_early", "backbone", "backbone_last"), strict=True))
+    starts = dict(zip(SECTION_STARTS[backbone.name], ("backbone_early", "backbone", "backbone_last"), strict=True))
     sections: dict[str, list[nn.Parameter]] = {}
     section = "stem"
     for parameter_name, parameter in backbone.net.named_parameters():

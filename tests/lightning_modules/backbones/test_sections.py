@@ -26,7 +26,7 @@ def test_every_backbone_has_sections():
 def test_sections_hold_every_parameter_once_and_in_order(name):
     with torch.device("meta"):
         backbone = build_backbone({"name": name})
-    sections = backbone_sections(backbone, name)
+    sections = backbone_sections(backbone)
     assert list(sections) == ["stem", "backbone_early", "backbone", "backbone_last"][-len(sections) :]
     assert [id(p) for section in sections.values() for p in section] == [id(p) for p in backbone.net.parameters()]
 
@@ -36,5 +36,5 @@ def test_the_last_section(name):
     with torch.device("meta"):
         backbone = build_backbone({"name": name})
     names = {id(p): n for n, p in backbone.net.named_parameters()}
-    last = {names[id(p)] for p in backbone_sections(backbone, name)["backbone_last"]}
+    last = {names[id(p)] for p in backbone_sections(backbone)["backbone_last"]}
     assert last == {n for n in names.values() if n.startswith(LAST[name])}
