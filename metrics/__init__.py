@@ -1,18 +1,16 @@
-"""What is measured: torchmetrics classes over the kernels of ``metrics.functional``."""
+"""Metrics of explanations: torchmetrics classes over the kernels of ``metrics.functional``."""
 
 from metrics.activation_change import (
     ClassificationActivationChange,
     PrototypeActivationChange,
     VisualizationActivationChange,
 )
-from metrics.alignment import PartConsistency, PartPurity, PartStability
+from metrics.base import ImageMean, ImageRatio, ItemMean, ModelValue, SummaryMetric
 from metrics.classification import (
     Abstention,
     Accuracy,
     BalancedAccuracy,
     F1Score,
-    LabelF1Score,
-    SubsetAccuracy,
     TopKAccuracy,
 )
 from metrics.compactness import (
@@ -24,9 +22,6 @@ from metrics.compactness import (
     Sparsity,
 )
 from metrics.entropy import PrototypeEntropy
-from metrics.image_mean import ImageMean
-from metrics.image_ratio import ImageRatio
-from metrics.item_mean import ItemMean
 from metrics.localisation import EnergyPointingGame, PointingGame, RegionIntersectionOverUnion
 from metrics.location_change import (
     PrototypeActivationLocationChange,
@@ -36,9 +31,12 @@ from metrics.location_change import (
     VisualizationLocationChange,
 )
 from metrics.misalignment import SpatialMisalignment
-from metrics.model_value import ModelValue
+from metrics.multilabel_classification import LabelF1Score, SubsetAccuracy
 from metrics.overlap import BackgroundOverlap, InsideOutsideRelevanceDifference, ObjectOverlap
+from metrics.part_consistency import PartConsistency
 from metrics.part_coverage import PartCoverageConsistency
+from metrics.part_purity import PartPurity
+from metrics.part_stability import PartStability
 from metrics.prototype_distance import AverageFeatureDistance, AveragePrototypeDistance
 from metrics.rank_change import (
     ClassificationRankChange,
@@ -47,7 +45,6 @@ from metrics.rank_change import (
 from metrics.similarity_change import (
     PrototypeSimilarityChange,
 )
-from metrics.summary import SummaryMetric
 
 __all__ = [
     "Abstention",

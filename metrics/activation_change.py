@@ -1,32 +1,38 @@
-"""How much activations change under a perturbation: of units, of their saliency, and of classes."""
+"""Changes of activations under a perturbation: of prototype maps, of their saliency and of class probabilities."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 from torch import Tensor
 
+from metrics.base import ImageMean
 from metrics.functional.activation_change import (
     Link,
-    _check_link,
     classification_activation_change,
     prototype_activation_change,
     visualization_activation_change,
 )
-from metrics.functional.primitives.checks import check_quantile
+from metrics.functional.primitives.checks import check_choice, check_quantile
 from metrics.functional.primitives.regions import clip_saliency
 from metrics.functional.primitives.variants import Variant, check_variant
-from metrics.image_mean import ImageMean
 
 
 class PrototypeActivationChange(ImageMean):
-    """Mean change of the maps of the top units, cell by cell.
+    """Mean change of the maps of the top-k units, cell by cell (PAC, lower is better).
 
-    Source and definition: :func:`metrics.functional.prototype_activation_change`. Interval: normal over images.
+    Source: Schlinge et al. (2025), equation 10: ``1 - Σ min(a, a') / Σ max(a, a')`` over the cells, with a = ``maps``
+    and a' = ``perturbed_maps``, negative values set to 0. Undefined where no cell is positive. With
+    ``variant="quanproto"`` both maps are sorted first, which ignores where the activation lies.
 
     Args:
         variant: reading of the formula.
         kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Inputs:
+        maps: ``(B, k, h, w)`` float, maps of the top-k units on the clean images.
+        perturbed_maps: ``(B, k, h, w)`` float, maps of the same units on the perturbed images.
+        valid: ``(B, k)`` bool, False where the perturbation was undefined; None for all.
 
     Raises:
         ValueError: if ``variant`` is unknown.
@@ -34,7 +40,7 @@ class PrototypeActivationChange(ImageMean):
     Example:
         >>> import torch
         >>> metric = PrototypeActivationChange()
-        >>> metric.update(torch.tensor([[[[3.0, 1.0]]]]), torch.tensor([[[[1.0, 3.0]]]]))
+        >>> metric.update(torch.tensor([[[[3.0, 1.0]]]]), torch.tensor([[[[1.0, 3.0]]]]))  # 1 - (1 + 1) / (3 + 3)
         >>> metric.compute()
         tensor(0.6667, dtype=torch.float64)
     """
@@ -50,24 +56,25 @@ class PrototypeActivationChange(ImageMean):
         self.variant: Variant = variant
 
     def update(self, maps: Tensor, perturbed_maps: Tensor, valid: Tensor | None = None) -> None:
-        """Add a batch.
-
-        Args:
-            maps: ``(B, k, h, w)`` float.
-            perturbed_maps: ``(B, k, h, w)`` float.
-            valid: ``(B, k)`` bool; None for all.
-        """
+        """Add a batch."""
         self._accumulate(prototype_activation_change(maps, perturbed_maps, self.variant), valid)
 
 
 class VisualizationActivationChange(ImageMean):
-    """Mean change of the values in the highlighted regions of the top units.
+    """Mean change of the values in the highlighted regions of the top-k units (VAC, lower is better).
 
-    Source and definition: :func:`metrics.functional.visualization_activation_change`. Interval: normal over images.
+    Source: Schlinge et al. (2025), equation 7: ``1 - Σ min(v, v') / Σ max(v, v')``, with v and v' the values of the
+    clipped ``saliency`` and ``perturbed_saliency`` sorted in descending order, so that only their size counts, not
+    their place. Undefined where a clipped map has no positive value.
 
     Args:
-        quantile: of :func:`metrics.functional.clip_saliency`; None if the saliency is clipped already.
+        quantile: of each map, above which positive saliency is kept; None if the inputs are clipped already.
         kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Inputs:
+        saliency: ``(B, k, H, W)`` float, signed, of the top-k units on the clean images.
+        perturbed_saliency: ``(B, k, H, W)`` float, of the same units on the perturbed images.
+        valid: ``(B, k)`` bool, False where the perturbation was undefined; None for all.
 
     Raises:
         ValueError: if ``quantile`` is outside (0, 1).
@@ -75,8 +82,8 @@ class VisualizationActivationChange(ImageMean):
     Example:
         >>> import torch
         >>> metric = VisualizationActivationChange(quantile=0.5)
-        >>> saliency = torch.tensor([[[[1.0, 2.0, 3.0, 4.0]]]])
-        >>> metric.update(saliency, 2 * saliency)
+        >>> saliency = torch.tensor([[[[1.0, 2.0, 3.0, 4.0]]]])  # 3 and 4 are kept
+        >>> metric.update(saliency, 2 * saliency)  # 1 - (4 + 3) / (8 + 6)
         >>> metric.compute()
         tensor(0.5000, dtype=torch.float64)
     """
@@ -92,13 +99,7 @@ class VisualizationActivationChange(ImageMean):
         self.quantile = quantile
 
     def update(self, saliency: Tensor, perturbed_saliency: Tensor, valid: Tensor | None = None) -> None:
-        """Add a batch.
-
-        Args:
-            saliency: ``(B, k, H, W)`` float, signed; clipped if ``quantile`` is None.
-            perturbed_saliency: ``(B, k, H, W)`` float, alike.
-            valid: ``(B, k)`` bool; None for all.
-        """
+        """Add a batch."""
         if self.quantile is not None:
             saliency = clip_saliency(saliency, self.quantile)
             perturbed_saliency = clip_saliency(perturbed_saliency, self.quantile)
@@ -106,14 +107,20 @@ class VisualizationActivationChange(ImageMean):
 
 
 class ClassificationActivationChange(ImageMean):
-    """Mean change of the probabilities of the classes.
+    """Mean change of the class probabilities (CAC, lower is better).
 
-    Source and definition: :func:`metrics.functional.classification_activation_change`. Interval: normal over images.
+    Source: Schlinge et al. (2025), equation 11: ``1 - Σ min(p, p') / Σ max(p, p')`` over the classes, with p and p' the
+    probabilities of ``logits`` and ``perturbed_logits``. With ``variant="quanproto"`` p and p' are the logits
+    themselves, sorted in descending order.
 
     Args:
-        link: from logits to probabilities; ``"sigmoid"`` for several labels per image.
+        link: from logits to probabilities: ``"softmax"``, or ``"sigmoid"`` for multilabel data.
         variant: reading of the formula.
         kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Inputs:
+        logits: ``(B, K)`` float, clean images.
+        perturbed_logits: ``(B, K)`` float, perturbed images.
 
     Raises:
         ValueError: if ``link`` or ``variant`` is unknown.
@@ -122,7 +129,7 @@ class ClassificationActivationChange(ImageMean):
         >>> import torch
         >>> metric = ClassificationActivationChange()
         >>> metric.update(torch.tensor([[0.5, 0.3, 0.2]]).log(), torch.tensor([[0.3, 0.5, 0.2]]).log())
-        >>> metric.compute()
+        >>> metric.compute()  # 1 - (0.3 + 0.3 + 0.2) / (0.5 + 0.5 + 0.2)
         tensor(0.3333, dtype=torch.float64)
     """
 
@@ -133,16 +140,11 @@ class ClassificationActivationChange(ImageMean):
 
     def __init__(self, link: Link = "softmax", variant: Variant = "paper", **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        _check_link(link)
+        check_choice("link", link, get_args(Link))
         check_variant(variant)
         self.link: Link = link
         self.variant: Variant = variant
 
     def update(self, logits: Tensor, perturbed_logits: Tensor) -> None:
-        """Add a batch.
-
-        Args:
-            logits: ``(B, K)`` float.
-            perturbed_logits: ``(B, K)`` float.
-        """
+        """Add a batch."""
         self._accumulate(classification_activation_change(logits, perturbed_logits, self.link, self.variant))

@@ -1,4 +1,4 @@
-"""How often the model is right, for one label per image and for several."""
+"""Accuracy of single-label classification, micro and per class, and the share of images without a prediction."""
 
 from __future__ import annotations
 
@@ -8,34 +8,31 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from metrics.base import AveragedOver, ImageMean, ItemMean
 from metrics.functional.classification import (
-    _confusion_table,
-    _label_counts,
     accuracy,
     balanced_accuracy,
+    confusion_table,
     f1_score,
-    label_f1_score,
-    subset_accuracy,
     top_k_accuracy,
 )
+from metrics.functional.primitives.checks import check_at_least
 from metrics.functional.primitives.intervals import bootstrap_interval
-from metrics.image_mean import ImageMean
-from metrics.item_mean import ItemMean
-from metrics.summary import AveragedOver
-
-
-def _check_num_classes(num_classes: int) -> None:
-    if num_classes < 1:
-        raise ValueError(f"Expected argument `num_classes` to be at least 1, but got {num_classes}.")
 
 
 class Accuracy(ImageMean):
-    """Share of images whose largest logit is that of the true class.
+    """Share of images whose largest logit is that of the true class (higher is better).
 
-    Source and definition: :func:`metrics.functional.accuracy`. Interval: Wilson.
+    Source: Schlinge et al. (2025), section 5: ``1[argmax o(x) = y]`` with o(x) = ``logits`` and y = ``labels``, ties to
+    the lowest class. An image on which the model abstains counts as wrong. Interval: Wilson.
 
     Args:
         kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Inputs:
+        logits: ``(B, K)`` float; images with a logit that is not finite are undefined.
+        labels: ``(B,)`` int64 in ``[0, K)``.
+        abstained: ``(B,)`` bool, True where the model makes no prediction; None if it always does.
 
     Example:
         >>> metric = Accuracy()
@@ -51,23 +48,21 @@ class Accuracy(ImageMean):
     interval = "wilson"
 
     def update(self, logits: Tensor, labels: Tensor, abstained: Tensor | None = None) -> None:
-        """Add a batch.
-
-        Args:
-            logits: ``(B, K)`` float.
-            labels: ``(B,)`` int64.
-            abstained: ``(B,)`` bool, the model decided nothing, which is wrong; by default it always decides.
-        """
+        """Add a batch."""
         self._accumulate(accuracy(logits, labels, abstained))
 
 
 class Abstention(ImageMean):
-    """Share of images on which the model decides nothing; the metrics of one label per image count them as wrong.
+    """Share of images on which the model makes no prediction (lower is better).
 
-    Source: Nauta et al. (2023), whose PIP-Net abstains where it finds no prototype. Interval: Wilson.
+    Source: Nauta et al. (2023), whose PIP-Net abstains where it finds no prototype. The metrics of single-label
+    classification count such images as wrong. Interval: Wilson.
 
     Args:
         kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Inputs:
+        abstained: ``(B,)`` bool, True where the model makes no prediction.
 
     Example:
         >>> metric = Abstention()
@@ -83,22 +78,25 @@ class Abstention(ImageMean):
     interval = "wilson"
 
     def update(self, abstained: Tensor) -> None:
-        """Add a batch.
-
-        Args:
-            abstained: ``(B,)`` bool.
-        """
+        """Add a batch."""
         self._accumulate(abstained.double())
 
 
 class TopKAccuracy(ImageMean):
-    """Share of images whose true class is among the k best.
+    """Share of images whose true class is among the k best (higher is better).
 
-    Source and definition: :func:`metrics.functional.top_k_accuracy`. Interval: Wilson.
+    Source: Schlinge et al. (2025), section 5. A hit has fewer than k better classes, where better is a larger logit or
+    an equal one at a lower index, so that constant logits do not score 1. An image on which the model abstains counts
+    as wrong. Interval: Wilson.
 
     Args:
         k: number of classes that count as a hit, at least 1 and below the number of classes.
         kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Inputs:
+        logits: ``(B, K)`` float, K > k; images with a logit that is not finite are undefined.
+        labels: ``(B,)`` int64 in ``[0, K)``.
+        abstained: ``(B,)`` bool, True where the model makes no prediction; None if it always does.
 
     Raises:
         ValueError: if ``k`` is below 1.
@@ -118,56 +116,13 @@ class TopKAccuracy(ImageMean):
 
     def __init__(self, k: int = 3, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if k < 1:
-            raise ValueError(f"Expected argument `k` to be at least 1, but got {k}.")
+        check_at_least("k", k, 1)
         self.k = k
         self.name = f"top{k}_accuracy"
 
     def update(self, logits: Tensor, labels: Tensor, abstained: Tensor | None = None) -> None:
-        """Add a batch.
-
-        Args:
-            logits: ``(B, K)`` float.
-            labels: ``(B,)`` int64.
-            abstained: ``(B,)`` bool, the model decided nothing, which is wrong; by default it always decides.
-        """
+        """Add a batch."""
         self._accumulate(top_k_accuracy(logits, labels, self.k, abstained))
-
-
-class SubsetAccuracy(ImageMean):
-    """Share of images whose predicted label set is exactly the true one.
-
-    Source and definition: :func:`metrics.functional.subset_accuracy`. Interval: Wilson.
-
-    Args:
-        threshold: on logits, chosen on the validation split.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Example:
-        >>> metric = SubsetAccuracy()
-        >>> metric.update(torch.tensor([[1.0, -1.0], [1.0, 1.0]]), torch.tensor([[True, False], [True, False]]))
-        >>> metric.compute()
-        tensor(0.5000, dtype=torch.float64)
-    """
-
-    name = "accuracy"
-    unit = "fraction"
-    reads = ("logits", "labels")
-    higher_is_better = True
-    interval = "wilson"
-
-    def __init__(self, threshold: float = 0.0, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.threshold = threshold
-
-    def update(self, logits: Tensor, labels: Tensor) -> None:
-        """Add a batch.
-
-        Args:
-            logits: ``(B, K)`` float.
-            labels: ``(B, K)`` bool.
-        """
-        self._accumulate(subset_accuracy(logits, labels, self.threshold))
 
 
 class ConfusionMean(ItemMean):
@@ -181,7 +136,7 @@ class ConfusionMean(ItemMean):
 
     def __init__(self, num_classes: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        _check_num_classes(num_classes)
+        check_at_least("num_classes", num_classes, 1)
         self.num_classes = num_classes
         counts = torch.zeros(num_classes, num_classes + 1, dtype=torch.int64)  # the last column: no prediction
         self.add_state("confusion", counts, dist_reduce_fx="sum")
@@ -192,14 +147,8 @@ class ConfusionMean(ItemMean):
         """Value of every class, ``(K, K + 1)`` to ``(K,)``."""
 
     def update(self, logits: Tensor, labels: Tensor, abstained: Tensor | None = None) -> None:
-        """Add a batch.
-
-        Args:
-            logits: ``(B, K)`` float.
-            labels: ``(B,)`` int64.
-            abstained: ``(B,)`` bool, the model decided nothing, which is wrong; by default it always decides.
-        """
-        counts = _confusion_table(logits, labels, self.num_classes, abstained)
+        """Add a batch."""
+        counts = confusion_table(logits, labels, self.num_classes, abstained)
         self.confusion = self.confusion + counts
         self.dropped = self.dropped + (len(labels) - counts.sum())
 
@@ -212,13 +161,19 @@ class ConfusionMean(ItemMean):
 
 
 class BalancedAccuracy(ConfusionMean):
-    """Mean recall over the classes with a sample.
+    """Mean recall over the classes that have an image (higher is better).
 
-    Source and definition: :func:`metrics.functional.balanced_accuracy`. Interval: bootstrap of the confusion table.
+    Source: Schlinge et al. (2025), section 5: the mean over classes of ``tp / (tp + fn)``. An image on which the model
+    abstains is a false negative of its class. Interval: bootstrap of the confusion table.
 
     Args:
         num_classes: K.
         kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Inputs:
+        logits: ``(B, K)`` float; images with a logit that is not finite are left out and counted.
+        labels: ``(B,)`` int64 in ``[0, K)``.
+        abstained: ``(B,)`` bool, True where the model makes no prediction; None if it always does.
 
     Raises:
         ValueError: if ``num_classes`` is below 1.
@@ -226,7 +181,7 @@ class BalancedAccuracy(ConfusionMean):
     Example:
         >>> metric = BalancedAccuracy(num_classes=2)
         >>> metric.update(torch.tensor([[2.0, 1.0], [0.0, 1.0], [3.0, 1.0]]), torch.tensor([0, 1, 1]))
-        >>> metric.compute()
+        >>> metric.compute()  # (1 / 1 + 1 / 2) / 2
         tensor(0.7500, dtype=torch.float64)
     """
 
@@ -239,13 +194,20 @@ class BalancedAccuracy(ConfusionMean):
 
 
 class F1Score(ConfusionMean):
-    """Mean F1 over the classes that are true or predicted anywhere.
+    """Mean F1 over the classes that are true or predicted anywhere (higher is better).
 
-    Source and definition: :func:`metrics.functional.f1_score`. Interval: bootstrap of the confusion table.
+    Source: Schlinge et al. (2025), section 5: the mean over classes of ``2 tp / (2 tp + fp + fn)``. A class that is
+    predicted but never true scores 0. An image on which the model abstains is a false negative of its class. Interval:
+    bootstrap of the confusion table.
 
     Args:
         num_classes: K.
         kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Inputs:
+        logits: ``(B, K)`` float; images with a logit that is not finite are left out and counted.
+        labels: ``(B,)`` int64 in ``[0, K)``.
+        abstained: ``(B,)`` bool, True where the model makes no prediction; None if it always does.
 
     Raises:
         ValueError: if ``num_classes`` is below 1.
@@ -253,7 +215,7 @@ class F1Score(ConfusionMean):
     Example:
         >>> metric = F1Score(num_classes=2)
         >>> metric.update(torch.tensor([[2.0, 1.0], [0.0, 1.0], [3.0, 1.0]]), torch.tensor([0, 1, 1]))
-        >>> metric.compute()
+        >>> metric.compute()  # 2 / 3 for both classes
         tensor(0.6667, dtype=torch.float64)
     """
 
@@ -263,58 +225,3 @@ class F1Score(ConfusionMean):
     def statistic(confusion: Tensor) -> Tensor:
         """F1 of every class, ``(K, K + 1)`` to ``(K,)``."""
         return f1_score(confusion)
-
-
-class LabelF1Score(ItemMean):
-    """Mean F1 over the labels that are true or predicted anywhere.
-
-    Source and definition: :func:`metrics.functional.label_f1_score`. Interval: spread of the labels.
-
-    Args:
-        num_classes: K.
-        threshold: on logits, chosen on the validation split.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Raises:
-        ValueError: if ``num_classes`` is below 1.
-
-    Example:
-        >>> metric = LabelF1Score(num_classes=2)
-        >>> metric.update(torch.tensor([[1.0, -1.0], [1.0, 1.0]]), torch.tensor([[True, False], [True, False]]))
-        >>> metric.compute()
-        tensor(0.5000, dtype=torch.float64)
-    """
-
-    name = "f1"
-    unit = "fraction"
-    reads = ("logits", "labels")
-    averaged_over: AveragedOver = "label"
-    higher_is_better = True
-    counts: Tensor
-
-    def __init__(self, num_classes: int, threshold: float = 0.0, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        _check_num_classes(num_classes)
-        self.threshold = threshold
-        self.num_classes = num_classes
-        # true positives, false positives, false negatives of every label
-        self.add_state("counts", torch.zeros(3, num_classes, dtype=torch.int64), dist_reduce_fx="sum")
-
-    def update(self, logits: Tensor, labels: Tensor) -> None:
-        """Add a batch.
-
-        Args:
-            logits: ``(B, K)`` float.
-            labels: ``(B, K)`` bool.
-        """
-        if logits.shape[1:] != (self.num_classes,):
-            raise ValueError(
-                f"Expected argument `logits` to have num_classes = {self.num_classes} columns, "
-                f"but got shape {tuple(logits.shape)}."
-            )
-        self.counts = self.counts + _label_counts(logits, labels, self.threshold)
-        self.dropped = self.dropped + (~logits.isfinite().all(dim=1)).sum()
-
-    def values(self) -> Tensor:
-        """``(K,)`` float64, NaN where undefined."""
-        return label_f1_score(*self.counts)

@@ -1,4 +1,4 @@
-"""How much a person would have to look at: sizes of the head and of single explanations."""
+"""Sizes of the head of a model and of single explanations, the amount a person would have to look at."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from metrics.base import ImageMean, ModelValue
 from metrics.functional.compactness import (
     features_per_class,
     global_size,
@@ -15,19 +16,24 @@ from metrics.functional.compactness import (
     sparsity,
 )
 from metrics.functional.primitives.variants import Variant, check_variant
-from metrics.image_mean import ImageMean
-from metrics.model_value import ModelValue
 
 
 class GlobalSize(ModelValue):
-    """Number of active units that any class uses.
+    """Number of active units that any class uses (lower is better).
 
-    Source and definition: :func:`metrics.functional.global_size`.
+    Source: Schlinge et al. (2025), section 5.5: ``#{u : max_c |w_cu| > threshold}`` over the active units, with w =
+    ``weight``. Where units are assigned to slots (ProtoPool), the units that any slot is assigned to. With
+    ``variant="quanproto"`` only positive entries count.
 
     Args:
         threshold: entries above it are used.
         variant: reading of the formula.
         kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Inputs:
+        weight: ``(K, U)`` float head weights without bias, or None for a model without: every active unit counts.
+        active: ``(U,)`` bool.
+        presence: ``(K, U)`` 0/1 hard slot assignment, which takes the place of ``weight``; None for a model without.
 
     Raises:
         ValueError: if ``variant`` is unknown.
@@ -52,24 +58,22 @@ class GlobalSize(ModelValue):
         self.variant: Variant = variant
 
     def update(self, weight: Tensor | None, active: Tensor, presence: Tensor | None = None) -> None:
-        """Measure the model.
-
-        Args:
-            weight: ``(K, U)`` float, or None for a model without head weights.
-            active: ``(U,)`` bool.
-            presence: ``(K, U)`` 0/1 hard slot assignment, or None.
-        """
+        """Measure the model."""
         self._store(global_size(weight, active, presence, self.threshold, self.variant))
 
 
 class Sparsity(ModelValue):
-    """Share of head weights that are negligible.
+    """Share of head weights that are negligible (higher is better).
 
-    Source and definition: :func:`metrics.functional.sparsity`.
+    Source: Schlinge et al. (2025), equation 22: ``1 - #{|w| > threshold} / |W|`` over the weights w of active units.
 
     Args:
         threshold: magnitude up to which a weight is negligible.
         kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Inputs:
+        weight: ``(K, U)`` float head weights without bias.
+        active: ``(U,)`` bool; None for all.
 
     Example:
         >>> import torch
@@ -89,23 +93,23 @@ class Sparsity(ModelValue):
         self.threshold = threshold
 
     def update(self, weight: Tensor, active: Tensor | None = None) -> None:
-        """Measure the model.
-
-        Args:
-            weight: ``(K, U)`` float.
-            active: ``(U,)`` bool; None for all.
-        """
+        """Measure the model."""
         self._store(sparsity(weight, active, self.threshold))
 
 
 class NegativePositiveRatio(ModelValue):
-    """Negative head weights per positive one.
+    """Negative head weights per positive one (NPR, lower is better).
 
-    Source and definition: :func:`metrics.functional.negative_positive_ratio`.
+    Source: Schlinge et al. (2025), equation 23: ``#{w < -threshold} / #{w > threshold}`` over the weights w of active
+    units. Undefined without a positive weight.
 
     Args:
         threshold: magnitude up to which a weight is negligible.
         kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Inputs:
+        weight: ``(K, U)`` float head weights without bias.
+        active: ``(U,)`` bool; None for all.
 
     Example:
         >>> import torch
@@ -125,22 +129,22 @@ class NegativePositiveRatio(ModelValue):
         self.threshold = threshold
 
     def update(self, weight: Tensor, active: Tensor | None = None) -> None:
-        """Measure the model.
-
-        Args:
-            weight: ``(K, U)`` float.
-            active: ``(U,)`` bool; None for all.
-        """
+        """Measure the model."""
         self._store(negative_positive_ratio(weight, active, self.threshold))
 
 
 class NumberOfFeatures(ModelValue):
-    """Number of units with any non-zero head weight.
+    """Number of units with any non-zero head weight (lower is better).
 
-    Source and definition: :func:`metrics.functional.number_of_features`.
+    Source: Norrenbrock et al. (2025): ``#{u : w_cu != 0 for some c}`` over the active units, with w = ``weight``. There
+    is no threshold, as the weights they select are exactly 0 or 1.
 
     Args:
         kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Inputs:
+        weight: ``(K, U)`` float head weights without bias.
+        active: ``(U,)`` bool; None for all.
 
     Example:
         >>> import torch
@@ -156,22 +160,22 @@ class NumberOfFeatures(ModelValue):
     higher_is_better = False
 
     def update(self, weight: Tensor, active: Tensor | None = None) -> None:
-        """Measure the model.
-
-        Args:
-            weight: ``(K, U)`` float.
-            active: ``(U,)`` bool; None for all.
-        """
+        """Measure the model."""
         self._store(number_of_features(weight, active))
 
 
 class FeaturesPerClass(ModelValue):
-    """Non-zero head weights per class.
+    """Non-zero head weights per class (lower is better).
 
-    Source and definition: :func:`metrics.functional.features_per_class`.
+    Source: Norrenbrock et al. (2025): ``#{(c, u) : w_cu != 0} / K`` over the active units, with w = ``weight``. There
+    is no threshold, as the weights they select are exactly 0 or 1.
 
     Args:
         kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Inputs:
+        weight: ``(K, U)`` float head weights without bias.
+        active: ``(U,)`` bool; None for all.
 
     Example:
         >>> import torch
@@ -187,29 +191,28 @@ class FeaturesPerClass(ModelValue):
     higher_is_better = False
 
     def update(self, weight: Tensor, active: Tensor | None = None) -> None:
-        """Measure the model.
-
-        Args:
-            weight: ``(K, U)`` float.
-            active: ``(U,)`` bool; None for all.
-        """
+        """Measure the model."""
         self._store(features_per_class(weight, active))
 
 
 class LocalSize(ImageMean):
-    """Mean number of units that matter on an image.
+    """Mean number of units that matter on an image (lower is better).
 
-    Source and definition: :func:`metrics.functional.local_size`. Interval: normal over images.
+    Source: Schlinge et al. (2025), equations 20 and 21: ``#{u active : s_u / max s > threshold}`` with s = ``scores``,
+    compared in float64. Undefined where the largest active score is not positive.
 
     Args:
         active: ``(U,)`` bool; None for all.
         threshold: share of the largest score.
         kwargs: arguments of :class:`torchmetrics.Metric`.
 
+    Inputs:
+        scores: ``(B, U)`` float.
+
     Example:
         >>> import torch
         >>> metric = LocalSize()
-        >>> metric.update(torch.tensor([[2.0, 1.0, 0.3, 0.19], [1.0, 0.0, 0.0, 0.0]]))
+        >>> metric.update(torch.tensor([[2.0, 1.0, 0.3, 0.19], [1.0, 0.0, 0.0, 0.0]]))  # 3 and 1
         >>> metric.compute()
         tensor(2., dtype=torch.float64)
     """
@@ -226,9 +229,5 @@ class LocalSize(ImageMean):
         self.threshold = threshold
 
     def update(self, scores: Tensor) -> None:
-        """Add a batch.
-
-        Args:
-            scores: ``(B, U)`` float.
-        """
+        """Add a batch."""
         self._accumulate(local_size(scores, self.active, self.threshold))

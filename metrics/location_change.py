@@ -1,39 +1,44 @@
-"""How far explanations move: under a perturbation (change), and between the units of one image (contrast)."""
+"""Distances between explanations: under a perturbation (change) and between the units of one image (contrast)."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 from torch import Tensor
 
+from metrics.base import ImageMean
 from metrics.functional.location_change import (
     Region,
-    _check_region,
     prototype_activation_location_change,
     prototype_activation_location_contrast,
     prototype_location_change,
     prototype_location_contrast,
     visualization_location_change,
 )
-from metrics.functional.primitives.checks import check_quantile, check_threshold
+from metrics.functional.primitives.checks import check_choice, check_quantile, check_threshold
 from metrics.functional.primitives.regions import clip_saliency
-from metrics.image_mean import ImageMean
 
 
 class PrototypeLocationChange(ImageMean):
-    """Mean distance by which the peaks of the top units move, in cells.
+    """Mean distance by which the peaks of the top-k units move (PLC, lower is better).
 
-    Source and definition: :func:`metrics.functional.prototype_location_change`. Interval: normal over images.
+    Source: Schlinge et al. (2025), equation 8: ``|x - x'| + |y - y'|`` between the cells of the maxima of ``maps`` and
+    of ``perturbed_maps``. Ties go to the first cell in row-major order, which is also the peak of a flat map.
 
     Args:
-        relative: divide by the largest distance on the grid; the unit becomes a fraction.
+        relative: divide by the largest distance on the grid, ``(h - 1) + (w - 1)``; the unit becomes a fraction.
         kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Inputs:
+        maps: ``(B, k, h, w)`` float, maps of the top-k units on the clean images.
+        perturbed_maps: ``(B, k, h, w)`` float, maps of the same units on the perturbed images.
+        valid: ``(B, k)`` bool, False where the perturbation was undefined; None for all.
 
     Example:
         >>> import torch
         >>> metric = PrototypeLocationChange()
         >>> maps = torch.tensor([[[[0.0, 2.0, 0.0], [0.0, 0.0, 0.0]]]])
-        >>> metric.update(maps, maps.flip(-1, -2))
+        >>> metric.update(maps, maps.flip(-1, -2))  # one row down
         >>> metric.compute()
         tensor(1., dtype=torch.float64)
     """
@@ -49,25 +54,25 @@ class PrototypeLocationChange(ImageMean):
         self.unit = "fraction" if relative else "cells"
 
     def update(self, maps: Tensor, perturbed_maps: Tensor, valid: Tensor | None = None) -> None:
-        """Add a batch.
-
-        Args:
-            maps: ``(B, k, h, w)`` float.
-            perturbed_maps: ``(B, k, h, w)`` float.
-            valid: ``(B, k)`` bool; None for all.
-        """
+        """Add a batch."""
         self._accumulate(prototype_location_change(maps, perturbed_maps, self.relative), valid)
 
 
 class PrototypeActivationLocationChange(ImageMean):
-    """Mean of how little the active regions of the top units share with those on the perturbed image.
+    """Mean change of the active regions of the top-k units (PALC, lower is better).
 
-    Source and definition: :func:`metrics.functional.prototype_activation_location_change`. Interval: normal over
-    images.
+    Source: Schlinge et al. (2025), equation 9: ``1 - IoU(b, b')``, with b and b' the cells of ``maps`` and
+    ``perturbed_maps`` where ``(v - min) / (max - min) > threshold``, each map on its own. Undefined where a map is
+    flat.
 
     Args:
         threshold: in [0, 1), of the min-max scaled map.
         kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Inputs:
+        maps: ``(B, k, h, w)`` float, maps of the top-k units on the clean images.
+        perturbed_maps: ``(B, k, h, w)`` float, maps of the same units on the perturbed images.
+        valid: ``(B, k)`` bool, False where the perturbation was undefined; None for all.
 
     Raises:
         ValueError: if ``threshold`` is outside [0, 1).
@@ -75,7 +80,7 @@ class PrototypeActivationLocationChange(ImageMean):
     Example:
         >>> import torch
         >>> metric = PrototypeActivationLocationChange()
-        >>> metric.update(torch.tensor([[[[0.0, 1.0, 1.0]]]]), torch.tensor([[[[0.0, 0.0, 1.0]]]]))
+        >>> metric.update(torch.tensor([[[[0.0, 1.0, 1.0]]]]), torch.tensor([[[[0.0, 0.0, 1.0]]]]))  # 1 of 2 cells
         >>> metric.compute()
         tensor(0.5000, dtype=torch.float64)
     """
@@ -91,25 +96,26 @@ class PrototypeActivationLocationChange(ImageMean):
         self.threshold = threshold
 
     def update(self, maps: Tensor, perturbed_maps: Tensor, valid: Tensor | None = None) -> None:
-        """Add a batch.
-
-        Args:
-            maps: ``(B, k, h, w)`` float.
-            perturbed_maps: ``(B, k, h, w)`` float.
-            valid: ``(B, k)`` bool; None for all.
-        """
+        """Add a batch."""
         self._accumulate(prototype_activation_location_change(maps, perturbed_maps, self.threshold), valid)
 
 
 class VisualizationLocationChange(ImageMean):
-    """Mean of how little the highlighted regions of the top units share with those on the perturbed image.
+    """Mean change of the highlighted regions of the top-k units (VLC, lower is better).
 
-    Source and definition: :func:`metrics.functional.visualization_location_change`. Interval: normal over images.
+    Source: Schlinge et al. (2025), equation 4, after Sacha et al. (2024): ``1 - IoU(b, b')``, with b and b' the boxes
+    around the pixels where the clipped ``saliency`` and ``perturbed_saliency`` are positive. Undefined where a region
+    is empty.
 
     Args:
-        quantile: of :func:`metrics.functional.clip_saliency`; None if the saliency is clipped already.
-        region: compare the boxes around the regions, or the regions (``"mask"``).
+        quantile: of each map, above which positive saliency is kept; None if the inputs are clipped already.
+        region: compare the boxes around the regions (``"box"``) or the regions themselves (``"mask"``).
         kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Inputs:
+        saliency: ``(B, k, H, W)`` float, signed, of the top-k units on the clean images.
+        perturbed_saliency: ``(B, k, H, W)`` float, of the same units on the perturbed images.
+        valid: ``(B, k)`` bool, False where the perturbation was undefined; None for all.
 
     Raises:
         ValueError: if ``quantile`` is outside (0, 1) or ``region`` is unknown.
@@ -118,7 +124,7 @@ class VisualizationLocationChange(ImageMean):
         >>> import torch
         >>> metric = VisualizationLocationChange(quantile=0.5)
         >>> saliency = torch.tensor([[[[1.0, 2.0, 3.0, 4.0]]]])
-        >>> metric.update(saliency, saliency.roll(1, -1))  # pixels 2 and 3 against 0 and 3
+        >>> metric.update(saliency, saliency.roll(1, -1))  # boxes of pixels 2 to 3 and 0 to 3
         >>> metric.compute()
         tensor(0.5000, dtype=torch.float64)
     """
@@ -131,18 +137,12 @@ class VisualizationLocationChange(ImageMean):
     def __init__(self, quantile: float | None = 0.95, region: Region = "box", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_quantile(quantile)
-        _check_region(region)
+        check_choice("region", region, get_args(Region))
         self.quantile = quantile
         self.region: Region = region
 
     def update(self, saliency: Tensor, perturbed_saliency: Tensor, valid: Tensor | None = None) -> None:
-        """Add a batch.
-
-        Args:
-            saliency: ``(B, k, H, W)`` float, signed; clipped if ``quantile`` is None.
-            perturbed_saliency: ``(B, k, H, W)`` float, alike.
-            valid: ``(B, k)`` bool; None for all.
-        """
+        """Add a batch."""
         if self.quantile is not None:
             saliency = clip_saliency(saliency, self.quantile)
             perturbed_saliency = clip_saliency(perturbed_saliency, self.quantile)
@@ -150,12 +150,16 @@ class VisualizationLocationChange(ImageMean):
 
 
 class PrototypeLocationContrast(ImageMean):
-    """Mean distance between the peaks of the top units of an image, in cells.
+    """Mean distance between the peaks of the top-k units of an image (higher is better).
 
-    Source and definition: :func:`metrics.functional.prototype_location_contrast`. Interval: normal over images.
+    Source: Schlinge et al. (2025), section 5.3: ``|x_i - x_j| + |y_i - y_j|`` between the cells of the maxima of
+    ``maps``, averaged over the ``k (k - 1) / 2`` pairs of units of the image. Undefined for a single unit.
 
     Args:
         kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Inputs:
+        maps: ``(B, k, h, w)`` float, maps of the top-k units; distances are in their cells.
 
     Example:
         >>> import torch
@@ -171,23 +175,23 @@ class PrototypeLocationContrast(ImageMean):
     higher_is_better = True
 
     def update(self, maps: Tensor) -> None:
-        """Add a batch.
-
-        Args:
-            maps: ``(B, k, h, w)`` float.
-        """
+        """Add a batch."""
         self._accumulate(prototype_location_contrast(maps))
 
 
 class PrototypeActivationLocationContrast(ImageMean):
-    """Mean of how little the active regions of the top units of an image share.
+    """Mean dissimilarity of the active regions of the top-k units of an image (higher is better).
 
-    Source and definition: :func:`metrics.functional.prototype_activation_location_contrast`. Interval: normal over
-    images.
+    Source: Schlinge et al. (2025), section 5.3: ``1 - IoU(b_i, b_j)``, with b_i the cells of map i where
+    ``(v - min) / (max - min) > threshold``, averaged over the pairs of units of the image of which neither map is flat.
+    Undefined without such a pair.
 
     Args:
         threshold: in [0, 1), of the min-max scaled map.
         kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Inputs:
+        maps: ``(B, k, h, w)`` float, maps of the top-k units.
 
     Raises:
         ValueError: if ``threshold`` is outside [0, 1).
@@ -195,7 +199,7 @@ class PrototypeActivationLocationContrast(ImageMean):
     Example:
         >>> import torch
         >>> metric = PrototypeActivationLocationContrast()
-        >>> metric.update(torch.tensor([[[[1.0, 1.0, 0.0]], [[0.0, 1.0, 0.0]]]]))
+        >>> metric.update(torch.tensor([[[[1.0, 1.0, 0.0]], [[0.0, 1.0, 0.0]]]]))  # one cell of two in common
         >>> metric.compute()
         tensor(0.5000, dtype=torch.float64)
     """
@@ -211,9 +215,5 @@ class PrototypeActivationLocationContrast(ImageMean):
         self.threshold = threshold
 
     def update(self, maps: Tensor) -> None:
-        """Add a batch.
-
-        Args:
-            maps: ``(B, k, h, w)`` float.
-        """
+        """Add a batch."""
         self._accumulate(prototype_activation_location_contrast(maps, self.threshold))

@@ -1,4 +1,4 @@
-"""How much units react to changes of the image outside the region they are said to look at."""
+"""Reactions of units to changes of the image outside the region their explanation highlights."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.utilities import rank_zero_warn
 
+from metrics.base import AveragedOver
 from metrics.functional.misalignment import (
     accuracy_change,
     misalignment_activation_change,
@@ -17,22 +18,37 @@ from metrics.functional.misalignment import (
 )
 from metrics.functional.primitives.checks import check_tensor
 from metrics.functional.primitives.intervals import mean_interval
-from metrics.summary import AveragedOver
 
 
 class SpatialMisalignment(Metric):
     """Four mean changes over images that are perturbed outside the region of a target unit.
 
-    Source: Sacha et al. (2024). ``"pac"``: :func:`metrics.functional.misalignment_activation_change`; ``"plc"``:
-    :func:`metrics.functional.misalignment_location_change`; ``"prc"``:
-    :func:`metrics.functional.misalignment_rank_change`; ``"ac"``: :func:`metrics.functional.accuracy_change`. Each
-    has its own number of images, those on which it is defined. Intervals: normal over images.
+    Source: Sacha et al. (2024). For all four lower is better, and each has its own number of images, those on which it
+    is defined. With s the scores of an image clipped at 0, t its target unit, A the map of t, and ' for the perturbed
+    image:
+
+    - ``"pac"``, fraction: ``1 - s'_t / s_t``, negative if the score rises; undefined where s_t = 0.
+    - ``"plc"``, fraction: ``1 - IoU(A > q(A), A' > q(A'))`` with q the ``quantile`` of a map; undefined where flat.
+    - ``"prc"``, ranks: ``#{u : s'_u > s'_t} - #{u : s_u > s_t}`` over active units u not owned by the image's class.
+    - ``"ac"``, fraction: ``1[correct before] - 1[correct after]``.
+
+    Despite their names ``"pac"``, ``"plc"`` and ``"prc"`` differ from the changes of Schlinge et al. (2025).
 
     Args:
-        owner: ``(U, K)`` bool.
+        owner: ``(U, K)`` bool, units owned by each class.
         active: ``(U,)`` bool; None for all.
         quantile: of each map, above which a pixel is in the region.
         kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Inputs:
+        scores: ``(B, U)`` float, clean images.
+        perturbed_scores: ``(B, U)`` float, images perturbed outside the region of the target.
+        target_ids: ``(B,)`` int64 unit of each image, -1 for none.
+        target_maps: ``(B, H, W)`` float, bilinearly upsampled map of the target on the clean images.
+        perturbed_target_maps: ``(B, H, W)`` float, the same on the perturbed images.
+        logits: ``(B, K)`` float, clean images.
+        perturbed_logits: ``(B, K)`` float, perturbed images.
+        labels: ``(B,)`` int64 in ``[0, K)``, or ``(B, K)`` bool for multilabel data.
 
     Raises:
         ValueError: if an argument differs from the above.
@@ -100,18 +116,7 @@ class SpatialMisalignment(Metric):
         perturbed_logits: Tensor,
         labels: Tensor,
     ) -> None:
-        """Add a batch.
-
-        Args:
-            scores: ``(B, U)`` float.
-            perturbed_scores: ``(B, U)`` float.
-            target_ids: ``(B,)`` int64 unit of each image, -1 for none.
-            target_maps: ``(B, H, W)`` float, bilinearly upsampled map of the target.
-            perturbed_target_maps: the same on the perturbed image.
-            logits: ``(B, K)`` float.
-            perturbed_logits: ``(B, K)`` float.
-            labels: ``(B,)`` int64, or ``(B, K)`` bool.
-        """
+        """Add a batch."""
         check_tensor("scores", scores, ("B", self.owner.shape[0]), "float")
         values = torch.stack(
             [

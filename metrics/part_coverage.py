@@ -1,4 +1,4 @@
-"""How regularly units' explanations cover the same object parts."""
+"""Regularity with which the explanations of a unit cover the same object parts."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metrics.functional.part_coverage import _part_coverage_update, part_coverage_consistency
+from metrics.base import AveragedOver, ItemMean
+from metrics.functional.part_coverage import part_coverage_consistency, part_coverage_counts
 from metrics.functional.primitives.checks import check_tensor
 from metrics.functional.primitives.regions import clip_saliency
 from metrics.functional.primitives.variants import Variant, check_variant
-from metrics.item_mean import ItemMean
-from metrics.summary import AveragedOver
 
 
 class PartCoverageConsistency(ItemMean):
-    """Mean over units of how regularly their explanations cover the same parts.
+    """Mean over units of how regularly their explanations cover the same parts (higher is better).
 
-    Source and definition: :func:`metrics.functional.part_coverage_consistency`. A part is covered if it is visible and
-    lies in the box around the region of the clipped saliency. Units that were in no top k are undefined; empty slots
-    and maps that are not finite are left out and counted.
+    Source: Schlinge et al. (2025), equation 18, after Huang et al. (2023): for each unit the mean of ``hits / visible``
+    over the parts j it ever covers, where visible counts the images with the unit in the top k on which part j is
+    visible, and hits those of them on which it lies in the box around the clipped ``saliency``. A unit that never
+    covers a part scores 0; one that was in no top k or never met a visible part is undefined. With
+    ``variant="quanproto"`` hits are divided by the images whose clipped saliency is not empty. Empty slots and maps
+    that are not finite are left out and counted. Not to be confused with :class:`metrics.PartConsistency`.
 
     Args:
         num_units: U.
@@ -28,6 +30,12 @@ class PartCoverageConsistency(ItemMean):
         quantile: of each map, above which positive saliency is kept; None if it is already clipped.
         variant: reading of the formula.
         kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Inputs:
+        saliency: ``(B, k, H, W)`` float, of the top-k units.
+        unit_ids: ``(B, k)`` int64, -1 for an empty slot.
+        part_locations: ``(B, N, 2)`` float pixels (x, y).
+        part_visible: ``(B, N)`` bool.
 
     Raises:
         ValueError: if ``variant`` is unknown.
@@ -67,14 +75,7 @@ class PartCoverageConsistency(ItemMean):
         self.add_state("shown", torch.zeros(num_units, dtype=torch.int64), dist_reduce_fx="sum")
 
     def update(self, saliency: Tensor, unit_ids: Tensor, part_locations: Tensor, part_visible: Tensor) -> None:
-        """Add a batch.
-
-        Args:
-            saliency: ``(B, k, H, W)`` float.
-            unit_ids: ``(B, k)`` int64, -1 for an empty slot.
-            part_locations: ``(B, N, 2)`` float pixels (x, y).
-            part_visible: ``(B, N)`` bool.
-        """
+        """Add a batch."""
         num_units, num_parts = self.hits.shape
         check_tensor("saliency", saliency, ("B", "k", "H", "W"), "float")
         check_tensor("unit_ids", unit_ids, tuple(saliency.shape[:2]), "int64")
@@ -82,7 +83,7 @@ class PartCoverageConsistency(ItemMean):
         check_tensor("part_visible", part_visible, (saliency.shape[0], num_parts), "bool")
         clipped = saliency if self.quantile is None else clip_saliency(saliency, self.quantile)
         counted = unit_ids.masked_fill(~saliency.isfinite().flatten(2).all(dim=2), -1)
-        hits, visible, shown = _part_coverage_update(clipped, counted, part_locations, part_visible, num_units)
+        hits, visible, shown = part_coverage_counts(clipped, counted, part_locations, part_visible, num_units)
         self.hits = self.hits + hits
         self.visible = self.visible + visible
         self.shown = self.shown + shown

@@ -1,35 +1,30 @@
-"""How far apart the units of the classes, and the features they find, lie in latent space."""
+"""Distances in latent space of the units of the classes and of the features they find."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
 
-from metrics.functional.primitives.checks import check_tensor
+from metrics.base import AveragedOver, ItemMean
+from metrics.functional.primitives.checks import check_at_least, check_choice, check_tensor
 from metrics.functional.prototype_distance import (
     Mode,
-    _average_feature_distance_compute,
-    _average_feature_distance_update,
-    _check_mode,
     average_prototype_distance,
+    feature_direction_sums,
+    feature_distance_of_sums,
     nearest_features,
 )
-from metrics.item_mean import ItemMean
-from metrics.summary import AveragedOver
-
-
-def _check_positive(name: str, value: int) -> None:
-    if value < 1:
-        raise ValueError(f"Expected argument `{name}` to be at least 1, but got {value}.")
 
 
 class AveragePrototypeDistance(ItemMean):
-    """Mean over classes of the cosine distance between their units and the others, or within their units.
+    """Mean over classes of the cosine distance of their units to all others or to each other (APD, higher is better).
 
-    Source and definition: :func:`metrics.functional.average_prototype_distance`. A unit belongs to a class if it was
-    among the top k of any of its images. Empty slots are counted.
+    Source: Schlinge et al. (2025), equations 13 and 14, after Wang et al.: for class k the mean of ``1 - p·q / (‖p‖
+    ‖q‖)`` over p in P_k and q outside it (``"inter"``), or over pairs p, q in P_k (``"intra"``). P_k is the set of rows
+    of ``vectors`` that were among the top k of any image of the class; a unit shared by classes is in each of their
+    sets. A class without such a pair is undefined; empty slots are left out and counted.
 
     Args:
         vectors: ``(U, D)`` float, the model's unit vectors.
@@ -37,6 +32,10 @@ class AveragePrototypeDistance(ItemMean):
         mode: ``"inter"`` or ``"intra"``.
         active: ``(U,)`` bool; None for all.
         kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Inputs:
+        unit_ids: ``(B, k)`` int64, the top-k units, -1 for an empty slot.
+        labels: ``(B,)`` int64 in ``[0, K)``.
 
     Raises:
         ValueError: if an argument differs from the above.
@@ -62,8 +61,8 @@ class AveragePrototypeDistance(ItemMean):
         self, vectors: Tensor, num_classes: int, mode: Mode = "inter", active: Tensor | None = None, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        _check_mode(mode)
-        _check_positive("num_classes", num_classes)
+        check_choice("mode", mode, get_args(Mode))
+        check_at_least("num_classes", num_classes, 1)
         check_tensor("vectors", vectors, ("U", "D"), "float")
         if active is not None:
             check_tensor("active", active, (vectors.shape[0],), "bool")
@@ -76,12 +75,7 @@ class AveragePrototypeDistance(ItemMean):
         )
 
     def update(self, unit_ids: Tensor, labels: Tensor) -> None:
-        """Add a batch.
-
-        Args:
-            unit_ids: ``(B, k)`` int64, -1 for an empty slot.
-            labels: ``(B,)`` int64 in ``[0, K)``.
-        """
+        """Add a batch."""
         check_tensor("unit_ids", unit_ids, ("B", "k"), "int64")
         check_tensor("labels", labels, (unit_ids.shape[0],), "int64")
         filled = unit_ids >= 0
@@ -96,16 +90,22 @@ class AveragePrototypeDistance(ItemMean):
 
 
 class AverageFeatureDistance(ItemMean):
-    """Mean over classes of the cosine distance between features of their images and of others, or among their own.
+    """Mean over classes of the cosine distance of their features to others or to each other (AFD, higher is better).
 
-    Source and definition: :func:`metrics.functional.average_feature_distance` on the latent vectors at the peaks of
-    the top-k maps. Features that are zero or not finite are counted.
+    Source: Schlinge et al. (2025), section 5.3: equations 13 and 14, as in :class:`AveragePrototypeDistance`, on the
+    multiset of latent vectors at the peaks of the top-k maps of the images of a class instead of the set of prototypes.
+    A class without a pair of features is undefined; features that are zero or not finite are left out and counted.
 
     Args:
         num_classes: K.
         num_channels: D.
         mode: ``"inter"`` or ``"intra"``.
         kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Inputs:
+        latent: ``(B, D, h, w)`` float.
+        maps: ``(B, k, h', w')`` float, maps of the top-k units; on another grid the nearest latent cell counts.
+        labels: ``(B,)`` int64 in ``[0, K)``.
 
     Raises:
         ValueError: if an argument differs from the above.
@@ -129,9 +129,9 @@ class AverageFeatureDistance(ItemMean):
 
     def __init__(self, num_classes: int, num_channels: int, mode: Mode = "inter", **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        _check_mode(mode)
-        _check_positive("num_classes", num_classes)
-        _check_positive("num_channels", num_channels)
+        check_choice("mode", mode, get_args(Mode))
+        check_at_least("num_classes", num_classes, 1)
+        check_at_least("num_channels", num_channels, 1)
         self.mode: Mode = mode
         self.name = f"afd_{mode}"
         self.add_state(
@@ -140,18 +140,12 @@ class AverageFeatureDistance(ItemMean):
         self.add_state("counts", torch.zeros(num_classes, dtype=torch.int64), dist_reduce_fx="sum")
 
     def update(self, latent: Tensor, maps: Tensor, labels: Tensor) -> None:
-        """Add a batch.
-
-        Args:
-            latent: ``(B, D, h, w)`` float.
-            maps: ``(B, k, h', w')`` float.
-            labels: ``(B,)`` int64 in ``[0, K)``.
-        """
+        """Add a batch."""
         num_classes, num_channels = self.direction_sums.shape
         check_tensor("latent", latent, ("B", num_channels, "h", "w"), "float")
         check_tensor("labels", labels, (latent.shape[0],), "int64")
         features = nearest_features(latent.detach(), maps)
-        sums, counts = _average_feature_distance_update(
+        sums, counts = feature_direction_sums(
             features.flatten(0, 1), labels.repeat_interleave(features.shape[1]), num_classes
         )
         self.direction_sums = self.direction_sums + sums
@@ -160,4 +154,4 @@ class AverageFeatureDistance(ItemMean):
 
     def values(self) -> Tensor:
         """``(K,)`` float64, NaN where undefined."""
-        return _average_feature_distance_compute(self.direction_sums, self.counts, self.mode)
+        return feature_distance_of_sums(self.direction_sums, self.counts, self.mode)

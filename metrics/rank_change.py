@@ -1,4 +1,4 @@
-"""How much the order of units and of classes changes under a perturbation."""
+"""Changes of the order of units and of classes under a perturbation."""
 
 from __future__ import annotations
 
@@ -6,23 +6,30 @@ from typing import Any
 
 from torch import Tensor
 
+from metrics.base import ImageMean
 from metrics.functional.rank_change import classification_rank_change, prototype_rank_change
-from metrics.image_mean import ImageMean
 
 
 class PrototypeRankChange(ImageMean):
-    """Mean number of ranks by which the top units move.
+    """Mean number of ranks by which the top-k units move (PRC, lower is better).
 
-    Source and definition: :func:`metrics.functional.prototype_rank_change`. Interval: normal over images.
+    Source: Schlinge et al. (2025), equation 6, after Sacha et al. (2024): ``|r' - r|``, with r the number of active
+    units whose score is strictly larger than that of the unit in ``scores``, and r' the same in ``perturbed_scores``.
 
     Args:
-        active: ``(U,)`` bool; None for all.
+        active: ``(U,)`` bool, units that are ranked; None for all.
         kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Inputs:
+        scores: ``(B, U)`` float, clean images.
+        perturbed_scores: ``(B, U)`` float, or ``(B, k, U)`` with one perturbed image per selected unit.
+        unit_ids: ``(B, k)`` int64, the top-k units of the clean images, -1 for an empty slot.
+        valid: ``(B, k)`` bool, False where the perturbation was undefined; None for all.
 
     Example:
         >>> import torch
         >>> metric = PrototypeRankChange()
-        >>> perturbed = torch.tensor([[9.0, 2.0, 5.0, 3.0]])
+        >>> perturbed = torch.tensor([[9.0, 2.0, 5.0, 3.0]])  # unit 1 falls from rank 1 to 3, unit 0 stays
         >>> metric.update(torch.tensor([[9.0, 7.0, 5.0, 3.0]]), perturbed, torch.tensor([[0, 1]]))
         >>> metric.compute()
         tensor(1., dtype=torch.float64)
@@ -39,24 +46,23 @@ class PrototypeRankChange(ImageMean):
         self.register_buffer("active", active, persistent=False)
 
     def update(self, scores: Tensor, perturbed_scores: Tensor, unit_ids: Tensor, valid: Tensor | None = None) -> None:
-        """Add a batch.
-
-        Args:
-            scores: ``(B, U)`` float.
-            perturbed_scores: ``(B, U)`` float, or ``(B, k, U)`` with one perturbed image per selected unit.
-            unit_ids: ``(B, k)`` int64, -1 for an empty slot.
-            valid: ``(B, k)`` bool; None for all.
-        """
+        """Add a batch."""
         self._accumulate(prototype_rank_change(scores, perturbed_scores, unit_ids, self.active), valid)
 
 
 class ClassificationRankChange(ImageMean):
-    """Mean rank of the predicted class after the perturbation.
+    """Mean rank of the predicted class after the perturbation (CRC, lower is better).
 
-    Source and definition: :func:`metrics.functional.classification_rank_change`. Interval: normal over images.
+    Source: Schlinge et al. (2025), equation 12: the number of classes with a strictly larger logit in
+    ``perturbed_logits`` than the prediction, the class of the largest of ``logits``; ties go to the lowest class. Not
+    defined for multilabel data.
 
     Args:
         kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Inputs:
+        logits: ``(B, K)`` float, clean images.
+        perturbed_logits: ``(B, K)`` float, perturbed images.
 
     Example:
         >>> import torch
@@ -72,10 +78,5 @@ class ClassificationRankChange(ImageMean):
     higher_is_better = False
 
     def update(self, logits: Tensor, perturbed_logits: Tensor) -> None:
-        """Add a batch.
-
-        Args:
-            logits: ``(B, K)`` float.
-            perturbed_logits: ``(B, K)`` float.
-        """
+        """Add a batch."""
         self._accumulate(classification_rank_change(logits, perturbed_logits))

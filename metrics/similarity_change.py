@@ -1,27 +1,35 @@
-"""How much the scores of units change under a perturbation."""
+"""Change of the scores of units under a perturbation."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
+from metrics.base import ImageMean
 from metrics.functional.primitives.ranking import gather_units
 from metrics.functional.similarity_change import prototype_similarity_change
-from metrics.image_mean import ImageMean
 
 
 class PrototypeSimilarityChange(ImageMean):
-    """Mean change of the scores of the top units, as a share of the score.
+    """Mean relative change of the scores of the top-k units (PSC, lower is better).
 
-    Source and definition: :func:`metrics.functional.prototype_similarity_change`. Interval: normal over images.
+    Source: Schlinge et al. (2025), equation 5, after Sacha et al. (2024): ``|s - s'| / s``, with s and s' the scores of
+    a unit in ``scores`` and ``perturbed_scores``. The score is what the head of the model consumes; the published
+    tables took the maximum of the map. Undefined where s is not positive.
 
     Args:
         kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Inputs:
+        scores: ``(B, U)`` float, clean images.
+        perturbed_scores: ``(B, U)`` float, or ``(B, k, U)`` with one perturbed image per selected unit.
+        unit_ids: ``(B, k)`` int64, the top-k units of the clean images, -1 for an empty slot.
+        valid: ``(B, k)`` bool, False where the perturbation was undefined; None for all.
 
     Example:
         >>> import torch
         >>> metric = PrototypeSimilarityChange()
         >>> metric.update(torch.tensor([[2.0, 2.0, 9.0]]), torch.tensor([[1.5, 3.0, 0.0]]), torch.tensor([[0, 1]]))
-        >>> metric.compute()
+        >>> metric.compute()  # (0.5 / 2 + 1 / 2) / 2
         tensor(0.3750, dtype=torch.float64)
     """
 
@@ -31,14 +39,7 @@ class PrototypeSimilarityChange(ImageMean):
     higher_is_better = False
 
     def update(self, scores: Tensor, perturbed_scores: Tensor, unit_ids: Tensor, valid: Tensor | None = None) -> None:
-        """Add a batch.
-
-        Args:
-            scores: ``(B, U)`` float.
-            perturbed_scores: ``(B, U)`` float, or ``(B, k, U)`` with one perturbed image per selected unit.
-            unit_ids: ``(B, k)`` int64, -1 for an empty slot.
-            valid: ``(B, k)`` bool; None for all.
-        """
+        """Add a batch."""
         if perturbed_scores.ndim == 3:
             images = perturbed_scores.flatten(end_dim=1)  # one row per perturbed image, with one unit each
             perturbed = gather_units(images, unit_ids.reshape(-1, 1)).view(unit_ids.shape)

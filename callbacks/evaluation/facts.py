@@ -13,8 +13,8 @@ from callbacks.evaluation.threshold import threshold_of
 from datamodules.sample import Capabilities
 from explanations import PRP, Explainer, Upsample
 from lightning_modules.contract import InterpretableModel, ModelOutput
+from metrics.facts import Facts
 from metrics.functional import Variant
-from metrics.suite import Facts
 
 
 def gather_facts(

@@ -26,7 +26,8 @@ from explanations import Explainer
 from lightning_modules.contract import InterpretableModel
 from metrics import ImageMean, ModelValue, SpatialMisalignment
 from metrics.functional import Variant
-from metrics.suite import AnyMetric, build, entry_of, resolve
+from metrics.entries import ENTRIES, AnyMetric
+from metrics.suite import build, resolve
 
 View = Literal["paper", "quanproto", "identity"]
 SEEDS = 2**32  # as many as there are seeds for a run
@@ -137,7 +138,7 @@ class Interpretability(Callback):
         """Ask the data module for the continuity view if some metric reads it, before loaders are made."""
         keys = self.suite if stage == "test" else self.now_and_then
         datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
-        wanted = any(entry_of(key).view == "continuity" for key in keys)
+        wanted = any(ENTRIES[key].view == "continuity" for key in keys)
         datamodule.configure_loaders(continuity=self.view if wanted else None, continuity_seed=self.seed)
         self._fitted_at = -1
         if stage == "fit" and threshold_of(pl_module) is not None and not datamodule.has_validation:
@@ -162,7 +163,7 @@ class Interpretability(Callback):
         explainer = choose_explainer(self.explainer, model)
         facts = gather_facts(datamodule, split, model, output, explainer, self.variant)
         metrics, skipped = build(keys, facts)
-        reads = {(entry_of(key).view, name) for key, metric in metrics.items() for name in metric.reads}
+        reads = {(ENTRIES[key].view, name) for key, metric in metrics.items() for name in metric.reads}
         names = {name for _, name in reads}
         setting = Setting(
             self.seed,
@@ -180,7 +181,7 @@ class Interpretability(Callback):
         self._by_view: dict[str, list[AnyMetric]] = {}
         for key, metric in {id(metric): (key, metric) for key, metric in metrics.items()}.values():
             if not isinstance(metric, ModelValue):
-                self._by_view.setdefault(entry_of(key).view, []).append(metric)
+                self._by_view.setdefault(ENTRIES[key].view, []).append(metric)
         self._images: list[tuple[Tensor, Tensor]] = []
         model_fields = {"weight": facts.weight, "active": facts.active, "presence": facts.presence}
         for metric in _distinct(metrics):
@@ -201,7 +202,7 @@ class Interpretability(Callback):
 
     def _object(self, datamodule: Any, split: str) -> str | None:
         """What stands for the object in localisation."""
-        if not any(entry_of(key).view == "localisation" for key in self._metrics):
+        if not any(ENTRIES[key].view == "localisation" for key in self._metrics):
             return None
         return "bounding box" if datamodule.capabilities(split).missing("object_mask") else "mask"
 
@@ -226,7 +227,7 @@ class Interpretability(Callback):
         summaries = {id(metric): metric.summary() for metric in _distinct(self._metrics)}
         for key, metric in self._metrics.items():
             summary: Any = summaries[id(metric)]
-            part, unit = entry_of(key).part, metric.unit
+            part, unit = ENTRIES[key].part, metric.unit
             if part is not None:
                 summary, unit = summary[part], cast(SpatialMisalignment, metric).units[part]
             summary = dict(summary)

@@ -1,22 +1,15 @@
-"""The pure tensor kernels behind the metrics."""
+"""Kernels of the metrics: pure functions of tensors, without state."""
 
-# first, because importing a file binds its name here, and a kernel of `alignment` has that name
-from metrics.functional.part_coverage import part_coverage_consistency
-
-# isort: split
 from metrics.functional.activation_change import (
     classification_activation_change,
     prototype_activation_change,
     visualization_activation_change,
 )
-from metrics.functional.alignment import merge_parts, part_consistency, part_purity, part_stability
 from metrics.functional.classification import (
     accuracy,
     balanced_accuracy,
     confusion_matrix,
     f1_score,
-    label_f1_score,
-    subset_accuracy,
     top_k_accuracy,
 )
 from metrics.functional.compactness import (
@@ -42,7 +35,12 @@ from metrics.functional.misalignment import (
     misalignment_location_change,
     misalignment_rank_change,
 )
+from metrics.functional.multilabel_classification import label_f1_score, subset_accuracy
 from metrics.functional.overlap import background_overlap, inside_outside_relevance_difference, object_overlap
+from metrics.functional.part_consistency import part_consistency
+from metrics.functional.part_coverage import part_coverage_consistency
+from metrics.functional.part_purity import merge_parts, part_purity
+from metrics.functional.part_stability import part_stability
 from metrics.functional.primitives.boxes import bounding_boxes, patch_boxes, points_in_boxes, window_boxes
 from metrics.functional.primitives.intersection_over_union import (
     box_intersection_over_union,

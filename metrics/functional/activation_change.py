@@ -1,4 +1,4 @@
-"""How much activations change under a perturbation: of units, of their saliency, and of classes."""
+"""Kernels: changes of maps, of saliency and of class probabilities under a perturbation."""
 
 from __future__ import annotations
 
@@ -7,17 +7,12 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from metrics.functional.primitives.checks import check_tensor
+from metrics.functional.primitives.checks import check_choice, check_tensor
 from metrics.functional.primitives.intersection_over_union import weighted_intersection_over_union
 from metrics.functional.primitives.regions import all_finite, count_pixels
 from metrics.functional.primitives.variants import Variant, check_variant
 
 Link = Literal["softmax", "sigmoid"]
-
-
-def _check_link(link: Link) -> None:
-    if link not in get_args(Link):
-        raise ValueError(f"Expected argument `link` to be one of {get_args(Link)}, but got {link!r}.")
 
 
 def _change(values: Tensor, other: Tensor, defined: Tensor, ordered: bool = False) -> Tensor:
@@ -27,10 +22,10 @@ def _change(values: Tensor, other: Tensor, defined: Tensor, ordered: bool = Fals
 
 
 def prototype_activation_change(maps: Tensor, perturbed_maps: Tensor, variant: Variant = "paper") -> Tensor:
-    """How much the map of each unit changes, cell by cell.
+    """Change of the map of each unit, cell by cell.
 
     Source: Schlinge et al. (2025), equation 10: ``1 - Σ min(a, a') / Σ max(a, a')`` over the cells. Of signed maps the
-    positive part counts. ``variant="quanproto"`` sorts both maps first, which makes it blind to place.
+    positive part counts. ``variant="quanproto"`` sorts both maps first, which ignores where the activation lies.
 
     Args:
         maps: ``(B, k, h, w)`` float.
@@ -68,7 +63,7 @@ def _largest_first(clipped: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def visualization_activation_change(saliency: Tensor, perturbed_saliency: Tensor) -> Tensor:
-    """How much the values of the highlighted region change, wherever it lies.
+    """Change of the values in the highlighted region of each unit, wherever it lies.
 
     Source: Schlinge et al. (2025), equation 7: ``1 - Σ min(v, v') / Σ max(v, v')`` over the values of the clipped
     saliency (:func:`~metrics.functional.clip_saliency`) sorted in descending order.
@@ -98,7 +93,7 @@ def visualization_activation_change(saliency: Tensor, perturbed_saliency: Tensor
 def classification_activation_change(
     logits: Tensor, perturbed_logits: Tensor, link: Link = "softmax", variant: Variant = "paper"
 ) -> Tensor:
-    """How much the probabilities of the classes change.
+    """Change of the class probabilities.
 
     Source: Schlinge et al. (2025), equation 11: ``1 - Σ min(p, p') / Σ max(p, p')`` over the classes. With the softmax
     it equals 2t / (1 + t), where t is the total variation distance; outputs that are log-probabilities pass through it
@@ -107,7 +102,7 @@ def classification_activation_change(
     Args:
         logits: ``(B, K)`` float.
         perturbed_logits: ``(B, K)`` float, on the perturbed image.
-        link: from logits to probabilities; ``"sigmoid"`` for several labels per image.
+        link: from logits to probabilities: ``"softmax"``, or ``"sigmoid"`` for multilabel data.
         variant: reading of the formula.
 
     Returns:
@@ -122,7 +117,7 @@ def classification_activation_change(
         tensor([0.3333], dtype=torch.float64)
     """
     check_variant(variant)
-    _check_link(link)
+    check_choice("link", link, get_args(Link))
     check_tensor("logits", logits, ("B", "K"), "float")
     check_tensor("perturbed_logits", perturbed_logits, tuple(logits.shape), "float")
     clean, perturbed = logits.double(), perturbed_logits.double()

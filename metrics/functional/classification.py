@@ -1,21 +1,17 @@
-"""How often the model is right, for one label per image and for several."""
+"""Kernels: correctness of single-label classification, for each image and for each class."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from metrics.functional.multilabel_classification import label_f1_score
 from metrics.functional.primitives.checks import check_tensor
 
 
-def _check_single_label(logits: Tensor, labels: Tensor) -> None:
+def _check_inputs(logits: Tensor, labels: Tensor) -> None:
     check_tensor("logits", logits, ("B", "K"), "float")
     check_tensor("labels", labels, (logits.shape[0],), "int64")
-
-
-def _check_multi_label(logits: Tensor, labels: Tensor) -> None:
-    check_tensor("logits", logits, ("B", "K"), "float")
-    check_tensor("labels", labels, tuple(logits.shape), "bool")
 
 
 def _zero_one(hits: Tensor, logits: Tensor, abstained: Tensor | None = None) -> Tensor:
@@ -49,7 +45,7 @@ def accuracy(logits: Tensor, labels: Tensor, abstained: Tensor | None = None) ->
         >>> accuracy(torch.tensor([[2.0, 2.0, 0.0], [1.0, 3.0, 0.0]]), torch.tensor([1, 1]))
         tensor([0., 1.], dtype=torch.float64)
     """
-    _check_single_label(logits, labels)
+    _check_inputs(logits, labels)
     return _zero_one(_better_classes(logits, labels) == 0, logits, abstained)
 
 
@@ -75,36 +71,12 @@ def top_k_accuracy(logits: Tensor, labels: Tensor, k: int = 3, abstained: Tensor
         >>> top_k_accuracy(torch.tensor([[2.0, 2.0, 0.0], [2.0, 2.0, 0.0]]), torch.tensor([1, 2]), k=2)
         tensor([1., 0.], dtype=torch.float64)
     """
-    _check_single_label(logits, labels)
+    _check_inputs(logits, labels)
     if not 1 <= k < logits.shape[1]:
         raise ValueError(
             f"Expected argument `k` to be at least 1 and below the number of classes {logits.shape[1]}, but got {k}."
         )
     return _zero_one(_better_classes(logits, labels) < k, logits, abstained)
-
-
-def subset_accuracy(logits: Tensor, labels: Tensor, threshold: float = 0.0) -> Tensor:
-    """Whether the predicted label set is exactly the true one.
-
-    The predicted set holds the labels whose logit exceeds ``threshold``, which is chosen on the validation split.
-
-    Args:
-        logits: ``(B, K)`` float.
-        labels: ``(B, K)`` bool.
-        threshold: on logits.
-
-    Returns:
-        ``(B,)`` float64, 1 or 0; NaN where a logit is not finite. Higher is better.
-
-    Raises:
-        ValueError: if a shape or dtype differs from the above.
-
-    Example:
-        >>> subset_accuracy(torch.tensor([[1.0, -1.0, 2.0]]), torch.tensor([[True, False, True]]))
-        tensor([1.], dtype=torch.float64)
-    """
-    _check_multi_label(logits, labels)
-    return _zero_one(((logits > threshold) == labels).all(dim=1), logits)
 
 
 def confusion_matrix(logits: Tensor, labels: Tensor, num_classes: int) -> Tensor:
@@ -126,12 +98,12 @@ def confusion_matrix(logits: Tensor, labels: Tensor, num_classes: int) -> Tensor
         tensor([[1, 0],
                 [1, 1]])
     """
-    return _confusion_table(logits, labels, num_classes, None)[:, :num_classes]
+    return confusion_table(logits, labels, num_classes, None)[:, :num_classes]
 
 
-def _confusion_table(logits: Tensor, labels: Tensor, num_classes: int, abstained: Tensor | None) -> Tensor:
+def confusion_table(logits: Tensor, labels: Tensor, num_classes: int, abstained: Tensor | None) -> Tensor:
     """Counts ``(K, K + 1)``; the last column is that of no prediction."""
-    _check_single_label(logits, labels)
+    _check_inputs(logits, labels)
     if logits.shape[1] != num_classes:
         raise ValueError(
             f"Expected argument `logits` to have num_classes = {num_classes} columns, but got {logits.shape[1]}."
@@ -178,31 +150,3 @@ def balanced_accuracy(confusion: Tensor) -> Tensor:
         tensor([1.0000, 0.5000,    nan], dtype=torch.float64)
     """
     return confusion.diagonal().double() / confusion.sum(dim=1)
-
-
-def _label_counts(logits: Tensor, labels: Tensor, threshold: float = 0.0) -> Tensor:
-    _check_multi_label(logits, labels)
-    predicted, counted = logits > threshold, logits.isfinite().all(dim=1, keepdim=True)
-    outcomes = torch.stack([predicted & labels, predicted & ~labels, ~predicted & labels])
-    return (outcomes & counted).sum(dim=1)
-
-
-def label_f1_score(true_positive: Tensor, false_positive: Tensor, false_negative: Tensor) -> Tensor:
-    """F1 of every label of a multi-label task.
-
-    ``2 tp / (2 tp + fp + fn)``.
-
-    Args:
-        true_positive: ``(K,)`` int64 counts.
-        false_positive: ``(K,)`` int64 counts.
-        false_negative: ``(K,)`` int64 counts.
-
-    Returns:
-        ``(K,)`` float64 in [0, 1], NaN where a label is neither true nor predicted. Higher is better.
-
-    Example:
-        >>> label_f1_score(torch.tensor([2, 0]), torch.tensor([1, 0]), torch.tensor([1, 0]))
-        tensor([0.6667,    nan], dtype=torch.float64)
-    """
-    doubled = 2 * true_positive.double()
-    return doubled / (doubled + false_positive + false_negative)

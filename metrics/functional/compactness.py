@@ -1,4 +1,4 @@
-"""How much a person would have to look at: sizes of the head and of single explanations."""
+"""Kernels: sizes of the head of a model and of single explanations, the amount a person would have to look at."""
 
 from __future__ import annotations
 

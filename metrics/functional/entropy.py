@@ -1,11 +1,11 @@
-"""How evenly a unit spreads its scores over the images: a unit that always answers alike tells classes apart."""
+"""Kernel: entropy of the scores of a unit over the images."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from metrics.functional.primitives.checks import check_tensor
+from metrics.functional.primitives.checks import check_at_least, check_tensor
 from metrics.functional.primitives.variants import Variant, check_variant
 
 _NEGLIGIBLE_SHARE = 1e-3  # bins below it are dropped by the published tables
@@ -43,8 +43,7 @@ def prototype_entropy(scores: Tensor, bins: int = 10, variant: Variant = "paper"
     """
     check_variant(variant)
     check_tensor("scores", scores, ("N", "U"), "float")
-    if bins < 1:
-        raise ValueError(f"Expected argument `bins` to be at least 1, but got {bins}.")
+    check_at_least("bins", bins, 1)
     if scores.shape[0] == 0:
         return scores.new_full((scores.shape[1],), torch.nan, dtype=torch.float64)
     best = scores.double().masked_fill(~scores.isfinite(), -torch.inf).amax(dim=0)

@@ -1,4 +1,4 @@
-"""Whether an explanation lies on the object at all: the control that human studies report beside their answers."""
+"""Kernels: localisation of the object by saliency, the control that human studies report next to their answers."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def energy_pointing_game(saliency: Tensor, object_masks: Tensor) -> Tensor:
 
 
 def region_intersection_over_union(saliency: Tensor, object_masks: Tensor, quantile: float = 0.95) -> Tensor:
-    """Overlap of the most relevant pixels with the object.
+    """Intersection over union of the most relevant pixels with the object.
 
     The region is :func:`metrics.functional.percentile_mask`, strictly above the quantile of its own map.
 

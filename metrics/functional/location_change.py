@@ -1,4 +1,4 @@
-"""How far an explanation moves: under a perturbation (change), and between the units of one image (contrast)."""
+"""Kernels: distances of explanations under a perturbation (change) and between the units of an image (contrast)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from metrics.functional.primitives.boxes import bounding_boxes
-from metrics.functional.primitives.checks import check_tensor
+from metrics.functional.primitives.checks import check_choice, check_tensor
 from metrics.functional.primitives.intersection_over_union import (
     box_intersection_over_union,
     mask_intersection_over_union,
@@ -17,11 +17,6 @@ from metrics.functional.primitives.peaks import peak_cells
 from metrics.functional.primitives.regions import all_finite, binarize_maps
 
 Region = Literal["box", "mask"]
-
-
-def _check_region(region: Region) -> None:
-    if region not in get_args(Region):
-        raise ValueError(f"Expected argument `region` to be one of {get_args(Region)}, but got {region!r}.")
 
 
 def _check_pair(name: str, maps: Tensor, perturbed_maps: Tensor) -> None:
@@ -35,7 +30,7 @@ def _peak_distance(maps: Tensor, other: Tensor) -> Tensor:
 
 
 def prototype_location_change(maps: Tensor, perturbed_maps: Tensor, relative: bool = False) -> Tensor:
-    """How far the peak of each map moves, in cells along both axes.
+    """Distance by which the peak of each map moves, in cells along both axes.
 
     Source: Schlinge et al. (2025), equation 8: ``|x - x'| + |y - y'|`` between the peak cells. Ties go to the first
     cell in row-major order, which is also the peak of a flat map.
@@ -62,7 +57,7 @@ def prototype_location_change(maps: Tensor, perturbed_maps: Tensor, relative: bo
 
 
 def prototype_activation_location_change(maps: Tensor, perturbed_maps: Tensor, threshold: float = 0.5) -> Tensor:
-    """How little the regions above half of each map's range share.
+    """Change of the region above half of the range of each map.
 
     Source: Schlinge et al. (2025), equation 9: 1 - IoU of both maps, each binarised on its own by
     :func:`~metrics.functional.binarize_maps`.
@@ -88,7 +83,7 @@ def prototype_activation_location_change(maps: Tensor, perturbed_maps: Tensor, t
 
 
 def visualization_location_change(saliency: Tensor, perturbed_saliency: Tensor, region: Region = "box") -> Tensor:
-    """How little the highlighted regions, or the boxes around them, share.
+    """Change of the highlighted region of each unit, or of the box around it.
 
     Source: Schlinge et al. (2025), equation 4, after Sacha et al. (2024): 1 - IoU. The region is where the clipped
     saliency (:func:`~metrics.functional.clip_saliency`) is positive.
@@ -112,7 +107,7 @@ def visualization_location_change(saliency: Tensor, perturbed_saliency: Tensor, 
         >>> visualization_location_change(saliency, perturbed, region="mask")
         tensor([[0.6667]], dtype=torch.float64)
     """
-    _check_region(region)
+    check_choice("region", region, get_args(Region))
     _check_pair("saliency", saliency, perturbed_saliency)
     masks, other = saliency > 0, perturbed_saliency > 0
     if region == "box":
@@ -152,7 +147,7 @@ def prototype_location_contrast(maps: Tensor) -> Tensor:
 
 
 def prototype_activation_location_contrast(maps: Tensor, threshold: float = 0.5) -> Tensor:
-    """Mean of how little the active regions of the units of one image share.
+    """Mean dissimilarity of the active regions of the units of one image.
 
     Source: Schlinge et al. (2025), section 5.3: :func:`prototype_activation_location_change` between units instead of
     images, mean over the pairs in which neither map is flat.

@@ -1,11 +1,12 @@
-"""How much a unit reacts to changes of the image outside the region it is said to look at."""
+"""Kernels: reactions of a unit to changes of the image outside the region its explanation highlights."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from metrics.functional.classification import accuracy, subset_accuracy
+from metrics.functional.classification import accuracy
+from metrics.functional.multilabel_classification import subset_accuracy
 from metrics.functional.primitives.checks import check_tensor
 from metrics.functional.primitives.intersection_over_union import mask_intersection_over_union
 from metrics.functional.primitives.regions import percentile_mask
@@ -24,7 +25,7 @@ def _positive_scores(scores: Tensor, target_ids: Tensor) -> tuple[Tensor, Tensor
 
 
 def misalignment_activation_change(scores: Tensor, perturbed_scores: Tensor, target_ids: Tensor) -> Tensor:
-    """Share of its score that a unit loses although nothing changed where it looks.
+    """Share of its score that a unit loses although nothing changes in its region.
 
     Source: Sacha et al. (2024): ``1 - s' / s`` with the scores s and s' of the target unit clipped at 0; negative if
     the score rises.
@@ -53,7 +54,7 @@ def misalignment_activation_change(scores: Tensor, perturbed_scores: Tensor, tar
 
 
 def misalignment_location_change(target_maps: Tensor, perturbed_target_maps: Tensor, quantile: float = 0.9) -> Tensor:
-    """How far the region of a unit moves although nothing changed where it looks.
+    """Change of the region of a unit although nothing changes in it.
 
     Source: Sacha et al. (2024): 1 minus the intersection over union of the pixels strictly above the quantile of each
     map.
@@ -98,7 +99,7 @@ def misalignment_rank_change(
     owner: Tensor,
     active: Tensor | None = None,
 ) -> Tensor:
-    """How many units of other classes overtake a unit although nothing changed where it looks.
+    """Number of units of other classes that overtake a unit although nothing changes in its region.
 
     Source: Sacha et al. (2024): the number of active units not owned by the image's class whose score, clipped at 0,
     is strictly above that of the target, after the perturbation minus before.
@@ -141,8 +142,8 @@ def misalignment_rank_change(
 def accuracy_change(logits: Tensor, perturbed_logits: Tensor, labels: Tensor) -> Tensor:
     """Whether the image is no longer classified correctly.
 
-    Source: Sacha et al. (2024): 1[correct before] - 1[correct after]. With several labels, correct means exactly the
-    true label set.
+    Source: Sacha et al. (2024): 1[correct before] - 1[correct after]. For multilabel data, correct means
+    exactly the true label set.
 
     Args:
         logits: ``(B, K)`` float, clean images.

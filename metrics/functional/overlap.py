@@ -1,4 +1,4 @@
-"""How an explanation shares the image between the object and its background."""
+"""Kernels: overlap of clipped saliency with the object and with its background."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def object_overlap(saliency: Tensor, object_masks: Tensor) -> Tensor:
     """Share of the object that an explanation covers.
 
     Source: Schlinge et al. (2025), equation 16, after Wang et al.: ``|v ∩ m| / |m|`` with v the pixels where
-    ``saliency`` is positive and m the object. Read it with :func:`background_overlap`: a region wholly on background
-    scores 0, the best value.
+    ``saliency`` is positive and m the object. Read it together with :func:`background_overlap`: a region
+    wholly on the background scores 0, the best value.
 
     Args:
         saliency: ``(B, k, H, W)`` float, clipped.

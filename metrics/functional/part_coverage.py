@@ -1,4 +1,4 @@
-"""How regularly a unit's explanation covers the same object parts."""
+"""Kernel: regularity with which the explanation of a unit covers the same object parts."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from torch import Tensor
 
 from metrics.functional.primitives.boxes import bounding_boxes, points_in_boxes
 from metrics.functional.primitives.checks import check_tensor
+from metrics.functional.primitives.owned_units import add_at_units
 from metrics.functional.primitives.variants import Variant, check_variant
 
 
-def _part_coverage_update(
+def part_coverage_counts(
     saliency: Tensor, unit_ids: Tensor, part_locations: Tensor, part_visible: Tensor, num_units: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Counts of hits ``(U, N)``, visible ``(U, N)`` and shown ``(U,)`` in clipped saliency."""
@@ -18,9 +19,7 @@ def _part_coverage_update(
     inside = points_in_boxes(part_locations, bounding_boxes(regions)) & part_visible[:, None]
     selected = (unit_ids >= 0)[:, :, None]
     counts = torch.cat([inside, part_visible[:, None].expand_as(inside), regions.flatten(2).any(2)[:, :, None]], dim=2)
-    totals = unit_ids.new_zeros(num_units, counts.shape[2]).index_add(
-        0, unit_ids.clamp(min=0).flatten(), (counts & selected).long().flatten(0, 1)
-    )
+    totals = add_at_units(unit_ids.new_zeros(num_units, counts.shape[2]), unit_ids, counts & selected)
     parts = part_visible.shape[1]
     return totals[:, :parts], totals[:, parts : 2 * parts], totals[:, -1]
 

@@ -1,4 +1,4 @@
-"""How far apart units, and the features they find, lie in latent space: between classes and within one."""
+"""Kernels: distances in latent space of units and of the features they find, between classes and within one."""
 
 from __future__ import annotations
 
@@ -7,15 +7,10 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from metrics.functional.primitives.checks import check_tensor
+from metrics.functional.primitives.checks import check_choice, check_tensor
 from metrics.functional.primitives.peaks import peak_cells
 
 Mode = Literal["inter", "intra"]
-
-
-def _check_mode(mode: Mode) -> None:
-    if mode not in get_args(Mode):
-        raise ValueError(f"Expected argument `mode` to be one of {get_args(Mode)}, but got {mode!r}.")
 
 
 def _directions(vectors: Tensor) -> tuple[Tensor, Tensor]:
@@ -102,7 +97,7 @@ def average_prototype_distance(
         >>> average_prototype_distance(vectors, membership)
         tensor([0.4000, 0.7000], dtype=torch.float64)
     """
-    _check_mode(mode)
+    check_choice("mode", mode, get_args(Mode))
     check_tensor("vectors", vectors, ("U", "D"), "float")
     kind: Literal["bool", "int64"] = "bool" if membership.dtype == torch.bool else "int64"
     check_tensor("membership", membership, ("K", vectors.shape[0]), kind)
@@ -122,7 +117,7 @@ def average_prototype_distance(
     return distance.masked_fill(broken.any(), torch.nan)
 
 
-def _average_feature_distance_update(features: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
+def feature_direction_sums(features: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
     """Sums of directions ``(K, D)`` float64 and counts ``(K,)`` int64 of the classes."""
     check_tensor("features", features, ("M", "D"), "float")
     check_tensor("labels", labels, (features.shape[0],), "int64")
@@ -132,7 +127,8 @@ def _average_feature_distance_update(features: Tensor, labels: Tensor, num_class
     return sums, counts
 
 
-def _average_feature_distance_compute(sums: Tensor, counts: Tensor, mode: Mode) -> Tensor:
+def feature_distance_of_sums(sums: Tensor, counts: Tensor, mode: Mode) -> Tensor:
+    """:func:`average_feature_distance` from what :func:`feature_direction_sums` returns."""
     if mode == "intra":
         return _intra(sums, counts)
     return _inter(sums, counts, sums.sum(dim=0) - sums, counts.sum() - counts)
@@ -162,5 +158,5 @@ def average_feature_distance(features: Tensor, labels: Tensor, num_classes: int,
         >>> average_feature_distance(features, torch.tensor([0, 0, 1, 1]), num_classes=2)
         tensor([0.7000, 0.7000], dtype=torch.float64)
     """
-    _check_mode(mode)
-    return _average_feature_distance_compute(*_average_feature_distance_update(features, labels, num_classes), mode)
+    check_choice("mode", mode, get_args(Mode))
+    return feature_distance_of_sums(*feature_direction_sums(features, labels, num_classes), mode)

@@ -1,4 +1,4 @@
-"""How much the order of units and of classes changes under a perturbation."""
+"""Kernels: changes of the order of units and of classes under a perturbation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from metrics.functional.primitives.ranking import unit_ranks
 def prototype_rank_change(
     scores: Tensor, perturbed_scores: Tensor, unit_ids: Tensor, active: Tensor | None = None
 ) -> Tensor:
-    """How many ranks each selected unit moves.
+    """Number of ranks by which each selected unit moves.
 
     Source: Schlinge et al. (2025), equation 6, after Sacha et al. (2024): ``|r' - r|`` with the rank among all active
     units, see :func:`~metrics.functional.unit_ranks`.
@@ -46,7 +46,7 @@ def classification_rank_change(logits: Tensor, perturbed_logits: Tensor) -> Tens
     """The rank of the predicted class after the perturbation, where 0 is the best.
 
     Source: Schlinge et al. (2025), equation 12. The prediction is the largest clean logit, ties to the lowest class;
-    its clean rank is 0. Only for one label per image.
+    its clean rank is 0. Not for multilabel data.
 
     Args:
         logits: ``(B, K)`` float.

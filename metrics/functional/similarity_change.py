@@ -1,4 +1,4 @@
-"""How much the scores of units change under a perturbation."""
+"""Kernel: change of the scores of units under a perturbation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from metrics.functional.primitives.checks import check_tensor
 
 
 def prototype_similarity_change(scores: Tensor, perturbed_scores: Tensor) -> Tensor:
-    """How much the score of each unit changes, as a share of the score.
+    """Relative change of the score of each unit.
 
     Source: Schlinge et al. (2025), equation 5, after Sacha et al. (2024): ``|s - s'| / s``. The score is what the
     model's head consumes; the published tables took the maximum of the map.

@@ -9,7 +9,9 @@ from torchmetrics import MetricCollection
 import metrics
 from metrics import ModelValue
 from metrics import functional as kernels
-from metrics.suite import FAMILIES, Facts, build, entry_of, resolve
+from metrics.entries import ENTRIES, MetricEntry
+from metrics.facts import Facts
+from metrics.suite import FAMILIES, build, resolve
 
 GENERAL = tuple(f"general/{name}" for name in ("accuracy", "balanced_accuracy", "top3_accuracy", "f1", "abstention"))
 COMPACTNESS = tuple(
@@ -67,8 +69,8 @@ def test_every_key_ends_in_the_name_of_its_metric():
     for labels in (False, True):
         built, _ = build(["all"], facts(multi_label=labels))
         for key, metric in built.items():
-            part = entry_of(key).part
-            name = metric.name if part is None else f"{entry_of(key).view}_{part}"
+            part = ENTRIES[key].part
+            name = metric.name if part is None else f"{ENTRIES[key].view}_{part}"
             assert key.split("/")[1] == name
             assert set(metric.reads) <= set(inspect.signature(type(metric).update).parameters)
 
@@ -131,7 +133,7 @@ def test_reasons():
         "completeness/pac": "PrototypeActivationChange",
     }
     assert built["continuity/cac"].link == "sigmoid"
-    labels, weight = "single_label: an image has several labels", "weight: the model has no weight matrix"
+    labels, weight = "single_label: the data are multilabel", "weight: the model has no weight matrix"
     parts, latent = "part_points: no part_points", "latent: the model has no latent map"
     assert skipped == {
         "general/balanced_accuracy": labels,
@@ -173,8 +175,8 @@ def test_a_single_active_unit_has_nothing_to_contrast():
 
 
 def test_a_new_metric_is_one_line_and_may_need_a_field_of_the_data(monkeypatch):
-    entry = metrics.suite.MetricEntry(lambda facts: metrics.Accuracy(), ("object_mask",))
-    monkeypatch.setitem(metrics.suite._ENTRIES, "general/new", entry)
+    entry = MetricEntry(lambda facts: metrics.Accuracy(), ("object_mask",))
+    monkeypatch.setitem(ENTRIES, "general/new", entry)
     assert list(build(["general/new"], facts())[0]) == ["general/new"]
     absent = facts(missing={"object_mask": "no segmentations/ under root"}.get)
     assert build(["general/new"], absent) == ({}, {"general/new": "object_mask: no segmentations/ under root"})

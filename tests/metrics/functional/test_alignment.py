@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from metrics.functional import merge_parts, part_consistency, part_purity, part_stability
-from metrics.functional.alignment import _top_images
+from metrics.functional.part_purity import top_images
 
 NAN = math.nan
 
@@ -128,7 +128,7 @@ class TestPartPurity:
 class TestTopImages:
     def top(self, scores, ids, k):
         flags = torch.arange(len(scores))[None, :, None]
-        best = _top_images(torch.tensor([scores]), torch.tensor([ids]), flags, k)
+        best = top_images(torch.tensor([scores]), torch.tensor([ids]), flags, k)
         return [part.flatten().tolist() for part in best]
 
     def test_ties_go_to_the_smaller_id(self):

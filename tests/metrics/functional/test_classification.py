@@ -12,7 +12,8 @@ from metrics.functional import (
     subset_accuracy,
     top_k_accuracy,
 )
-from metrics.functional.classification import _confusion_table, _label_counts
+from metrics.functional.classification import confusion_table
+from metrics.functional.multilabel_classification import label_counts
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 LOGITS = torch.tensor([[2.0, 2, 0], [1, 3, 0], [0, 1, 2], [5, 0, 1]])
@@ -72,7 +73,7 @@ class TestSingleLabel:
         abstained = torch.tensor([True, True, True, False])
         assert accuracy(logits, labels, abstained).tolist() == [0, 0, 0, 1]
         assert top_k_accuracy(logits, labels, 2, abstained).tolist() == [0, 0, 0, 1]
-        table = _confusion_table(logits, labels, 3, abstained)
+        table = confusion_table(logits, labels, 3, abstained)
         assert table.tolist() == [[1, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 1]]
         assert balanced_accuracy(table).tolist() == [0.5, 0, 0]
         assert same(f1_score(table).tolist(), [2 / 3, 0, 0])  # class 0: tp 1, fn 1; nobody is a false positive
@@ -157,14 +158,14 @@ class TestMultiLabel:
     def test_hand_case(self):
         # predicted {0, 2}, {1, 2}, {0, 1}; truth {0, 2}, {1}, {0, 1}
         assert subset_accuracy(MULTI_LOGITS, MULTI_LABELS).tolist() == [1, 0, 1]
-        counts = _label_counts(MULTI_LOGITS, MULTI_LABELS)
+        counts = label_counts(MULTI_LOGITS, MULTI_LABELS)
         assert counts.tolist() == [[2, 2, 1], [0, 0, 1], [0, 0, 0]]
         # label 2: tp 1, fp 1 -> 2/3
         assert same(label_f1_score(*counts).tolist(), [1, 1, 2 / 3])
 
     def test_the_threshold_is_strict_and_on_logits(self):
         # at 1 only the logit 2 remains: {2}, {}, {}
-        assert _label_counts(MULTI_LOGITS, MULTI_LABELS, 1.0).tolist() == [[0, 0, 1], [0, 0, 0], [2, 2, 0]]
+        assert label_counts(MULTI_LOGITS, MULTI_LABELS, 1.0).tolist() == [[0, 0, 1], [0, 0, 0], [2, 2, 0]]
         assert subset_accuracy(MULTI_LOGITS, MULTI_LABELS, 1.0).tolist() == [0, 0, 0]
 
     @pytest.mark.parametrize("dtype", DTYPES)
@@ -185,7 +186,7 @@ class TestMultiLabel:
                 )
                 for j in range(4)
             ]
-            assert same(label_f1_score(*_label_counts(logits, labels, threshold)).tolist(), expected)
+            assert same(label_f1_score(*label_counts(logits, labels, threshold)).tolist(), expected)
 
     def test_a_label_nobody_has_is_undefined(self):
         zeros = torch.zeros(3, dtype=torch.int64)
@@ -196,7 +197,7 @@ class TestMultiLabel:
         logits = torch.cat([MULTI_LOGITS, torch.tensor([[1.0, bad, 1]])])
         labels = torch.cat([MULTI_LABELS, torch.ones(1, 3, dtype=torch.bool)])
         assert subset_accuracy(logits, labels).isnan().tolist() == [False, False, False, True]
-        assert torch.equal(_label_counts(logits, labels), _label_counts(MULTI_LOGITS, MULTI_LABELS))
+        assert torch.equal(label_counts(logits, labels), label_counts(MULTI_LOGITS, MULTI_LABELS))
 
     def test_empty_batch(self):
         assert subset_accuracy(torch.zeros(0, 3), torch.zeros(0, 3, dtype=torch.bool)).shape == (0,)
@@ -205,6 +206,6 @@ class TestMultiLabel:
         with pytest.raises(ValueError, match=r"`labels` to be of shape .* dtype bool, but got .* torch.int64"):
             subset_accuracy(MULTI_LOGITS, MULTI_LABELS.long())
         with pytest.raises(ValueError, match="`labels` to be of shape"):
-            _label_counts(MULTI_LOGITS, MULTI_LABELS[:2])
+            label_counts(MULTI_LOGITS, MULTI_LABELS[:2])
         with pytest.raises(ValueError, match="`logits` to be of shape"):
             subset_accuracy(MULTI_LOGITS.long(), MULTI_LABELS)

@@ -1,4 +1,4 @@
-"""Whether a unit stands for one object part: always the same, the same under noise, and nothing else."""
+"""Kernels: purity of a unit, whether the patches of its top images hold one object part."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from metrics.functional.primitives.boxes import points_in_boxes, window_boxes
-from metrics.functional.primitives.checks import check_tensor
+from metrics.functional.primitives.checks import check_at_least, check_tensor
 
 
-def _check_groups(groups: Sequence[Sequence[int]], num_parts: int) -> None:
+def check_groups(groups: Sequence[Sequence[int]], num_parts: int) -> None:
+    """Refuse groups that are empty or name an unknown part, with a ``ValueError``."""
     if not groups or not all(group and all(0 <= part < num_parts for part in group) for group in groups):
         raise ValueError(
             f"Expected argument `groups` to hold lists of part indices in [0, {num_parts}), but got {groups!r}."
@@ -44,71 +44,12 @@ def merge_parts(inside: Tensor, visible: Tensor, groups: Sequence[Sequence[int]]
             "Expected arguments `inside`, `visible` to be bool tensors of one shape (..., N), "
             f"but got {tuple(inside.shape)} {inside.dtype} and {tuple(visible.shape)} {visible.dtype}."
         )
-    _check_groups(groups, inside.shape[-1])
+    check_groups(groups, inside.shape[-1])
 
     def merge(parts: Tensor) -> Tensor:
         return torch.stack([parts[..., list(group)].any(dim=-1) for group in groups], dim=-1)
 
     return merge(inside & visible), merge(visible)
-
-
-def _part_hits(
-    peaks: Tensor, part_locations: Tensor, part_visible: Tensor, image_size: tuple[int, int], half_width: int
-) -> Tensor:
-    """``(B, M, N)`` bool, the visible parts in the window around each of the ``(B, M, 2)`` peaks."""
-    return points_in_boxes(part_locations, window_boxes(peaks, image_size, half_width)) & part_visible[:, None]
-
-
-def part_consistency(hits: Tensor, visible: Tensor, threshold: float = 0.8) -> Tensor:
-    """Whether a unit finds some part in nearly all its images.
-
-    Source: Huang et al. (2023). A unit is consistent if ``max_j hits_j / visible_j >= threshold``, inclusive, over the
-    parts j that were visible at all.
-
-    Args:
-        hits: ``(U, N)`` int64, images of the unit's class whose visible part lies in the window around its peak.
-        visible: ``(U, N)`` int64, images of the unit's class in which the part is visible.
-        threshold: share of images.
-
-    Returns:
-        ``(U,)`` float64, 1 or 0, higher is better; NaN for a unit that never met a visible part.
-
-    Raises:
-        ValueError: if a shape or dtype differs from the above.
-
-    Example:
-        >>> part_consistency(torch.tensor([[7, 1], [3, 2]]), torch.tensor([[8, 4], [4, 3]]))
-        tensor([1., 0.], dtype=torch.float64)
-    """
-    check_tensor("hits", hits, ("U", "N"), "int64")
-    check_tensor("visible", visible, tuple(hits.shape), "int64")
-    met = visible > 0
-    consistent = ((hits.double() / visible >= threshold) & met).any(dim=1)
-    return consistent.double().masked_fill(~met.any(dim=1), torch.nan)
-
-
-def part_stability(unchanged: Tensor, total: Tensor) -> Tensor:
-    """Share of noisy images on which a unit finds exactly the parts it finds on the clean image.
-
-    Source: Huang et al. (2023): ``unchanged / total``.
-
-    Args:
-        unchanged: ``(U,)`` int64, pairs of images and noise draws with equal vectors of parts found.
-        total: ``(U,)`` int64, all such pairs.
-
-    Returns:
-        ``(U,)`` float64 fractions, higher is better; NaN where ``total`` is 0.
-
-    Raises:
-        ValueError: if a shape or dtype differs from the above.
-
-    Example:
-        >>> part_stability(torch.tensor([3]), torch.tensor([4]))
-        tensor([0.7500], dtype=torch.float64)
-    """
-    check_tensor("unchanged", unchanged, ("U",), "int64")
-    check_tensor("total", total, tuple(unchanged.shape), "int64")
-    return unchanged.double() / total
 
 
 def part_purity(inside: Tensor, visible: Tensor, min_visible: int = 1) -> Tensor:
@@ -136,15 +77,14 @@ def part_purity(inside: Tensor, visible: Tensor, min_visible: int = 1) -> Tensor
     """
     check_tensor("inside", inside, ("U", "k", "N"), "bool")
     check_tensor("visible", visible, tuple(inside.shape), "bool")
-    if min_visible < 1:
-        raise ValueError(f"Expected argument `min_visible` to be at least 1, but got {min_visible}.")
+    check_at_least("min_visible", min_visible, 1)
     counts = visible.sum(dim=1)
     counted = counts >= min_visible
     shares = ((inside & visible).sum(dim=1).double() / counts).masked_fill(~counted, -torch.inf)
     return shares.amax(dim=1).masked_fill(~counted.any(dim=1), torch.nan)
 
 
-def _top_images(scores: Tensor, sample_ids: Tensor, flags: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+def top_images(scores: Tensor, sample_ids: Tensor, flags: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
     """The k best of C candidates of every unit: ``(U, C)`` scores, ``(U, C)`` ids and ``(U, C, N)`` flags.
 
     Ties go to the smaller id; of candidates with one id the best counts, the others get the score minus infinity.

@@ -1,0 +1,260 @@
+"""Base classes of all metrics: mean over images, ratio of sums over images, mean over items, number of the model."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+from torchmetrics.utilities import rank_zero_warn
+
+from metrics.functional.primitives.checks import check_tensor
+from metrics.functional.primitives.intervals import mean_interval, ratio_interval, wilson_interval
+
+AveragedOver = Literal["image", "object", "pair", "unit", "class", "concept", "label", "none"]
+
+
+class SummaryMetric(Metric):
+    """A metric with one number, an interval and counts of what was defined and what was not.
+
+    Subclasses set the attributes below and answer ``_estimate`` and ``_interval`` from their states. ``Inputs`` in the
+    docstring of a metric are the arguments of ``update``, batch by batch.
+
+    Attributes:
+        name: the part of the result key after the slash.
+        unit: of the value, such as ``"fraction"``.
+        reads: argument names of ``update``.
+        higher_is_better: direction of the source paper.
+        averaged_over: what ``n`` counts; ``"none"`` for a number of the model.
+    """
+
+    name: str
+    unit: str
+    reads: tuple[str, ...]
+    averaged_over: AveragedOver
+    is_differentiable = False
+    full_state_update = False
+
+    @abstractmethod
+    def _estimate(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Value, n and number of skipped entries of the states as they stand."""
+
+    @abstractmethod
+    def _interval(self) -> tuple[Tensor, Tensor]:
+        """Bounds of the 95 % interval of the states as they stand."""
+
+    def compute(self) -> Tensor:
+        """The value over all processes.
+
+        Returns:
+            float64 scalar; NaN, with a warning, if nothing was defined.
+        """
+        value, n, skipped = self._estimate()
+        if n == 0 and self.update_called:  # torchmetrics itself warns where update was never called
+            rank_zero_warn(
+                f"{type(self).__name__} is NaN: nothing it could measure among {int(skipped)} entries.", UserWarning
+            )
+        return value
+
+    def summary(self) -> dict[str, float]:
+        """The value with its interval, over all processes.
+
+        Every process has to call it, as with ``compute``.
+
+        Returns:
+            ``value``, the bounds ``low`` and ``high`` of the 95 % interval, ``n`` values averaged and the number of
+            undefined entries ``skipped``; NaN for what is undefined.
+        """
+        with self.sync_context(dist_sync_fn=self.dist_sync_fn, should_sync=self._to_sync), torch.no_grad():
+            value, n, skipped = self._estimate()
+            low, high = self._interval()
+        return {
+            "value": float(value),
+            "low": float(low),
+            "high": float(high),
+            "n": int(n),
+            "skipped": int(skipped),
+        }
+
+
+class ImageMean(SummaryMetric):
+    """Mean over images, each of which counts once.
+
+    The values of the units of an image are averaged before images are, so that ``n`` counts images and the interval is
+    not too narrow. Values that are not finite are undefined: left out and counted. Sums are float64 and counts int64,
+    so that batch size, order and number of processes cannot move the result.
+
+    Subclasses call ``_accumulate`` in ``update``. The interval is the normal one over images, or Wilson's where a
+    subclass sets ``interval = "wilson"`` because an image's value is 0 or 1.
+
+    Args:
+        kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Attributes:
+        image_values: ``(B,)`` float64, the value of each image of the last batch, NaN where it has none; no state.
+    """
+
+    averaged_over: AveragedOver = "image"
+    interval: Literal["normal", "wilson"] = "normal"
+    image_values: Tensor
+    value_sum: Tensor
+    square_sum: Tensor
+    image_count: Tensor
+    skipped: Tensor
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        for state, dtype in (
+            ("value_sum", torch.float64),
+            ("square_sum", torch.float64),
+            ("image_count", torch.int64),
+            ("skipped", torch.int64),
+        ):
+            self.add_state(state, torch.zeros((), dtype=dtype), dist_reduce_fx="sum")
+
+    def _accumulate(self, values: Tensor, valid: Tensor | None = None) -> None:
+        """Add ``(B,)`` or ``(B, k)`` values, undefined where not finite or where ``valid`` is False."""
+        values = values.detach().double()
+        defined = values.isfinite()
+        if valid is not None:
+            check_tensor("valid", valid, tuple(values.shape), "bool")
+            defined = defined & valid
+        entries = values.masked_fill(~defined, 0)
+        counts = defined.long()
+        if values.ndim == 2:
+            counts = counts.sum(dim=1)
+            entries = entries.sum(dim=1) / counts.clamp(min=1)
+        self.image_values = entries.masked_fill(counts == 0, torch.nan)
+        self.value_sum = self.value_sum + entries.sum()
+        self.square_sum = self.square_sum + entries.square().sum()
+        self.image_count = self.image_count + (counts > 0).sum()
+        self.skipped = self.skipped + (~defined).sum()
+
+    def _estimate(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.value_sum / self.image_count, self.image_count, self.skipped
+
+    def _interval(self) -> tuple[Tensor, Tensor]:
+        if self.interval == "wilson":
+            return wilson_interval(self.value_sum, self.image_count)
+        return mean_interval(self.value_sum, self.square_sum, self.image_count)
+
+
+class ImageRatio(SummaryMetric):
+    """Ratio of two sums over images, with images as the clusters of the interval.
+
+    Subclasses call ``_accumulate`` in ``update`` with a numerator and a denominator per image. An image in which
+    either is not finite or the denominator is 0 has nothing to measure: left out and counted.
+
+    Args:
+        kwargs: arguments of :class:`torchmetrics.Metric`.
+    """
+
+    averaged_over: AveragedOver = "object"
+    sums: Tensor
+    image_count: Tensor
+    skipped: Tensor
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.add_state("sums", torch.zeros(5, dtype=torch.float64), dist_reduce_fx="sum")  # a, b, aa, bb, ab
+        self.add_state("image_count", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
+        self.add_state("skipped", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
+
+    def _accumulate(self, numerator: Tensor, denominator: Tensor) -> None:
+        """Add ``(B,)`` numerators and ``(B,)`` denominators >= 0."""
+        a, b = numerator.detach().double(), denominator.detach().double()
+        undefined = ~(a.isfinite() & b.isfinite() & (b != 0))
+        a, b = a.masked_fill(undefined, 0), b.masked_fill(undefined, 0)
+        self.sums = self.sums + torch.stack([a, b, a * a, b * b, a * b]).sum(dim=1)
+        self.image_count = self.image_count + (~undefined).sum()
+        self.skipped = self.skipped + undefined.sum()
+
+    def _estimate(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.sums[0] / self.sums[1], self.image_count, self.skipped
+
+    def _interval(self) -> tuple[Tensor, Tensor]:
+        return ratio_interval(self.sums, self.image_count)
+
+
+class ItemMean(SummaryMetric):
+    """Mean over the items whose value is defined.
+
+    The interval is that of the items' spread, not of the sampling of images, unless a subclass says otherwise. ``n``
+    counts items; ``skipped`` counts undefined items and the inputs that ``update`` left out (state ``dropped``).
+
+    Args:
+        kwargs: arguments of :class:`torchmetrics.Metric`.
+    """
+
+    dropped: Tensor
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.add_state("dropped", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
+
+    @abstractmethod
+    def values(self) -> Tensor:
+        """One float64 value per item, NaN where undefined.
+
+        Computed from the states as they stand: enter ``sync_context()`` for those of all processes. Two int64 counts
+        divide to float32, so cast one of them first.
+        """
+
+    def _estimate(self) -> tuple[Tensor, Tensor, Tensor]:
+        values, undefined = self._defined()
+        n = (~undefined).sum()
+        return values.sum() / n, n, undefined.sum() + self.dropped
+
+    def _interval(self) -> tuple[Tensor, Tensor]:
+        values, undefined = self._defined()
+        return mean_interval(values.sum(), values.square().sum(), (~undefined).sum())
+
+    def _defined(self) -> tuple[Tensor, Tensor]:
+        values = self.values()
+        if values.dtype != torch.float64:
+            raise TypeError(
+                f"Expected method `values` to return float64, but got {values.dtype}; cast before dividing."
+            )
+        undefined = ~values.isfinite()
+        return values.masked_fill(undefined, 0), undefined
+
+
+class ModelValue(SummaryMetric):
+    """One number of the model.
+
+    ``update`` overwrites: call it once, with the same facts on every process. A fact has no interval, so the bounds
+    of ``summary`` are NaN, and ``n`` is 1, meaning one model (0 where the number is undefined).
+
+    Args:
+        kwargs: arguments of :class:`torchmetrics.Metric`.
+    """
+
+    averaged_over: AveragedOver = "none"
+    value: Tensor
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        # minus infinity = not updated, so that the maximum over processes ignores one that was not
+        self.add_state("value", torch.tensor(-torch.inf, dtype=torch.float64), dist_reduce_fx="max")
+
+    def _store(self, value: Tensor) -> None:
+        """Keep a scalar; undefined where not finite."""
+        value = value.detach().double()
+        self.value = value.masked_fill(~value.isfinite(), torch.nan)
+
+    def _reduce_states(self, incoming_state: dict[str, Any]) -> None:
+        # forward() merges the earlier state into the new one; here the new one overwrites, as in update()
+        if self.value.isneginf():
+            self.value = incoming_state["value"]
+
+    def _estimate(self) -> tuple[Tensor, Tensor, Tensor]:
+        return (
+            self.value.masked_fill(self.value.isneginf(), torch.nan),
+            self.value.isfinite().long(),
+            self.value.isnan().long(),
+        )
+
+    def _interval(self) -> tuple[Tensor, Tensor]:
+        return torch.full_like(self.value, torch.nan), torch.full_like(self.value, torch.nan)

@@ -1,0 +1,197 @@
+"""Table of all metrics by result key: how to build each one, what it needs and which record it reads.
+
+To add a metric, add one line to ``ENTRIES``. Metrics derived from :class:`~metrics.base.ModelValue` are updated once,
+with facts of the model; all others with the record of every batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from metrics.activation_change import (
+    ClassificationActivationChange,
+    PrototypeActivationChange,
+    VisualizationActivationChange,
+)
+from metrics.base import SummaryMetric
+from metrics.classification import (
+    Abstention,
+    Accuracy,
+    BalancedAccuracy,
+    F1Score,
+    TopKAccuracy,
+)
+from metrics.compactness import (
+    FeaturesPerClass,
+    GlobalSize,
+    LocalSize,
+    NegativePositiveRatio,
+    NumberOfFeatures,
+    Sparsity,
+)
+from metrics.entropy import PrototypeEntropy
+from metrics.facts import Facts
+from metrics.functional.prototype_distance import Mode
+from metrics.localisation import EnergyPointingGame, PointingGame, RegionIntersectionOverUnion
+from metrics.location_change import (
+    PrototypeActivationLocationChange,
+    PrototypeActivationLocationContrast,
+    PrototypeLocationChange,
+    PrototypeLocationContrast,
+    VisualizationLocationChange,
+)
+from metrics.misalignment import SpatialMisalignment
+from metrics.multilabel_classification import LabelF1Score, SubsetAccuracy
+from metrics.overlap import BackgroundOverlap, InsideOutsideRelevanceDifference, ObjectOverlap
+from metrics.part_consistency import PartConsistency
+from metrics.part_coverage import PartCoverageConsistency
+from metrics.part_purity import PartPurity
+from metrics.part_stability import PartStability
+from metrics.prototype_distance import AverageFeatureDistance, AveragePrototypeDistance
+from metrics.rank_change import ClassificationRankChange, PrototypeRankChange
+from metrics.similarity_change import PrototypeSimilarityChange
+
+AnyMetric = SummaryMetric | SpatialMisalignment
+
+
+@dataclass(frozen=True)
+class MetricEntry:
+    """How to build a metric and what it needs.
+
+    Args:
+        build: makes the metric from the facts.
+        needs: names in ``NEEDS`` or of optional fields of the data set; ``"a|b"`` for either of two fields.
+        view: the record it reads: that of the clean image, or of a perturbed one.
+        part: which entry of the metric's summary the key stands for, where it has several.
+        shared: keys with the same value stand for parts of one and the same metric; None for a metric of its own.
+    """
+
+    build: Callable[[Facts], AnyMetric]
+    needs: tuple[str, ...] = ()
+    view: str = "clean"
+    part: str | None = None
+    shared: str | None = None
+
+
+def _unless(present: bool, reason: str) -> str | None:
+    return None if present else reason
+
+
+# for what a metric may need: None if it is there, else the reason why the metric does not apply
+NEEDS: dict[str, Callable[[Facts], str | None]] = {
+    "weight": lambda facts: _unless(facts.weight is not None, "the model has no weight matrix"),
+    "vectors": lambda facts: _unless(facts.vectors is not None, "the units of the model have no vectors"),
+    "latent": lambda facts: _unless(facts.channels is not None, "the model has no latent map"),
+    "single_label": lambda facts: _unless(not facts.multi_label, "the data are multilabel"),
+    "num_classes": lambda facts: _unless(facts.num_classes > 3, "top-3 accuracy needs more than 3 classes"),
+    "units": lambda facts: _unless(bool(facts.active.any()), "no unit is active"),
+    "two_units": lambda facts: _unless(int(facts.active.sum()) > 1, "fewer than two units are active"),
+    "explainer": lambda facts: facts.explained,
+    "abstention": lambda facts: _unless(facts.abstains, "the model decides on every image"),
+}
+
+
+def _consistency(facts: Facts) -> PartCoverageConsistency:
+    return PartCoverageConsistency(len(facts.active), facts.num_parts, quantile=None, variant=facts.variant)
+
+
+def _stability(facts: Facts, nonempty_only: bool = False) -> PartStability:
+    return PartStability(len(facts.active), facts.image_size, facts.half_width, nonempty_only)
+
+
+def _classification_change(facts: Facts) -> ClassificationActivationChange:
+    return ClassificationActivationChange("sigmoid" if facts.multi_label else "softmax", facts.variant)
+
+
+def _prototype_distance(facts: Facts, mode: Mode) -> AveragePrototypeDistance:
+    assert facts.vectors is not None
+    return AveragePrototypeDistance(facts.vectors, facts.num_classes, mode, facts.active)
+
+
+def _feature_distance(facts: Facts, mode: Mode) -> AverageFeatureDistance:
+    assert facts.channels is not None
+    return AverageFeatureDistance(facts.num_classes, facts.channels, mode)
+
+
+def _misalignment(view: str) -> dict[str, MetricEntry]:
+    """The keys of one attack, which share a metric."""
+    return {
+        f"alignment/{view}_{part}": MetricEntry(
+            lambda facts: SpatialMisalignment(facts.owner, facts.active), ("units",), view, part, shared=view
+        )
+        for part in SpatialMisalignment.parts
+    }
+
+
+def _changes(view: str, needs: tuple[str, ...]) -> dict[str, MetricEntry]:
+    """The changes that completeness and continuity have in common; the perturbation differs."""
+    return {
+        f"{view}/plc": MetricEntry(lambda facts: PrototypeLocationChange(), needs, view),
+        f"{view}/psc": MetricEntry(lambda facts: PrototypeSimilarityChange(), needs, view),
+        f"{view}/prc": MetricEntry(lambda facts: PrototypeRankChange(facts.active), needs, view),
+        f"{view}/palc": MetricEntry(lambda facts: PrototypeActivationLocationChange(), needs, view),
+        f"{view}/pac": MetricEntry(lambda facts: PrototypeActivationChange(facts.variant), needs, view),
+    }
+
+
+_REGION, _PARTS, _OWNED = ("explainer", "object_mask"), ("part_points",), ("part_points", "single_label")
+_VECTORS, _LATENT = ("vectors", "single_label"), ("latent", "single_label")
+_OBJECT = ("units", "object_mask|bounding_box")  # any explainer will do: of units, or of the predicted class
+
+ENTRIES: dict[str, MetricEntry] = {
+    "general/accuracy": MetricEntry(lambda facts: SubsetAccuracy(facts.threshold) if facts.multi_label else Accuracy()),
+    "general/balanced_accuracy": MetricEntry(lambda facts: BalancedAccuracy(facts.num_classes), ("single_label",)),
+    "general/top3_accuracy": MetricEntry(lambda facts: TopKAccuracy(3), ("single_label", "num_classes")),
+    "general/f1": MetricEntry(
+        lambda facts: (
+            LabelF1Score(facts.num_classes, facts.threshold) if facts.multi_label else F1Score(facts.num_classes)
+        )
+    ),
+    "general/abstention": MetricEntry(lambda facts: Abstention(), ("abstention",)),
+    "compactness/global_size": MetricEntry(lambda facts: GlobalSize(variant=facts.variant)),
+    "compactness/sparsity": MetricEntry(lambda facts: Sparsity(), ("weight",)),
+    "compactness/npr": MetricEntry(lambda facts: NegativePositiveRatio(), ("weight",)),
+    "compactness/local_size": MetricEntry(lambda facts: LocalSize(facts.active)),
+    "compactness/number_of_features": MetricEntry(lambda facts: NumberOfFeatures(), ("weight",)),
+    "compactness/features_per_class": MetricEntry(lambda facts: FeaturesPerClass(), ("weight",)),
+    "completeness/vlc": MetricEntry(
+        lambda facts: VisualizationLocationChange(quantile=None), ("explainer",), "completeness"
+    ),
+    "completeness/vac": MetricEntry(
+        lambda facts: VisualizationActivationChange(quantile=None), ("explainer",), "completeness"
+    ),
+    **_changes("completeness", ("explainer",)),
+    **_changes("continuity", ("units",)),
+    "continuity/cac": MetricEntry(_classification_change, (), "continuity"),
+    "continuity/crc": MetricEntry(lambda facts: ClassificationRankChange(), ("single_label",), "continuity"),
+    "contrastivity/plc": MetricEntry(lambda facts: PrototypeLocationContrast(), ("two_units",)),
+    "contrastivity/palc": MetricEntry(lambda facts: PrototypeActivationLocationContrast(), ("two_units",)),
+    "contrastivity/apd_intra": MetricEntry(lambda facts: _prototype_distance(facts, "intra"), _VECTORS),
+    "contrastivity/apd_inter": MetricEntry(lambda facts: _prototype_distance(facts, "inter"), _VECTORS),
+    "contrastivity/afd_intra": MetricEntry(lambda facts: _feature_distance(facts, "intra"), _LATENT),
+    "contrastivity/afd_inter": MetricEntry(lambda facts: _feature_distance(facts, "inter"), _LATENT),
+    "contrastivity/entropy": MetricEntry(
+        lambda facts: PrototypeEntropy(len(facts.active), active=facts.active, variant=facts.variant)
+    ),
+    "complexity/object_overlap": MetricEntry(lambda facts: ObjectOverlap(quantile=None), _REGION, "clipped"),
+    "complexity/background_overlap": MetricEntry(lambda facts: BackgroundOverlap(quantile=None), _REGION, "clipped"),
+    "complexity/iord": MetricEntry(lambda facts: InsideOutsideRelevanceDifference(quantile=None), _REGION, "clipped"),
+    "complexity/consistency": MetricEntry(_consistency, ("explainer", *_PARTS), "clipped"),
+    "alignment/consistency": MetricEntry(
+        lambda facts: PartConsistency(len(facts.active), facts.num_parts, facts.image_size, facts.half_width), _OWNED
+    ),
+    "alignment/stability": MetricEntry(_stability, _OWNED, "stability"),
+    "alignment/stability_nonempty": MetricEntry(
+        lambda facts: _stability(facts, nonempty_only=True), _OWNED, "stability"
+    ),
+    "alignment/purity": MetricEntry(
+        lambda facts: PartPurity(len(facts.active), facts.num_parts, active=facts.used, groups=facts.part_groups),
+        _PARTS,
+    ),
+    **_misalignment("misalignment"),
+    **_misalignment("misalignment_noise"),
+    "localisation/pointing_game": MetricEntry(lambda facts: PointingGame(), _OBJECT, "localisation"),
+    "localisation/energy": MetricEntry(lambda facts: EnergyPointingGame(), _OBJECT, "localisation"),
+    "localisation/iou": MetricEntry(lambda facts: RegionIntersectionOverUnion(), _OBJECT, "localisation"),
+}

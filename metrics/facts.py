@@ -1,0 +1,65 @@
+"""Facts of a model and a data set from which the suite decides which metrics apply and how they are built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from metrics.functional.primitives.variants import Variant
+
+_USED_WEIGHT = 1e-5  # PIP-Net: a unit is used by the head if some class gives it a larger weight
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Facts of a model and a data set.
+
+    Args:
+        num_classes: K.
+        multi_label: whether the data are multilabel.
+        active: ``(U,)`` bool, the model's active units.
+        owner: ``(U, K)`` bool.
+        missing: for the name of an optional field of the data set, None if it is there, else the reason.
+        weight: ``(K, U)`` float head weights, or None.
+        vectors: ``(U, D)`` float unit vectors, or None.
+        channels: D of the latent, or None.
+        image_size: ``(H, W)`` pixels.
+        num_parts: N.
+        part_groups: parts to merge for purity, or None.
+        explained: None if the explainer explains units of this model, else why not.
+        variant: of the metrics that have one.
+        abstains: whether the model may leave an image undecided.
+        threshold: logit above which a label of multilabel data is predicted.
+        presence: ``(K, U)`` bool assignment of shared units to classes, or None.
+    """
+
+    num_classes: int
+    multi_label: bool
+    active: Tensor
+    owner: Tensor
+    missing: Callable[[str], str | None]
+    weight: Tensor | None = None
+    vectors: Tensor | None = None
+    channels: int | None = None
+    image_size: tuple[int, int] = (224, 224)
+    num_parts: int = 0
+    part_groups: Sequence[Sequence[int]] | None = None
+    explained: str | None = None
+    variant: Variant = "paper"
+    abstains: bool = False
+    threshold: float = 0.0
+    presence: Tensor | None = None
+
+    @property
+    def half_width(self) -> int:
+        """Half the width of the window around a peak: 36 pixels at a height of 224."""
+        return round(36 * self.image_size[0] / 224)
+
+    @property
+    def used(self) -> Tensor:
+        """``(U,)`` bool, active units with a weight in the head."""
+        if self.weight is None:
+            return self.active
+        return self.active & (self.weight.amax(dim=0) > _USED_WEIGHT)
