@@ -1,4 +1,4 @@
-"""What an evaluation costs beside the forward and backward passes it cannot avoid.
+"""The cost of an evaluation compared with the forward and backward passes it cannot avoid.
 
     python benchmarks/evaluation.py                       # ResNet-18, 224 px, 200 units: ratio to the floor per suite
     python benchmarks/evaluation.py --tables scaling      # units, units per image, image size
@@ -125,7 +125,7 @@ def median_of(repeats: int, function: Callable[[], object]) -> float:
 
 
 def floors(arguments: argparse.Namespace) -> None:
-    """Each suite's time beside its floor."""
+    """Each suite's time next to its floor."""
     model = make_model(arguments.backbone, arguments.pixels, arguments.units)
     data = birds(arguments.pixels, arguments.images)
     n = arguments.images
@@ -182,12 +182,9 @@ def communication(arguments: argparse.Namespace) -> None:
     """Bytes that every process receives when metrics are synchronised, once per evaluation."""
     model = make_model("sketch", 64, arguments.units)
     engine = Interpretability(["quanproto"])
-    held: dict[str, Any] = {}
-    finish = engine._end
-    engine._end = lambda *args: (held.update(engine._metrics), finish(*args))  # type: ignore[assignment]
     evaluate(model, birds(64, arguments.images), engine)
-    metrics = list({id(metric): metric for metric in held.values()}.values())
-    states = [(type(metric).__name__, name, getattr(metric, name)) for metric in metrics for name in metric._reductions]
+    metrics = {id(metric): metric for metric in engine.this_pass.metrics.values()}.values()
+    states = [(type(metric).__name__, *state) for metric in metrics for state in metric.metric_state.items()]
     sizes = {(kind, name): state.numel() * state.element_size() for kind, name, state in states}
     total, concatenated = sum(sizes.values()), sizes.get(("PrototypeEntropy", "scores"), 0)
     print("| processes | bytes received by each | of these concatenated scores (entropy) |")

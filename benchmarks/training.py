@@ -1,4 +1,4 @@
-"""How fast models train beside their bare backbone: ``python benchmarks/training.py``.
+"""The speed of training compared with the bare backbone: ``python benchmarks/training.py``.
 
     python benchmarks/training.py                                # every model, ResNet-18, 224 px, 200 classes
     python benchmarks/training.py --models ProtoPNet PIPNet --batch 8
@@ -170,7 +170,7 @@ def main() -> None:
     parser.add_argument("--pixels", type=int, default=224)
     parser.add_argument("--classes", type=int, default=200)
     parser.add_argument("--batch", type=int, default=16, help="images per step")
-    parser.add_argument("--steps", type=int, default=6, help="per measurement, beside the warm-up")
+    parser.add_argument("--steps", type=int, default=6, help="per measurement, after the warm-up")
     parser.add_argument("--repeats", type=int, default=3, help="measurements of each side, of which the median")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])

@@ -1,6 +1,7 @@
 """Callbacks that steer or watch a run: phase schedule, projection, evaluation, checkpoints, loggers, pictures."""
 
-from callbacks.evaluation.interpretability import Evaluation, Interpretability
+from callbacks.evaluation.evaluation_pass import Evaluation
+from callbacks.evaluation.interpretability import Interpretability
 from callbacks.phases.schedule import PhaseSchedule, state_hash
 from callbacks.run.checkpoint import AtomicCheckpointIO, RunCheckpoint
 from callbacks.run.csv_logger import RunCSVLogger

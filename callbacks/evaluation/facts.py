@@ -1,4 +1,4 @@
-"""What an evaluation must know before it sees an image: the model, the data, and who explains."""
+"""Facts that an evaluation needs before it sees an image: about the model, the data and the explainer."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def refuse_repeated(datamodule: Any, split: str) -> None:
     if repeated:
         raise ValueError(
             f"Expected every sample id of the {split} split once, but got {len(repeated)} of them several times, such "
-            f"as {', '.join(repeated[:5])}. Mend the split file or the tables of the data set."
+            f"as {', '.join(repeated[:5])}. Fix the split file or the tables of the data set."
         )
 
 

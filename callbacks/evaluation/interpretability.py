@@ -1,67 +1,42 @@
 """The evaluation engine: one shared forward per batch feeds every requested metric.
 
-Metrics declare the fields they read (``reads``) and the view they read them from; the engine makes one record per
-batch (:mod:`callbacks.evaluation.views`) that computes each field once, and only if some metric asks for it. What
-cannot be computed
-on this model or data is listed with the reason, never replaced by a number.
+Metrics declare the fields they read (``reads``) and the view they read them from (:mod:`callbacks.evaluation.views`);
+a view computes each field once per batch, and only if some metric asks for it. What cannot be computed on this model or
+data is listed with the reason, never replaced by a number.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal, cast, get_args
 
-import torch
 from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_warn
-from torch import Tensor, distributed
 
+from callbacks.evaluation.evaluation_pass import Evaluation, EvaluationPass
 from callbacks.evaluation.facts import choose_explainer, description, gather_facts, refuse_repeated
 from callbacks.evaluation.observer import Observer, probe
 from callbacks.evaluation.threshold import fit_threshold, threshold_of
-from callbacks.evaluation.views import VIEWS, Clean, Setting, owned_units
 from callbacks.phases.pruning import Prunable
 from explanations import Explainer
 from lightning_modules.contract import InterpretableModel
-from metrics import ImageMean, ModelValue, SpatialMisalignment
+from metrics.entries import ENTRIES
 from metrics.functional import Variant
-from metrics.entries import ENTRIES, AnyMetric
 from metrics.suite import build, resolve
 
-View = Literal["paper", "quanproto", "identity"]
+ContinuityView = Literal["paper", "quanproto", "identity"]
 SEEDS = 2**32  # as many as there are seeds for a run
-_ALL_MAPS = ("owned_peaks", "unit_boxes")  # fields that need the maps of all units
-
-
-@dataclass
-class Evaluation:
-    """The results of one pass over a split.
-
-    Args:
-        metrics: key -> value, ci95, n, skipped, unit, higher_is_better, and what else a metric says of itself.
-        skipped: key -> why it was not computed.
-        explainer: key of the explainer, or None if nothing was explained.
-        protocol: how the numbers were made.
-        images: sample key -> key -> value of that image; 8 bytes per image and metric.
-    """
-
-    metrics: dict[str, dict[str, Any]] = field(default_factory=dict)
-    skipped: dict[str, str] = field(default_factory=dict)
-    explainer: str | None = None
-    protocol: dict[str, Any] = field(default_factory=dict)
-    images: dict[int, dict[str, float]] = field(default_factory=dict)
 
 
 class Interpretability(Callback):
     """Computes metric suites in validation and test.
 
-    Where images have several labels, every epoch of ``fit`` also fits the model's decision threshold, so that a
-    checkpoint holds the one that belongs to its weights; ``validate`` and ``test`` decide by the stored one.
+    For multilabel data, every epoch of ``fit`` also fits the model's decision threshold, so that a checkpoint holds the
+    one that belongs to its weights; ``validate`` and ``test`` decide by the stored one.
 
     Args:
         suite: for ``test``: "quanproto", "all", families or single keys.
-        validation_suite: the same for validation, beside the general metrics of every epoch.
+        validation_suite: the same for validation, in addition to the general metrics of every epoch.
         every_n_epochs: how often ``validation_suite`` is computed within ``fit``; a second view of the images, if some
             metric reads it, is made in every validation.
         explainer: makes the saliency; by default PRP where it supports the model, else upsampled maps.
@@ -93,8 +68,10 @@ class Interpretability(Callback):
         for name, value in (("every_n_epochs", every_n_epochs), ("top_k", top_k)):
             if value < 1:
                 raise ValueError(f"Expected argument `{name}` to be at least 1, but got {value}.")
-        if view not in (None, *get_args(View)):
-            raise ValueError(f"Expected argument `view` to be one of {get_args(View)} or null, but got {view!r}.")
+        if view not in (None, *get_args(ContinuityView)):
+            raise ValueError(
+                f"Expected argument `view` to be one of {get_args(ContinuityView)} or null, but got {view!r}."
+            )
         if not 0 <= seed < SEEDS:
             raise ValueError(f"Expected argument `seed` to be at least 0 and below 2^32, but got {seed}.")
         if noise < 0 or memory_budget <= 0:
@@ -117,7 +94,7 @@ class Interpretability(Callback):
         self.seed = seed
         self.memory_budget = memory_budget
         self.evaluation = Evaluation()
-        self._metrics: dict[str, AnyMetric] = {}
+        self.this_pass: EvaluationPass
         self._announced: set[str] = set()
         self._fitted_at = -1  # step of the last fit of the decision threshold
 
@@ -157,42 +134,20 @@ class Interpretability(Callback):
     def _start(self, trainer: Trainer, module: LightningModule, split: str, keys: list[str]) -> None:
         datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
         refuse_repeated(datamodule, split)
-        model, device = cast(InterpretableModel, module), module.device
-        chunk, output = probe(module, datamodule.image_size, device, self.memory_budget)
+        model = cast(InterpretableModel, module)
+        chunk, output = probe(module, datamodule.image_size, module.device, self.memory_budget)
         chunk = min(chunk, len(datamodule.dataset(split)))
         explainer = choose_explainer(self.explainer, model)
         facts = gather_facts(datamodule, split, model, output, explainer, self.variant)
         metrics, skipped = build(keys, facts)
-        reads = {(ENTRIES[key].view, name) for key, metric in metrics.items() for name in metric.reads}
-        names = {name for _, name in reads}
-        setting = Setting(
-            self.seed,
-            self.noise,
-            self.variant,
-            explain="saliency" in names or any(view == "completeness" for view, _ in reads),
-            explain_perturbed="perturbed_saliency" in names,
-            keep_maps=not names.isdisjoint(_ALL_MAPS),
-            abstains=facts.abstains,
-        )
-        self._setting = setting
-        self._observer = Observer(model, explainer, chunk, self.top_k)
-        self._owned = owned_units(facts.owner, facts.active)
-        self._metrics = metrics
-        self._by_view: dict[str, list[AnyMetric]] = {}
-        for key, metric in {id(metric): (key, metric) for key, metric in metrics.items()}.values():
-            if not isinstance(metric, ModelValue):
-                self._by_view.setdefault(ENTRIES[key].view, []).append(metric)
-        self._images: list[tuple[Tensor, Tensor]] = []
-        model_fields = {"weight": facts.weight, "active": facts.active, "presence": facts.presence}
-        for metric in _distinct(metrics):
-            metric.to(device)
-            if isinstance(metric, ModelValue):
-                metric.update(**{name: value for name, value in model_fields.items() if name in metric.reads})
-        self.evaluation = Evaluation(skipped=skipped, explainer=explainer.key if setting.explain else None)
+        observer = Observer(model, explainer, chunk, self.top_k)
+        self.this_pass = EvaluationPass(metrics, facts, observer, self.seed, self.noise)
+        explained = self.this_pass.setting.explain
+        self.evaluation = Evaluation(skipped=skipped, explainer=explainer.key if explained else None)
         self.evaluation.protocol = {
             **self.settings,
-            "explained_by": description(explainer) if setting.explain else None,
-            "object": self._object(datamodule, split),
+            "explained_by": description(explainer) if explained else None,
+            "object": _object(metrics, datamodule, split),
             "pruned": _prunable(module) and not bool(facts.active.all()),
             "units_per_image": min(self.top_k, int(facts.active.sum())),
             "images_per_forward": chunk,
@@ -200,64 +155,13 @@ class Interpretability(Callback):
         if facts.multi_label:
             self.evaluation.protocol["decision_threshold"] = facts.threshold
 
-    def _object(self, datamodule: Any, split: str) -> str | None:
-        """What stands for the object in localisation."""
-        if not any(ENTRIES[key].view == "localisation" for key in self._metrics):
-            return None
-        return "bounding box" if datamodule.capabilities(split).missing("object_mask") else "mask"
-
-    def _update(self, batch: dict[str, Any]) -> Clean:
-        clean = Clean(batch, self._observer, self._setting, self._owned)
-        for view, metrics in self._by_view.items():
-            for record in VIEWS[view](clean):
-                for metric in metrics:
-                    metric.update(**{name: getattr(record, name) for name in metric.reads})
-        return clean
-
-    def _remember(self, clean: Clean) -> None:
-        """Keep the value of every image, for the files of an evaluation."""
-        values = [metric.image_values for metric in self._metrics.values() if isinstance(metric, ImageMean)]
-        columns = torch.stack(values, dim=1) if values else torch.empty(len(clean.sample_ids), 0)
-        self._images.append((clean.sample_ids.cpu(), columns.cpu()))
-
     def _end(self, trainer: Trainer, module: LightningModule, prefix: str) -> None:
-        directions = {prefix + key: metric.higher_is_better for key, metric in self._metrics.items()}
+        directions = {prefix + key: metric.higher_is_better for key, metric in self.this_pass.metrics.items()}
         announce_directions(trainer.loggers, {k: v for k, v in directions.items() if k not in self._announced})
         self._announced |= set(directions)
-        summaries = {id(metric): metric.summary() for metric in _distinct(self._metrics)}
-        for key, metric in self._metrics.items():
-            summary: Any = summaries[id(metric)]
-            part, unit = ENTRIES[key].part, metric.unit
-            if part is not None:
-                summary, unit = summary[part], cast(SpatialMisalignment, metric).units[part]
-            summary = dict(summary)
-            self.evaluation.metrics[key] = {
-                "value": summary.pop("value"),
-                "ci95": [summary.pop("low"), summary.pop("high")],
-                "n": int(summary.pop("n")),
-                "skipped": int(summary.pop("skipped")),
-                "unit": unit,
-                "higher_is_better": metric.higher_is_better,
-                **summary,
-            }
-            value = self.evaluation.metrics[key]["value"]
-            module.log(prefix + key, value, sync_dist=True, prog_bar=key == "general/accuracy")
-
-    def _gather_images(self) -> None:
-        """The value of every image under every metric that averages over images, from all processes."""
-        own = self._images, bool(self._observer.signed)
-        shares: list[Any] = [own]
-        if distributed.is_initialized():
-            shares = [None] * distributed.get_world_size()
-            distributed.all_gather_object(shares, own)
-        names = [key for key, metric in self._metrics.items() if isinstance(metric, ImageMean)]
-        self.evaluation.images = {
-            key: dict(zip(names, row, strict=True))
-            for keys, values in (batch for images, _ in shares for batch in images)
-            for key, row in zip(keys.tolist(), values.tolist(), strict=True)
-        }
-        # activation changes then compare max(map, 0)
-        self.evaluation.protocol["signed_maps"] = any(signed for _, signed in shares)
+        for key, entry in self.this_pass.entries():
+            self.evaluation.metrics[key] = entry
+            module.log(prefix + key, entry["value"], sync_dist=True, prog_bar=key == "general/accuracy")
 
     # -- hooks -------------------------------------------------------------------------------------------------------
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -278,11 +182,11 @@ class Interpretability(Callback):
 
     def on_validation_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any) -> None:
         """Feed one batch."""
-        self._update(args[1])
+        self.this_pass.update(args[1])
 
     def on_test_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any) -> None:
         """Feed one batch."""
-        self._remember(self._update(args[1]))
+        self.this_pass.update(args[1], keep_images=True)
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Log under ``val/``."""
@@ -291,7 +195,7 @@ class Interpretability(Callback):
     def on_test_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Log under the result keys themselves."""
         self._end(trainer, pl_module, "")
-        self._gather_images()
+        self.evaluation.images, self.evaluation.protocol["signed_maps"] = self.this_pass.gather_images()
 
 
 def announce_directions(loggers: Iterable[Any], directions: Mapping[str, bool | None]) -> None:
@@ -306,9 +210,11 @@ def announce_directions(loggers: Iterable[Any], directions: Mapping[str, bool | 
             logger.define_results(directions)
 
 
-def _distinct(metrics: Mapping[str, AnyMetric]) -> list[AnyMetric]:
-    """Every metric once; several keys may share one."""
-    return list({id(metric): metric for metric in metrics.values()}.values())
+def _object(keys: Iterable[str], datamodule: Any, split: str) -> str | None:
+    """What stands for the object in localisation."""
+    if not any(ENTRIES[key].view == "localisation" for key in keys):
+        return None
+    return "bounding box" if datamodule.capabilities(split).missing("object_mask") else "mask"
 
 
 def _prunable(module: LightningModule) -> bool:

@@ -1,4 +1,4 @@
-"""How an evaluation looks at a model: forwards and explanations in chunks of one fixed size.
+"""The observer of a model in an evaluation: forwards and explanations in chunks of one fixed size.
 
 Convolutions differ in their last bits between batch sizes, which is enough to swap the ranks of two units. Every
 forward of an evaluation, clean or perturbed, therefore has the same shape: the last chunk is padded and cut. Equal

@@ -1,4 +1,4 @@
-"""The logit from which a label counts as present, for models with several labels per image.
+"""The decision threshold of multilabel models: the logit from which a label counts as present.
 
 Source: Schlinge et al. 2025 (QuanProto): the middle between the mean logit of present and of absent labels. Deviation:
 one number over the whole validation split and all processes; the released code takes one per evaluated batch.
@@ -30,7 +30,7 @@ def fit_threshold(module: LightningModule, datamodule: Any, memory_budget: float
     Sums are in float64 over forwards of one size, so that the batch size and the number of processes do not move it.
 
     Args:
-        module: a model with several labels per image.
+        module: a multilabel model.
         datamodule: whose whole validation split is read, each image once over all processes.
         memory_budget: GiB for the activations of one forward.
 
@@ -55,8 +55,8 @@ def fit_threshold(module: LightningModule, datamodule: Any, memory_budget: float
     if not counts.all():
         raise ValueError(
             "Expected the validation split to have present and absent labels, from which the decision threshold of a "
-            f"model with several labels per image comes, but got {int(counts[0])} and {int(counts[1])}. Choose another "
-            "validation split, or none: then the threshold is 0."
+            f"multilabel model comes, but got {int(counts[0])} and {int(counts[1])}. Choose another validation split, "
+            "or none: then the threshold is 0."
         )
     threshold = threshold_of(module)
     assert threshold is not None

@@ -1,13 +1,12 @@
-"""The evaluation record, field by field: what metrics read by name, each field computed once per batch, if asked for.
+"""All views of an image that metrics can ask for: the clean one, and the image under each perturbation.
 
-A view is the record of the clean image (:class:`Clean`), or of the image under one perturbation, which knows all clean
-fields too. Names and shapes are those of the ``update`` arguments in ``metrics``.
+A view of the perturbed image knows all fields of the clean one (:mod:`callbacks.evaluation.clean_view`) too. Names and
+shapes of the fields are those of the ``update`` arguments in ``metrics``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -15,19 +14,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from callbacks.evaluation.observer import Attack, Images, Observer
-from lightning_modules.contract import InterpretableModel
+from callbacks.evaluation.clean_view import Clean, scaled
+from callbacks.evaluation.observer import Attack, Images
 from metrics.functional import (
-    Variant,
     bounding_boxes,
     clip_saliency,
     completeness_perturbation,
-    gather_units,
     keyed_noise,
     keyed_uniform,
-    patch_boxes,
-    peak_cells,
-    peak_locations,
     percentile_mask,
 )
 
@@ -36,121 +30,8 @@ STABILITY_SEED, MISALIGNMENT_SEED = 1 << 40, 2 << 40
 STABILITY_DRAWS = 3
 
 
-@dataclass(frozen=True)
-class Setting:
-    """What stays the same over a pass.
-
-    Args:
-        seed: of all noise.
-        noise: standard deviation of the completeness noise, in [0, 1] units (``quanproto``: in normalised units).
-        variant: ``"quanproto"`` perturbs as the published tables did.
-        explain: whether some metric reads ``saliency``.
-        explain_perturbed: whether some metric reads ``perturbed_saliency``.
-        keep_maps: whether some metric reads more maps than those of the top units.
-        attack_steps: of the misalignment attack.
-        abstains: whether the model may leave an image undecided.
-    """
-
-    seed: int = 0
-    noise: float = 0.05
-    variant: Variant = "paper"
-    explain: bool = False
-    explain_perturbed: bool = False
-    keep_maps: bool = False
-    attack_steps: int = 40
-    abstains: bool = False
-
-
-class Clean:
-    """Fields of the clean image.
-
-    Args:
-        batch: a :class:`~datamodules.sample.Batch`.
-        observer: shows images to the model.
-        setting: of the pass.
-        owned: ``(K, M)`` int64, the active units of each class, padded with -1.
-    """
-
-    def __init__(self, batch: dict[str, Any], observer: Observer, setting: Setting, owned: Tensor) -> None:
-        self.batch = batch
-        self.observer = observer
-        self.setting = setting
-        self.owned = owned
-        self.model: InterpretableModel = observer.model
-        self.images = Images(batch["image"], batch["sample_key"], batch["sample_id"])
-        self.image_size: tuple[int, int] = (batch["image"].shape[2], batch["image"].shape[3])
-        self.seen = observer.see(self.images, explain=setting.explain, keep_maps=setting.keep_maps)
-        self.logits, self.scores, self.latent = self.seen.logits, self.seen.scores, self.seen.latent
-        self.unit_ids, self.maps, self.saliency = self.seen.unit_ids, self.seen.maps, self.seen.saliency
-        self.sample_ids = self.images.keys
-        self.valid = None
-
-    @cached_property
-    def labels(self) -> Tensor:
-        """``(B,)`` int64, or ``(B, K)`` bool for data with several labels."""
-        labels: Tensor = self.batch.get("labels", self.batch["label"])
-        return labels
-
-    @cached_property
-    def abstained(self) -> Tensor | None:
-        """``(B,)`` bool, all classes have the same logit; None for a model that always decides."""
-        return (self.logits == self.logits[:, :1]).all(dim=1) if self.setting.abstains else None
-
-    @cached_property
-    def object_masks(self) -> Tensor:
-        """``(B, H, W)`` bool."""
-        return self._from_batch("object_mask")
-
-    @cached_property
-    def part_locations(self) -> Tensor:
-        """``(B, N, 2)`` float pixels."""
-        return self._from_batch("part_points")
-
-    @cached_property
-    def part_visible(self) -> Tensor:
-        """``(B, N)`` bool."""
-        return self._from_batch("part_visible")
-
-    @cached_property
-    def clipped_saliency(self) -> Tensor:
-        """``(B, k, H, W)`` float, clipped once for all metrics that read regions."""
-        return clip_saliency(self._saliency)
-
-    @cached_property
-    def owned_ids(self) -> Tensor:
-        """``(B, M)`` int64, the active units of the image's class, padded with -1."""
-        return self.owned[self.labels]
-
-    @cached_property
-    def owned_peaks(self) -> Tensor:
-        """``(B, M, 2)`` int64 pixels, peaks of the bicubic maps of the owned units."""
-        assert self.seen.all_maps is not None
-        return self.peaks_of(self.seen.all_maps)
-
-    @cached_property
-    def unit_boxes(self) -> Tensor:
-        """``(B, U, 4)`` int64, the patch of every unit's peak cell; 32 pixels a side at 224."""
-        maps = self.seen.all_maps
-        assert maps is not None
-        patch = max(1, scaled(32, self.image_size))
-        return patch_boxes(peak_cells(maps), (maps.shape[2], maps.shape[3]), self.image_size, patch)
-
-    def peaks_of(self, maps: Tensor) -> Tensor:
-        """``(B, M, 2)`` peaks of the owned units in ``(B, U, h, w)`` maps; (0, 0) in empty slots."""
-        return peak_locations(gather_units(maps, self.owned_ids), self.image_size)
-
-    def _from_batch(self, name: str) -> Tensor:
-        field: Tensor = self.batch[name]
-        return field
-
-    @property
-    def _saliency(self) -> Tensor:
-        assert self.saliency is not None
-        return self.saliency
-
-
 class View:
-    """A record that falls back to the clean one for every field it does not define."""
+    """A view that falls back to the clean one for every field it does not define."""
 
     def __init__(self, clean: Clean) -> None:
         self.clean = clean
@@ -220,7 +101,7 @@ class Completeness(Clipped):
 
 
 class Continuity(View):
-    """The photometric view that the data module made."""
+    """The colour-augmented view of the image, made by the data module."""
 
     def __init__(self, clean: Clean) -> None:
         super().__init__(clean)
@@ -247,7 +128,7 @@ class Misalignment(View):
     """The image attacked outside the region of its best unit (Sacha et al. 2024).
 
     Args:
-        clean: the record.
+        clean: the view of the clean image.
         steps: of the attack; with 0 the random start alone, which is what the released code measures.
     """
 
@@ -289,30 +170,9 @@ VIEWS: dict[str, Callable[[Clean], list[Any]]] = {
 }
 
 
-def owned_units(owner: Tensor, active: Tensor) -> Tensor:
-    """The active units of every class.
-
-    Args:
-        owner: ``(U, K)`` bool.
-        active: ``(U,)`` bool.
-
-    Returns:
-        ``(K, M)`` int64 in ascending order, padded with -1; M is the largest number of a class.
-    """
-    owned = (owner & active[:, None]).T
-    counts = owned.sum(dim=1)
-    ids = owned.int().argsort(dim=1, descending=True, stable=True)[:, : int(counts.max())]
-    return ids.masked_fill(torch.arange(ids.shape[1], device=ids.device) >= counts[:, None], -1)
-
-
 def inside(boxes: Tensor, image_size: tuple[int, int]) -> Tensor:
     """``(B, H, W)`` bool, the pixels in ``(B, 4)`` inclusive boxes."""
     x0, y0, x1, y1 = boxes[:, :, None].unbind(dim=1)
     y, x = (torch.arange(size, device=boxes.device) for size in image_size)
     rows, columns = (y >= y0) & (y <= y1), (x >= x0) & (x <= x1)
     return rows[:, :, None] & columns[:, None, :]
-
-
-def scaled(pixels: int, image_size: tuple[int, int]) -> int:
-    """A length that papers give at 224 pixels, at this height."""
-    return round(pixels * image_size[0] / 224)

@@ -186,7 +186,7 @@ def project(trainer: Trainer, module: LightningModule) -> dict[str, float]:
 
 
 def _validation_accuracy(module: LightningModule, datamodule: Any) -> float | None:
-    """Accuracy on the validation split over all processes; None without one, or for several labels."""
+    """Accuracy on the validation split over all processes; None without one, or for multilabel data."""
     if not datamodule.has_validation or datamodule.capabilities("val").multi_label is True:
         return None
     counts = torch.zeros(2, dtype=torch.int64, device=module.device)

@@ -27,7 +27,7 @@ class PrototypeRecord:
 
     Args:
         unit: its index.
-        label: class of the source image; for several labels per image the first one that owns the prototype.
+        label: class of the source image; for multilabel data the first label that owns the prototype.
         class_name: the same in words.
         sample_id: the source image.
         cell: grid row and column.
@@ -79,8 +79,8 @@ class PrototypeMedia(Callback):
             return
         model = cast(InterpretableModel, module)
         datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
-        several = datamodule.capabilities("train").multi_label is True
-        records = prototype_records(model.units(), datamodule.class_names, several)
+        multilabel = datamodule.capabilities("train").multi_label is True
+        records = prototype_records(model.units(), datamodule.class_names, multilabel)
         if not records:
             rank_zero_info("No prototype has a source image; none is drawn.")
             return
@@ -97,15 +97,13 @@ class PrototypeMedia(Callback):
         log_images(trainer.loggers, "media/prototypes", tiles, captions, trainer.global_step)
 
 
-def prototype_records(
-    units: UnitTable, class_names: Sequence[str], several_labels: bool = False
-) -> list[PrototypeRecord]:
+def prototype_records(units: UnitTable, class_names: Sequence[str], multilabel: bool = False) -> list[PrototypeRecord]:
     """The active units that have a source, ordered by class and unit.
 
     Args:
         units: of a projected model.
         class_names: K names.
-        several_labels: whether an image has several labels; the class of a source image is then none of the K.
+        multilabel: whether the data are multilabel; the class of a source image is then none of the K.
 
     Returns:
         One record per unit; none before the first projection.
@@ -113,7 +111,7 @@ def prototype_records(
     if (source := units.source) is None:
         return []
     first = {unit: group[0] for group in source.duplicates() for unit in group[1:]}
-    labels = units.owner.int().argmax(dim=1) if several_labels else source.label
+    labels = units.owner.int().argmax(dim=1) if multilabel else source.label
     columns = (labels, source.row, source.col, source.box, source.distance)
     label, row, col, box, distance = (column.tolist() for column in columns)
     records = [

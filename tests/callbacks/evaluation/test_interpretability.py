@@ -63,9 +63,13 @@ def batches(size=4, images=4):
 
 def trainer(names=NAMES, **capabilities):
     data = SimpleNamespace(
-        num_classes=3, image_size=(8, 8), loading=SimpleNamespace(split="test"),
-        configure_loaders=lambda **changes: None, capabilities=lambda split: Capabilities(**capabilities), dataset=lambda split: Dataset(names),
-    )  # fmt: skip
+        num_classes=3,
+        image_size=(8, 8),
+        loading=SimpleNamespace(split="test"),
+        configure_loaders=lambda **changes: None,
+        capabilities=lambda split: Capabilities(**capabilities),
+        dataset=lambda split: Dataset(names),
+    )
     return SimpleNamespace(datamodule=data, loggers=[], current_epoch=0, state=SimpleNamespace(fn="fit"))
 
 

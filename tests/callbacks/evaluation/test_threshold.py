@@ -1,4 +1,4 @@
-"""The decision threshold of models with several labels per image: by definition, once, and with its weights."""
+"""The decision threshold of multilabel models: by definition, once, and with its weights."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_the_whole_suite_gives_numbers_or_reasons():
     data, model = birds(), make(TINY_PROTOPNET)
     fit_threshold(model, data)
     found = run_engine(Interpretability(["all"]), model, data)
-    assert {key for key, reason in found.skipped.items() if "an image has several labels" in reason} == SINGLE
+    assert {key for key, reason in found.skipped.items() if "the data are multilabel" in reason} == SINGLE
     assert found.skipped.keys() - SINGLE == {"general/abstention"}
     assert {*found.metrics, *found.skipped} == set(resolve(["all"]))
     undefined = {key for key, entry in found.metrics.items() if math.isnan(entry["value"])}

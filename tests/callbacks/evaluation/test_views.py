@@ -1,12 +1,12 @@
-"""Every field of the evaluation record against its definition, view by view."""
+"""Every field of every view against its definition."""
 
 import pytest
 import torch
 from torch.nn import functional as F
 
-from callbacks.evaluation import views as records
+from callbacks.evaluation.clean_view import Clean, Setting, owned_units, scaled
 from callbacks.evaluation.observer import Observer
-from callbacks.evaluation.views import VIEWS, Clean, Setting, inside, owned_units, scaled
+from callbacks.evaluation.views import STABILITY_SEED, VIEWS, inside
 from explanations import Upsample
 from metrics import functional as kernels
 from tests.lightning_modules.registry import TINY_PROTOPNET, tiny_birds
@@ -116,7 +116,7 @@ def test_stability_draws_three_noises_in_normalised_units(record, model, batch):
     peaks = []
     for draw, view in enumerate(views):
         ranks = torch.full((5, 1), draw)
-        noise = kernels.keyed_noise(batch["sample_key"], ranks, (3, *SIZE), records.STABILITY_SEED)[:, 0]
+        noise = kernels.keyed_noise(batch["sample_key"], ranks, (3, *SIZE), STABILITY_SEED)[:, 0]
         noisy = batch["image"] + (0.2 * noise).clamp(-0.25, 0.25) * model.input_std
         maps = kernels.gather_units(model(noisy).maps, record.owned_ids)
         assert torch.equal(view.perturbed_owned_peaks, kernels.peak_locations(maps, SIZE))

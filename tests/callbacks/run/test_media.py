@@ -104,11 +104,11 @@ def test_records_are_ordered_by_class_and_leave_out_units_without_source():
     assert prototype_records(units(weight=False), ["crow", "jay"])[0].figures == "distance 0.25"
 
 
-def test_with_several_labels_the_class_is_the_first_label_that_owns_the_prototype():
+def test_of_multilabel_data_the_class_is_the_first_label_that_owns_the_prototype():
     """The class of a source image, here 1 and 0, is then none of the labels."""
     owner = torch.tensor([[False, False, True], [False, True, True], *[[True] * 3] * 3])
     table = replace(units(weight=False), owner=owner)
-    records = prototype_records(table, ["beak", "eye", "tail"], several_labels=True)
+    records = prototype_records(table, ["beak", "eye", "tail"], multilabel=True)
     assert [(record.unit, record.class_name) for record in records] == [(3, "beak"), (1, "eye"), (0, "tail")]
 
 

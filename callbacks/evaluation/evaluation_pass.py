@@ -1,0 +1,143 @@
+"""One pass of an evaluation over a split: its metrics, what they are fed, and what came out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import torch
+from torch import Tensor, distributed
+
+from callbacks.evaluation.clean_view import Clean, Setting, owned_units
+from callbacks.evaluation.observer import Observer
+from callbacks.evaluation.views import VIEWS
+from metrics import ImageMean, ModelValue, SpatialMisalignment
+from metrics.entries import ENTRIES, AnyMetric
+from metrics.facts import Facts
+
+_ALL_MAPS = ("owned_peaks", "unit_boxes")  # fields that need the maps of all units
+
+
+@dataclass
+class Evaluation:
+    """The results of one pass over a split.
+
+    Args:
+        metrics: key -> value, ci95, n, skipped, unit, higher_is_better, and what else a metric says of itself.
+        skipped: key -> why it was not computed.
+        explainer: key of the explainer, or None if nothing was explained.
+        protocol: how the numbers were made.
+        images: sample key -> key -> value of that image; 8 bytes per image and metric.
+    """
+
+    metrics: dict[str, dict[str, Any]] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+    explainer: str | None = None
+    protocol: dict[str, Any] = field(default_factory=dict)
+    images: dict[int, dict[str, float]] = field(default_factory=dict)
+
+
+class EvaluationPass:
+    """Feeds the metrics of one pass, all views of a batch from one clean forward.
+
+    Args:
+        metrics: by key; several keys may share one.
+        facts: from which they were built.
+        observer: shows images to the model.
+        seed: of all perturbations.
+        noise: standard deviation of the completeness noise.
+    """
+
+    def __init__(
+        self, metrics: Mapping[str, AnyMetric], facts: Facts, observer: Observer, seed: int, noise: float
+    ) -> None:
+        self.metrics = dict(metrics)
+        self.observer = observer
+        reads = {(ENTRIES[key].view, name) for key, metric in metrics.items() for name in metric.reads}
+        names = {name for _, name in reads}
+        self.setting = Setting(
+            seed,
+            noise,
+            facts.variant,
+            explain="saliency" in names or any(view == "completeness" for view, _ in reads),
+            explain_perturbed="perturbed_saliency" in names,
+            keep_maps=not names.isdisjoint(_ALL_MAPS),
+            abstains=facts.abstains,
+        )
+        self._owned = owned_units(facts.owner, facts.active)
+        self._images: list[tuple[Tensor, Tensor]] = []
+        self._by_view: dict[str, list[AnyMetric]] = {}
+        of_model = {"weight": facts.weight, "active": facts.active, "presence": facts.presence}
+        for key, metric in self._distinct():
+            metric.to(facts.active.device)
+            if isinstance(metric, ModelValue):
+                metric.update(**{name: value for name, value in of_model.items() if name in metric.reads})
+            else:
+                self._by_view.setdefault(ENTRIES[key].view, []).append(metric)
+
+    def update(self, batch: dict[str, Any], keep_images: bool = False) -> None:
+        """Feed one batch.
+
+        Args:
+            batch: a :class:`~datamodules.sample.Batch`.
+            keep_images: whether to keep the value of every image, for the files of an evaluation.
+        """
+        clean = Clean(batch, self.observer, self.setting, self._owned)
+        for name, metrics in self._by_view.items():
+            for view in VIEWS[name](clean):
+                for metric in metrics:
+                    metric.update(**{field: getattr(view, field) for field in metric.reads})
+        if keep_images:
+            values = [metric.image_values for metric in self._image_means().values()]
+            columns = torch.stack(values, dim=1) if values else torch.empty(len(clean.sample_ids), 0)
+            self._images.append((clean.sample_ids.cpu(), columns.cpu()))
+
+    def entries(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Key and result of every metric over all processes, in the form of :attr:`Evaluation.metrics`."""
+        summaries = {id(metric): metric.summary() for _, metric in self._distinct()}
+        for key, metric in self.metrics.items():
+            summary: Any = summaries[id(metric)]
+            part, unit = ENTRIES[key].part, metric.unit
+            if part is not None:
+                summary, unit = summary[part], cast(SpatialMisalignment, metric).units[part]
+            summary = dict(summary)
+            yield (
+                key,
+                {
+                    "value": summary.pop("value"),
+                    "ci95": [summary.pop("low"), summary.pop("high")],
+                    "n": int(summary.pop("n")),
+                    "skipped": int(summary.pop("skipped")),
+                    "unit": unit,
+                    "higher_is_better": metric.higher_is_better,
+                    **summary,
+                },
+            )
+
+    def gather_images(self) -> tuple[dict[int, dict[str, float]], bool]:
+        """The images of all processes.
+
+        Returns:
+            Sample key -> key -> value under every metric that averages over images, and whether some map was below
+            zero: activation changes then compare max(map, 0).
+        """
+        own = self._images, bool(self.observer.signed)
+        shares: list[Any] = [own]
+        if distributed.is_initialized():
+            shares = [None] * distributed.get_world_size()
+            distributed.all_gather_object(shares, own)
+        names = list(self._image_means())
+        images = {
+            key: dict(zip(names, row, strict=True))
+            for keys, values in (batch for images, _ in shares for batch in images)
+            for key, row in zip(keys.tolist(), values.tolist(), strict=True)
+        }
+        return images, any(signed for _, signed in shares)
+
+    def _image_means(self) -> dict[str, ImageMean]:
+        return {key: metric for key, metric in self.metrics.items() if isinstance(metric, ImageMean)}
+
+    def _distinct(self) -> list[tuple[str, AnyMetric]]:
+        """Every metric once, with one of its keys."""
+        return list({id(metric): (key, metric) for key, metric in self.metrics.items()}.values())
