@@ -1,4 +1,4 @@
-"""Evaluate checkpoints, and read what that left behind.
+"""Evaluations of checkpoints, and tables and comparisons of what they found.
 
 ``python evaluate.py run --ckpt_path runs/quickstart/checkpoints/last.ckpt``
 ``python evaluate.py table runs/cub200/* --published quanproto``
@@ -7,39 +7,34 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
-import json
-import re
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from jsonargparse import ArgumentParser, auto_cli
 from lightning import Trainer, seed_everything
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_info
-from lightning.pytorch.utilities.exceptions import SIGTERMException
 
-from callbacks import Evaluation, Interpretability, PhaseProgressBar, RunCheckpoint, read_checkpoint
+from callbacks import Interpretability, PhaseProgressBar, RunCheckpoint, read_checkpoint
 from callbacks.evaluation.interpretability import announce_directions
+from callbacks.evaluation.request import EvaluatedSplit, Request
 from callbacks.evaluation_mode import full_precision
+from callbacks.run.shell import from_shell
 from datamodules.base import ImageDataModule
 from datamodules.sample import sample_key
 from datamodules.transforms.continuity import codec_versions
 from explanations import Explainer
-from lightning_modules import InterpretableModule
+from lightning_modules import load_model
 from metrics.functional import Variant
 from reports import compare, table
 from reports.images_csv import write_images
 from reports.metrics_json import SCHEMA, write_metrics
 from reports.summary import print_summary
 
-LONGEST_NAME = 200  # file systems allow 255 bytes
-EvaluatedSplit = Literal["test", "val"]
 # settings of a data module that do not decide what an evaluated image is, or stand elsewhere in the result
 INCIDENTAL = {
     *("root", "download", "verify", "split_file", "fold", "image_size", "crop", "augmentation", "_class_path"),
@@ -60,83 +55,6 @@ class Hardware:
     accelerator: str = "auto"
     devices: int | list[int] | str = 1
     num_nodes: int = 1
-
-
-@dataclass(frozen=True)
-class Request:
-    """One evaluation.
-
-    Args:
-        ckpt_path: checkpoint of a run.
-        engine: computes the metrics.
-        split: which split of the data.
-        limit: number of images, evenly spread over the split; None for all.
-        overwrite: replace an earlier result of the same request.
-        inference: how a ProtoTree decides, None for other models.
-    """
-
-    ckpt_path: Path
-    engine: Interpretability
-    split: EvaluatedSplit = "test"
-    limit: int | None = None
-    overwrite: bool = False
-    inference: str | None = None
-
-    @property
-    def run_folder(self) -> Path:
-        """The folder of the run the checkpoint belongs to."""
-        folder = self.ckpt_path.parent
-        return folder.parent if folder.name == "checkpoints" else folder
-
-    def identity(self, step: int) -> dict[str, Any]:
-        """What tells two evaluations of a run apart; ``step`` is the checkpoint's, which a resumed run replaces."""
-        name = self.ckpt_path.absolute().relative_to(self.run_folder.absolute()).as_posix()
-        return {
-            "checkpoint": name,
-            "step": step,
-            "split": self.split,
-            "limit": self.limit,
-            "suite": self.engine.requested,
-            "seed": self.engine.seed,
-        }
-
-    def is_done(self, earlier: dict[str, Any], step: int) -> bool:
-        """Whether an earlier result is the answer to this request."""
-        wanted = {"inference": self.inference} | self.identity(step) | self.engine.settings
-        found = earlier | earlier.get("protocol", {})
-        return {name: found.get(name) for name in wanted} == wanted
-
-    def folder(self, step: int, trained: dict[str, Any]) -> Path:
-        """Where the result goes: ``evaluation``, or a folder of its own if another result already lies there.
-
-        Args:
-            step: the checkpoint's ``global_step``.
-            trained: the checkpoint's arguments of the model.
-
-        Raises:
-            FileExistsError: if this very evaluation has been done and ``overwrite`` is not set.
-        """
-        first = self.run_folder / "evaluation"
-        usual = {"seed": 0, "limit": None, "inference": trained.get("inference")} | Interpretability().settings
-        named = {"seed": self.engine.seed, "limit": self.limit, "inference": self.inference} | self.engine.settings
-        changed = [f"{name}={value}" for name, value in named.items() if value != usual[name]]
-        words = "-".join([self.ckpt_path.stem, f"step{step}", self.split, *self.engine.requested, *changed])
-        name = re.sub(r"[^\w.=-]+", ".", words).strip(".")
-        if len(name) > LONGEST_NAME:
-            name = f"{name[:LONGEST_NAME]}-{hashlib.sha256(words.encode()).hexdigest()[:8]}"
-        own = first / name
-        for folder in (first, own):
-            if not (folder / "metrics.json").exists():
-                return folder
-            earlier = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
-            if self.is_done(earlier, step):
-                if self.overwrite:
-                    return folder
-                raise FileExistsError(
-                    f"Expected no earlier result, but {folder / 'metrics.json'} holds this evaluation already. "
-                    "Pass `--overwrite true` to replace it."
-                )
-        raise FileExistsError(f"Expected {own} to be free, but it holds another result. Move it away.")
 
 
 def run(  # noqa: PLR0913 - every argument is a flag
@@ -218,15 +136,10 @@ def evaluate(
         request = replace(request, inference=trained.get("inference"))
     folder = request.folder(step, trained)
     seed_everything(request.engine.seed, verbose=False)
-    module = _module(request, checkpoint)
+    changes = {} if request.inference is None else {"inference": request.inference}
+    module = load_model(request.ckpt_path, **changes)
     datamodule = _datamodule(request, checkpoint["datamodule_hyper_parameters"], data_changes)
-    if datamodule.num_classes != module.num_classes:
-        raise ValueError(
-            f"Expected data with the {module.num_classes} classes of {request.ckpt_path}, but "
-            f"{type(datamodule).__name__} has {datamodule.num_classes}."
-        )
-    if request.split == "val" and not datamodule.has_validation:
-        raise ValueError(f"Expected {request.ckpt_path} to be of a run with a validation split, but it has none.")
+    _refuse_unfit(request, module.num_classes, datamodule)
     trainer = Trainer(
         accelerator=hardware.accelerator,
         devices=hardware.devices,
@@ -242,41 +155,27 @@ def evaluate(
     with full_precision(trainer.strategy.root_device):
         trainer.test(module, datamodule, verbose=False)
     seconds = time.perf_counter() - start
-    evaluation = request.engine.evaluation
     names = datamodule.test_dataloader().dataset.sample_ids  # type: ignore[attr-defined]
-    result = {"schema": SCHEMA, **request.identity(step)}
-    result |= _describe(request, trained, datamodule)
-    result |= _measured(evaluation, len(names), seconds)
+    result = {"schema": SCHEMA, **request.identity(step), **_describe(request, trained, datamodule)}
+    result["timing"] = {"seconds": seconds, "images": len(names), "images_per_second": len(names) / seconds}
     if trainer.is_global_zero:
         by_key = {sample_key(name): name for name in names}
-        write_images({by_key[key]: row for key, row in evaluation.images.items()}, folder)
+        write_images({by_key[key]: row for key, row in request.engine.evaluation.images.items()}, folder)
         write_metrics(result, folder)  # last: where it is, the evaluation is whole
-        _log(result, loggers, max(0, step - 1))  # beside the validation of the epoch that ended with the checkpoint
+        _log(result, loggers, max(0, step - 1))  # next to the validation of the epoch that ended with the checkpoint
         print_summary(result, folder)
     return result
 
 
-def _module(request: Request, checkpoint: dict[str, Any]) -> InterpretableModule:
-    """The model of the run with the weights of the checkpoint."""
-    stored = checkpoint["hyper_parameters"]
-    backbone = {**(stored.get("backbone") or {"name": "sketch"}), "weights": None}  # the checkpoint holds the weights
-    changes: dict[str, Any] = {"backbone": backbone}
-    if request.inference is not None:
-        if "inference" not in stored:
-            raise ValueError(
-                f"Expected argument `inference` for a ProtoTree only, but {request.ckpt_path} holds a "
-                f"{stored['_class_path']}. Leave it out."
-            )
-        changes["inference"] = request.inference
-    module: InterpretableModule = _rebuild(InterpretableModule, stored, changes)
-    try:
-        module.load_state_dict(checkpoint["state_dict"])
-    except RuntimeError as error:
+def _refuse_unfit(request: Request, num_classes: int, datamodule: ImageDataModule) -> None:
+    """Refuse data that the model or the request does not fit."""
+    if datamodule.num_classes != num_classes:
         raise ValueError(
-            f"Expected {request.ckpt_path} to hold the weights of {stored['_class_path']}, but got "
-            f"{' '.join(str(error).split())}"
-        ) from error
-    return module
+            f"Expected data with the {num_classes} classes of {request.ckpt_path}, but {type(datamodule).__name__} has "
+            f"{datamodule.num_classes}."
+        )
+    if request.split == "val" and not datamodule.has_validation:
+        raise ValueError(f"Expected {request.ckpt_path} to be of a run with a validation split, but it has none.")
 
 
 def _rebuild(base: Any, stored: dict[str, Any], changes: dict[str, Any]) -> Any:
@@ -301,6 +200,7 @@ def _datamodule(request: Request, stored: dict[str, Any], changes: dict[str, Any
 
 
 def _describe(request: Request, model: dict[str, Any], datamodule: ImageDataModule) -> dict[str, Any]:
+    """What was evaluated, how, and the numbers."""
     best, settings = request.ckpt_path.stem == "best", datamodule.hparams
     evaluation, backbone = request.engine.evaluation, model.get("backbone") or {"name": "sketch"}
     return {
@@ -321,12 +221,9 @@ def _describe(request: Request, model: dict[str, Any], datamodule: ImageDataModu
             "train_seed": settings.get("seed"),
             "codecs": codec_versions(),
         },
+        "metrics": evaluation.metrics,
+        "skipped": evaluation.skipped,
     }
-
-
-def _measured(evaluation: Evaluation, images: int, seconds: float) -> dict[str, Any]:
-    timing = {"seconds": seconds, "images": images, "images_per_second": images / seconds}
-    return {"metrics": evaluation.metrics, "skipped": evaluation.skipped, "timing": timing}
 
 
 def _log(result: dict[str, Any], loggers: Sequence[Logger], step: int) -> None:
@@ -353,27 +250,6 @@ class CommandLine(ArgumentParser):
 def main(args: list[str] | None = None) -> None:
     """Run the command line, from the shell or in process."""
     auto_cli({"run": run, "table": table, "compare": compare}, args=args, as_positional=False, parser_class=CommandLine)
-
-
-def from_shell(command: Callable[[], object]) -> None:
-    """Run a command line, with exit codes: 2 after one line for a mistake of the user, 143 if ended by SIGTERM.
-
-    Args:
-        command: parses ``sys.argv`` and works; the texts of its errors that need no traceback start with "Expected".
-    """
-    try:
-        command()
-    except SIGTERMException:
-        rank_zero_info("Stopped by SIGTERM; a training run goes on from its last epoch with `--ckpt_path last`.")
-        sys.exit(143)
-    except (ValueError, TypeError, FileNotFoundError, FileExistsError) as error:
-        found: BaseException | None = error  # the parser wraps what a constructor raises
-        while found is not None and not str(found).startswith("Expected"):
-            found = found.__cause__
-        if found is None:
-            raise
-        print(f"error: {found}", file=sys.stderr)
-        sys.exit(2)
 
 
 if __name__ == "__main__":

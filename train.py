@@ -13,6 +13,7 @@ import callbacks
 import evaluate
 from callbacks.run.folder import SaveConfig, belongs_to, check_unchanged, resume_path, run_name
 from callbacks.run.loggers import place_loggers
+from callbacks.run.shell import from_shell
 from datamodules.base import ImageDataModule
 from lightning_modules import InterpretableModule
 
@@ -116,4 +117,4 @@ def main(args: ArgsType = None) -> TrainCLI:
 
 
 if __name__ == "__main__":
-    evaluate.from_shell(main)
+    from_shell(main)

@@ -14,9 +14,10 @@ from lightning import Callback
 
 import evaluate
 from callbacks import Interpretability
+from callbacks.evaluation.request import Request
 from callbacks.evaluation.threshold import fit_threshold
 from datamodules import SketchBirds
-from evaluate import Hardware, Request
+from evaluate import Hardware
 from lightning_modules import ProtoPool
 from tests.tiny_runs import DATA, StopError, differences, fit, fit_args, last, start, state, stop_at
 

@@ -6,7 +6,6 @@ import os
 import pytest
 import torch
 
-import evaluate
 import train
 from callbacks.run import checkpoint as checkpoint_module
 from tests.tiny_runs import NOISY, STEPS_PER_EPOCH, differences, fit, fit_args, last, run_evaluation, start, state
@@ -44,10 +43,7 @@ def test_what_the_parser_refuses(argument, message, tmp_path, capsys):
         ("--model.preset=fast", r"Expected argument `preset` to be one of \['original', .*but got 'fast'"),
         ("--model.phases={warmup: {epochs: 1}}", "Expected `phases.warmup` to be one of .*'warm'.*or a new phase"),
         ("--model.phases={warm: {losses: {clst: 1}}}", "`phases.warm.losses` to use only .*'cluster'.*got .'clst'"),
-        (
-            "--model.phases={warm: {trainable: {body: 1}}}",
-            "`warm.trainable` to use only .*'backbone'.*got .'body'",
-        ),
+        ("--model.phases={warm: {trainable: {body: 1}}}", "`phases.warm.trainable` to use .*'backbone'.*got .'body'"),
         ("--model.phases={warm: {on_enter: [push]}}", "`phases.warm.on_enter` to use only .*'project'.*got .'push'"),
         ("--model.phases={warm: {epochs: 0}}", "Expected argument `epochs` of phase 'warm' to be at least 1"),
         (
@@ -288,35 +284,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(tmp_path, monkeypatch, finished_
     assert differences(state(folder), state(finished_run)) == []
 
 
-# -- from the shell ---------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    ("raised", "code", "said"),
-    [
-        (ValueError("Expected argument `x` to be 1, but got 2."), 2, "error: Expected argument `x` to be 1, but got"),
-        (FileNotFoundError("Expected a file."), 2, "error: Expected a file.\n"),
-    ],
-)
-def test_the_shell_sees_one_line(raised, code, said, capsys):
-    def command():
-        try:
-            raise raised
-        except type(raised) as cause:
-            raise ValueError("Does not validate against any of the Union subtypes") from cause
-
-    with pytest.raises(SystemExit) as end:
-        evaluate.from_shell(command)
-    assert end.value.code == code
-    assert capsys.readouterr().err.startswith(said)
-
-
-def test_other_errors_keep_their_traceback():
-    def command():
-        raise ValueError("too many values to unpack")
-
-    with pytest.raises(ValueError, match="too many values"):
-        evaluate.from_shell(command)
-
-
+# -- from the shell -------------------------------------------------------------------------------------------------
 @pytest.mark.slow
 def test_a_mistake_in_a_process_of_its_own(tmp_path):
     process = start(*fit_args(tmp_path / "run", "--model.preset=fast"), stderr=-1)

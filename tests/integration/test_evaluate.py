@@ -8,7 +8,8 @@ import pytest
 
 import evaluate
 from callbacks import Interpretability
-from evaluate import Hardware, Request
+from callbacks.evaluation.request import Request
+from evaluate import Hardware
 from metrics.suite import resolve
 from reports.runs import collect
 from reports.tables import markdown

@@ -1,0 +1,92 @@
+"""The request for one evaluation, and the folder of its result: no result ever replaces that of another request."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from callbacks.evaluation.interpretability import Interpretability
+
+LONGEST_NAME = 200  # file systems allow 255 bytes
+EvaluatedSplit = Literal["test", "val"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """One evaluation.
+
+    Args:
+        ckpt_path: checkpoint of a run.
+        engine: computes the metrics.
+        split: which split of the data.
+        limit: number of images, evenly spread over the split; None for all.
+        overwrite: replace an earlier result of the same request.
+        inference: how a ProtoTree decides, None for other models.
+    """
+
+    ckpt_path: Path
+    engine: Interpretability
+    split: EvaluatedSplit = "test"
+    limit: int | None = None
+    overwrite: bool = False
+    inference: str | None = None
+
+    @property
+    def run_folder(self) -> Path:
+        """The folder of the run the checkpoint belongs to."""
+        folder = self.ckpt_path.parent
+        return folder.parent if folder.name == "checkpoints" else folder
+
+    def identity(self, step: int) -> dict[str, Any]:
+        """What tells two evaluations of a run apart; ``step`` is the checkpoint's, which a resumed run replaces."""
+        name = self.ckpt_path.absolute().relative_to(self.run_folder.absolute()).as_posix()
+        return {
+            "checkpoint": name,
+            "step": step,
+            "split": self.split,
+            "limit": self.limit,
+            "suite": self.engine.requested,
+            "seed": self.engine.seed,
+        }
+
+    def is_done(self, earlier: dict[str, Any], step: int) -> bool:
+        """Whether an earlier result is the answer to this request."""
+        wanted = {"inference": self.inference} | self.identity(step) | self.engine.settings
+        found = earlier | earlier.get("protocol", {})
+        return {name: found.get(name) for name in wanted} == wanted
+
+    def folder(self, step: int, trained: dict[str, Any]) -> Path:
+        """Where the result goes: ``evaluation``, or a folder of its own if another result already lies there.
+
+        Args:
+            step: the checkpoint's ``global_step``.
+            trained: the checkpoint's arguments of the model.
+
+        Raises:
+            FileExistsError: if this very evaluation has been done and ``overwrite`` is not set.
+        """
+        first = self.run_folder / "evaluation"
+        usual = {"seed": 0, "limit": None, "inference": trained.get("inference")} | Interpretability().settings
+        named = {"seed": self.engine.seed, "limit": self.limit, "inference": self.inference} | self.engine.settings
+        changed = [f"{name}={value}" for name, value in named.items() if value != usual[name]]
+        words = "-".join([self.ckpt_path.stem, f"step{step}", self.split, *self.engine.requested, *changed])
+        name = re.sub(r"[^\w.=-]+", ".", words).strip(".")
+        if len(name) > LONGEST_NAME:
+            name = f"{name[:LONGEST_NAME]}-{hashlib.sha256(words.encode()).hexdigest()[:8]}"
+        own = first / name
+        for folder in (first, own):
+            if not (folder / "metrics.json").exists():
+                return folder
+            earlier = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+            if self.is_done(earlier, step):
+                if self.overwrite:
+                    return folder
+                raise FileExistsError(
+                    f"Expected no earlier result, but {folder / 'metrics.json'} holds this evaluation already. "
+                    "Pass `--overwrite true` to replace it."
+                )
+        raise FileExistsError(f"Expected {own} to be free, but it holds another result. Move it away.")
