@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from lightning import Callback, seed_everything
+from lightning.pytorch.loggers import Logger
 from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -236,6 +237,37 @@ def test_actions_run_in_order_and_exit_actions_before_validation():
         ("second", {"figure": 2.0}),
     ]  # fmt: skip
     assert torch.equal(model.validated, model.linear.weight)  # the last validation saw the last action's work
+
+
+class Figures(Logger):
+    """Keeps what actions report, with the step it is logged at."""
+
+    name = version = "figures"
+
+    def __init__(self):
+        super().__init__()
+        self.rows = []
+
+    def log_hyperparams(self, *args, **kwargs):
+        pass
+
+    def log_metrics(self, metrics, step):
+        self.rows += [(step, key, value) for key, value in metrics.items() if key.endswith("/figure")]
+
+
+def test_figures_of_exit_actions_belong_to_the_last_step_of_their_epoch():
+    """A resume keeps the rows of steps below the checkpoint's ``global_step`` and writes the others again.
+
+    Exit actions are done when the epoch is saved, hence ``global_step - 1``; the enter actions of the next phase are
+    not, and run again, hence ``global_step``.
+    """
+    figures = Figures()
+    tiny_trainer(logger=figures, limit_train_batches=1).fit(make(Acting, phases=ACTING), datamodule=tiny_birds())
+    assert figures.rows == [
+        (0, "first/figure", 2.0), (0, "second/figure", 2.0),  # entering warm, before step 0
+        (1, "first/figure", 2.0),  # leaving warm after steps 0 and 1
+        (2, "second/figure", 2.0),  # leaving joint after step 2
+    ]  # fmt: skip
 
 
 def test_no_one_leaves_the_model_in_evaluation_mode():
