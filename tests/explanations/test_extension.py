@@ -1,23 +1,16 @@
 """The explainer of ``docs/add_an_explainer.md`` works as printed."""
 
-import re
-from pathlib import Path
-
 import torch
 
 from callbacks import Interpretability
 from explanations import Explainer, Targets
 from tests.engine_runs import run_engine
 from tests.lightning_modules.registry import MODELS, tiny_birds
-
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "add_an_explainer.md"
+from tests.pages import run_page
 
 
 def cell_only():
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
-    names = {}
-    exec(code, names)
-    return names["CellOnly"]()
+    return run_page("add_an_explainer.md")["CellOnly"]()
 
 
 def test_the_page_explains():
