@@ -51,7 +51,7 @@ def prototype_activation_change(maps: Tensor, perturbed_maps: Tensor, variant: V
     return _change(positive.flatten(2), perturbed.flatten(2), defined, ordered=variant == "quanproto")
 
 
-def _largest_first(clipped: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+def largest_first(clipped: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
     """Both maps as ``(B, k, n)``, sorted, with n large enough for every positive value of either."""
     sides = clipped.flatten(start_dim=2), other.flatten(start_dim=2)
     if clipped.device.type == "cpu" and clipped.numel():
@@ -87,7 +87,7 @@ def visualization_activation_change(saliency: Tensor, perturbed_saliency: Tensor
     check_tensor("perturbed_saliency", perturbed_saliency, tuple(saliency.shape), "float")
     defined = all_finite(saliency) & all_finite(perturbed_saliency)
     defined &= (saliency.amax(dim=(2, 3)) > 0) & (perturbed_saliency.amax(dim=(2, 3)) > 0)
-    return _change(*_largest_first(saliency, perturbed_saliency), defined)
+    return _change(*largest_first(saliency, perturbed_saliency), defined)
 
 
 def classification_activation_change(

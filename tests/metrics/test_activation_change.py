@@ -1,5 +1,6 @@
 import math
 from functools import partial
+from typing import ClassVar
 
 import pytest
 import torch
@@ -7,16 +8,7 @@ import torch
 from metrics import ClassificationActivationChange, PrototypeActivationChange, VisualizationActivationChange
 from metrics import functional as kernels
 from tests.metrics.changes import change_record, finite, image_first, ratio, slow_change, slow_pac, slow_vac
-from tests.metrics.tester import (
-    check_attributes,
-    check_change,
-    check_collection,
-    check_protocol,
-    check_splits,
-    check_two_processes,
-    check_undefined,
-    updated,
-)
+from tests.metrics.tester import Case, ChangeTests, nowhere_finite, updated
 
 NAN = math.nan
 MAPS, SALIENCY, LOGITS = change_record("maps"), change_record("saliency"), change_record("logits")
@@ -32,47 +24,18 @@ def slow_cac(record):
     return image_first([[ratio(softmax(one), softmax(other)) if finite(one, other) else NAN] for one, other in pairs])
 
 
-CASES = {
-    "pac": (PrototypeActivationChange, MAPS, partial(slow_change, slow_pac)),
-    "vac": (
-        partial(VisualizationActivationChange, quantile=0.7),
-        SALIENCY,
-        partial(slow_change, slow_vac, quantile=0.7),
-    ),
-    "cac": (ClassificationActivationChange, LOGITS, slow_cac),
-}
-
-
-@pytest.mark.parametrize(("build", "record", "oracle"), CASES.values(), ids=CASES)
-class TestEveryClass:
-    def test_attributes(self, build, record, oracle):
-        check_attributes(build())
-        assert build().higher_is_better is False
-        assert build().unit == "fraction"
-
-    def test_splits(self, build, record, oracle):
-        check_splits(build, record, oracle)
-
-    def test_protocol(self, build, record, oracle):
-        check_protocol(build, record)
-
-    def test_collection(self, build, record, oracle):
-        check_collection(build, record)
-
-    def test_two_processes(self, build, record, oracle, ddp_pool):
-        check_two_processes(ddp_pool, build, record)
-
-    def test_zero_change(self, build, record, oracle):
-        check_change(build, record)
-
-    def test_undefined(self, build, record, oracle):
-        broken = {name: value * NAN if value.is_floating_point() else value for name, value in record.items()}
-        check_undefined(build, broken, skipped=13 if "logits" in record else 39)
-
-
-def test_names():
-    classes = [PrototypeActivationChange, VisualizationActivationChange, ClassificationActivationChange]
-    assert [metric.name for metric in classes] == ["pac", "vac", "cac"]
+class TestEveryClass(ChangeTests):
+    cases: ClassVar = {
+        "pac": Case(PrototypeActivationChange, MAPS, partial(slow_change, slow_pac), nowhere_finite(MAPS), 39),
+        "vac": Case(
+            partial(VisualizationActivationChange, quantile=0.7),
+            SALIENCY,
+            partial(slow_change, slow_vac, quantile=0.7),
+            nowhere_finite(SALIENCY),
+            39,
+        ),
+        "cac": Case(ClassificationActivationChange, LOGITS, slow_cac, nowhere_finite(LOGITS), 13),
+    }
 
 
 def test_options_reach_the_kernels():

@@ -1,5 +1,6 @@
 import math
 from functools import partial
+from typing import ClassVar
 
 import pytest
 import torch
@@ -7,12 +8,14 @@ import torch
 from metrics import Abstention, Accuracy, BalancedAccuracy, F1Score, LabelF1Score, SubsetAccuracy, TopKAccuracy
 from metrics import functional as kernels
 from tests.metrics.tester import (
+    Case,
+    MetricTests,
     check_attributes,
     check_collection,
     check_protocol,
     check_splits,
     check_two_processes,
-    check_undefined,
+    nowhere_finite,
     updated,
 )
 
@@ -98,65 +101,42 @@ def record(multi_label):
 
 
 SINGLE, MULTI = record(False), record(True)
-CASES = {
-    "accuracy": (Accuracy, SINGLE, partial(slow_top_k, 1)),
-    "top2_accuracy": (partial(TopKAccuracy, k=2), SINGLE, partial(slow_top_k, 2)),
-    "balanced_accuracy": (partial(BalancedAccuracy, K), SINGLE, partial(slow_per_class, slow_recall)),
-    "f1": (partial(F1Score, K), SINGLE, partial(slow_per_class, slow_f1)),
-    "subset_accuracy": (partial(SubsetAccuracy, threshold=0.5), MULTI, slow_subset),
-    "label_f1": (partial(LabelF1Score, K, threshold=0.5), MULTI, slow_label_f1),
-}
+ABSTAINED = {"abstained": SINGLE["abstained"]}
+UNSEEN, UNSEEN_SETS = nowhere_finite(SINGLE), nowhere_finite(MULTI)
 
 
-@pytest.mark.parametrize(("build", "record", "oracle"), CASES.values(), ids=CASES)
-class TestEveryClass:
-    def test_attributes(self, build, record, oracle):
-        check_attributes(build())
-        assert build().higher_is_better is True
-        assert build().unit == "fraction"
+class TestEveryClass(MetricTests):
+    cases: ClassVar = {
+        "accuracy": Case(Accuracy, SINGLE, partial(slow_top_k, 1), UNSEEN, 13),
+        "top2_accuracy": Case(partial(TopKAccuracy, k=2), SINGLE, partial(slow_top_k, 2), UNSEEN, 13),
+        "balanced_accuracy": Case(
+            partial(BalancedAccuracy, K), SINGLE, partial(slow_per_class, slow_recall), UNSEEN, 13 + K
+        ),
+        "f1": Case(partial(F1Score, K), SINGLE, partial(slow_per_class, slow_f1), UNSEEN, 13 + K),
+        "subset_accuracy": Case(partial(SubsetAccuracy, threshold=0.5), MULTI, slow_subset, UNSEEN_SETS, 13),
+        "label_f1": Case(partial(LabelF1Score, K, threshold=0.5), MULTI, slow_label_f1, UNSEEN_SETS, 13 + K),
+    }
 
-    def test_splits(self, build, record, oracle):
-        check_splits(build, record, oracle)
+    def test_half_precision_and_layout(self, case):
+        expected = updated(case.build(), case.record).compute()
+        logits = case.record["logits"]
+        for same_logits in (logits.half(), logits.bfloat16(), logits.double(), logits.T.contiguous().T):
+            assert updated(case.build(), case.record | {"logits": same_logits}).compute() == expected
 
-    def test_protocol(self, build, record, oracle):
-        check_protocol(build, record)
-
-    def test_collection(self, build, record, oracle):
-        check_collection(build, record)
-
-    def test_two_processes(self, build, record, oracle, ddp_pool):
-        check_two_processes(ddp_pool, build, record)
-
-    def test_half_precision_and_layout(self, build, record, oracle):
-        expected = updated(build(), record).compute()
-        for logits in (
-            record["logits"].half(),
-            record["logits"].bfloat16(),
-            record["logits"].double(),
-            record["logits"].T.contiguous().T,
-        ):
-            assert updated(build(), record | {"logits": logits}).compute() == expected
-
-    def test_undefined(self, build, record, oracle):
-        items = 0 if isinstance(build(), (Accuracy, TopKAccuracy, SubsetAccuracy)) else K
-        check_undefined(build, record | {"logits": record["logits"] * NAN}, skipped=13 + items)
-
-    def test_interval_contains_the_value(self, build, record, oracle):
-        summary = updated(build(), record).summary()
+    def test_interval_contains_the_value(self, case):
+        summary = updated(case.build(), case.record).summary()
         assert summary["low"] < summary["value"] < summary["high"]
 
 
 class TestAbstention:
     def test_everywhere(self, ddp_pool):
         """Three of thirteen, in batches, in any order and on two processes."""
-        record = {"abstained": SINGLE["abstained"]}
         check_attributes(Abstention())
-        assert Abstention.higher_is_better is False
-        check_splits(Abstention, record, lambda record: mean(record["abstained"].double().tolist()))
-        check_protocol(Abstention, record)
-        check_collection(Abstention, record)
-        check_two_processes(ddp_pool, Abstention, record)
-        assert updated(Abstention(), record).compute() == 3 / 13
+        check_splits(Abstention, ABSTAINED, lambda record: mean(record["abstained"].double().tolist()))
+        check_protocol(Abstention, ABSTAINED)
+        check_collection(Abstention, ABSTAINED)
+        check_two_processes(ddp_pool, Abstention, ABSTAINED)
+        assert updated(Abstention(), ABSTAINED).compute() == 3 / 13
 
     def test_never(self):
         assert updated(Abstention(), {"abstained": torch.zeros(4, dtype=torch.bool)}).compute() == 0
@@ -168,11 +148,8 @@ class TestAbstention:
         assert updated(build(), never).summary() == updated(build(), plain).summary()
 
 
-def test_names():
-    assert [Accuracy.name, SubsetAccuracy.name, BalancedAccuracy.name] == ["accuracy", "accuracy", "balanced_accuracy"]
-    assert [F1Score.name, LabelF1Score.name] == ["f1", "f1"]
+def test_the_name_says_k():
     assert [TopKAccuracy().name, TopKAccuracy(5).name] == ["top3_accuracy", "top5_accuracy"]
-    assert [Accuracy.averaged_over, F1Score.averaged_over, LabelF1Score.averaged_over] == ["image", "class", "label"]
 
 
 def test_single_label_hand_case():

@@ -1,22 +1,14 @@
 import math
 import pickle
 import warnings
+from typing import ClassVar
 
 import pytest
 import torch
 
 from metrics import PrototypeEntropy
 from metrics.functional import prototype_entropy
-from tests.metrics.tester import (
-    check_collection,
-    check_protocol,
-    check_splits,
-    check_two_processes,
-    check_undefined,
-    rows,
-    same_summaries,
-    updated,
-)
+from tests.metrics.tester import Case, MetricTests, rows, same_summaries, updated
 
 NAN = math.nan
 ACTIVE = torch.tensor([True, True, False, True, True])
@@ -61,18 +53,9 @@ def slow_published(data):
     return sum(values) / len(values) if values else NAN
 
 
-def test_attributes():
-    metric = build()
-    assert (metric.name, metric.unit, metric.averaged_over) == ("entropy", "bits", "unit")
-    assert metric.reads == ("scores", "unit_ids")
-    assert (metric.higher_is_better, metric.is_differentiable, metric.full_state_update) == (False, False, False)
-    # the one state that grows with the number of images: float32, and rows even before any image
-    assert metric.scores.shape == (0, 5)
-    assert updated(metric, record()).scores.dtype == torch.float32
-    assert {state: default.dtype for state, default in metric._defaults.items() if state != "scores"} == {
-        "dropped": torch.int64,
-        "shown": torch.int64,
-    }
+def test_the_state_that_grows_is_float32_and_has_rows_before_any_image():
+    assert build().scores.shape == (0, 5)
+    assert updated(build(), record()).scores.dtype == torch.float32
 
 
 def test_room_for_more_images():
@@ -114,17 +97,14 @@ def test_hand_case():
     assert (summary["n"], summary["skipped"]) == (2, 1)
 
 
-@pytest.mark.parametrize(("make", "oracle"), [(build, slow), (build_published, slow_published)])
-class TestBoth:
-    def test_splits(self, make, oracle):
-        check_splits(make, record(), oracle)
+NOT_POSITIVE = {"scores": -record()["scores"].nan_to_num(0, 0, 0).abs()}
 
-    def test_protocol(self, make, oracle):
-        check_protocol(make, record())
-        check_collection(make, record())
 
-    def test_two_processes(self, make, oracle, ddp_pool):
-        check_two_processes(ddp_pool, make, record())
+class TestBothVariants(MetricTests):
+    cases: ClassVar = {
+        "paper": Case(build, record(), slow, NOT_POSITIVE, 5),
+        "quanproto": Case(build_published, record(), slow_published, NOT_POSITIVE, 5),
+    }
 
 
 def many_batches(rank, world_size, metric, data):
@@ -166,10 +146,6 @@ def test_unit_ids_matter_to_the_published_variant_only():
 def test_what_is_left_out_is_counted():
     # NaN and infinity of active units; units 2 (inactive) and 3 (never positive)
     assert updated(build(), record()).summary()["skipped"] == 2 + 2
-
-
-def test_undefined():
-    check_undefined(build, {"scores": -record()["scores"].nan_to_num(0, 0, 0).abs()}, skipped=5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])

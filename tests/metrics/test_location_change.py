@@ -1,5 +1,6 @@
 import math
 from functools import partial
+from typing import ClassVar
 
 import pytest
 import torch
@@ -22,25 +23,11 @@ from tests.metrics.changes import (
     slow_plc,
     slow_vlc,
 )
-from tests.metrics.tester import (
-    check_attributes,
-    check_change,
-    check_collection,
-    check_protocol,
-    check_splits,
-    check_two_processes,
-    check_undefined,
-    updated,
-)
+from tests.metrics.tester import Case, ChangeTests, MetricTests, check_undefined, nowhere_finite, updated
 
 NAN = math.nan
 MAPS, SALIENCY = change_record("maps"), change_record("saliency")
 CONTRAST = {"maps": MAPS["maps"]}
-CHANGES = {
-    "plc": (PrototypeLocationChange, MAPS, partial(slow_change, slow_plc)),
-    "palc": (PrototypeActivationLocationChange, MAPS, partial(slow_change, slow_palc)),
-    "vlc": (partial(VisualizationLocationChange, quantile=0.7), SALIENCY, partial(slow_change, slow_vlc, quantile=0.7)),
-}
 
 
 def slow_contrast(change, record):
@@ -53,48 +40,39 @@ def slow_contrast(change, record):
     return image_first(values)
 
 
-CONTRASTS = {
-    "plc_contrast": (PrototypeLocationContrast, CONTRAST, partial(slow_contrast, slow_plc)),
-    "palc_contrast": (PrototypeActivationLocationContrast, CONTRAST, partial(slow_contrast, slow_palc)),
-}
-CASES = CHANGES | CONTRASTS
+class TestChanges(ChangeTests):
+    cases: ClassVar = {
+        "plc": Case(PrototypeLocationChange, MAPS, partial(slow_change, slow_plc), nowhere_finite(MAPS), 39),
+        "palc": Case(
+            PrototypeActivationLocationChange, MAPS, partial(slow_change, slow_palc), nowhere_finite(MAPS), 39
+        ),
+        "vlc": Case(
+            partial(VisualizationLocationChange, quantile=0.7),
+            SALIENCY,
+            partial(slow_change, slow_vlc, quantile=0.7),
+            nowhere_finite(SALIENCY),
+            39,
+        ),
+    }
 
 
-@pytest.mark.parametrize(("build", "record", "oracle"), CASES.values(), ids=CASES)
-class TestEveryClass:
-    def test_attributes(self, build, record, oracle):
-        check_attributes(build())
-
-    def test_splits(self, build, record, oracle):
-        check_splits(build, record, oracle)
-
-    def test_protocol(self, build, record, oracle):
-        check_protocol(build, record)
-
-    def test_collection(self, build, record, oracle):
-        check_collection(build, record)
-
-    def test_two_processes(self, build, record, oracle, ddp_pool):
-        check_two_processes(ddp_pool, build, record)
-
-    def test_undefined(self, build, record, oracle):
-        broken = {name: value * NAN if value.is_floating_point() else value for name, value in record.items()}
-        check_undefined(build, broken, skipped=13 if build in (case[0] for case in CONTRASTS.values()) else 39)
+class TestContrasts(MetricTests):
+    cases: ClassVar = {
+        "plc": Case(
+            PrototypeLocationContrast, CONTRAST, partial(slow_contrast, slow_plc), nowhere_finite(CONTRAST), 13
+        ),
+        "palc": Case(
+            PrototypeActivationLocationContrast,
+            CONTRAST,
+            partial(slow_contrast, slow_palc),
+            nowhere_finite(CONTRAST),
+            13,
+        ),
+    }
 
 
-@pytest.mark.parametrize(("build", "record", "oracle"), CHANGES.values(), ids=CHANGES)
-def test_zero_change(build, record, oracle):
-    check_change(build, record)
-
-
-def test_names():
-    changes = [PrototypeLocationChange, PrototypeActivationLocationChange, VisualizationLocationChange]
-    contrasts = [PrototypeLocationContrast, PrototypeActivationLocationContrast]
-    assert [metric.name for metric in changes + contrasts] == ["plc", "palc", "vlc", "plc", "palc"]
-    assert not any(metric.higher_is_better for metric in changes)
-    assert all(metric.higher_is_better for metric in contrasts)
+def test_the_unit_follows_the_scale():
     assert [PrototypeLocationChange().unit, PrototypeLocationChange(relative=True).unit] == ["cells", "fraction"]
-    assert PrototypeLocationContrast.unit == "cells"
 
 
 def test_options_reach_the_kernels():

@@ -1,19 +1,12 @@
 import math
+from typing import ClassVar
 
 import pytest
 import torch
 
 from metrics import PartCoverageConsistency
 from metrics.functional import clip_saliency
-from tests.metrics.tester import (
-    check_attributes,
-    check_collection,
-    check_protocol,
-    check_splits,
-    check_two_processes,
-    check_undefined,
-    updated,
-)
+from tests.metrics.tester import Case, MetricTests, updated
 
 NAN = math.nan
 UNITS, PARTS = 5, 4
@@ -72,24 +65,18 @@ def slow_published(data):
     return slow(data, "quanproto")
 
 
-@pytest.mark.parametrize(("make", "oracle"), [(build, slow), (build_published, slow_published)])
-class TestBoth:
-    def test_splits(self, make, oracle):
-        check_splits(make, record(), oracle)
-
-    def test_protocol(self, make, oracle):
-        check_attributes(make())
-        check_protocol(make, record())
-        check_collection(make, record())
-
-    def test_two_processes(self, make, oracle, ddp_pool):
-        check_two_processes(ddp_pool, make, record())
+HIDDEN = {"part_visible": torch.zeros(13, PARTS, dtype=torch.bool)}
 
 
-def test_attributes_and_counts():
+class TestBothVariants(MetricTests):
+    cases: ClassVar = {
+        "paper": Case(build, record(), slow, HIDDEN, UNITS + 2),
+        "quanproto": Case(build_published, record(), slow_published, HIDDEN, UNITS + 2),
+    }
+
+
+def test_counts():
     metric = updated(build(), record())
-    assert (metric.name, metric.unit, metric.averaged_over) == ("consistency", "fraction", "unit")
-    assert metric.higher_is_better is True
     hits, visible, shown = slow_counts(record())
     assert (metric.hits.tolist(), metric.visible.tolist(), metric.shown.tolist()) == (hits, visible, shown)
     assert metric.summary()["n"] == 4  # unit 4 is in no top k
@@ -127,12 +114,6 @@ def test_a_region_that_is_empty_is_not_shown():
     metric = updated(PartCoverageConsistency(1, 3, quantile=None), one_image(0.0))
     assert (metric.hits.tolist(), metric.shown.tolist()) == ([[0, 0, 0]], [0])
     assert metric.compute() == 0
-
-
-def test_undefined():
-    data = record()
-    data["part_visible"] = torch.zeros_like(data["part_visible"])
-    check_undefined(build, data, skipped=UNITS + 2)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])

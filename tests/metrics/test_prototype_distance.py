@@ -1,19 +1,12 @@
 import math
+from typing import ClassVar
 
 import pytest
 import torch
 
 from metrics import AverageFeatureDistance, AveragePrototypeDistance
 from metrics.functional import average_feature_distance, average_prototype_distance, nearest_features
-from tests.metrics.tester import (
-    check_attributes,
-    check_collection,
-    check_protocol,
-    check_splits,
-    check_two_processes,
-    check_undefined,
-    updated,
-)
+from tests.metrics.tester import Case, MetricTests, check_undefined, updated
 
 NAN = math.nan
 MODES = ("inter", "intra")
@@ -94,33 +87,21 @@ def build_features(mode):
     return lambda: AverageFeatureDistance(CLASSES, CHANNELS, mode)
 
 
-CASES = {
-    "apd_inter": (build_prototypes("inter"), prototype_record(), slow_prototypes("inter")),
-    "apd_intra": (build_prototypes("intra"), prototype_record(), slow_prototypes("intra")),
-    "afd_inter": (build_features("inter"), feature_record(), slow_features("inter")),
-    "afd_intra": (build_features("intra"), feature_record(), slow_features("intra")),
-}
+EMPTY = {"unit_ids": torch.full((11, 2), -1)}
+NO_FEATURE = {"latent": torch.zeros(11, CHANNELS, 2, 3)}
 
 
-@pytest.mark.parametrize("name", CASES)
-class TestClasses:
-    def test_attributes(self, name):
-        metric = CASES[name][0]()
-        check_attributes(metric)
-        assert (metric.name, metric.unit, metric.averaged_over) == (name, "cosine distance", "class")
-        assert metric.higher_is_better is True
-
-    def test_splits(self, name):
-        check_splits(*CASES[name])
-
-    def test_protocol(self, name):
-        build, record, _ = CASES[name]
-        check_protocol(build, record)
-        check_collection(build, record)
-
-    def test_two_processes(self, name, ddp_pool):
-        build, record, _ = CASES[name]
-        check_two_processes(ddp_pool, build, record)
+class TestEveryClass(MetricTests):
+    cases: ClassVar = {
+        **{
+            f"apd_{mode}": Case(build_prototypes(mode), prototype_record(), slow_prototypes(mode), EMPTY, 22 + CLASSES)
+            for mode in MODES
+        },
+        **{
+            f"afd_{mode}": Case(build_features(mode), feature_record(), slow_features(mode), NO_FEATURE, 22 + CLASSES)
+            for mode in MODES
+        },
+    }
 
 
 def test_hand_cases():
@@ -159,9 +140,7 @@ def test_what_is_left_out_is_counted():
     assert updated(build_features("inter")(), feature_record()).summary()["skipped"] == 3 + 1
 
 
-def test_undefined():
-    record = prototype_record() | {"unit_ids": torch.full((11, 2), -1)}
-    check_undefined(build_prototypes("inter"), record, skipped=22 + CLASSES)
+def test_a_single_class_has_nothing_to_compare_with():
     record = feature_record() | {"labels": torch.zeros(11, dtype=torch.int64)}
     check_undefined(build_features("inter"), record, skipped=3 + CLASSES)
 

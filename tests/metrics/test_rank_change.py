@@ -1,21 +1,13 @@
 import math
 from functools import partial
+from typing import ClassVar
 
 import pytest
 import torch
 
 from metrics import ClassificationRankChange, PrototypeRankChange
 from tests.metrics.changes import ACTIVE, change_record, finite, image_first
-from tests.metrics.tester import (
-    check_attributes,
-    check_change,
-    check_collection,
-    check_protocol,
-    check_splits,
-    check_two_processes,
-    check_undefined,
-    updated,
-)
+from tests.metrics.tester import Case, ChangeTests, nowhere_finite, updated
 
 NAN = math.nan
 
@@ -46,36 +38,15 @@ def slow_crc(record):
 
 
 build_prc = partial(PrototypeRankChange, active=ACTIVE)
-CASES = {
-    "prc": (build_prc, change_record("scores"), slow_prc),
-    "prc_per_unit": (build_prc, change_record("scores_per_unit"), slow_prc),
-    "crc": (ClassificationRankChange, change_record("logits"), slow_crc),
-}
+SCORES, SCORES_PER_UNIT, LOGITS = (change_record(fields) for fields in ("scores", "scores_per_unit", "logits"))
 
 
-@pytest.mark.parametrize(("build", "record", "oracle"), CASES.values(), ids=CASES)
-class TestEveryClass:
-    def test_attributes(self, build, record, oracle):
-        check_attributes(build())
-        assert build().higher_is_better is False
-        assert build().unit == "ranks"
-
-    def test_splits(self, build, record, oracle):
-        check_splits(build, record, oracle)
-
-    def test_protocol(self, build, record, oracle):
-        check_protocol(build, record)
-        check_collection(build, record)
-
-    def test_two_processes(self, build, record, oracle, ddp_pool):
-        check_two_processes(ddp_pool, build, record)
-
-    def test_zero_change(self, build, record, oracle):
-        check_change(build, record)
-
-    def test_undefined(self, build, record, oracle):
-        broken = {name: value * NAN if value.is_floating_point() else value for name, value in record.items()}
-        check_undefined(build, broken, skipped=13 if "logits" in record else 39)
+class TestEveryClass(ChangeTests):
+    cases: ClassVar = {
+        "prc": Case(build_prc, SCORES, slow_prc, nowhere_finite(SCORES), 39),
+        "prc_per_unit": Case(build_prc, SCORES_PER_UNIT, slow_prc, nowhere_finite(SCORES_PER_UNIT), 39),
+        "crc": Case(ClassificationRankChange, LOGITS, slow_crc, nowhere_finite(LOGITS), 13),
+    }
 
 
 def test_by_hand():
@@ -87,7 +58,6 @@ def test_by_hand():
     }
     assert updated(PrototypeRankChange(), record).compute() == 1
     assert updated(PrototypeRankChange(torch.tensor([True, True, False, True])), record).compute() == 0.5
-    assert [PrototypeRankChange.name, ClassificationRankChange.name] == ["prc", "crc"]
 
 
 def test_errors():

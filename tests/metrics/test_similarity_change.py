@@ -1,22 +1,14 @@
 import math
+from typing import ClassVar
 
 import pytest
 import torch
 
 from metrics import PrototypeSimilarityChange
 from tests.metrics.changes import change_record, image_first
-from tests.metrics.tester import (
-    check_attributes,
-    check_change,
-    check_collection,
-    check_protocol,
-    check_splits,
-    check_two_processes,
-    check_undefined,
-)
+from tests.metrics.tester import Case, ChangeTests
 
 NAN = math.nan
-RECORDS = {"one_perturbed_image": change_record("scores"), "one_per_unit": change_record("scores_per_unit")}
 
 
 def slow_psc(record):
@@ -32,24 +24,13 @@ def slow_psc(record):
     return image_first(values, record["valid"].tolist())
 
 
-@pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)
-class TestPrototypeSimilarityChange:
-    def test_protocol(self, record):
-        check_attributes(PrototypeSimilarityChange())
-        check_protocol(PrototypeSimilarityChange, record)
-        check_collection(PrototypeSimilarityChange, record)
+def case(fields):
+    record = change_record(fields)
+    return Case(PrototypeSimilarityChange, record, slow_psc, {"scores": -record["scores"].abs()}, 39)
 
-    def test_splits(self, record):
-        check_splits(PrototypeSimilarityChange, record, slow_psc)
 
-    def test_zero_change(self, record):
-        check_change(PrototypeSimilarityChange, record)
-
-    def test_two_processes(self, record, ddp_pool):
-        check_two_processes(ddp_pool, PrototypeSimilarityChange, record)
-
-    def test_undefined(self, record):
-        check_undefined(PrototypeSimilarityChange, record | {"scores": -record["scores"].abs()}, skipped=39)
+class TestPrototypeSimilarityChange(ChangeTests):
+    cases: ClassVar = {"one_perturbed_image": case("scores"), "one_per_unit": case("scores_per_unit")}
 
 
 def test_by_hand():
@@ -58,7 +39,6 @@ def test_by_hand():
     metric.update(torch.tensor([[0.0, 2, 9, 2]]), torch.tensor([[1.0, 1.5, 0, 3]]), torch.tensor([[1, 3, 0]]))
     summary = metric.summary()
     assert (summary["value"], summary["n"], summary["skipped"]) == (0.375, 1, 1)
-    assert (metric.name, metric.unit, metric.higher_is_better) == ("psc", "fraction", False)
 
 
 def test_errors():

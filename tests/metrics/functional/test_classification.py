@@ -8,37 +8,18 @@ from metrics.functional import (
     balanced_accuracy,
     confusion_matrix,
     f1_score,
-    label_f1_score,
-    subset_accuracy,
     top_k_accuracy,
 )
 from metrics.functional.classification import confusion_table
-from metrics.functional.multilabel_classification import label_counts
+from tests.metrics.functional.logits import random_case, same, slow_f1
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 LOGITS = torch.tensor([[2.0, 2, 0], [1, 3, 0], [0, 1, 2], [5, 0, 1]])
 LABELS = torch.tensor([1, 1, 2, 2])
-MULTI_LOGITS = torch.tensor([[1.0, -1, 2], [-1, 1, 1], [1, 1, -1]])
-MULTI_LABELS = torch.tensor([[True, False, True], [False, True, False], [True, True, False]])
-
-
-def random_case(seed, dtype, batch=9, classes=5):
-    """Logits with many ties."""
-    generator = torch.Generator().manual_seed(seed)
-    logits = torch.randint(-2, 3, (batch, classes), generator=generator).to(dtype)
-    return logits, torch.randint(classes, (batch,), generator=generator)
 
 
 def slow_hit(row, label, k):
     return float(label in sorted(range(len(row)), key=lambda j: (-row[j], j))[:k])
-
-
-def slow_f1(tp, fp, fn):
-    return 2 * tp / (2 * tp + fp + fn) if tp + fp + fn else math.nan
-
-
-def same(values, expected):
-    return values == pytest.approx(expected, abs=1e-12, nan_ok=True)
 
 
 class TestSingleLabel:
@@ -152,60 +133,3 @@ class TestSingleLabel:
         for call in (accuracy, lambda x, y: top_k_accuracy(x, y, 2), lambda x, y: confusion_matrix(x, y, 3)):
             with pytest.raises((RuntimeError, IndexError), match="out of bounds"):
                 call(LOGITS, torch.tensor([label, label, label, label]))
-
-
-class TestMultiLabel:
-    def test_hand_case(self):
-        # predicted {0, 2}, {1, 2}, {0, 1}; truth {0, 2}, {1}, {0, 1}
-        assert subset_accuracy(MULTI_LOGITS, MULTI_LABELS).tolist() == [1, 0, 1]
-        counts = label_counts(MULTI_LOGITS, MULTI_LABELS)
-        assert counts.tolist() == [[2, 2, 1], [0, 0, 1], [0, 0, 0]]
-        # label 2: tp 1, fp 1 -> 2/3
-        assert same(label_f1_score(*counts).tolist(), [1, 1, 2 / 3])
-
-    def test_the_threshold_is_strict_and_on_logits(self):
-        # at 1 only the logit 2 remains: {2}, {}, {}
-        assert label_counts(MULTI_LOGITS, MULTI_LABELS, 1.0).tolist() == [[0, 0, 1], [0, 0, 0], [2, 2, 0]]
-        assert subset_accuracy(MULTI_LOGITS, MULTI_LABELS, 1.0).tolist() == [0, 0, 0]
-
-    @pytest.mark.parametrize("dtype", DTYPES)
-    @pytest.mark.parametrize("seed", range(3))
-    def test_slow_oracle(self, seed, dtype):
-        logits, _ = random_case(seed, dtype, batch=8, classes=4)
-        labels = torch.rand(8, 4, generator=torch.Generator().manual_seed(seed + 9)) < 0.4
-        for threshold in (0.0, 0.5):
-            truth = [{j for j in range(4) if row[j]} for row in labels.tolist()]
-            predicted = [{j for j in range(4) if row[j] > threshold} for row in logits.tolist()]
-            pairs = list(zip(truth, predicted, strict=True))
-            assert subset_accuracy(logits, labels, threshold).tolist() == [float(t == p) for t, p in pairs]
-            expected = [
-                slow_f1(
-                    sum(j in t and j in p for t, p in pairs),
-                    sum(j not in t and j in p for t, p in pairs),
-                    sum(j in t and j not in p for t, p in pairs),
-                )
-                for j in range(4)
-            ]
-            assert same(label_f1_score(*label_counts(logits, labels, threshold)).tolist(), expected)
-
-    def test_a_label_nobody_has_is_undefined(self):
-        zeros = torch.zeros(3, dtype=torch.int64)
-        assert label_f1_score(zeros, zeros, zeros).isnan().all()
-
-    @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-    def test_not_finite_is_undefined(self, bad):
-        logits = torch.cat([MULTI_LOGITS, torch.tensor([[1.0, bad, 1]])])
-        labels = torch.cat([MULTI_LABELS, torch.ones(1, 3, dtype=torch.bool)])
-        assert subset_accuracy(logits, labels).isnan().tolist() == [False, False, False, True]
-        assert torch.equal(label_counts(logits, labels), label_counts(MULTI_LOGITS, MULTI_LABELS))
-
-    def test_empty_batch(self):
-        assert subset_accuracy(torch.zeros(0, 3), torch.zeros(0, 3, dtype=torch.bool)).shape == (0,)
-
-    def test_errors(self):
-        with pytest.raises(ValueError, match=r"`labels` to be of shape .* dtype bool, but got .* torch.int64"):
-            subset_accuracy(MULTI_LOGITS, MULTI_LABELS.long())
-        with pytest.raises(ValueError, match="`labels` to be of shape"):
-            label_counts(MULTI_LOGITS, MULTI_LABELS[:2])
-        with pytest.raises(ValueError, match="`logits` to be of shape"):
-            subset_accuracy(MULTI_LOGITS.long(), MULTI_LABELS)

@@ -1,4 +1,3 @@
-import itertools
 import math
 from fractions import Fraction
 
@@ -6,31 +5,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from metrics.functional import (
-    binarize_maps,
-    bounding_boxes,
-    box_intersection_over_union,
-    clip_saliency,
-    mask_intersection_over_union,
-    patch_boxes,
-    peak_cells,
-    peak_locations,
-    percentile_mask,
-    points_in_boxes,
-    weighted_intersection_over_union,
-    window_boxes,
-)
+from metrics.functional import binarize_maps, clip_saliency, peak_cells, percentile_mask
+from tests.metrics.functional.primitives.maps import DTYPES, each_map, random_maps
 
 NAN = math.nan
-DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 SHAPES = [(1, 2), (4, 5), (7, 3), (1, 21), (11, 11)]
-
-
-def random_maps(seed, shape=(2, 3, 4, 5), dtype=torch.float32, ties=False):
-    generator = torch.Generator().manual_seed(seed)
-    if ties:
-        return torch.randint(-2, 3, shape, generator=generator).to(dtype)
-    return torch.randn(shape, generator=generator).to(dtype)
 
 
 def is_flat(values):
@@ -51,22 +30,6 @@ def slow_region(values, quantile):
         return [False] * len(values)
     threshold = slow_quantile(values, quantile)
     return [Fraction(value) > threshold for value in values]
-
-
-def each_map(maps):
-    return maps.flatten(end_dim=-3).flatten(start_dim=1).tolist()
-
-
-def slow_box(mask):
-    pixels = [(x, y) for y, row in enumerate(mask) for x, inside in enumerate(row) if inside]
-    if not pixels:
-        return [0, 0, -1, -1]
-    xs, ys = zip(*pixels, strict=True)
-    return [min(xs), min(ys), max(xs), max(ys)]
-
-
-def pixels_of(box):
-    return set(itertools.product(range(box[0], box[2] + 1), range(box[1], box[3] + 1)))
 
 
 class TestPercentileMask:
@@ -200,183 +163,3 @@ class TestBinarizeMaps:
         for threshold in (-0.1, 1.0):
             with pytest.raises(ValueError, match=r"`threshold` to lie in \[0, 1\), but got"):
                 binarize_maps(torch.zeros(2, 2), threshold)
-
-
-class TestBoxes:
-    @pytest.mark.parametrize("share", [0.05, 0.3, 1.0])
-    def test_slow_oracle(self, share):
-        masks = torch.rand(4, 3, 4, 7, generator=torch.Generator().manual_seed(0)) < share
-        boxes = bounding_boxes(masks)
-        assert boxes.dtype == torch.int64
-        assert boxes.flatten(end_dim=1).tolist() == [slow_box(mask) for mask in masks.flatten(end_dim=1).tolist()]
-        assert torch.equal(bounding_boxes(masks.mT.contiguous().mT), boxes)
-
-    def test_ends(self):
-        assert bounding_boxes(torch.zeros(3, 4, dtype=torch.bool)).tolist() == [0, 0, -1, -1]
-        assert bounding_boxes(torch.ones(3, 4, dtype=torch.bool)).tolist() == [0, 0, 3, 2]
-        assert bounding_boxes(torch.ones(1, 1, dtype=torch.bool)).tolist() == [0, 0, 0, 0]
-        assert bounding_boxes(torch.zeros(0, 3, 4, dtype=torch.bool)).shape == (0, 4)
-        with pytest.raises(ValueError, match=r"`masks` to be of shape \(\.\.\., H, W\) and dtype bool"):
-            bounding_boxes(torch.zeros(3, 4))
-
-    def test_overlap_by_hand(self):
-        boxes = torch.tensor([[0, 0, 1, 1], [0, 0, 0, 0], [0, 0, 1, 1], [0, 0, -1, -1], [0, 0, -1, -1]])
-        other = torch.tensor([[1, 1, 2, 2], [0, 0, 0, 0], [5, 5, 6, 6], [0, 0, 1, 1], [0, 0, -1, -1]])
-        expected = [1 / 7, 1, 0, NAN, NAN]
-        for one, two in ((boxes, other), (other, boxes)):
-            assert box_intersection_over_union(one, two).tolist() == pytest.approx(expected, nan_ok=True)
-
-    def test_overlap_slow_oracle(self):
-        corners = torch.randint(0, 6, (200, 4), generator=torch.Generator().manual_seed(1))
-        boxes = torch.cat(
-            [torch.minimum(corners[:, :2], corners[:, 2:]), corners.amax(1, keepdim=True).expand(-1, 2)], 1
-        )
-        one, two = boxes[:100], boxes[100:]
-        expected = [
-            len(pixels_of(a) & pixels_of(b)) / len(pixels_of(a) | pixels_of(b))
-            for a, b in zip(one.tolist(), two.tolist(), strict=True)
-        ]
-        assert box_intersection_over_union(one, two).tolist() == pytest.approx(expected)
-
-    def test_masks(self):
-        one = torch.tensor([[[True, True]], [[True, False]], [[False, False]], [[True, False]], [[False, False]]])
-        two = torch.tensor([[[False, True]], [[False, True]], [[True, True]], [[True, False]], [[False, False]]])
-        expected = [0.5, 0, NAN, 1, NAN]
-        assert mask_intersection_over_union(one, two).tolist() == pytest.approx(expected, nan_ok=True)
-        assert mask_intersection_over_union(two, one).tolist() == pytest.approx(expected, nan_ok=True)
-
-    def test_many_pixels(self):
-        # 300 x 300 = 90 000 pixels, of which the other mask holds the first 299 rows
-        one = torch.ones(300, 300, dtype=torch.bool)
-        two = one.clone()
-        two[299] = False
-        for masks in (one, one.mT, torch.ones(1, 1, dtype=torch.bool).expand(300, 300)):
-            assert mask_intersection_over_union(masks, two) == 299 / 300
-
-    def test_errors(self):
-        with pytest.raises(ValueError, match=r"`boxes` to be of shape \(\.\.\., 4\)"):
-            box_intersection_over_union(torch.zeros(2, 3), torch.zeros(2, 4))
-        with pytest.raises(ValueError, match=r"`other` to be of shape \(\.\.\., 4\)"):
-            box_intersection_over_union(torch.zeros(2, 4), torch.tensor(0))
-        with pytest.raises(ValueError, match="`masks`, `other` to be bool"):
-            mask_intersection_over_union(torch.zeros(2, 4), torch.zeros(2, 4))
-
-
-class TestWeighted:
-    def test_by_hand(self):
-        values = torch.tensor([[4.0, 2.0], [1.0, 0.0], [0.0, 0.0], [3.0, 1.0], [NAN, 1.0], [math.inf, 1.0]])
-        other = torch.tensor([[1.0, 1.0], [0.0, 1.0], [0.0, 0.0], [3.0, 1.0], [1.0, 1.0], [1.0, 1.0]])
-        expected = [2 / 6, 0, NAN, 1, NAN, NAN]
-        for one, two in ((values, other), (other, values)):
-            assert weighted_intersection_over_union(one, two).tolist() == pytest.approx(expected, nan_ok=True)
-
-    def test_maxima_that_cancel(self):
-        assert weighted_intersection_over_union(torch.tensor([1.0, -1.0]), torch.tensor([-2.0, -3.0])).isnan()
-
-    def test_half_precision_sums_in_float64(self):
-        ones = torch.ones(5000, dtype=torch.float16)
-        assert weighted_intersection_over_union(ones, ones / 2) == 0.5
-        with pytest.raises(ValueError, match=r"`other` to be of shape \(5000,\), but got \(2,\)"):
-            weighted_intersection_over_union(ones, ones[:2])
-
-
-class TestPoints:
-    def test_by_hand(self):
-        points = torch.tensor([[[2.0, 1.0], [4.9, 3.2], [5.0, 3.0], [1.99, 2.0], [3.0, 0.9], [3.0, 4.0], [NAN, 2.0]]])
-        boxes = torch.tensor([[[2, 1, 4, 3], [0, 0, -1, -1]]])
-        expected = [True, True, False, False, False, False, False]
-        assert points_in_boxes(points, boxes).tolist() == [[expected, [False] * 7]]
-
-    def test_each_image_has_its_boxes(self):
-        points = torch.tensor([[[0.5, 0.5]], [[2.5, 0.5]]])
-        boxes = torch.tensor([[[0, 0, 0, 0], [1, 0, 3, 0]], [[0, 0, 0, 0], [1, 0, 3, 0]]])
-        assert points_in_boxes(points, boxes).tolist() == [[[True], [False]], [[False], [True]]]
-        assert points_in_boxes(torch.zeros(0, 3, 2), torch.zeros(0, 2, 4)).shape == (0, 2, 3)
-
-    def test_errors(self):
-        with pytest.raises(ValueError, match="`points`, `boxes` to be of shapes"):
-            points_in_boxes(torch.zeros(2, 3, 2), torch.zeros(1, 2, 4))
-        with pytest.raises(ValueError, match=r"`points` to be of shape \(\.\.\., 2\)"):
-            points_in_boxes(torch.zeros(2, 3, 3), torch.zeros(2, 2, 4))
-        with pytest.raises(ValueError, match=r"`boxes` to be of shape \(\.\.\., 4\)"):
-            points_in_boxes(torch.zeros(2, 3, 2), torch.zeros(2, 2, 3))
-
-
-class TestPeaks:
-    def test_ties_go_to_the_first_in_row_major_order(self):
-        assert peak_cells(torch.tensor([[0.0, 2, 2], [2, 0, 0]])).tolist() == [1, 0]
-        assert peak_cells(torch.tensor([[0.0, 0, 0, 0, 0], [0, 0, 0, 0, 1]])).tolist() == [4, 1]
-
-    @pytest.mark.parametrize("dtype", DTYPES)
-    @pytest.mark.parametrize("ties", [False, True])
-    def test_slow_oracle(self, dtype, ties):
-        maps = random_maps(6, (3, 2, 2, 5), dtype, ties)
-        expected = []
-        for values in each_map(maps):
-            index = values.index(max(values))
-            expected.append([index % 5, index // 5])
-        peaks = peak_cells(maps)
-        assert peaks.dtype == torch.int64
-        assert peaks.flatten(end_dim=1).tolist() == expected
-
-    def test_flat_is_the_first_cell(self):
-        maps = torch.full((2, 3), 1.0)
-        maps[1, 1] += 5e-6
-        assert peak_cells(maps).tolist() == [0, 0]
-        assert peak_cells(torch.zeros(0, 4, 3, 3)).shape == (0, 4, 2)
-
-    @pytest.mark.parametrize("mode", ["bicubic", "bilinear"])
-    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
-    def test_locations(self, mode, dtype):
-        maps = random_maps(7, (2, 3, 3, 4), dtype)
-        image = F.interpolate(maps.float(), (12, 20), mode=mode).flatten(end_dim=1)
-        expected = [[int(m.argmax()) % 20, int(m.argmax()) // 20] for m in image]
-        assert peak_locations(maps, (12, 20), mode).flatten(end_dim=1).tolist() == expected
-
-    def test_locations_in_chunks(self, monkeypatch):
-        maps = random_maps(8, (5, 3, 3, 4))
-        whole = peak_locations(maps, (12, 20))
-        monkeypatch.setattr("metrics.functional.primitives.peaks.UPSAMPLED_ELEMENTS", 500)
-        assert torch.equal(peak_locations(maps, (12, 20)), whole)
-        assert peak_locations(torch.zeros(0, 2, 3, 3), (6, 6)).shape == (0, 2, 2)
-        assert peak_locations(torch.full((1, 7, 7), 0.3), (224, 224)).tolist() == [[0, 0]]
-        with pytest.raises(ValueError, match=r"`mode` to be one of .*, but got 'nearest'"):
-            peak_locations(maps, (12, 20), "nearest")
-
-
-class TestFrames:
-    def test_windows(self):
-        peaks = torch.tensor([[10, 100], [0, 0], [223, 223], [100, 100]])
-        expected = [[0, 64, 46, 136], [0, 0, 36, 36], [187, 187, 223, 223], [64, 64, 136, 136]]
-        assert window_boxes(peaks, (224, 224)).tolist() == expected
-        # 10 rows, 20 columns
-        assert window_boxes(torch.tensor([18, 8]), (10, 20), 3).tolist() == [15, 5, 19, 9]
-        with pytest.raises(ValueError, match="`half_width` to be at least 0, but got -1"):
-            window_boxes(peaks, (224, 224), -1)
-        with pytest.raises(ValueError, match=r"`peaks` to be of shape \(\.\.\., 2\)"):
-            window_boxes(torch.zeros(3), (224, 224))
-
-    def test_patches(self):
-        assert patch_boxes(torch.tensor([0, 6]), (7, 7), (224, 224)).tolist() == [0, 192, 31, 223]
-        # one column: centred; two rows: top and bottom
-        assert patch_boxes(torch.tensor([0, 1]), (2, 1), (8, 10), 4).tolist() == [3, 4, 6, 7]
-
-    @pytest.mark.parametrize("grid", [(7, 7), (26, 26), (28, 13), (3, 2)])
-    def test_patches_slow_oracle(self, grid):
-        size = (224, 200)
-        cells = torch.tensor([[x, y] for y in range(grid[0]) for x in range(grid[1])])
-        half = Fraction(1, 2)
-        expected = []
-        for x, y in cells.tolist():
-            x0 = math.floor(Fraction(x * (200 - 32), grid[1] - 1) + half)
-            y0 = math.floor(Fraction(y * (224 - 32), grid[0] - 1) + half)
-            expected.append([x0, y0, x0 + 31, y0 + 31])
-        boxes = patch_boxes(cells, grid, size)
-        assert boxes.tolist() == expected
-        assert boxes.amax(0).tolist() == [168, 192, 199, 223]
-
-    def test_patch_errors(self):
-        with pytest.raises(ValueError, match="`patch` to be between 1 and 16 pixels, but got 32"):
-            patch_boxes(torch.tensor([0, 0]), (7, 7), (16, 224))
-        with pytest.raises(ValueError, match=r"`cells` to be of shape \(\.\.\., 2\)"):
-            patch_boxes(torch.zeros(3), (7, 7), (224, 224))

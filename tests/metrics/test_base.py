@@ -1,21 +1,21 @@
-"""The four bases, each with the smallest subclass that uses it."""
+"""Base classes, each with the smallest subclass that uses it."""
 
 import math
 import warnings
+from typing import ClassVar
 
 import pytest
 import torch
 
 from metrics import ImageMean, ImageRatio, ItemMean, ModelValue
 from tests.metrics.tester import (
+    Case,
+    MetricTests,
     check_attributes,
     check_collection,
     check_forward,
     check_protocol,
-    check_splits,
-    check_two_processes,
     check_undefined,
-    same,
     updated,
 )
 
@@ -104,32 +104,22 @@ def records():
     numerator[3], denominator[5] = NAN, torch.inf
     entries = torch.randn(11, 3, generator=generator)
     entries[:, 2], entries[7] = NAN, torch.inf
-    return {
-        Values: ({"values": values, "valid": valid}, slow_image_mean),
-        Ratio: ({"numerator": numerator, "denominator": denominator}, slow_ratio),
-        Columns: ({"entries": entries}, slow_columns),
+    return (
+        {"values": values, "valid": valid},
+        {"numerator": numerator, "denominator": denominator},
+        {"entries": entries},
+    )
+
+
+VALUES, PAIRS, ENTRIES = records()
+
+
+class TestEveryBase(MetricTests):
+    cases: ClassVar = {
+        "image_mean": Case(Values, VALUES, slow_image_mean, {"values": VALUES["values"] * NAN}, 33),
+        "image_ratio": Case(Ratio, PAIRS, slow_ratio, {"denominator": torch.zeros(11)}, 11),
+        "item_mean": Case(Columns, ENTRIES, slow_columns, {"entries": torch.full((11, 3), NAN)}, 3 + 11),
     }
-
-
-RECORDS = records()
-
-
-@pytest.mark.parametrize("metric_class", RECORDS)
-class TestBases:
-    def test_attributes(self, metric_class):
-        check_attributes(metric_class())
-
-    def test_splits(self, metric_class):
-        check_splits(metric_class, *RECORDS[metric_class])
-
-    def test_protocol(self, metric_class):
-        check_protocol(metric_class, RECORDS[metric_class][0])
-
-    def test_collection(self, metric_class):
-        check_collection(metric_class, RECORDS[metric_class][0])
-
-    def test_two_processes(self, metric_class, ddp_pool):
-        check_two_processes(ddp_pool, metric_class, RECORDS[metric_class][0])
 
 
 class TestImageMean:
@@ -162,11 +152,6 @@ class TestImageMean:
         assert metric.summary() == pytest.approx(
             {"value": 0.5, "low": NAN, "high": NAN, "n": 1, "skipped": 0}, nan_ok=True
         )
-
-    def test_mean_of_batches_of_any_size(self):
-        values = torch.tensor([0.0] * 5 + [1.0] * 5)
-        for batch in (1, 4, 5, 10):
-            assert updated(Values(), {"values": values}, batch).compute() == 0.5
 
     def test_float64_sums(self):
         metric = Values()
@@ -202,9 +187,6 @@ class TestImageRatio:
         assert (summary["high"] - summary["low"]) / 2 / Z == pytest.approx(0.30136, abs=1e-5)
         assert (summary["n"], summary["skipped"]) == (3, 2)
 
-    def test_undefined(self):
-        check_undefined(Ratio, {"numerator": torch.zeros(3), "denominator": torch.zeros(3)}, skipped=3)
-
 
 class TestItemMean:
     def test_hand_case(self):
@@ -216,9 +198,6 @@ class TestItemMean:
         # s² = 2 * 0.25² = 0.125, half width z * sqrt(0.0625)
         assert [summary["low"], summary["high"]] == pytest.approx([0.75 - Z * 0.25, 0.75 + Z * 0.25])
         assert (summary["n"], summary["skipped"]) == (2, 2)
-
-    def test_undefined(self):
-        check_undefined(Columns, {"entries": torch.full((2, 3), NAN)}, skipped=5)
 
 
 class SinglePrecision(Columns):
@@ -278,9 +257,3 @@ class TestModelValue:
         for value, summary in ddp_pool.run(model_facts, Largest(), late):
             assert value == 7
             assert (summary["value"], summary["n"]) == (7, 1)
-
-
-def test_same():
-    assert same(NAN, torch.tensor(NAN))
-    assert not same(1.0, 1.0 + 1e-9)
-    assert not same(NAN, 0.0)

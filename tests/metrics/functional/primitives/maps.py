@@ -1,0 +1,18 @@
+"""Random maps for the tests of regions and of peaks."""
+
+from __future__ import annotations
+
+import torch
+
+DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+
+
+def random_maps(seed, shape=(2, 3, 4, 5), dtype=torch.float32, ties=False):
+    generator = torch.Generator().manual_seed(seed)
+    if ties:
+        return torch.randint(-2, 3, shape, generator=generator).to(dtype)
+    return torch.randn(shape, generator=generator).to(dtype)
+
+
+def each_map(maps):
+    return maps.flatten(end_dim=-3).flatten(start_dim=1).tolist()

@@ -1,0 +1,65 @@
+from typing import ClassVar
+
+import pytest
+import torch
+
+from metrics import PartConsistency
+from tests.metrics.parts import HALF, PARTS, SIZE, UNITS, found, images_of, mean, owned_record, slots
+from tests.metrics.tester import Case, MetricTests, updated
+
+RECORD = {name: value for name, value in owned_record().items() if name != "perturbed_owned_peaks"}
+HIDDEN = {"part_visible": torch.zeros(13, PARTS, dtype=torch.bool)}
+
+
+def slow_consistency(record):
+    vectors = {unit: [] for unit in range(UNITS)}
+    for image, slot, unit in slots(record):
+        vectors[unit].append(found(record, "owned_peaks", image, slot))
+    values = []
+    for entries in vectors.values():
+        parts = [[v[j] for v in entries if v[j] is not None] for j in range(PARTS)]
+        if any(parts):
+            values.append(float(max(mean(part) for part in parts if part) >= 0.6))
+    return mean(values)
+
+
+def build_consistency():
+    return PartConsistency(UNITS, PARTS, SIZE, HALF, threshold=0.6)
+
+
+class TestPartConsistency(MetricTests):
+    cases: ClassVar = {
+        "part_consistency": Case(build_consistency, RECORD, slow_consistency, HIDDEN, UNITS),
+    }
+
+    @pytest.mark.parametrize(("counts", "value"), [((7, 8), 1), ((1, 4), 0), ((3, 4), 0), ((4, 5), 1)])
+    def test_hand_cases(self, counts, value):
+        metric = updated(PartConsistency(1, 1), images_of(counts))
+        assert (metric.hits.tolist(), metric.visible.tolist()) == ([[counts[0]]], [[counts[1]]])
+        assert metric.compute() == value
+
+    def test_window(self):
+        # 36 pixels on either side, inclusive, of floored points
+        record = images_of((1, 1))
+        for offset, hit in ((36.0, 1), (36.9, 1), (37.0, 0), (-36.0, 1), (-36.1, 0)):
+            for axis in (0, 1):
+                record["part_locations"][:] = 100.0
+                record["part_locations"][..., axis] += offset
+                assert updated(PartConsistency(1, 1), record).compute() == hit, (offset, axis)
+
+    def test_padding_is_no_unit(self):
+        record = images_of((2, 2)) | {"owned_ids": torch.tensor([[0], [-1]])}
+        metric = updated(PartConsistency(2, 1), record)
+        assert (metric.hits.tolist(), metric.visible.tolist()) == ([[1], [0]], [[1], [0]])
+        assert metric.summary()["skipped"] == 1  # the unit that is never owned
+
+    def test_errors(self):
+        record = images_of((1, 2))
+        for name, value, text in (
+            ("owned_ids", torch.zeros(2, 1), r"`owned_ids` to be of shape \(B, M\) and dtype int64"),
+            ("owned_peaks", torch.zeros(2, 1, 2), r"`owned_peaks` to be of shape \(2, 1, 2\) and dtype int64"),
+            ("part_locations", torch.zeros(2, 3, 2), r"`part_locations` to be of shape \(2, 1, 2\)"),
+            ("part_visible", torch.zeros(2, 1), r"`part_visible` to be of shape \(2, N\) and dtype bool"),
+        ):
+            with pytest.raises(ValueError, match=text):
+                updated(PartConsistency(1, 1), record | {name: value})

@@ -1,0 +1,168 @@
+import math
+import warnings
+from typing import ClassVar
+
+import pytest
+import torch
+
+from metrics import PartPurity
+from tests.metrics.parts import NAN, PARTS, UNITS, mean, parts_record
+from tests.metrics.tester import Case, MetricTests, images, rows, same_summaries, updated
+
+GROUPS = [[0, 2], [1]]
+ACTIVE = torch.tensor([True, True, True, False, True, True])
+
+
+def purity_record():
+    generator = torch.Generator().manual_seed(12)
+    record = parts_record(generator, 13)
+    corners = torch.randint(0, 30, (13, UNITS, 2), generator=generator)
+    scores = torch.randint(0, 4, (13, UNITS), generator=generator).float()  # ties
+    scores[4, 0], scores[5, 1], scores[6, 3] = NAN, math.inf, NAN
+    ids = torch.randperm(13, generator=generator) * 2**58
+    ids[7] = ids[1]  # one image twice
+    for name in ("part_locations", "part_visible"):
+        record[name][7] = record[name][1]
+    corners[7], scores[7] = corners[1], scores[1]
+    boxes = torch.cat([corners, corners + 15], dim=2)
+    return {"scores": scores, "unit_boxes": boxes, "sample_ids": ids} | record
+
+
+def slow_purity(record, k=4):
+    values = []
+    for unit in range(UNITS):
+        if not ACTIVE[unit]:
+            continue
+        ranked = {}
+        for image, (score, key) in enumerate(
+            zip(record["scores"][:, unit].tolist(), record["sample_ids"].tolist(), strict=True)
+        ):
+            if math.isfinite(score):
+                ranked[key] = (-score, key, image)
+        seen = [[] for _ in GROUPS]
+        for _, _, image in sorted(ranked.values())[:k]:
+            x0, y0, x1, y1 = record["unit_boxes"][image, unit].tolist()
+            for group, parts in enumerate(GROUPS):
+                visible = [part for part in parts if record["part_visible"][image, part]]
+                points = [record["part_locations"][image, part].tolist() for part in visible]
+                if visible:
+                    seen[group].append(any(x0 <= math.floor(x) <= x1 and y0 <= math.floor(y) <= y1 for x, y in points))
+        if any(seen):
+            values.append(max(mean(entries) for entries in seen if entries))
+    return mean(values)
+
+
+def build_purity():
+    return PartPurity(UNITS, PARTS, k=4, active=ACTIVE, groups=GROUPS)
+
+
+def purity_case(inside, visible, scores=None):
+    """Images of one unit with patch (0, 0, 31, 31); ids count down."""
+    inside, visible = torch.tensor(inside, dtype=torch.bool), torch.tensor(visible, dtype=torch.bool)
+    count = len(inside)
+    return {
+        "scores": torch.ones(count, 1) if scores is None else torch.tensor(scores)[:, None],
+        "unit_boxes": torch.tensor([0, 0, 31, 31]).repeat(count, 1, 1),
+        "part_locations": torch.where(inside, 31.9, 32.0)[:, :, None].repeat(1, 1, 2),
+        "part_visible": visible,
+        "sample_ids": torch.arange(count, 0, -1),
+    }
+
+
+class TestPartPurity(MetricTests):
+    # 2 scores that are not finite are left out
+    cases: ClassVar = {
+        "part_purity": Case(
+            build_purity,
+            purity_record(),
+            slow_purity,
+            {"part_visible": torch.zeros(13, PARTS, dtype=torch.bool)},
+            UNITS + 2,
+        ),
+    }
+
+    def test_hand_case(self):
+        record = purity_case([[1, 0], [1, 0], [0, 0], [1, 1]], [[1, 1], [1, 1], [1, 0], [1, 0]])
+        assert updated(PartPurity(1, 2), record).compute() == 0.75
+
+    def test_only_the_best_images_count(self):
+        record = purity_case([[0], [1], [1], [0]], [[1]] * 4, [1.0, 3.0, 2.0, 2.5])
+        assert updated(PartPurity(1, 1, k=1), record).compute() == 1
+        assert updated(PartPurity(1, 1, k=2), record).compute() == 0.5
+        assert updated(PartPurity(1, 1, k=3), record, 1).compute() == pytest.approx(2 / 3)
+        # equal scores: the smaller sample id, that is the later image here
+        record = purity_case([[0], [0], [1]], [[1]] * 3)
+        assert updated(PartPurity(1, 1, k=1), record).compute() == 1
+        assert updated(PartPurity(1, 1, k=1), rows(record, torch.tensor([2, 0, 1])), 1).compute() == 1
+
+    def test_an_image_seen_twice_counts_once(self):
+        record = purity_case([[1], [0]], [[1]] * 2, [2.0, 1.0])
+        twice = rows(record, torch.tensor([0, 1, 0, 0]))
+        for batch in (1, 4):
+            assert updated(PartPurity(1, 1, k=3), twice, batch).compute() == 0.5
+
+    def test_a_part_seen_once_decides(self):
+        # part 0: 4 of 10; part 1: seen once, and hit
+        inside, visible = [[i < 4, i == 7] for i in range(10)], [[True, i == 7] for i in range(10)]
+        summary = updated(PartPurity(1, 2), purity_case(inside, visible)).summary()
+        assert (summary["value"], summary["share_decided_by_one_image"]) == (1, 1)
+        summary = updated(PartPurity(1, 2, min_visible=2), purity_case(inside, visible)).summary()
+        assert (summary["value"], summary["share_decided_by_one_image"]) == (0.4, 0)
+        only = purity_case([[1]], [[1]])
+        assert updated(PartPurity(1, 1), only).summary()["share_decided_by_one_image"] == 1
+
+    def test_spread_over_units(self):
+        record = purity_case([[1], [0], [1], [1]], [[1]] * 4)
+        record["unit_boxes"] = record["unit_boxes"].repeat(1, 3, 1)
+        record["unit_boxes"][:, 1, 2:] += 1  # unit 1 holds the part on every image, unit 2 on none
+        record["unit_boxes"][:, 2] = torch.tensor([0, 0, 5, 5])
+        record["scores"] = record["scores"].repeat(1, 3)
+        summary = updated(PartPurity(3, 1), record).summary()
+        # .75, 1, 0: mean .583333, squared deviations .027778 + .173611 + .340278 = .541667, / 2
+        assert summary["value"] == pytest.approx(0.583333, abs=1e-6)
+        assert summary["standard_deviation"] == pytest.approx(math.sqrt(0.541667 / 2), abs=1e-6)
+        assert summary["share_above_half"] == pytest.approx(2 / 3)
+        summary = updated(PartPurity(3, 1, active=torch.tensor([True, False, False])), record).summary()
+        assert (summary["n"], summary["skipped"], summary["share_above_half"]) == (1, 2, 1)
+        assert math.isnan(summary["standard_deviation"])
+
+    def test_merging_processes_by_hand(self):
+        record = purity_record()
+        whole = updated(build_purity(), record)
+        first, second = (updated(build_purity(), rows(record, part)) for part in (slice(0, 5), slice(5, None)))
+        first.merge_state(second)
+        assert same_summaries(first.summary(), whole.summary())
+        forward = build_purity()
+        for image in range(images(record)):  # many forwards in a row
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # an image without a visible part
+                forward(**rows(record, slice(image, image + 1)))
+        assert same_summaries(forward.summary(), whole.summary())
+
+    def test_a_relabelled_unit_keeps_its_value(self):
+        record, order = purity_record(), torch.tensor([3, 1, 5, 0, 2, 4])
+        relabelled = record | {"scores": record["scores"][:, order], "unit_boxes": record["unit_boxes"][:, order]}
+        metric = updated(PartPurity(UNITS, PARTS, 4, ACTIVE[order], GROUPS), relabelled)
+        expected = updated(build_purity(), record).values()[order]
+        torch.testing.assert_close(metric.values(), expected, rtol=0, atol=0, equal_nan=True)
+
+    def test_errors(self):
+        for arguments, text in (
+            ({"k": 0}, "`k` to be at least 1, but got 0"),
+            ({"num_parts": 0}, "`num_parts` to be at least 1, but got 0"),
+            ({"min_visible": 0}, "`min_visible` to be at least 1, but got 0"),
+            ({"active": ACTIVE}, r"`active` to be of shape \(2,\)"),
+            ({"groups": [[0, 3]]}, r"`groups` to hold lists of part indices in \[0, 3\)"),
+        ):
+            with pytest.raises(ValueError, match=text):
+                PartPurity(**({"num_units": 2, "num_parts": 3} | arguments))
+        record = purity_record()
+        for name, value, text in (
+            ("scores", torch.zeros(13, 2), r"`scores` to be of shape \(13, 6\)"),
+            ("unit_boxes", torch.zeros(13, 6, 4), r"`unit_boxes` to be of shape \(13, 6, 4\) and dtype int64"),
+            ("part_locations", torch.zeros(13, 4, 2), r"`part_locations` to be of shape \(13, 3, 2\)"),
+            ("part_visible", torch.zeros(13, 3), r"`part_visible` to be of shape \(13, 3\) and dtype bool"),
+            ("sample_ids", torch.zeros(13), r"`sample_ids` to be of shape \(B,\) and dtype int64"),
+        ):
+            with pytest.raises(ValueError, match=text):
+                updated(build_purity(), record | {name: value})

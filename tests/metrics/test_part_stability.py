@@ -1,0 +1,76 @@
+from typing import ClassVar
+
+import pytest
+import torch
+
+from metrics import PartStability
+from tests.metrics.parts import HALF, PARTS, SIZE, UNITS, found, images_of, mean, owned_record, slots
+from tests.metrics.tester import Case, MetricTests, check_undefined, same, updated
+
+RECORD = owned_record()
+HIDDEN = {"part_visible": torch.zeros(13, PARTS, dtype=torch.bool)}  # 25 owned slots are then left out
+
+
+def slow_stability(nonempty_only):
+    def oracle(record):
+        equal = {unit: [] for unit in range(UNITS)}
+        for image, slot, unit in slots(record):
+            clean = found(record, "owned_peaks", image, slot)
+            if any(clean) or (not nonempty_only and clean != [None] * PARTS):
+                equal[unit].append(clean == found(record, "perturbed_owned_peaks", image, slot))
+        return mean([mean(entries) for entries in equal.values() if entries])
+
+    return oracle
+
+
+def build_stability():
+    return PartStability(UNITS, SIZE, HALF)
+
+
+def build_nonempty():
+    return PartStability(UNITS, SIZE, HALF, nonempty_only=True)
+
+
+class TestPartStability(MetricTests):
+    cases: ClassVar = {
+        "stability": Case(build_stability, RECORD, slow_stability(False), HIDDEN, UNITS + 25),
+        "stability_nonempty": Case(build_nonempty, RECORD, slow_stability(True), HIDDEN, UNITS + 25),
+    }
+
+    def test_hand_case(self):
+        # four images; in one the noise moves the peak off the part
+        record = images_of((4, 4)) | {"perturbed_owned_peaks": torch.full((4, 1, 2), 101)}
+        record["perturbed_owned_peaks"][2] = 10
+        assert updated(PartStability(1), record).compute() == 0.75
+
+    def test_draws_add_up(self):
+        metric = build_stability()
+        for _ in range(3):
+            updated(metric, owned_record())
+        assert same(metric.compute(), slow_stability(False)(owned_record()))
+        assert metric.evaluated == 3 * updated(build_stability(), owned_record()).evaluated
+
+    def test_no_noise_changes_nothing(self):
+        record = owned_record()
+        record["perturbed_owned_peaks"] = record["owned_peaks"]
+        assert updated(build_stability(), record).compute() == 1
+        assert updated(build_nonempty(), record).compute() == 1
+
+    def test_a_unit_on_background_is_stable_only_in_the_paper(self):
+        record = images_of((0, 4)) | {"perturbed_owned_peaks": torch.full((4, 1, 2), 10)}
+        summary = updated(PartStability(1), record).summary()
+        assert (summary["value"], summary["coverage"], summary["skipped"]) == (1, 0, 0)
+        metric = PartStability(1, nonempty_only=True)
+        check_undefined(lambda: PartStability(1, nonempty_only=True), record, skipped=1 + 4)
+        assert updated(metric, record).summary()["coverage"] == 0
+
+    def test_coverage(self):
+        record = owned_record()
+        vectors = [found(record, "owned_peaks", image, slot) for image, slot, _ in slots(record)]
+        vectors = [vector for vector in vectors if vector != [None] * PARTS]
+        for build in (build_stability, build_nonempty):
+            assert updated(build(), record).summary()["coverage"] == pytest.approx(mean([any(v) for v in vectors]))
+
+    def test_errors(self):
+        with pytest.raises(ValueError, match=r"`perturbed_owned_peaks` to be of shape \(13, 2, 2\)"):
+            updated(build_stability(), owned_record() | {"perturbed_owned_peaks": torch.zeros(13, 1, 2).long()})
