@@ -1,4 +1,4 @@
-"""Where a unit looks: explainers, and views that draw their maps."""
+"""Explainers, which say where a unit looks in an image, and pictures of their maps."""
 
 from explanations.control import Random
 from explanations.explainer import Explainer, Targets

@@ -1,4 +1,4 @@
-"""The control: maps that know nothing of the image, so that every metric on maps has its chance level."""
+"""Random maps, the control that gives every metric on maps its chance level."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STREAM = 0x52414E44 * _SEEDS  # above every seed: no map is drawn from the nois
 class Random(Explainer):
     """Normal noise that is a pure function of the seed, the sample and the unit or class.
 
-    A unit's map in an image is the same in every call, whatever its rank and whatever is done to the image: it is a
+    A unit's map in an image is the same in every call, for any rank of the unit and any change of the image: it is a
     control for overlap, localisation and consistency, in which an explainer that does not beat it says nothing, but
     scores 0, the best value, in VLC and VAC by construction. With ``"smooth"``, border cells are repeated
     outwards as in every enlarged map, so that extreme values are more frequent near the border.

@@ -1,4 +1,4 @@
-"""What an explainer is: (model, images, targets) -> signed maps in pixel space.
+"""The base of all explainers: (model, images, targets) -> signed maps in pixel space.
 
 Maps are signed and unscaled, RGB summed to one channel. ReLU, percentiles, min-max and colour belong to the reader of a
 map, never to the explainer.
@@ -81,7 +81,7 @@ class Explainer(ABC):
         return None
 
     def observe(self, model: InterpretableModel, images: Tensor) -> ModelOutput:
-        """The model's forward pass, with whatever ``attribute`` needs of it kept in the output.
+        """The model's forward pass, with what ``attribute`` needs of it kept in the output.
 
         Args:
             model: in evaluation mode.

@@ -1,4 +1,4 @@
-"""Explainers that differentiate the model: Grad-CAM and input × gradient.
+"""Gradient-based explainers: Grad-CAM and input × gradient.
 
 The model runs with detached parameters, so that no gradient can reach them and no graph holds on to them. All of it
 works inside inference mode.

@@ -1,4 +1,4 @@
-"""Integrated gradients: what each pixel adds on the way from a baseline to the image."""
+"""Integrated gradients, the explainer that compares an image with a baseline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Similarity maps enlarged to the image: the original view of a prototype, and the step from cells to pixels.
+"""Similarity maps enlarged to the image, as prototype papers show them, and the step from cells to pixels.
 
 An enlarged map shows where a cell is, not what the cell saw: the receptive field of a deep cell covers most of the
 image.

@@ -86,7 +86,7 @@ def draw_box(image: Image.Image, box: Box, colour: str = BOX_COLOUR, width: int 
 
 
 def prototype_tile(image: Image.Image, box: Box, size: int = 112, caption: str = "") -> Image.Image:
-    """A source image with the box drawn, beside the enlarged crop, above a caption.
+    """A source image with the box drawn, next to the enlarged crop, above a caption.
 
     Args:
         image: any RGB image.

@@ -1,4 +1,4 @@
-"""What is trained: models, their backbones and heads, their losses and schedules."""
+"""Models, their backbones and heads, their losses and training schedules."""
 
 from lightning_modules.bagnet import BagNet
 from lightning_modules.classifier import Classifier

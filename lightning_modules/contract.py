@@ -1,4 +1,4 @@
-"""The contract every model answers, so that metrics, projection, reports and studies never ask which model it is.
+"""The contract of all models, so that metrics, projection, reports and studies never ask which model it is.
 
 A model says what it sees (``forward -> ModelOutput``), what its units are (``units() -> UnitTable``), how they make a
 decision (``head`` and ``contributions``), where a cell lies in the image (``geometry``) and what is trained when
@@ -99,7 +99,7 @@ class UnitTable:
         source: where the units were projected from, or None before projection.
         comparison: how ``vectors`` meet the latent: by distance, or by an inner product (cosine included).
         presence: ``(K, U)`` bool, which classes a pool of shared units is assigned to, or None for units that are not
-            assigned; a unit counts as used where it is assigned, whatever its weights.
+            assigned; a unit counts as used where it is assigned, even with weight 0.
     """
 
     kind: UnitKind
@@ -178,7 +178,7 @@ def shown(owner: Tensor, targets: Tensor) -> Tensor:
 
     Args:
         owner: ``(U, K)`` bool.
-        targets: ``(B,)`` int64, or ``(B, K)`` bool for several labels per image.
+        targets: ``(B,)`` int64, or ``(B, K)`` bool if multilabel.
 
     Returns:
         ``(B, U)`` bool: the unit is owned by the class, or by any of the labels.

@@ -1,4 +1,4 @@
-"""The one LightningModule base: steps, losses by name, optimisers from the phase plan.
+"""The base of all models as a LightningModule: steps, losses by name, optimisers from the phase plan.
 
 A model adds its architecture (``forward``, ``head``), its units (``units``), its parameter groups and its loss terms;
 everything about training stages comes from its :class:`~lightning_modules.phases.PhasePlan`.
@@ -37,13 +37,13 @@ class InterpretableModule(LightningModule, ABC):
         preset: name of one of the model's phase plans.
         phases: changes to the preset: phase name -> fields, a new phase, or null to remove one.
         epoch_scale: multiplies all epochs of the plan, after ``phases``.
-        task: ``"multiclass"`` for one label per image; ``"multilabel"`` for several, where the plan's
+        task: ``"multiclass"``, or ``"multilabel"`` for any number of labels per image, where the plan's
             ``cross_entropy`` becomes ``multilabel_margin``.
         class_weights: weigh the cross-entropy of class c by n / (K n_c) of the training split.
 
     Raises:
         ValueError: if there are fewer than 2 classes, the preset or the task is unknown, or class weights are asked for
-            with several labels per image.
+            with multilabel data.
     """
 
     presets: ClassVar[dict[str, PhasePlan]] = {}
@@ -73,8 +73,8 @@ class InterpretableModule(LightningModule, ABC):
             raise ValueError(f"Expected argument `task` to be one of {get_args(Task)}, but got {task!r}.")
         if not 0 < epoch_scale < math.inf:
             raise ValueError(f"Expected argument `epoch_scale` to be above 0 and finite, but got {epoch_scale}.")
-        several = task == "multilabel"
-        if several and class_weights:
+        multilabel = task == "multilabel"
+        if multilabel and class_weights:
             raise ValueError(
                 "Expected argument `class_weights` to be false with `task: multilabel`, but got true; they weigh the "
                 "cross-entropy of single labels only."
@@ -84,13 +84,13 @@ class InterpretableModule(LightningModule, ABC):
         self.backbone: Backbone = build_backbone(backbone if backbone is not None else {"name": "sketch"})
         self.backbone.geometry(self.image_size)  # refuses images too small for it
         plan = self.presets[preset].override(phases or {})
-        plan = _with_margin_loss(plan) if several else plan
+        plan = _with_margin_loss(plan) if multilabel else plan
         self.plan = plan if epoch_scale == 1.0 else plan.scaled(epoch_scale)
         self.phase_index = 0
         self.task = task
         # buffers: a checkpoint must hold them to train and to decide as before; None where there is no such thing
         self.register_buffer("class_weights", torch.ones(num_classes) if class_weights else None)
-        self.register_buffer("decision_threshold", torch.zeros(()) if several else None)
+        self.register_buffer("decision_threshold", torch.zeros(()) if multilabel else None)
 
     # -- the contract ------------------------------------------------------------------------------------------------
     @abstractmethod
@@ -121,7 +121,7 @@ class InterpretableModule(LightningModule, ABC):
         return weight[classes] * output.scores
 
     def probabilities(self, logits: Tensor) -> Tensor:
-        """Class probabilities ``(B, K)`` of logits ``(B, K)``: softmax, or sigmoid for several labels per image."""
+        """Class probabilities ``(B, K)`` of logits ``(B, K)``: softmax, or sigmoid if multilabel."""
         return logits.sigmoid() if self.task == "multilabel" else logits.softmax(dim=1)
 
     @property
@@ -143,20 +143,20 @@ class InterpretableModule(LightningModule, ABC):
         """Refuse data of the other task, and learn the class weights of the training split.
 
         Raises:
-            ValueError: if the data has several labels per image and the model expects one or the other way round, or
-                class weights are asked for and the data has none.
+            ValueError: if the data are multilabel and the model is multiclass or the other way round, or class
+                weights are asked for and the data has none.
         """
         datamodule: Any = getattr(self.trainer, "datamodule", None)
         if datamodule is None:
             return
         split = "train" if stage == "fit" else datamodule.loading.split
-        several = datamodule.capabilities(split).multi_label is True
-        if several != (self.task == "multilabel"):
-            wanted, fitting = ("one label", "multilabel") if several else ("several labels", "multiclass")
+        multilabel = datamodule.capabilities(split).multi_label is True
+        if multilabel != (self.task == "multilabel"):
+            fitting = "multilabel" if multilabel else "multiclass"
             raise ValueError(
-                f"Expected data with {wanted} per image, because {type(self).__name__} has `task: {self.task}`, but "
-                f"{type(datamodule).__name__} has {'several' if several else 'one'}. Set `model.init_args.task` to "
-                f"{fitting}, or choose another task of the data with `data.init_args.task`."
+                f"Expected {self.task} data, because {type(self).__name__} has `task: {self.task}`, but "
+                f"{type(datamodule).__name__} is {fitting}. Set `model.init_args.task` to {fitting}, or choose another "
+                "task of the data with `data.init_args.task`."
             )
         if self.class_weights is not None and stage == "fit":
             weights = getattr(datamodule, "class_weights", None)
@@ -168,7 +168,7 @@ class InterpretableModule(LightningModule, ABC):
             self.class_weights.copy_(weights)
 
     def targets(self, batch: dict[str, Any]) -> Tensor:
-        """What the images of a batch show: ``(B,)`` int64, or ``(B, K)`` bool for several labels per image."""
+        """What the images of a batch show: ``(B,)`` int64, or ``(B, K)`` bool if multilabel."""
         name = "labels" if self.task == "multilabel" else "label"
         targets: Tensor = batch[name]
         return targets
@@ -260,7 +260,7 @@ class InterpretableModule(LightningModule, ABC):
 
 
 def _with_margin_loss(plan: PhasePlan) -> PhasePlan:
-    """The plan for several labels per image."""
+    """The plan for multilabel data."""
     names = {"cross_entropy": "multilabel_margin"}
     return PhasePlan(
         tuple(

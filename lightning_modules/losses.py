@@ -35,7 +35,7 @@ def cross_entropy(
 
 
 def multilabel_margin(logits: Tensor, labels: Tensor) -> Tensor:
-    """How far the logits of absent labels come up to those of present ones, for several labels per image.
+    """How far the logits of absent labels come up to those of present ones, for multilabel data.
 
     Source: Schlinge et al. 2025 (QuanProto), multi-label margin loss: mean over images of
     (1/K) Σ_{c present} Σ_{j absent} max(0, 1 - (o_c - o_j)). Unlike binary cross-entropy it asks for no negative logit,
@@ -61,14 +61,14 @@ def multilabel_margin(logits: Tensor, labels: Tensor) -> Tensor:
 def cluster(distances: Tensor, own: Tensor, targets: Tensor) -> Tensor:
     """Mean distance to the nearest prototype of the own class.
 
-    Source: Chen et al. 2019 (ProtoPNet), cluster cost; for several labels per image Schlinge et al. 2025: the mean over
+    Source: Chen et al. 2019 (ProtoPNet), cluster cost; for multilabel data Schlinge et al. 2025: the mean over
     the labels of an image of the term for each. Deviation: the exact minimum; the released code's
     ``max((D - d) * mask)`` is wrong where distances exceed the channel count D.
 
     Args:
         distances: ``(B, U)`` float, smallest distance of every prototype to a patch of the image.
         own: ``(K, U)`` bool, the prototype belongs to the class.
-        targets: ``(B,)`` int64, or ``(B, K)`` bool for several labels per image. Memory: then B·K·U numbers.
+        targets: ``(B,)`` int64, or ``(B, K)`` bool if multilabel. Memory: then B·K·U numbers.
 
     Returns:
         Scalar >= 0, lower is better; classes without a prototype and images without a label are left out (0 if nothing
@@ -94,7 +94,7 @@ def cluster(distances: Tensor, own: Tensor, targets: Tensor) -> Tensor:
 def separation(distances: Tensor, own: Tensor, targets: Tensor) -> Tensor:
     """Mean distance to the nearest prototype of another class; enters with a negative coefficient.
 
-    Source: Chen et al. 2019 (ProtoPNet), separation cost; several labels and deviation as for :func:`cluster`. The
+    Source: Chen et al. 2019 (ProtoPNet), separation cost; multilabel data and deviation as for :func:`cluster`. The
     other classes of a label include the other labels of its image.
 
     Args:

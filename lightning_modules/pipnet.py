@@ -46,7 +46,7 @@ def paired(batch: dict[str, Any]) -> dict[str, Any]:
     """A batch whose first half of rows are the images and whose second half are their other views.
 
     Args:
-        batch: ``image`` and ``second_view`` (B, 3, H, W), and whatever targets there are.
+        batch: ``image`` and ``second_view`` (B, 3, H, W), and the targets, if any.
 
     Returns:
         ``image`` (2B, 3, H, W) and the targets, each twice.
@@ -166,7 +166,7 @@ class PIPNet(InterpretableModule):
         return F.linear(scores, self.linear.weight.relu())
 
     def probabilities(self, logits: Tensor) -> Tensor:
-        """softmax(log1p(o²)) ``(B, K)`` of logits o ``(B, K)``; sigmoid for several labels per image."""
+        """softmax(log1p(o²)) ``(B, K)`` of logits o ``(B, K)``; sigmoid if multilabel."""
         return super().probabilities(_class_logits(logits))
 
     def units(self) -> UnitTable:

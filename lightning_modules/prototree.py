@@ -75,7 +75,7 @@ class ProtoTree(InterpretableModule):
     schedule of the released code, 100 epochs), ``sketch`` (ours, for the sketch backbone of a trained black box) and
     ``pretrained`` (ours, for a pretrained backbone and few images). In ours prototypes start as random patches.
 
-    With several labels per image (ours, no published reference) leaves hold independent probabilities, trained by
+    With multilabel data (ours, no published reference) leaves hold independent probabilities, trained by
     gradient as group ``head`` at the rate of the prototypes, and the tree is not pruned.
 
     Args:
@@ -232,7 +232,7 @@ class ProtoTree(InterpretableModule):
             nodes_before, nodes_after, leaves_before and leaves_after.
 
         Raises:
-            ValueError: with several labels per image.
+            ValueError: if the task is multilabel.
         """
         if self.tree.multilabel:
             raise ValueError(
@@ -302,7 +302,7 @@ class ProtoTree(InterpretableModule):
 
 
 def _leaves_by_gradient(plan: PhasePlan) -> PhasePlan:
-    """The plan for several labels per image: the leaves have a learning rate, and the tree is not pruned."""
+    """The plan for multilabel data: the leaves have a learning rate, and the tree is not pruned."""
 
     def changed(phase: Phase) -> PhaseOverride:
         trainable: dict[str, float | None] = dict(phase.trainable)

@@ -1,7 +1,7 @@
-"""Which rule each operation of a network has: activations, convolutions, pools, sums, crops, concatenations.
+"""Table of the operations that relevance can pass, with the rule of each.
 
-A handler takes the arguments of the operation as the operation does, notes what is known of the output whatever the
-images are, and returns the rule, or None if relevance cannot pass with these arguments. An operation without a handler
+A handler takes the arguments of the operation as the operation does, notes what is known of the output for all images,
+and returns the rule, or None if relevance cannot pass with these arguments. An operation without a handler
 has no rule.
 """
 
@@ -49,7 +49,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Context:
-    """What a handler is told beside the arguments of the operation.
+    """What a handler is told in addition to the arguments of the operation.
 
     Args:
         node: to be filled.

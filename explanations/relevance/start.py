@@ -1,4 +1,4 @@
-"""Where relevance starts: the cells of the latent in which units found their evidence, shared over its channels."""
+"""Start of relevance propagation: relevance of the latent, in the cells in which units found their evidence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Relevance that starts in one cell stays in a small window for a few layers: compute these layers there alone.
+"""Windows of a few cells, outside of which the relevance of the last layers is zero and need not be computed.
 
 The last layers of a backbone have the most channels and the fewest cells. A unit explained from its best cell reaches
 3×3 cells behind one 3×3 convolution and 5×5 behind two; outside, relevance is zero.

@@ -1,4 +1,4 @@
-"""The VGG-19 backbone: torchvision's network without classifier; the default of the first prototype networks."""
+"""The VGG-19 backbone: torchvision's network without classifier, the backbone of the first prototype networks."""
 
 from __future__ import annotations
 

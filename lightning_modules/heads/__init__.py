@@ -1,1 +1,1 @@
-"""What turns a latent into a decision: prototype layers, linear and sparse heads; plain modules without Lightning."""
+"""Heads, which turn a latent into a decision: prototype layers, slots, trees; plain modules without Lightning."""

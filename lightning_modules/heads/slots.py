@@ -1,4 +1,4 @@
-"""Slots: places of a class that one prototype of a shared pool each is chosen for, softly while they are trained."""
+"""Slots of a class, each assigned to one prototype of a shared pool, softly while it is trained."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class SoftTree(nn.Module):
     Source: Nauta et al. 2021 (ProtoTree). The score s of a node is the probability of going
     right; the probability π of a leaf is the product along its path, ŷ = Σ_ℓ π_ℓ softmax(c_ℓ). Deviations: everything
     is a logarithm, log(1 - s) is computed as log(-expm1(log s - 1e-7)), and there is no module and no recursion per
-    node. With several labels per image (ours) leaves hold sigmoid(c_ℓ), trained by gradient, and the logits are
+    node. With multilabel data (ours) leaves hold sigmoid(c_ℓ), trained by gradient, and the logits are
     log ŷ - log(1 - ŷ).
 
     Args:
@@ -33,7 +33,7 @@ class SoftTree(nn.Module):
 
     Example:
         >>> tree = SoftTree(depth=1, num_classes=2)
-        >>> _ = tree.leaf_logits.copy_(torch.tensor([[0.0, 0.0], [0.0, 99.0]]))  # right: class 1 for sure
+        >>> _ = tree.leaf_logits.copy_(torch.tensor([[0.0, 0.0], [0.0, 99.0]]))  # right: class 1 with certainty
         >>> tree(torch.tensor([[0.5]])).exp()  # half of the way to either leaf
         tensor([[0.2500, 0.7500]])
         >>> tree(torch.tensor([[0.5]]), "greedy").exp()  # not above one half: left
@@ -67,7 +67,7 @@ class SoftTree(nn.Module):
                 the first on ties; ``"greedy"`` the one at the end of the path that goes right where s > 0.5.
 
         Returns:
-            ``(B, K)`` float32: log ŷ, whose softmax is ŷ itself, or with several labels the logit of ŷ.
+            ``(B, K)`` float32: log ŷ, whose softmax is ŷ itself, or, if multilabel, the logit of ŷ.
         """
         log_reach = self.log_reach(scores, hard=inference == "greedy")
         if inference != "distributed":
@@ -113,7 +113,7 @@ class SoftTree(nn.Module):
 
         Ours: log ŷ_k - log ŷ_k(s_u := 0), with ŷ_k(s_u := 0) = O_u + ρ_u A_u; ρ_u is the probability of reaching the
         node, A_u the probability of the class in its left subtree, O_u the probability of the class by way of leaves
-        that are not below the node. One pass up, one down, sums of positive numbers only. With several labels the same
+        that are not below the node. One pass up, one down, sums of positive numbers only. If multilabel, the same
         difference of logits. The differences do not add up to the logit.
 
         Args:
@@ -138,7 +138,7 @@ class SoftTree(nn.Module):
         """What a batch adds to the leaf logits: every image gives 1 to its class, shared by the leaves it reaches.
 
         Source: Nauta et al. 2021, learning of the leaves: Σ_b π_ℓ(x_b) softmax(c_ℓ) ⊙ onehot(y_b) / ŷ_b. The factor
-        beside onehot is the share of the leaf in the probability of the class, a softmax over leaves. Ours: soft
+        of onehot is the share of the leaf in the probability of the class, a softmax over leaves. Ours: soft
         targets instead of onehot.
 
         Args:
@@ -185,7 +185,7 @@ class SoftTree(nn.Module):
     def classes_below(self) -> Tensor:
         """``(U, K)`` bool: the class is the largest of some leaf below the node that is not cut.
 
-        All classes that share the largest value count, so that a new tree excludes none. With several labels: the class
+        All classes that share the largest value count, so that a new tree excludes none. If multilabel: the class
         has more than probability one half there.
         """
         leaves = self.leaf_logits.detach()

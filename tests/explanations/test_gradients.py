@@ -271,7 +271,7 @@ class TestLocality:
         assert (maps[:, inside] != 0).float().mean() > 0.2  # max-pooling passes one position in four
 
     def test_the_field_is_tight_without_pooling(self):
-        """Positive weights and pixels: every pixel of the field counts, and none beside it."""
+        """Positive weights and pixels: every pixel of the field counts, and none outside it."""
         convolution = nn.Conv2d(3, 1, 5, stride=3)
         nn.init.constant_(convolution.weight, 0.1)
         model = CellReader(convolution, torch.ones(2, 12), layers=(Layer(5, 3, 0),), size=(11, 14))
