@@ -2,7 +2,8 @@
 
 from callbacks.evaluation.evaluation_pass import Evaluation
 from callbacks.evaluation.interpretability import Interpretability
-from callbacks.phases.schedule import PhaseSchedule, state_hash
+from callbacks.phases.ranks import state_hash
+from callbacks.phases.schedule import PhaseSchedule
 from callbacks.run.checkpoint import AtomicCheckpointIO, RunCheckpoint
 from callbacks.run.csv_logger import RunCSVLogger
 from callbacks.run.media import PrototypeMedia

@@ -12,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -94,6 +95,11 @@ def start(*args: str, script: str = "train.py", **options: Any) -> subprocess.Po
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "WANDB_MODE": "offline", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, str(ROOT / script), *args]
     return subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE, **options)
+
+
+def as_launched(rank: int, world_size: int) -> Any:
+    """The environment in which Lightning finds itself started by a launcher."""
+    return mock.patch.dict(os.environ, LOCAL_RANK=str(rank), NODE_RANK="0", WORLD_SIZE=str(world_size))
 
 
 def last(folder: Path) -> dict[str, Any]:

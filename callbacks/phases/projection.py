@@ -118,14 +118,14 @@ def nearest_patches(module: nn.Module, batches: Iterable[dict[str, Any]], device
     if units.vectors is None:
         raise TypeError(f"Expected a model whose units have vectors, but got {type(module).__name__}.")
     nearest = NearestPatches.empty(len(units.active), units.vectors.shape[1], device)
-    for seen in see(module, batches, device):
+    for seen in patch_distances(module, batches, device):
         nearest.update(seen.distances, seen.latent, seen.allowed & units.active, seen.keys, seen.labels)
     nearest.reduce()
     return nearest
 
 
 @dataclass(frozen=True)
-class Seen:
+class PatchDistances:
     """How far the units are from the patches of one batch of images."""
 
     latent: Tensor  # (B, D, h, w)
@@ -135,8 +135,10 @@ class Seen:
     labels: Tensor  # (B,) int64
 
 
-def see(module: nn.Module, batches: Iterable[dict[str, Any]], device: torch.device) -> Iterator[Seen]:
-    """Show a projectable model images, batch by batch.
+def patch_distances(
+    module: nn.Module, batches: Iterable[dict[str, Any]], device: torch.device
+) -> Iterator[PatchDistances]:
+    """The distances between the units of a projectable model and the patches of images, batch by batch.
 
     Raises:
         ValueError: for distances that are not finite, with the sample ids of the batch.
@@ -153,7 +155,7 @@ def see(module: nn.Module, batches: Iterable[dict[str, Any]], device: torch.devi
                 f"{', '.join(batch['sample_id'])}. Training has diverged."
             )
         targets = batch["labels"].to(device) if "labels" in batch else labels
-        yield Seen(latent, distances, projectable.allowed(targets), keys, labels)
+        yield PatchDistances(latent, distances, projectable.allowed(targets), keys, labels)
 
 
 @torch.no_grad()

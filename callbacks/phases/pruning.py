@@ -14,7 +14,7 @@ from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor, distributed
 
 from callbacks.evaluation_mode import evaluation_mode
-from callbacks.phases.projection import see
+from callbacks.phases.projection import patch_distances
 from lightning_modules.contract import InterpretableModel, Projectable
 
 NEIGHBOURS = 6
@@ -100,7 +100,7 @@ def prune(trainer: Trainer, module: LightningModule) -> dict[str, float]:
     datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
     neighbours = Neighbours(len(units.active), module.device)
     with evaluation_mode(module):
-        for seen in see(module, datamodule.projection_dataloader(), module.device):
+        for seen in patch_distances(module, datamodule.projection_dataloader(), module.device):
             near = seen.distances.flatten(2).amin(dim=2)
             neighbours.merge(near.T, seen.keys.expand(near.shape[1], -1), seen.allowed.T)
     neighbours.reduce()

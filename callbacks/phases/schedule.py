@@ -1,4 +1,4 @@
-"""Walks a model's phase plan inside one ``fit``, through resumes and over several processes.
+"""The schedule that walks a phase plan inside one ``fit``, through resumes and over several processes.
 
 At a phase boundary the parameters are frozen or unfrozen, the DDP wrapper is made anew (a wrapper made while a group
 was frozen never reduces its gradients) and the optimiser is built from the plan. Everything random in a step is
@@ -7,7 +7,6 @@ seeded from (seed, step, rank), so that a resumed run repeats the interrupted on
 
 from __future__ import annotations
 
-import hashlib
 import random
 from collections.abc import Callable
 from typing import Any, Protocol, cast, runtime_checkable
@@ -17,10 +16,11 @@ import torch
 from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from lightning.pytorch.utilities import rank_zero_info
-from torch import Tensor, distributed
+from torch import Tensor
 
 from callbacks.phases.projection import project
 from callbacks.phases.pruning import prune
+from callbacks.phases.ranks import assert_equal_over_ranks, broadcast_buffers
 from callbacks.phases.starting_patches import sample_patches
 from lightning_modules.contract import InterpretableModel
 from lightning_modules.phases import Phase, PhasedModule, PhasePlan
@@ -111,9 +111,9 @@ class PhaseSchedule(Callback):
         plan = _plan(module)
         if index != self.index:
             self._park(trainer, plan)
-        _broadcast_buffers(module)
+        broadcast_buffers(module)
         self._run(plan.phases[index].on_enter, trainer, module, trainer.global_step)
-        _assert_equal_over_ranks(module, plan.phases[index].name)  # before the wrap, which would copy rank 0's over
+        assert_equal_over_ranks(module, plan.phases[index].name)  # before the wrap, which would copy rank 0's over
         self.index, self.entered = index, True
         cast(PhasedModule, module).enter_phase(index)
         if isinstance(trainer.strategy, DDPStrategy):
@@ -170,7 +170,7 @@ class PhaseSchedule(Callback):
             plan = _plan(pl_module)
             index, epoch = plan.locate(trainer.current_epoch)
             if epoch == plan.phases[index].epochs - 1 and plan.phases[index].on_exit:
-                _broadcast_buffers(pl_module)
+                broadcast_buffers(pl_module)
                 self._run(plan.phases[index].on_exit, trainer, pl_module, trainer.global_step - 1)
                 cast(PhasedModule, pl_module).apply_modes()
 
@@ -191,36 +191,3 @@ class PhaseSchedule(Callback):
 
 def _plan(module: LightningModule) -> PhasePlan:
     return cast(InterpretableModel, module).phases()
-
-
-def _broadcast_buffers(module: LightningModule) -> None:
-    """BatchNorm statistics differ between ranks after an epoch; rank 0's are the ones that are saved."""
-    if distributed.is_initialized():
-        for buffer in module.buffers():
-            distributed.broadcast(buffer, src=0)
-
-
-def state_hash(module: torch.nn.Module) -> int:
-    """A hash of all parameters and buffers, bit for bit.
-
-    Args:
-        module: any module.
-
-    Returns:
-        A non-negative integer below 2**63.
-    """
-    digest = hashlib.sha256()
-    for name, tensor in sorted([*module.named_parameters(), *module.named_buffers()]):
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    return int.from_bytes(digest.digest()[:8], "big") >> 1
-
-
-def _assert_equal_over_ranks(module: LightningModule, phase: str) -> None:
-    if not distributed.is_initialized():
-        return
-    own = torch.tensor(state_hash(module), device=module.device)
-    hashes = [torch.zeros_like(own) for _ in range(distributed.get_world_size())]
-    distributed.all_gather(hashes, own)
-    if len({int(value) for value in hashes}) > 1:
-        raise RuntimeError(f"The processes hold different parameters or buffers at the start of phase {phase!r}.")

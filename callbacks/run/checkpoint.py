@@ -99,7 +99,7 @@ class RunCheckpoint(Checkpoint):
         if not (self.folder(trainer) / "best.ckpt").exists():
             self.best_score = None  # that of another run, which this one was started from
         if trainer.global_step == 0:
-            self._save(trainer, "last.ckpt")
+            self.save(trainer, "last.ckpt")
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Remember that this epoch has been validated."""
@@ -110,11 +110,17 @@ class RunCheckpoint(Checkpoint):
         plan = cast(InterpretableModel, pl_module).phases()
         selectable = plan.phases[plan.locate(trainer.current_epoch)[0]].selectable
         if self._validated and self._improved(trainer, selectable):
-            self._save(trainer, "best.ckpt")
+            self.save(trainer, "best.ckpt")
         self._validated = False
-        self._save(trainer, "last.ckpt")
+        self.save(trainer, "last.ckpt")
 
-    def _save(self, trainer: Trainer, name: str) -> None:
+    def save(self, trainer: Trainer, name: str) -> None:
+        """Write a checkpoint; nothing in a trial run.
+
+        Args:
+            trainer: whose state is saved.
+            name: of the file.
+        """
         if not trainer.fast_dev_run:  # type: ignore[attr-defined]
             trainer.save_checkpoint(self.folder(trainer) / name, weights_only=False)
 

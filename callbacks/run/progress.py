@@ -1,4 +1,4 @@
-"""Progress with the phase of training: a bar in a terminal, one plain line per epoch everywhere else."""
+"""Progress of a run with the phase of training: a bar in a terminal, one plain line per epoch everywhere else."""
 
 from __future__ import annotations
 

@@ -4,9 +4,7 @@ import csv
 import hashlib
 import json
 import math
-import os
 import shutil
-from unittest import mock
 
 import pytest
 import torch
@@ -19,7 +17,7 @@ from callbacks.evaluation.threshold import fit_threshold
 from datamodules import SketchBirds
 from evaluate import Hardware
 from lightning_modules import ProtoPool
-from tests.tiny_runs import DATA, StopError, differences, fit, fit_args, last, start, state, stop_at
+from tests.tiny_runs import DATA, StopError, as_launched, differences, fit, fit_args, last, start, state, stop_at
 
 TWO = ["--trainer.devices=2", "--trainer.strategy=ddp", "--data.batch_size=6"]
 
@@ -41,11 +39,6 @@ class Plant(Callback):
         if trainer.global_step == 6 and trainer.global_rank == 1:
             weight = pl_module.linear.weight.data
             weight[0, 0] = torch.nextafter(weight[0, 0], torch.tensor(9.0))
-
-
-def as_launched(rank, world_size):
-    """The environment in which Lightning finds itself started by a launcher."""
-    return mock.patch.dict(os.environ, LOCAL_RANK=str(rank), NODE_RANK="0", WORLD_SIZE=str(world_size))
 
 
 def fit_on(rank, world_size, folder, *more, **kinds):

@@ -70,7 +70,7 @@ def test_stopped_between_batches(step, hook, tmp_path, finished_run):
 
 
 def test_stopped_between_the_best_and_the_last_checkpoint(tmp_path, finished_run, monkeypatch):
-    save = RunCheckpoint._save
+    save = RunCheckpoint.save
 
     def dies(self, trainer, name):
         save(self, trainer, name)
@@ -79,7 +79,7 @@ def test_stopped_between_the_best_and_the_last_checkpoint(tmp_path, finished_run
 
     folder = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(RunCheckpoint, "_save", dies)
+        patch.setattr(RunCheckpoint, "save", dies)
         with pytest.raises(StopError):
             fit(folder)
     assert last(folder)["global_step"] == 3 * STEPS_PER_EPOCH

@@ -1,4 +1,4 @@
-"""The contract test: what every model must answer, whatever it is. It runs over ``registry.MODELS``.
+"""The contract test: what every model must answer, over ``registry.MODELS``.
 
 ``ContractTest`` is written against the contract only; a test class that provides the fixture ``build`` inherits all
 of it (see ``test_extension.py`` for a model that is not in the registry).
@@ -20,7 +20,7 @@ from lightning import Callback, seed_everything
 from callbacks import Interpretability
 from callbacks.phases.projection import project
 from callbacks.phases.pruning import Prunable
-from callbacks.phases.schedule import state_hash
+from callbacks.phases.ranks import state_hash
 from lightning_modules import InterpretableModule
 from lightning_modules.contract import InterpretableModel, ModelOutput, Projectable, UnitTable
 from metrics.suite import resolve

@@ -12,7 +12,7 @@ from lightning import Callback
 from torch.optim.lr_scheduler import OneCycleLR
 
 from callbacks import Interpretability
-from callbacks.phases.schedule import state_hash
+from callbacks.phases.ranks import state_hash
 from lightning_modules import Classifier
 from lightning_modules.losses import alignment, cross_entropy, multilabel_margin, tanh_uniformity
 from lightning_modules.phases import PhasePlan, SchedulerSpec

@@ -15,10 +15,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from callbacks import Interpretability, RunCheckpoint, state_hash
 from callbacks.phases.projection import nearest_patches, project
 from lightning_modules import ProtoTree
-from tests.callbacks.phases.test_resume import Kill, equal
-from tests.ddp.test_training import as_launched
 from tests.engine_runs import run_engine
 from tests.lightning_modules.registry import tiny_birds, tiny_trainer
+from tests.tiny_runs import StopAt, StopError, as_launched, differences
 
 SIZE = (32, 32)
 MODES = ("distributed", "sample_max", "greedy")
@@ -260,10 +259,10 @@ def test_looking_teaches_the_leaves_nothing():
 def run(folder, ckpt_path=None, kill=None, **options):
     """One process's life; returns the checkpoint it leaves."""
     model = make(num_classes=8, phases=PLAN)
-    callbacks = [Interpretability(), RunCheckpoint(), *([Kill(kill)] if kill else [])]
+    callbacks = [Interpretability(), RunCheckpoint(), *([StopAt(kill, "on_train_batch_end")] if kill else [])]
     try:
         fit(model, *callbacks, ckpt_path=ckpt_path, default_root_dir=folder, **options)
-    except InterruptedError:
+    except StopError:
         assert kill
     return torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)
 
@@ -278,7 +277,7 @@ def test_a_resumed_run_ends_as_one_that_was_not_cut(tmp_path, straight, cut):
     assert run(tmp_path, **cut)["global_step"] < straight["global_step"]
     resumed = run(tmp_path, ckpt_path=tmp_path / "checkpoints" / "last.ckpt")
     for part in ("epoch", "global_step", "state_dict", "optimizer_states", "lr_schedulers", "callbacks"):
-        equal(resumed[part], straight[part], part)
+        assert differences(resumed[part], straight[part]) == []
 
 
 class Requeue(Callback):
@@ -433,7 +432,7 @@ def test_a_run_ends_pruned_then_projected():
 HEAD_ONLY = {"epochs": 1, "trainable": {"head": 0.1}, "losses": {"multilabel_margin": 1.0}}
 
 
-# -- several labels --------------------------------------------------------------------------------------------------
+# -- multilabel ------------------------------------------------------------------------------------------------------
 def test_several_labels_have_leaves_with_a_rate_and_no_pruning():
     plain, several = make(), make(task="multilabel")
     assert "head" not in plain.parameter_groups()

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
-from lightning import Callback
 
 from callbacks import Interpretability, RunCheckpoint, state_hash
-from lightning_modules import PIPNet, ProtoPNet, ProtoPool
+from lightning_modules import Classifier, PIPNet, ProtoPNet, ProtoPool
 from tests.callbacks.phases.test_schedule import CYCLED, PHASES, STEPS, make
 from tests.lightning_modules.registry import tiny_birds, tiny_trainer
+from tests.tiny_runs import StopAt, StopError, differences
 
 PIPNET = {  # of preset "original": pretrained, then one stage of three phases with one schedule
     "pretrain": {"epochs": 2}, "head": {"epochs": 1}, "partial": {"epochs": 2}, "full": {"epochs": 2},
@@ -48,42 +47,16 @@ PLANS = {
     "per step": partial(make, Noisy, phases=CYCLED),
     "two views": partial(make, PIPNet, phases=PIPNET, num_features=8),
     "shared": partial(make, ProtoPool, phases=HARDENED, **POOL),
+    "one phase": partial(make, Classifier, preset="sketch", phases={"train": {"epochs": 2}}),
 }
-
-
-class Kill(Callback):
-    """The process dies in the middle of an epoch."""
-
-    def __init__(self, step: int):
-        self.step = step
-
-    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
-        if trainer.global_step == self.step:
-            raise InterruptedError
-
-
-def equal(first: Any, second: Any, path: str = "") -> None:
-    """Nested containers are equal, tensors bit for bit."""
-    if isinstance(first, dict):
-        assert first.keys() == second.keys(), path
-        for key in first:
-            equal(first[key], second[key], f"{path}/{key}")
-    elif isinstance(first, list | tuple):
-        assert len(first) == len(second), path
-        for index, pair in enumerate(zip(first, second, strict=True)):
-            equal(*pair, f"{path}/{index}")
-    elif isinstance(first, torch.Tensor):
-        assert torch.equal(first, second), path
-    else:
-        assert first == second, path
 
 
 def run(folder, plan, ckpt_path=None, kill=None, **options):
     """One process's life; returns the checkpoint it leaves."""
     model = PLANS[plan]()
-    callbacks = [Interpretability(), RunCheckpoint(), *([Kill(kill)] if kill else [])]
+    callbacks = [Interpretability(), RunCheckpoint(), *([StopAt(kill, "on_train_batch_end")] if kill else [])]
     trainer = tiny_trainer(*callbacks, default_root_dir=folder, limit_val_batches=0, **options)
-    with contextlib.suppress(InterruptedError):
+    with contextlib.suppress(StopError):
         trainer.fit(model, datamodule=tiny_birds(), ckpt_path=ckpt_path)
     return torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)
 
@@ -109,13 +82,14 @@ def straight(tmp_path_factory):
     ("shared", {"max_epochs": 3}),  # with soft slots
     ("shared", {"max_epochs": 4}),  # before hardening
     ("shared", {"kill": 5 * STEPS + 1}),  # with hard ones
+    ("one phase", {"kill": STEPS + 1}),
 ], ids=str)  # fmt: skip
 def test_a_resumed_run_ends_as_one_that_was_not_cut(tmp_path, straight, plan, cut):
     """Weights, buffers, sources, optimiser, schedule and the schedule's own state, bit for bit."""
     assert run(tmp_path, plan, **cut)["epoch"] < straight[plan]["epoch"]
     resumed = run(tmp_path, plan, ckpt_path=tmp_path / "checkpoints" / "last.ckpt")
     for part in ("epoch", "global_step", "state_dict", "optimizer_states", "lr_schedulers", "callbacks"):
-        equal(resumed[part], straight[plan][part], part)
+        assert differences(resumed[part], straight[plan][part]) == []
 
 
 def test_a_checkpoint_knows_its_place(straight):

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from callbacks import PhaseSchedule, state_hash
-from callbacks.phases.schedule import _assert_equal_over_ranks, _broadcast_buffers
+from callbacks.phases.ranks import assert_equal_over_ranks, broadcast_buffers
 from lightning_modules import Classifier, ProtoPNet
 from tests.lightning_modules.registry import PRUNE, TINY_PROTOPNET, tiny_birds, tiny_trainer
 
@@ -391,12 +391,12 @@ def broadcast_and_compare(rank, world_size):
     module.running_mean.fill_(rank + 1.0)
     module.register_buffer("flags", torch.tensor([rank == 0]))
     try:
-        _assert_equal_over_ranks(module, "joint")
+        assert_equal_over_ranks(module, "joint")
         before = "equal"
     except RuntimeError as error:
         before = str(error)
-    _broadcast_buffers(module)
-    _assert_equal_over_ranks(module, "joint")
+    broadcast_buffers(module)
+    assert_equal_over_ranks(module, "joint")
     return before, module.running_mean, module.flags
 
 

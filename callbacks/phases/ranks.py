@@ -1,0 +1,55 @@
+"""Agreement between the processes of a run on the parameters and buffers of its model."""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+from lightning import LightningModule
+from torch import distributed, nn
+
+
+def broadcast_buffers(module: nn.Module) -> None:
+    """Give all processes the buffers of rank 0, which are the ones that are saved; BatchNorm's differ after an epoch.
+
+    Args:
+        module: any module.
+    """
+    if distributed.is_initialized():
+        for buffer in module.buffers():
+            distributed.broadcast(buffer, src=0)
+
+
+def state_hash(module: nn.Module) -> int:
+    """A hash of all parameters and buffers, bit for bit.
+
+    Args:
+        module: any module.
+
+    Returns:
+        A non-negative integer below 2**63.
+    """
+    digest = hashlib.sha256()
+    for name, tensor in sorted([*module.named_parameters(), *module.named_buffers()]):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return int.from_bytes(digest.digest()[:8], "big") >> 1
+
+
+def assert_equal_over_ranks(module: LightningModule, phase: str) -> None:
+    """Stop a run whose processes hold different parameters or buffers.
+
+    Args:
+        module: a model.
+        phase: that is about to start.
+
+    Raises:
+        RuntimeError: on all processes, if the hash of one differs.
+    """
+    if not distributed.is_initialized():
+        return
+    own = torch.tensor(state_hash(module), device=module.device)
+    hashes = [torch.zeros_like(own) for _ in range(distributed.get_world_size())]
+    distributed.all_gather(hashes, own)
+    if len({int(value) for value in hashes}) > 1:
+        raise RuntimeError(f"The processes hold different parameters or buffers at the start of phase {phase!r}.")
