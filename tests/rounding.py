@@ -1,29 +1,30 @@
-"""The error model of float32: how far two correct computations of one value may lie apart.
+"""The error model of floating-point numbers: how far two correct computations of one value may lie apart.
 
-A sum of n products is rounded about n times, each time by at most 2**-24 of the partial sum at hand. Kernels differ in
-the order of the terms (by instruction set, by batch size, by number of threads), so that the roundings of two
-computations are as good as independent: their difference has a standard deviation of about 2**-24 * sqrt(2 n) of the
-size of the terms. Layers that follow each other add their n. Among a million values the largest lies five to six
-standard deviations out.
+A sum of n products is rounded about n times, each time by at most u of the partial sum at hand (2**-24 in float32,
+2**-53 in float64). Kernels differ in the order of the terms (by instruction set, by batch size, by number of threads),
+so that the roundings of two computations are as good as independent: their difference has a standard deviation of about
+u sqrt(2 n) of the size of the terms. Layers that follow each other add their n. Among a million values the largest lies
+five to six standard deviations out.
 """
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
-UNIT_ROUNDOFF = 2.0**-24
 STANDARD_DEVIATIONS = 6
 
 
-def tolerance(terms: int, size: Tensor | float = 1.0) -> float:
-    """Largest difference of two float32 computations that rounding explains.
+def tolerance(terms: int, size: Tensor | float = 1.0, dtype: torch.dtype = torch.float32) -> float:
+    """Largest difference of two computations that rounding explains.
 
     Args:
         terms: n, products and sums from the inputs to the value, of all layers one after the other.
         size: the values compared, of which the largest magnitude counts, or that magnitude; 1 for a relative tolerance.
+        dtype: of both computations.
     """
     magnitude = float(size.detach().abs().max()) if isinstance(size, Tensor) else size
-    return STANDARD_DEVIATIONS * UNIT_ROUNDOFF * (2 * terms) ** 0.5 * magnitude
+    return STANDARD_DEVIATIONS * torch.finfo(dtype).eps / 2 * (2 * terms) ** 0.5 * magnitude
 
 
 def terms_of(model: nn.Module) -> int:

@@ -20,11 +20,11 @@ from torchmetrics import MetricCollection
 from torchmetrics.utilities import dim_zero_cat
 
 from metrics import ModelValue, SummaryMetric
-from tests.metrics.rounding import rounding
+from tests.rounding import tolerance
 
 Record = dict[str, Tensor]
 # sums of some hundred float64 terms, in another order than the oracle's
-TOLERANCE = rounding(5000, dtype=torch.float64)
+TOLERANCE = tolerance(5000, dtype=torch.float64)
 
 
 @dataclass(frozen=True)

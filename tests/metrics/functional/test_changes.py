@@ -7,11 +7,11 @@ import torch
 
 from metrics import functional as kernels
 from tests.metrics.changes import CHANGES, clipped, maps_of, noisy_maps, slow_values
-from tests.metrics.rounding import rounding
+from tests.rounding import tolerance
 
 NAN = math.nan
 # a ratio of two sums over 28 cells, in any order
-TOLERANCE = rounding(100, dtype=torch.float64)
+TOLERANCE = tolerance(100, dtype=torch.float64)
 
 
 def same(values, expected):

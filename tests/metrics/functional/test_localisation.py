@@ -69,6 +69,7 @@ def test_perfect_worst_and_chance():
     generator = torch.Generator().manual_seed(0)
     saliency, mask = torch.rand(1, 4000, 4, 4, generator=generator), torch.zeros(1, 4, 4, dtype=torch.bool)
     mask[0, 0] = True  # a quarter of the image
+    # 4000 hits with a standard deviation of 0.43 each: 0.03 is 4 standard errors
     assert pointing_game(saliency, mask).mean() == pytest.approx(0.25, abs=0.03)
     assert energy_pointing_game(saliency, mask).mean() == pytest.approx(0.25, abs=0.03)
 

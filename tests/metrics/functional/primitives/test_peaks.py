@@ -4,7 +4,7 @@ import torch.nn.functional as F
 
 from metrics.functional import peak_cells, peak_locations
 from tests.metrics.functional.primitives.maps import DTYPES, each_map, random_maps
-from tests.metrics.rounding import rounding
+from tests.rounding import tolerance
 
 
 class TestPeaks:
@@ -38,7 +38,7 @@ class TestPeaks:
         x, y = peak_locations(maps, (12, 20), mode).unbind(dim=-1)
         found = image.gather(2, (y * 20 + x)[..., None]).squeeze(2)
         # 16 weights of some ten operations each, 16 products and their sum, for the peak and for its rival
-        assert (image.amax(dim=2) - found).max() <= 2 * rounding(200, maps.abs().max().item())
+        assert (image.amax(dim=2) - found).max() <= tolerance(200, maps)
 
     def test_locations_in_chunks(self, monkeypatch):
         maps = random_maps(8, (5, 3, 3, 4))
