@@ -1,7 +1,7 @@
 """How long the metrics of one batch take, without a model: ``python benchmarks/metrics.py``.
 
 Prints milliseconds per metric for 32 images, 2,000 units with 7 x 7 maps, five units per image and saliency of
-224 x 224, beside the floors on two threads: 50 ms for what reads maps and scores, 450 ms for what reads saliency, both
+224 x 224, next to the floors on two threads: 50 ms for what reads maps and scores, 450 ms for what reads saliency, both
 clips included, and 500 ms for the noisy images of completeness. The least of several repeats counts. Both columns grow
 where other work shares the cores, because threads wait for each other.
 """

@@ -1,15 +1,17 @@
 import math
+from functools import partial
+from typing import ClassVar
 
 import pytest
 import torch
 
 from metrics import FeaturesPerClass, GlobalSize, LocalSize, NegativePositiveRatio, NumberOfFeatures, Sparsity
 from tests.metrics.tester import (
+    Case,
+    MetricTests,
     check_attributes,
     check_collection,
     check_protocol,
-    check_splits,
-    check_two_processes,
     check_undefined,
     same_summaries,
     updated,
@@ -18,14 +20,8 @@ from tests.metrics.tester import (
 NAN = math.nan
 WEIGHT = torch.tensor([[1.0, 0.0, -0.5, 0.0005], [0.0, 2.0, 0.0, 0.0]])
 ALL = torch.ones(4, dtype=torch.bool)
-# name, direction and unit of the class, and the value of the hand case (worked out in the kernels' tests)
-MODEL = {
-    GlobalSize: ("global_size", False, "count", 3),
-    Sparsity: ("sparsity", True, "fraction", 0.625),
-    NegativePositiveRatio: ("npr", False, "ratio", 0.5),
-    NumberOfFeatures: ("number_of_features", False, "count", 4),
-    FeaturesPerClass: ("features_per_class", False, "count", 2),
-}
+# the value of each metric, worked out in the tests of the kernels
+MODEL = {GlobalSize: 3, Sparsity: 0.625, NegativePositiveRatio: 0.5, NumberOfFeatures: 4, FeaturesPerClass: 2}
 
 
 def share_facts(rank, world_size, metric):
@@ -36,16 +32,11 @@ def share_facts(rank, world_size, metric):
 @pytest.mark.parametrize("metric_class", MODEL)
 class TestModelFacts:
     def test_value(self, metric_class):
-        name, higher_is_better, unit, value = MODEL[metric_class]
         metric = metric_class()
         check_attributes(metric)
-        assert (metric.name, metric.higher_is_better, metric.unit) == (name, higher_is_better, unit)
         metric.update(weight=WEIGHT, active=ALL)
-        assert metric.compute() == value
-        assert metric.compute().dtype == torch.float64
-        assert metric.summary() == pytest.approx(
-            {"value": value, "low": NAN, "high": NAN, "n": 1, "skipped": 0}, nan_ok=True
-        )
+        summary = {"value": MODEL[metric_class], "low": NAN, "high": NAN, "n": 1, "skipped": 0}
+        assert metric.summary() == pytest.approx(summary, nan_ok=True)
 
     def test_inactive_units_are_left_out(self, metric_class):
         metric = metric_class()
@@ -61,7 +52,7 @@ class TestModelFacts:
             check_protocol(metric_class, record)
             check_collection(metric_class, record)
         metric = metric_class()
-        assert metric(WEIGHT, ALL) == MODEL[metric_class][3]
+        assert metric(WEIGHT, ALL) == MODEL[metric_class]
         assert same_summaries(metric.clone().summary(), metric.summary())
 
     def test_two_processes(self, metric_class, ddp_pool):
@@ -113,9 +104,12 @@ def slow_local_size(record):
     return sum(sizes) / len(sizes) if sizes else NAN
 
 
-class TestLocalSize:
-    def build(self):
-        return LocalSize(ACTIVE)
+RECORD = local_record()
+NOT_POSITIVE = {"scores": -RECORD["scores"].nan_to_num().abs()}
+
+
+class TestLocalSize(MetricTests):
+    cases: ClassVar = {"local_size": Case(partial(LocalSize, ACTIVE), RECORD, slow_local_size, NOT_POSITIVE, 13)}
 
     def test_hand_case(self):
         # counts 3 and 1, and an image without a positive score
@@ -125,18 +119,6 @@ class TestLocalSize:
         # s² = 2, half width z sqrt(2 / 2)
         assert [summary["value"], summary["low"], summary["high"]] == pytest.approx([2, 0.040036, 3.959964], abs=1e-6)
         assert (summary["n"], summary["skipped"]) == (2, 1)
-        assert (metric.name, metric.unit, metric.higher_is_better) == ("local_size", "count", False)
 
     def test_threshold(self):
         assert updated(LocalSize(threshold=0.4), {"scores": torch.tensor([[2.0, 1.0, 0.3]])}).compute() == 2
-
-    def test_every_check(self):
-        record = local_record()
-        check_attributes(self.build())
-        check_splits(self.build, record, slow_local_size)
-        check_protocol(self.build, record)
-        check_collection(self.build, record)
-        check_undefined(self.build, {"scores": -record["scores"].nan_to_num().abs()}, skipped=13)
-
-    def test_two_processes(self, ddp_pool):
-        check_two_processes(ddp_pool, self.build, local_record())

@@ -67,8 +67,7 @@ def oracle(data):
 def test_attributes():
     metric = build()
     assert metric.reads == tuple(inspect.signature(metric.update).parameters)
-    assert (metric.name, metric.averaged_over, metric.parts) == ("misalignment", "image", PARTS)
-    assert (metric.higher_is_better, metric.is_differentiable, metric.full_state_update) == (False, False, False)
+    assert (metric.is_differentiable, metric.full_state_update) == (False, False)
 
 
 def test_hand_case():
@@ -118,7 +117,7 @@ def test_no_perturbation_no_change():
     assert {part: value.item() for part, value in updated(build(), data).compute().items()} == dict.fromkeys(PARTS, 0)
 
 
-def test_several_labels():
+def test_multilabel():
     data = record()
     one_hot = data | {"labels": torch.nn.functional.one_hot(data["labels"], 3).bool()}
     values, single = updated(build(), one_hot).compute(), updated(build(), data).compute()

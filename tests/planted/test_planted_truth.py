@@ -10,7 +10,6 @@ import torch
 
 from explanations import PRP, Upsample
 from explanations.control import Random
-from lightning_modules.contract import InterpretableModel
 from metrics.suite import FAMILIES
 from tests.planted import changes  # noqa: F401 - registers expectations
 from tests.planted.expectation import CHANGES, DRAWN, FAMILY_NAMES, SLOTS, TRUTH
@@ -124,17 +123,6 @@ def test_the_scenes_are_as_the_derivations_need_them():
     for colours in (PART_COLOURS, SPOT_COLOURS):
         apart = (colours[:, None] - torch.cat([PART_COLOURS, SPOT_COLOURS, torch.full((1, 3), NEUTRAL)])).abs()
         assert ((apart.amax(dim=2) >= 0.5).sum(dim=1) == 2 * len(colours)).all()  # from all but itself
-
-
-@pytest.mark.parametrize("make", [ColourUnits, CleverHans, HashUnits])
-def test_planted_models_answer_the_contract(make):
-    model = make()
-    assert isinstance(model, InterpretableModel)
-    output = model(torch.stack([painted(scene) for scene in scenes()[:4]]))
-    assert torch.equal(output.scores, output.maps.amax((2, 3)))
-    assert torch.equal(output.logits, model.head(output.scores))
-    labels = torch.tensor([int(scene["label"]) for scene in scenes()[:4]])
-    assert torch.allclose(model.contributions(output, labels).sum(1), output.logits[torch.arange(4), labels])
 
 
 CANNOT_TELL_BACKGROUND = {

@@ -48,27 +48,30 @@ class TestWeights:
         assert features_per_class(WEIGHT, active) == 1.5
 
     @pytest.mark.parametrize("dtype", DTYPES)
-    @pytest.mark.parametrize("seed", range(5))
-    def test_slow_oracle(self, seed, dtype):
-        weight, active = random_weight(seed, dtype)
-        columns = [[row[u] for row in weight.tolist()] for u in range(6) if active[u]]
-        entries = [entry for column in columns for entry in column]
-        positive = sum(entry > 1e-3 for entry in entries)
-        assert global_size(weight, active) == sum(max(map(abs, column)) > 1e-3 for column in columns)
-        assert global_size(weight, active, variant="quanproto") == sum(max(column) > 1e-3 for column in columns)
-        assert same(sparsity(weight, active), 1 - sum(abs(entry) > 1e-3 for entry in entries) / len(entries))
-        expected = sum(entry < -1e-3 for entry in entries) / positive if positive else math.nan
-        assert same(negative_positive_ratio(weight, active), expected)
-        assert number_of_features(weight, active) == sum(any(column) for column in columns)
-        assert same(features_per_class(weight, active), sum(entry != 0 for entry in entries) / 4)
+    def test_slow_oracle(self, dtype):
+        for seed in range(5):
+            weight, active = random_weight(seed, dtype)
+            columns = [[row[u] for row in weight.tolist()] for u in range(6) if active[u]]
+            entries = [entry for column in columns for entry in column]
+            positive = sum(entry > 1e-3 for entry in entries)
+            assert global_size(weight, active) == sum(max(map(abs, column)) > 1e-3 for column in columns)
+            assert global_size(weight, active, variant="quanproto") == sum(max(column) > 1e-3 for column in columns)
+            assert same(sparsity(weight, active), 1 - sum(abs(entry) > 1e-3 for entry in entries) / len(entries))
+            expected = sum(entry < -1e-3 for entry in entries) / positive if positive else math.nan
+            assert same(negative_positive_ratio(weight, active), expected)
+            assert number_of_features(weight, active) == sum(any(column) for column in columns)
+            assert same(features_per_class(weight, active), sum(entry != 0 for entry in entries) / 4)
 
-    @pytest.mark.parametrize("seed", range(3))
-    def test_relabelling_units_and_classes_changes_nothing(self, seed):
-        weight, active = random_weight(seed, torch.float32)
-        units, classes = torch.randperm(6, generator=torch.Generator().manual_seed(seed)), torch.tensor([2, 0, 3, 1])
-        for kernel in (global_size, sparsity, negative_positive_ratio, number_of_features, features_per_class):
-            assert same(kernel(weight[classes][:, units], active[units]), float(kernel(weight, active)))
-            assert same(kernel(weight.T.contiguous().T, active), float(kernel(weight, active)))
+    def test_relabelling_units_and_classes_changes_nothing(self):
+        for seed in range(3):
+            weight, active = random_weight(seed, torch.float32)
+            units, classes = (
+                torch.randperm(6, generator=torch.Generator().manual_seed(seed)),
+                torch.tensor([2, 0, 3, 1]),
+            )
+            for kernel in (global_size, sparsity, negative_positive_ratio, number_of_features, features_per_class):
+                assert same(kernel(weight[classes][:, units], active[units]), float(kernel(weight, active)))
+                assert same(kernel(weight.T.contiguous().T, active), float(kernel(weight, active)))
 
     def test_the_threshold_is_strict(self):
         weight = torch.tensor([[0.5, -0.5]])
@@ -160,16 +163,16 @@ class TestLocalSize:
         assert local_size(torch.tensor([[2.0, 1.0, 0.3, 0.19]])).tolist() == [3]
 
     @pytest.mark.parametrize("dtype", DTYPES)
-    @pytest.mark.parametrize("seed", range(4))
-    def test_slow_oracle(self, seed, dtype):
-        generator = torch.Generator().manual_seed(seed)
-        scores = torch.randn(8, 6, generator=generator).to(dtype)
-        active = torch.rand(6, generator=generator) < 0.6
-        for threshold in (0.1, 0.5):
-            expected = [slow_local_size(row, active.tolist(), threshold) for row in scores.double().tolist()]
-            values = local_size(scores, active, threshold)
-            assert values.dtype == torch.float64
-            assert values.tolist() == pytest.approx(expected, nan_ok=True)
+    def test_slow_oracle(self, dtype):
+        for seed in range(4):
+            generator = torch.Generator().manual_seed(seed)
+            scores = torch.randn(8, 6, generator=generator).to(dtype)
+            active = torch.rand(6, generator=generator) < 0.6
+            for threshold in (0.1, 0.5):
+                expected = [slow_local_size(row, active.tolist(), threshold) for row in scores.double().tolist()]
+                values = local_size(scores, active, threshold)
+                assert values.dtype == torch.float64
+                assert values.tolist() == pytest.approx(expected, nan_ok=True)
 
     def test_inactive_units_neither_count_nor_set_the_maximum(self):
         scores = torch.tensor([[100.0, 1.0, 0.5, math.nan]])

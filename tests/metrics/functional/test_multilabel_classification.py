@@ -27,24 +27,24 @@ class TestMultilabel:
         assert subset_accuracy(LOGITS, LABELS, 1.0).tolist() == [0, 0, 0]
 
     @pytest.mark.parametrize("dtype", DTYPES)
-    @pytest.mark.parametrize("seed", range(3))
-    def test_slow_oracle(self, seed, dtype):
-        logits, _ = random_case(seed, dtype, batch=8, classes=4)
-        labels = torch.rand(8, 4, generator=torch.Generator().manual_seed(seed + 9)) < 0.4
-        for threshold in (0.0, 0.5):
-            truth = [{j for j in range(4) if row[j]} for row in labels.tolist()]
-            predicted = [{j for j in range(4) if row[j] > threshold} for row in logits.tolist()]
-            pairs = list(zip(truth, predicted, strict=True))
-            assert subset_accuracy(logits, labels, threshold).tolist() == [float(t == p) for t, p in pairs]
-            expected = [
-                slow_f1(
-                    sum(j in t and j in p for t, p in pairs),
-                    sum(j not in t and j in p for t, p in pairs),
-                    sum(j in t and j not in p for t, p in pairs),
-                )
-                for j in range(4)
-            ]
-            assert same(label_f1_score(*label_counts(logits, labels, threshold)).tolist(), expected)
+    def test_slow_oracle(self, dtype):
+        for seed in range(3):
+            logits, _ = random_case(seed, dtype, batch=8, classes=4)
+            labels = torch.rand(8, 4, generator=torch.Generator().manual_seed(seed + 9)) < 0.4
+            for threshold in (0.0, 0.5):
+                truth = [{j for j in range(4) if row[j]} for row in labels.tolist()]
+                predicted = [{j for j in range(4) if row[j] > threshold} for row in logits.tolist()]
+                pairs = list(zip(truth, predicted, strict=True))
+                assert subset_accuracy(logits, labels, threshold).tolist() == [float(t == p) for t, p in pairs]
+                expected = [
+                    slow_f1(
+                        sum(j in t and j in p for t, p in pairs),
+                        sum(j not in t and j in p for t, p in pairs),
+                        sum(j in t and j not in p for t, p in pairs),
+                    )
+                    for j in range(4)
+                ]
+                assert same(label_f1_score(*label_counts(logits, labels, threshold)).tolist(), expected)
 
     def test_a_label_nobody_has_is_undefined(self):
         zeros = torch.zeros(3, dtype=torch.int64)

@@ -20,16 +20,16 @@ class TestMergeParts:
         merged = merge_parts(inside, visible, [[0, 1], [2]])
         assert [part.tolist() for part in merged] == [[False, True], [True, True]]
 
-    @pytest.mark.parametrize("seed", range(3))
-    def test_slow_oracle(self, seed):
-        generator = torch.Generator().manual_seed(seed)
-        inside, visible = (torch.rand(4, 3, 5, generator=generator) < 0.5 for _ in range(2))
-        groups = [[4], [0, 2], [1, 2, 3]]
-        new_inside, new_visible = merge_parts(inside, visible, groups)
-        for index in torch.cartesian_prod(torch.arange(4), torch.arange(3)).tolist():
-            i, v = inside[*index].tolist(), visible[*index].tolist()
-            assert new_visible[*index].tolist() == [any(v[part] for part in group) for group in groups]
-            assert new_inside[*index].tolist() == [any(v[p] and i[p] for p in group) for group in groups]
+    def test_slow_oracle(self):
+        for seed in range(3):
+            generator = torch.Generator().manual_seed(seed)
+            inside, visible = (torch.rand(4, 3, 5, generator=generator) < 0.5 for _ in range(2))
+            groups = [[4], [0, 2], [1, 2, 3]]
+            new_inside, new_visible = merge_parts(inside, visible, groups)
+            for index in torch.cartesian_prod(torch.arange(4), torch.arange(3)).tolist():
+                i, v = inside[*index].tolist(), visible[*index].tolist()
+                assert new_visible[*index].tolist() == [any(v[part] for part in group) for group in groups]
+                assert new_inside[*index].tolist() == [any(v[p] and i[p] for p in group) for group in groups]
 
     def test_errors(self):
         flags = torch.ones(2, 3, dtype=torch.bool)
@@ -60,18 +60,18 @@ class TestPartPurity:
         assert part_purity(inside, visible, min_visible=2).tolist() == [0.4]
         assert part_purity(inside, visible, min_visible=11).isnan().all()
 
-    @pytest.mark.parametrize("seed", range(3))
-    def test_slow_oracle(self, seed):
-        generator = torch.Generator().manual_seed(seed)
-        inside = torch.rand(9, 4, 3, generator=generator) < 0.5
-        visible = torch.rand(9, 4, 3, generator=generator) < 0.3
-        for least in (1, 2):
-            expected = []
-            for i, v in zip(inside.tolist(), visible.tolist(), strict=True):
-                seen = [[i[r][j] for r in range(4) if v[r][j]] for j in range(3)]
-                shares = [sum(images) / len(images) for images in seen if len(images) >= least]
-                expected.append(max(shares) if shares else NAN)
-            assert part_purity(inside, visible, least).tolist() == approx(expected)
+    def test_slow_oracle(self):
+        for seed in range(3):
+            generator = torch.Generator().manual_seed(seed)
+            inside = torch.rand(9, 4, 3, generator=generator) < 0.5
+            visible = torch.rand(9, 4, 3, generator=generator) < 0.3
+            for least in (1, 2):
+                expected = []
+                for i, v in zip(inside.tolist(), visible.tolist(), strict=True):
+                    seen = [[i[r][j] for r in range(4) if v[r][j]] for j in range(3)]
+                    shares = [sum(images) / len(images) for images in seen if len(images) >= least]
+                    expected.append(max(shares) if shares else NAN)
+                assert part_purity(inside, visible, least).tolist() == approx(expected)
 
     def test_errors(self):
         with pytest.raises(ValueError, match="`inside` to be of shape"):

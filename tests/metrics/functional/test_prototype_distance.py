@@ -50,26 +50,26 @@ class TestAveragePrototypeDistance:
             assert average_prototype_distance(VECTORS, MEMBERSHIP * 7, mode).tolist() == approx(once.tolist())
 
     @pytest.mark.parametrize("dtype", DTYPES)
-    @pytest.mark.parametrize("seed", range(3))
-    def test_slow_oracle(self, seed, dtype):
-        generator = torch.Generator().manual_seed(seed)
-        vectors = torch.randn(9, 4, generator=generator).to(dtype)
-        vectors[2] = 0
-        membership = torch.rand(5, 9, generator=generator) < 0.4
-        active = torch.rand(9, generator=generator) < 0.8
-        usable = [u for u in range(9) if active[u] and u != 2]
-        rows = vectors.double().tolist()
-        for mode in ("inter", "intra"):
-            expected = [
-                slow_distance(
-                    [rows[u] for u in usable if membership[k, u]],
-                    [rows[u] for u in usable if not membership[k, u]],
-                    mode,
-                )
-                for k in range(5)
-            ]
-            values = average_prototype_distance(vectors, membership, mode, active)
-            assert values.tolist() == approx(expected)
+    def test_slow_oracle(self, dtype):
+        for seed in range(3):
+            generator = torch.Generator().manual_seed(seed)
+            vectors = torch.randn(9, 4, generator=generator).to(dtype)
+            vectors[2] = 0
+            membership = torch.rand(5, 9, generator=generator) < 0.4
+            active = torch.rand(9, generator=generator) < 0.8
+            usable = [u for u in range(9) if active[u] and u != 2]
+            rows = vectors.double().tolist()
+            for mode in ("inter", "intra"):
+                expected = [
+                    slow_distance(
+                        [rows[u] for u in usable if membership[k, u]],
+                        [rows[u] for u in usable if not membership[k, u]],
+                        mode,
+                    )
+                    for k in range(5)
+                ]
+                values = average_prototype_distance(vectors, membership, mode, active)
+                assert values.tolist() == approx(expected)
 
     def test_not_slot_against_slot_and_absent_classes_change_nothing(self):
         vectors = torch.eye(2)
@@ -152,20 +152,22 @@ class TestAverageFeatureDistance:
         assert average_feature_distance(FEATURES, LABELS, 2, "intra").tolist() == close([0, 0.2])
 
     @pytest.mark.parametrize("dtype", DTYPES)
-    @pytest.mark.parametrize("seed", range(3))
-    def test_slow_oracle(self, seed, dtype):
-        generator = torch.Generator().manual_seed(seed)
-        features = torch.randn(15, 4, generator=generator).to(dtype)
-        labels = torch.randint(4, (15,), generator=generator)
-        features[3], features[5, 1], features[6, 0] = 0, NAN, math.inf
-        rows = [(k, row) for i, (k, row) in enumerate(zip(labels.tolist(), features.tolist(), strict=True))]
-        rows = [(k, row) for i, (k, row) in enumerate(rows) if i not in (3, 5, 6)]
-        for mode in MODES:
-            expected = [
-                slow_distance([row for label, row in rows if label == k], [r for label, r in rows if label != k], mode)
-                for k in range(5)
-            ]
-            assert average_feature_distance(features, labels, 5, mode).tolist() == approx(expected)
+    def test_slow_oracle(self, dtype):
+        for seed in range(3):
+            generator = torch.Generator().manual_seed(seed)
+            features = torch.randn(15, 4, generator=generator).to(dtype)
+            labels = torch.randint(4, (15,), generator=generator)
+            features[3], features[5, 1], features[6, 0] = 0, NAN, math.inf
+            rows = [(k, row) for i, (k, row) in enumerate(zip(labels.tolist(), features.tolist(), strict=True))]
+            rows = [(k, row) for i, (k, row) in enumerate(rows) if i not in (3, 5, 6)]
+            for mode in MODES:
+                expected = [
+                    slow_distance(
+                        [row for label, row in rows if label == k], [r for label, r in rows if label != k], mode
+                    )
+                    for k in range(5)
+                ]
+                assert average_feature_distance(features, labels, 5, mode).tolist() == approx(expected)
 
     def test_undefined(self):
         one_class = average_feature_distance(FEATURES, torch.zeros(4, dtype=torch.int64), 2)

@@ -38,16 +38,16 @@ class TestMeanInterval:
         # 1..5: mean 3, s² = 2.5, half width 1.959964 * sqrt(0.5) = 1.385904
         assert both(mean_interval(*tensors(15.0, 55.0, 5))) == pytest.approx([1.614096, 4.385904], abs=1e-6)
 
-    @pytest.mark.parametrize("seed", range(3))
     @pytest.mark.parametrize("confidence", [0.5, 0.95, 0.99])
-    def test_slow_oracle(self, seed, confidence):
-        values = torch.randn(7, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).tolist()
-        mean = sum(values) / 7
-        deviation = math.sqrt(sum((value - mean) ** 2 for value in values) / 6)
-        quantile = {0.5: 0.6744897501960817, 0.95: Z, 0.99: 2.5758293035489004}[confidence]
-        expected = [mean - quantile * deviation / math.sqrt(7), mean + quantile * deviation / math.sqrt(7)]
-        sums = tensors(sum(values), sum(value**2 for value in values), 7)
-        assert both(mean_interval(*sums, confidence)) == pytest.approx(expected, abs=1e-12)
+    def test_slow_oracle(self, confidence):
+        for seed in range(3):
+            values = torch.randn(7, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).tolist()
+            mean = sum(values) / 7
+            deviation = math.sqrt(sum((value - mean) ** 2 for value in values) / 6)
+            quantile = {0.5: 0.6744897501960817, 0.95: Z, 0.99: 2.5758293035489004}[confidence]
+            expected = [mean - quantile * deviation / math.sqrt(7), mean + quantile * deviation / math.sqrt(7)]
+            sums = tensors(sum(values), sum(value**2 for value in values), 7)
+            assert both(mean_interval(*sums, confidence)) == pytest.approx(expected, abs=1e-12)
 
     def test_equal_values_have_no_width_whatever_the_rounding(self):
         low, high = both(mean_interval(*tensors(0.1 * 3, 0.1**2 * 3 - 1e-17, 3)))
@@ -98,15 +98,15 @@ class TestRatioInterval:
         assert (low + high) / 2 == pytest.approx(0.375)
         assert (high - low) / 2 / Z == pytest.approx(0.30136, abs=1e-5)
 
-    @pytest.mark.parametrize("seed", range(3))
-    def test_slow_oracle(self, seed):
-        a, b = (torch.rand(2, 9, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) + 0.1).tolist()
-        ratio = sum(a) / sum(b)
-        residual = sum((x - ratio * y) ** 2 for x, y in zip(a, b, strict=True))
-        error = math.sqrt(residual / (8 * 9 * (sum(b) / 9) ** 2))
-        products = [sum(x * y for x, y in zip(*pair, strict=True)) for pair in ((a, a), (b, b), (a, b))]
-        interval = ratio_interval(torch.tensor([sum(a), sum(b), *products], dtype=torch.float64), torch.tensor(9))
-        assert both(interval) == pytest.approx([ratio - Z * error, ratio + Z * error], abs=1e-12)
+    def test_slow_oracle(self):
+        for seed in range(3):
+            a, b = (torch.rand(2, 9, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) + 0.1).tolist()
+            ratio = sum(a) / sum(b)
+            residual = sum((x - ratio * y) ** 2 for x, y in zip(a, b, strict=True))
+            error = math.sqrt(residual / (8 * 9 * (sum(b) / 9) ** 2))
+            products = [sum(x * y for x, y in zip(*pair, strict=True)) for pair in ((a, a), (b, b), (a, b))]
+            interval = ratio_interval(torch.tensor([sum(a), sum(b), *products], dtype=torch.float64), torch.tensor(9))
+            assert both(interval) == pytest.approx([ratio - Z * error, ratio + Z * error], abs=1e-12)
 
     def test_constant_denominator_is_the_interval_of_a_mean(self):
         values = torch.tensor([1.0, 2, 3, 4, 5], dtype=torch.float64)
