@@ -56,15 +56,6 @@ def fit_model_on(rank, world_size, folder, model, *more):
     return fit_on(rank, world_size, folder, *more, model=model)
 
 
-def fit_pool_on(rank, world_size, folder, *more):
-    return fit_on(rank, world_size, folder, *more, model="ProtoPool")
-
-
-def fit_views_on(rank, world_size, folder, *more):
-    with as_launched(rank, world_size):
-        fit(folder, *TWO, *more, model="PIPNet")
-
-
 def evaluate_on(rank, world_size, path):
     with as_launched(rank, world_size):
         request = Request(path, Interpretability(), overwrite=True)
@@ -140,7 +131,7 @@ def test_two_views_train_as_in_one_process(ddp_pool, tmp_path):
         f"{name}: {{epochs: 1, bn: eval, optimizer: {{name: SGD}}}}" for name in ("pretrain", "head", "partial", "full")
     )
     fit(tmp_path / "one", f"--model.phases={{{phases}}}", model="PIPNet")
-    ddp_pool.run(fit_views_on, tmp_path / "two", f"--model.phases={{{phases}}}")
+    ddp_pool.run(fit_model_on, tmp_path / "two", "PIPNet", f"--model.phases={{{phases}}}")
     one, two = (last(tmp_path / name)["state_dict"] for name in ("one", "two"))
     assert one.keys() == two.keys()
     for name, tensor in one.items():
@@ -155,44 +146,40 @@ def test_evaluation_of_an_odd_number_of_images(ddp_pool, straight):
         assert figures(metrics) == close(reference)
 
 
-SEVERAL = ["--model.task=multilabel", "--data.task=attributes"]
+MULTILABEL = ["--model.task=multilabel", "--data.task=attributes"]
 
 
-@pytest.mark.parametrize("task", [[], SEVERAL], ids=["one label", "several labels"])
-def test_shared_prototypes_and_several_labels(ddp_pool, tmp_path, task):
-    """ProtoPool: the noise of the slots is the same in both processes; a cut run ends as a straight one."""
+@pytest.mark.parametrize(
+    ("model", "more", "stop", "steps"),
+    [
+        ("PIPNet", [], 10, 20),
+        ("ProtoPool", [], 10, 20),  # the noise of the slots is the same in both processes
+        ("ProtoPool", MULTILABEL, 10, 20),
+        ("ProtoTree", [], 10, 16),
+        ("BagNet", ["--model.phases={train: {epochs: 2}}"], 6, 8),
+        ("Classifier", ["--model.phases={train: {epochs: 2}}"], 6, 8),
+    ],
+    ids=["PIPNet", "ProtoPool", "ProtoPool multilabel", "ProtoTree", "BagNet", "Classifier"],
+)
+def test_every_model_is_equal_on_both_ranks_and_resumes(ddp_pool, tmp_path, model, more, stop, steps):
     straight, cut = tmp_path / "straight", tmp_path / "cut"
     record = "--trainer.callbacks+=tests.ddp.test_training.Record"
-    (first, error), (second, _) = ddp_pool.run(fit_pool_on, straight, record, *task)
+    (first, error), (second, _) = ddp_pool.run(fit_model_on, straight, model, record, *more)
     assert error is None
     assert first == second
-    assert len({digest for _, digest in first}) == 20
-    for _, error in ddp_pool.run(fit_pool_on, cut, *stop_at(10), *task):
+    assert len({digest for _, digest in first}) == len(first) == steps
+    for _, error in ddp_pool.run(fit_model_on, cut, model, *stop_at(stop), *more):
         assert error == "StopError()"
-    for _, error in ddp_pool.run(fit_pool_on, cut, "--ckpt_path", "last", *task):
+    for _, error in ddp_pool.run(fit_model_on, cut, model, "--ckpt_path", "last", *more):
         assert error is None
     assert differences(state(cut), state(straight)) == []
-
-
-@pytest.mark.parametrize("model", ["PIPNet", "ProtoTree", "BagNet", "Classifier"])
-def test_every_model_is_equal_on_both_ranks_and_resumes(ddp_pool, tmp_path, model):
-    straight, cut = tmp_path / "straight", tmp_path / "cut"
-    record = "--trainer.callbacks+=tests.ddp.test_training.Record"
-    (first, error), (second, _) = ddp_pool.run(fit_model_on, straight, model, record)
-    assert error is None
-    assert first == second
-    assert len({digest for _, digest in first}) == len(first) >= 16
-    for _, error in ddp_pool.run(fit_model_on, cut, model, *stop_at(10)):
-        assert error == "StopError()"
-    for _, error in ddp_pool.run(fit_model_on, cut, model, "--ckpt_path", "last"):
-        assert error is None
-    assert differences(state(cut), state(straight)) == []
+    assert (cut / "metrics.csv").read_text() == (straight / "metrics.csv").read_text()
 
 
 def test_the_decision_threshold_is_that_of_one_process(ddp_pool, tmp_path):
     """33 validation images: 17 and 16; the threshold is one number over all of them."""
-    more = [*SEVERAL, "--data.val_size=33", "--trainer.max_epochs=1"]
-    for _, error in ddp_pool.run(fit_pool_on, tmp_path / "run", *more):
+    more = [*MULTILABEL, "--data.val_size=33", "--trainer.max_epochs=1"]
+    for _, error in ddp_pool.run(fit_model_on, tmp_path / "run", "ProtoPool", *more):
         assert error is None
     weights = last(tmp_path / "run")["state_dict"]
     data = SketchBirds(**{**DATA, "val_size": 33}, task="attributes")

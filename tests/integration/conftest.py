@@ -1,4 +1,4 @@
-"""Shared by the integration tests: one thread, private folders, and one finished run to look at."""
+"""Shared by the integration tests: one thread, private folders, and runs to look at or to go on with."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.tiny_runs import fit
+from tests.tiny_runs import StopError, fit, stop_at
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -27,7 +27,7 @@ def private_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing reads the user's cache or writes into the working directory."""
     monkeypatch.setenv("PROTOMETRY_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setattr(sys, "argv", ["train.py"])  # LightningCLI warns about arguments beside its own
+    monkeypatch.setattr(sys, "argv", ["train.py"])  # LightningCLI warns about other arguments
     monkeypatch.chdir(tmp_path)
 
 
@@ -43,3 +43,33 @@ def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run_copy(finished_run: Path, tmp_path: Path) -> Path:
     """A copy of the finished run to change."""
     return Path(shutil.copytree(finished_run, tmp_path / "runs" / "copy"))
+
+
+@pytest.fixture(scope="session")
+def evaluated_run(finished_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the same run after the evaluation of its best checkpoint, for reading only."""
+    folder = tmp_path_factory.mktemp("runs") / "evaluated"
+    shutil.copytree(finished_run, folder)
+    fit(folder, "--test_after_fit=true", "--ckpt_path", "last")
+    return folder
+
+
+@pytest.fixture
+def evaluated_copy(evaluated_run: Path, tmp_path: Path) -> Path:
+    """A copy of the evaluated run to change."""
+    return Path(shutil.copytree(evaluated_run, tmp_path / "moved" / "run"))
+
+
+@pytest.fixture(scope="session")
+def stopped_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that crashed in the middle of its fourth epoch, for reading only."""
+    folder = tmp_path_factory.mktemp("runs") / "stopped"
+    with pytest.raises(StopError):
+        fit(folder, *stop_at(14))
+    return folder
+
+
+@pytest.fixture
+def stopped_copy(stopped_run: Path, tmp_path: Path) -> Path:
+    """A copy of the crashed run to go on with."""
+    return Path(shutil.copytree(stopped_run, tmp_path / "runs" / "stopped"))

@@ -35,7 +35,7 @@ def cars(root):
 
 
 def folders(root):
-    """Class folders of birds, and a table of attributes beside them."""
+    """Class folders of birds, and a table of attributes next to them."""
     birds("awa2")(root / "birds")
     shutil.move(root / "birds/Animals_with_Attributes2/JPEGImages", root / "photos")
     names = sorted(path.name for path in (root / "photos").iterdir())
@@ -59,7 +59,7 @@ DATA = {
     "Nico": (birds("nico", contexts=4, context_correlation=0.5, train_size=48), "Nico", []),
     "Nico cv70": (birds("nico", contexts=4), "Nico", ["--data.scheme=cv70"]),
 }
-# where the box is the whole photo and there is no mask, nothing lies beside the object
+# where the box is the whole photo and there is no mask, nothing lies outside the object
 UNDEFINED = {"Cars196 cropped": ["localisation/energy", "localisation/iou", "localisation/pointing_game"]}
 DEFAULT = {("AwA2", "PIPNet")} | {(name, "ProtoPNet") for name in DATA if " " not in name}
 

@@ -16,6 +16,7 @@ from reports.tables import markdown
 from tests.tiny_runs import fit, run_evaluation
 
 CPU = Hardware("cpu")
+GENERAL = ["--evaluation.suite=[general]"]
 
 
 def strict(path):
@@ -27,18 +28,6 @@ def strict(path):
 
 def without_timing(result):
     return {key: value for key, value in result.items() if key != "timing"}
-
-
-@pytest.fixture(scope="session")
-def evaluated_run(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs") / "evaluated"
-    fit(folder, "--test_after_fit=true")
-    return folder
-
-
-@pytest.fixture
-def evaluated_copy(evaluated_run, tmp_path):
-    return shutil.copytree(evaluated_run, tmp_path / "moved" / "run")
 
 
 def number_or_null(value):
@@ -119,12 +108,11 @@ def test_training_and_a_later_evaluation_agree_exactly(evaluated_copy):
     assert without_timing(strict(evaluated_copy / "evaluation" / "metrics.json")) == without_timing(earlier)
 
 
-@pytest.mark.parametrize("changes", [{"eval_batch_size": 1}, {"eval_batch_size": 5}, {"num_workers": 2}])
-def test_batches_and_workers_move_nothing(changes, evaluated_copy):
+def test_batches_and_workers_move_nothing(evaluated_copy):
     engine = Interpretability(["general", "compactness", "continuity"])
     request = Request(evaluated_copy / "checkpoints" / "best.ckpt", engine, overwrite=True)
     reference = evaluate.evaluate(request, CPU, {"eval_batch_size": 32})["metrics"]
-    other = evaluate.evaluate(request, CPU, changes)["metrics"]
+    other = evaluate.evaluate(request, CPU, {"eval_batch_size": 5, "num_workers": 2})["metrics"]
     assert other.keys() == reference.keys()
     for key, entry in reference.items():
         for name in ("value", "ci95", "n"):
@@ -158,13 +146,14 @@ def test_the_split_of_the_run_is_kept(tmp_path, cub_tree):
 
 def test_a_data_module_of_the_user(tmp_path):
     folder = tmp_path / "run"
-    fit(folder, "--trainer.max_epochs=1", "--test_after_fit=true", model="ProtoPNet", data="tests.tiny_runs.MyBirds")
+    kinds = {"model": "ProtoPNet", "data": "tests.tiny_runs.MyBirds"}
+    fit(folder, *GENERAL, "--trainer.max_epochs=1", "--test_after_fit=true", **kinds)
     result = strict(folder / "evaluation" / "metrics.json")
     assert (result["model"], result["dataset"]) == ("ProtoPNet", "tests")
 
 
 # -- what is made of results ------------------------------------------------------------------------------------------
-def test_runs_beside_published_numbers(evaluated_run, capsys):
+def test_runs_next_to_published_numbers(evaluated_run, capsys):
     evaluate.main(["table", str(evaluated_run), "--published", "quanproto"])
     printed = capsys.readouterr().out
     assert "### NoisyProtoPNet on sketch_birds, test split, 1 run" in printed
@@ -183,45 +172,46 @@ def test_two_runs_image_by_image(evaluated_run, evaluated_copy, capsys):
 def test_every_request_has_a_folder_of_its_own(evaluated_copy):
     first = (evaluated_copy / "evaluation" / "metrics.json").read_bytes()
     run_evaluation(evaluated_copy)
-    run_evaluation(evaluated_copy, "--split", "val")
+    run_evaluation(evaluated_copy, "--split", "val", "--suite", "general")
     run_evaluation(evaluated_copy, "--limit", "5", "--explainer", "explanations.Random", "--top_k", "2")
     run_evaluation(evaluated_copy, "--suite", "general/f1,compactness")
-    run_evaluation(evaluated_copy, "--seed", "7")
+    run_evaluation(evaluated_copy, "--seed", "7", "--suite", "general")
     found = {path.parent.name: strict(path) for path in (evaluated_copy / "evaluation").rglob("metrics.json")}
     assert sorted(found) == [
         "evaluation",
+        "last-step20-test-general-seed=7",
         "last-step20-test-general.f1-compactness",
         "last-step20-test-quanproto",
         "last-step20-test-quanproto-limit=5-asked_explainer=random.pattern=smooth.mode=bicubic.placement=resize.seed=0.-top_k=2",
-        "last-step20-test-quanproto-seed=7",
-        "last-step20-val-quanproto",
+        "last-step20-val-general",
     ]
-    assert found["last-step20-val-quanproto"]["metrics"]["general/accuracy"]["n"] == 16
+    assert found["last-step20-val-general"]["metrics"]["general/accuracy"]["n"] == 16
     assert (evaluated_copy / "evaluation" / "metrics.json").read_bytes() == first
 
 
 def test_the_ways_of_inference_of_a_tree_have_results_of_their_own(tmp_path):
-    folder = tmp_path / "run"
-    fit(folder, "--trainer.max_epochs=1", model="ProtoTree")
+    """They are never averaged, be they asked for in an evaluation or the way of the run."""
+    mixture, greedy = tmp_path / "mixture", tmp_path / "greedy"
+    fit(mixture, *GENERAL, "--trainer.max_epochs=1", model="ProtoTree")
     for inference in ([], ["--inference", "greedy"]):
-        run_evaluation(folder, "--suite", "general", *inference)
+        run_evaluation(mixture, "--suite", "general", *inference)
         with pytest.raises(FileExistsError, match="overwrite"):
-            run_evaluation(folder, "--suite", "general", *inference)
+            run_evaluation(mixture, "--suite", "general", *inference)
     with pytest.raises(FileExistsError, match="overwrite"):
-        run_evaluation(folder, "--suite", "general", "--inference", "distributed")  # the way of the run
-    results = sorted((folder / "evaluation").rglob("metrics.json"))
+        run_evaluation(mixture, "--suite", "general", "--inference", "distributed")  # the way of the run
+    results = sorted((mixture / "evaluation").rglob("metrics.json"))
     assert [strict(path)["protocol"]["inference"] for path in results] == ["greedy", "distributed"]
     assert "inference=greedy" in results[0].parent.name
     assert ["inference" in result.conditions for result in collect(results)] == [True, True]
-
-
-def test_ways_of_inference_are_never_pooled(tmp_path):
-    """A run whose own way is greedy is not averaged with one that mixes its leaves."""
-    folders = [tmp_path / name for name in ("greedy", "mixture")]
-    for folder, changes in zip(folders, (["--model.inference=greedy"], []), strict=True):
-        fit(folder, "--trainer.max_epochs=1", *changes, model="ProtoTree")
-        run_evaluation(folder, "--suite", "general")
-    text = markdown(collect(folders))
+    fit(
+        greedy,
+        *GENERAL,
+        "--trainer.max_epochs=1",
+        "--test_after_fit=true",
+        "--model.inference=greedy",
+        model="ProtoTree",
+    )
+    text = markdown(collect([mixture, greedy]))
     assert "ProtoTree, inference greedy" in text
     assert "ProtoTree, inference distributed" in text
 
@@ -244,10 +234,10 @@ def test_a_repeat_needs_overwrite(evaluated_copy):
 
 def test_a_run_that_goes_on_keeps_its_earlier_result(tmp_path):
     folder = tmp_path / "run"
-    fit(folder, "--trainer.max_epochs=1", "--test_after_fit=true")
-    fit(folder, "--trainer.max_epochs=2", "--test_after_fit=true", "--ckpt_path", "last")
+    fit(folder, *GENERAL, "--trainer.max_epochs=1", "--test_after_fit=true")
+    fit(folder, *GENERAL, "--trainer.max_epochs=2", "--test_after_fit=true", "--ckpt_path", "last")
     found = {path.parent.name: strict(path)["step"] for path in (folder / "evaluation").rglob("metrics.json")}
-    assert found == {"evaluation": 4, "last-step8-test-quanproto": 8}
+    assert found == {"evaluation": 4, "last-step8-test-general": 8}
 
 
 def test_a_checkpoint_without_a_run_folder(finished_run, tmp_path):

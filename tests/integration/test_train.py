@@ -58,6 +58,16 @@ def test_every_epoch_has_its_rows(finished_run):
     assert int(projected["step"]) == 3 * STEPS_PER_EPOCH
 
 
+def test_a_larger_suite_is_computed_every_second_epoch(tmp_path):
+    suite = "[completeness/psc, continuity/plc, compactness/local_size]"
+    more = [f"--evaluation.validation_suite={suite}", "--evaluation.every_n_epochs=2", "--trainer.max_epochs=2"]
+    fit(tmp_path / "run", *more)
+    table = [row for row in rows(tmp_path / "run") if row["val/general/accuracy"]]
+    for key in ("val/completeness/psc", "val/continuity/plc", "val/compactness/local_size"):
+        assert [bool(row[key]) for row in table] == [False, True], key
+    assert float(table[1]["val/continuity/plc"]) >= 0
+
+
 def test_the_saved_config_starts_the_same_run_elsewhere(tmp_path, finished_run):
     before = contents(finished_run)
     config = str(finished_run / "config.yaml")
@@ -119,6 +129,7 @@ def test_a_run_without_a_name(data, name, tmp_path, cub_tree):
 
 def test_without_validation_the_last_checkpoint_is_evaluated(tmp_path, cub_tree):
     args = [f"--data.root={cub_tree()}", "--data.image_size=32", "--data.fold=null", "--test_after_fit=true"]
+    args += ["--evaluation.suite=[general]"]
     fit(tmp_path / "run", "--trainer.max_epochs=1", *args, model="Classifier", data="Cub200")
     assert sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir()) == ["last.ckpt"]
     result = json.loads((tmp_path / "run" / "evaluation" / "metrics.json").read_text())
