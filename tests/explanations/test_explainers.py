@@ -155,7 +155,8 @@ class TestProtocol:
 
     def test_given_output_is_used_as_if_made_here(self, explainer, model, images, targets):
         expected = explained(explainer, model, images, targets)
-        for output in (explainer.observe(model, images), model(images)):
+        observed = explainer.observe(model, images)
+        for output in (observed, observed, model(images)):  # twice the same: nothing is used up
             maps = explainer.attribute(model, images, targets, output=output, sample_ids=KEYS)
             assert torch.equal(maps, expected)
 
@@ -165,6 +166,11 @@ class TestProtocol:
             plain = model(images)
         for name in ("logits", "scores", "maps", "latent"):
             assert torch.equal(getattr(observed, name), getattr(plain, name)), name
+            assert not getattr(observed, name).requires_grad, name
+        assert observed.extras.keys() == plain.extras.keys()
+        for name, value in plain.extras.items():
+            assert torch.equal(observed.extras[name], value), name
+            assert not observed.extras[name].requires_grad, name
 
     def test_nothing_of_the_model_or_the_generator_changes(self, explainer, model, images, targets):
         before, generator, kept = fingerprint(model), torch.get_rng_state(), images.clone()

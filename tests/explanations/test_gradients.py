@@ -9,7 +9,6 @@ from explanations.explainer import Targets
 from explanations.gradients import GradCAM, GraphOutput, InputXGradient
 from explanations.integrated_gradients import IntegratedGradients
 from explanations.upsample import upsample_maps
-from lightning_modules.contract import ModelOutput
 from lightning_modules.geometry import Layer
 from tests.explanations.small_models import CellReader, MeanPooled, Weighted, rand, randn
 
@@ -284,34 +283,11 @@ class TestLocality:
 
 @pytest.mark.parametrize("explainer", [GradCAM(), InputXGradient()])
 class TestSharedForward:
-    def test_output_is_the_plain_output(self, explainer):
-        model, images = conv_model(), rand(2, 3, *SIZE)
-        output, plain = explainer.observe(model, images), model(images)
-        assert isinstance(output, ModelOutput)
-        for name in ("logits", "scores", "maps", "latent"):
-            assert torch.equal(getattr(output, name), getattr(plain, name)), name
-            assert not getattr(output, name).requires_grad, name
-        assert torch.equal(output.extras["pooled"], plain.extras["pooled"])
-        assert not output.extras["pooled"].requires_grad
-
-    def test_an_output_can_be_used_again_and_again(self, explainer):
-        model, images = conv_model(), rand(2, 3, *SIZE)
-        output = explainer.observe(model, images)
-        runs = [explainer.attribute(model, images, every("class", 2, 4), output=output) for _ in range(2)]
-        assert torch.equal(*runs)
-
     def test_one_output_serves_both_explainers(self, explainer):
         model, images = conv_model(), rand(2, 3, *SIZE)
         for other in (GradCAM(), InputXGradient()):
             shared = other.attribute(model, images, every("class", 2, 4), output=explainer.observe(model, images))
             assert torch.equal(shared, other.attribute(model, images, every("class", 2, 4)))
-
-    def test_a_plain_output_is_observed_again(self, explainer):
-        model, images = conv_model(), rand(2, 3, *SIZE)
-        with torch.inference_mode():
-            plain = model(images)
-        maps = explainer.attribute(model, images, every("class", 2, 4), output=plain)
-        assert torch.equal(maps, explainer.attribute(model, images, every("class", 2, 4)))
 
     def test_the_graph_holds_no_parameter(self, explainer):
         model, images = conv_model(), rand(2, 3, *SIZE)

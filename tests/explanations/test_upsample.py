@@ -150,11 +150,6 @@ def test_placement_reads_the_models_geometry():
     close(placed[0, 0, 2::4, 2::4], cells[0], rtol=0, atol=1e-6)  # pixel 2 has its centre at 2.5
 
 
-def test_no_graph_is_kept():
-    model = MeanPooled(torch.nn.Conv2d(3, 2, 3), torch.ones(2, 2))
-    assert not Upsample().attribute(model, rand(1, 3, 4, 6), Targets("unit", torch.tensor([[0]]))).requires_grad
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

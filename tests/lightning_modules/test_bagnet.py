@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 from lightning_modules.bagnet import BagNet
-from lightning_modules.classifier import Classifier
 from metrics.functional import masked_projected_gradient, misalignment_activation_change
 
 FIELDS = [9, 17, 33]
@@ -149,13 +148,6 @@ def test_units_are_the_classes():
     shares = model.contributions(output, torch.tensor([3, 0]))
     assert shares.count_nonzero() == 2
     assert torch.equal(shares[[0, 1], [3, 0]], output.logits[[0, 1], [3, 0]])
-
-
-def test_schedules_are_the_black_box_ones():
-    assert BagNet.presets == Classifier.presets
-    model = shared(9)
-    for plan in model.presets.values():
-        plan.check(model.parameter_groups(), model.loss_terms(), [])
 
 
 def test_the_largest_field_is_the_default():
