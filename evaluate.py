@@ -44,7 +44,7 @@ INCIDENTAL = {
 
 @dataclass(frozen=True)
 class Hardware:
-    """Where an evaluation runs.
+    """Hardware of an evaluation.
 
     Args:
         accelerator: as for ``lightning.Trainer``.
@@ -200,7 +200,7 @@ def _datamodule(request: Request, stored: dict[str, Any], changes: dict[str, Any
 
 
 def _describe(request: Request, model: dict[str, Any], datamodule: ImageDataModule) -> dict[str, Any]:
-    """What was evaluated, how, and the numbers."""
+    """Model, data, protocol and numbers of an evaluation."""
     best, settings = request.ckpt_path.stem == "best", datamodule.hparams
     evaluation, backbone = request.engine.evaluation, model.get("backbone") or {"name": "sketch"}
     return {

@@ -1,4 +1,4 @@
-"""The file ``metrics.json`` of one evaluation: how it is written, how it is read, and what makes two comparable."""
+"""The file ``metrics.json`` of one evaluation, written and read, and the conditions under which two are comparable."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Result:
 
     @property
     def variant(self) -> str:
-        """Which reading of the formulas; ``"paper"`` is what metrics do unless told otherwise."""
+        """The reading of the formulas; ``"paper"`` is the default of all metrics."""
         return str(self.protocol.get("variant", "paper"))
 
     @property

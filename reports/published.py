@@ -105,12 +105,12 @@ class Published:
 
     @property
     def qualifiers(self) -> dict[str, str]:
-        """What the model's and the key's brackets say, by name."""
+        """The content of the brackets of model and key, by name."""
         return _qualifiers(self.model) | self.key_qualifiers
 
     @property
     def key_qualifiers(self) -> dict[str, str]:
-        """What the key's brackets say, by name."""
+        """The content of the brackets of the key, by name."""
         return _qualifiers(self.metric_key)
 
     @property

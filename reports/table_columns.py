@@ -116,7 +116,7 @@ def cell(found: Sequence[Match], unit: str) -> str:
 
 
 def footnotes(shown: Sequence[PublishedColumn]) -> list[str]:
-    """What the marks in published columns mean.
+    """The meaning of the marks in published columns.
 
     Args:
         shown: the columns of a table.
@@ -137,7 +137,7 @@ def footnotes(shown: Sequence[PublishedColumn]) -> list[str]:
 
 
 def _facts(result: Result) -> dict[str, str | None]:
-    """What the runs say about the qualifiers of published numbers; None where they do not say."""
+    """Values of the qualifiers of published numbers in the runs; None where the runs do not say."""
     protocol: Mapping[str, Any] = result.protocol
     weights = protocol.get("weights")
     init = "imagenet" if str(weights).startswith("IMAGENET") else None  # a path may hold anything
@@ -156,7 +156,7 @@ def _facts(result: Result) -> dict[str, str | None]:
 
 
 def _reductions(result: Result) -> dict[str, str]:
-    """In what the runs saw less than a data set: published numbers are of whole ones."""
+    """Settings under which the runs saw only a part of a data set: published numbers are of whole ones."""
     data = result.protocol.get("data") or {}
     found = {"limit": result.limit, "classes": data.get("classes")}
     return {name: str(value) for name, value in found.items() if value is not None}

@@ -1,4 +1,4 @@
-"""The view of the clean image: what metrics read of it by name, each field computed once per batch, if asked for.
+"""The view of the clean image, whose fields metrics read by name; each is computed once per batch, and only if read.
 
 Names and shapes of the fields are those of the ``update`` arguments in ``metrics``.
 """
@@ -19,7 +19,7 @@ from metrics.functional import Variant, clip_saliency, gather_units, patch_boxes
 
 @dataclass(frozen=True)
 class Setting:
-    """What stays the same over a pass.
+    """Settings of a pass.
 
     Args:
         seed: of all noise.

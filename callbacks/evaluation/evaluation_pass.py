@@ -1,4 +1,4 @@
-"""One pass of an evaluation over a split: its metrics, what they are fed, and what came out."""
+"""One pass of an evaluation over a split: its metrics, their inputs and their results."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ class Interpretability(Callback):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What else than suite, split and seed decides the numbers, as plain data."""
+        """All settings that decide the numbers, apart from suite, split and seed, as plain data."""
         return {
             "asked_explainer": None if self.explainer is None else description(self.explainer),
             "variant": self.variant,
@@ -211,7 +211,7 @@ def announce_directions(loggers: Iterable[Any], directions: Mapping[str, bool | 
 
 
 def _object(keys: Iterable[str], datamodule: Any, split: str) -> str | None:
-    """What stands for the object in localisation."""
+    """The annotation that stands for the object in localisation."""
     if not any(ENTRIES[key].view == "localisation" for key in keys):
         return None
     return "bounding box" if datamodule.capabilities(split).missing("object_mask") else "mask"

@@ -40,7 +40,7 @@ class Images:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a model saw in B images.
+    """Outputs of a model on B images.
 
     Args:
         logits: ``(B, K)``.
@@ -166,7 +166,7 @@ class Observer:
 
 @dataclass(frozen=True)
 class Attack:
-    """How far, how finely and how long :meth:`Observer.attack` goes.
+    """Size, step size and number of steps of :meth:`Observer.attack`.
 
     Args:
         epsilon: ``(3, 1, 1)`` largest change of a pixel.

@@ -42,7 +42,7 @@ class Request:
         return folder.parent if folder.name == "checkpoints" else folder
 
     def identity(self, step: int) -> dict[str, Any]:
-        """What tells two evaluations of a run apart; ``step`` is the checkpoint's, which a resumed run replaces."""
+        """Entries that tell two evaluations of a run apart; ``step`` is the checkpoint's, which a resumed run replaces."""
         name = self.ckpt_path.absolute().relative_to(self.run_folder.absolute()).as_posix()
         return {
             "checkpoint": name,
@@ -60,7 +60,7 @@ class Request:
         return {name: found.get(name) for name in wanted} == wanted
 
     def folder(self, step: int, trained: dict[str, Any]) -> Path:
-        """Where the result goes: ``evaluation``, or a folder of its own if another result already lies there.
+        """The folder of the result: ``evaluation``, or a folder of its own if another result already lies there.
 
         Args:
             step: the checkpoint's ``global_step``.

@@ -1,4 +1,4 @@
-"""Projection: every unit becomes the nearest latent patch of a training image it may stand for; exact over ranks.
+"""Projection of units onto the nearest latent patches of training images they may stand for, exact over processes.
 
 Source: Chen et al. 2019 (ProtoPNet), projection of prototypes. The order on ties is (distance, sample key, cell), so
 that the result does not depend on the order of the images, the batch size or the number of processes. What travels
@@ -126,7 +126,7 @@ def nearest_patches(module: nn.Module, batches: Iterable[dict[str, Any]], device
 
 @dataclass(frozen=True)
 class PatchDistances:
-    """How far the units are from the patches of one batch of images."""
+    """Distances between the units and the patches of one batch of images."""
 
     latent: Tensor  # (B, D, h, w)
     distances: Tensor  # (B, U, h, w), direct
@@ -202,7 +202,7 @@ def _validation_accuracy(module: LightningModule, datamodule: Any) -> float | No
 
 
 def source_table(module: LightningModule, nearest: NearestPatches, valid: Tensor, ids: dict[int, str]) -> SourceTable:
-    """Where the patches come from, with the sample ids and boxes of their cells.
+    """The sources of the patches, with the sample ids and boxes of their cells.
 
     Args:
         module: an interpretable model.

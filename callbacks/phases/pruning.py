@@ -1,4 +1,4 @@
-"""Pruning: drop prototypes whose nearest training images mostly belong to other classes; exact over ranks.
+"""Pruning of prototypes whose nearest training images mostly belong to other classes, exact over processes.
 
 Source: Chen et al. 2019 (ProtoPNet), supplement: a prototype is dropped if fewer than 3 of its 6 nearest training
 patches carry its class. One patch per image counts.

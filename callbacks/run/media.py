@@ -23,7 +23,7 @@ COLUMNS = ("unit", "class", "sample_id", "row", "col", "x0", "y0", "x1", "y1", "
 
 @dataclass(frozen=True)
 class PrototypeRecord:
-    """Where one prototype comes from.
+    """The source of one prototype.
 
     Args:
         unit: its index.

@@ -78,7 +78,7 @@ class PhaseProgressBar(RichProgressBar):
 
 
 def phase_description(module: LightningModule, epoch: int, max_epochs: int | None) -> str:
-    """Where the run is, counted from 1.
+    """The place of a run in its plan, counted from 1.
 
     Args:
         module: a model with phases.

@@ -1,4 +1,4 @@
-"""Shared by the integration tests: one thread, private folders, and runs to look at or to go on with."""
+"""Fixtures of the integration tests: one thread, private folders, and runs to look at or to go on with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What decides a run: its settings and its seed. Workers, loggers, validation and earlier random numbers do not."""
+"""Reproducibility: settings and seed decide a run; workers, loggers, validation and earlier random numbers do not."""
 
 import random
 

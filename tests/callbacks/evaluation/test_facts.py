@@ -1,3 +1,5 @@
+"""The choice of the explainer, and the facts of an evaluation."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""Checkpoints: written as a whole or not at all, the best one from a selectable phase."""
+
 import errno
 import os
 import resource

@@ -1,3 +1,5 @@
+"""Run folders: names, places to go on from, and settings that must not change."""
+
 import os
 
 import pytest

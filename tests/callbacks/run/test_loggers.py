@@ -1,4 +1,4 @@
-"""What all loggers of a run share: their folder, their place after a resume, rank zero, and images."""
+"""Loggers of any kind: their folder, their place after a resume, rank zero, and images."""
 
 import logging
 

@@ -1,3 +1,5 @@
+"""Pictures and tables of prototypes after a projection."""
+
 import csv
 from dataclasses import replace
 from types import SimpleNamespace

@@ -1,3 +1,5 @@
+"""Progress in a terminal and elsewhere."""
+
 import io
 import re
 

@@ -1,4 +1,4 @@
-"""What the shell sees of errors."""
+"""Errors as the shell sees them."""
 
 import pytest
 
