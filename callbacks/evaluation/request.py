@@ -42,7 +42,11 @@ class Request:
         return folder.parent if folder.name == "checkpoints" else folder
 
     def identity(self, step: int) -> dict[str, Any]:
-        """Entries that tell two evaluations of a run apart; ``step`` is the checkpoint's, which a resumed run replaces."""
+        """Entries that tell two evaluations of a run apart.
+
+        Args:
+            step: the checkpoint's ``global_step``; a resumed run replaces the file and counts on.
+        """
         name = self.ckpt_path.absolute().relative_to(self.run_folder.absolute()).as_posix()
         return {
             "checkpoint": name,
