@@ -119,7 +119,8 @@ def confusion_table(logits: Tensor, labels: Tensor, num_classes: int, abstained:
 def f1_score(confusion: Tensor) -> Tensor:
     """F1 of every class.
 
-    ``2 tp / (2 tp + fp + fn)``. A class that is predicted but never true scores 0.
+    Source: Schlinge et al. (2025), section 5: ``2 tp / (2 tp + fp + fn)``. A class that is predicted but
+    never true scores 0.
 
     Args:
         confusion: ``(K, K)`` int64 counts, rows are the truth; a further column counts images without a prediction.
@@ -138,6 +139,8 @@ def f1_score(confusion: Tensor) -> Tensor:
 
 def balanced_accuracy(confusion: Tensor) -> Tensor:
     """Recall of every class.
+
+    Source: Schlinge et al. (2025), section 5: ``tp / (tp + fn)``.
 
     Args:
         confusion: ``(K, K)`` int64 counts, rows are the truth; a further column counts images without a prediction.

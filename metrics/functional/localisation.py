@@ -5,16 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from metrics.functional.primitives.checks import check_tensor
+from metrics.functional.primitives.checks import check_saliency
 from metrics.functional.primitives.intersection_over_union import mask_intersection_over_union
 from metrics.functional.primitives.peaks import peak_cells
 from metrics.functional.primitives.regions import is_flat, percentile_mask, value_range
-
-
-def _check_localisation(saliency: Tensor, object_masks: Tensor) -> None:
-    check_tensor("saliency", saliency, ("B", "k", "H", "W"), "float")
-    images, _, height, width = saliency.shape
-    check_tensor("object_masks", object_masks, (images, height, width), "bool")
 
 
 def _undefined(saliency: Tensor, object_masks: Tensor) -> Tensor:
@@ -46,7 +40,7 @@ def pointing_game(saliency: Tensor, object_masks: Tensor) -> Tensor:
         >>> pointing_game(saliency, torch.tensor([[[True, False, False], [True, False, False]]]))
         tensor([[0.]], dtype=torch.float64)
     """
-    _check_localisation(saliency, object_masks)
+    check_saliency(saliency, object_masks)
     peaks = peak_cells(saliency)
     images = torch.arange(saliency.shape[0], device=saliency.device)[:, None]
     hits = object_masks[images, peaks[..., 1], peaks[..., 0]].double()
@@ -75,7 +69,7 @@ def energy_pointing_game(saliency: Tensor, object_masks: Tensor) -> Tensor:
         >>> energy_pointing_game(saliency, torch.tensor([[[True, False, False], [True, False, False]]]))
         tensor([[0.4000]], dtype=torch.float64)
     """
-    _check_localisation(saliency, object_masks)
+    check_saliency(saliency, object_masks)
     energy = saliency.double().clamp(min=0)
     inside = energy.masked_fill(~object_masks[:, None], 0).sum(dim=(-2, -1))
     outside = energy.masked_fill(object_masks[:, None], 0).sum(dim=(-2, -1))
@@ -85,7 +79,7 @@ def energy_pointing_game(saliency: Tensor, object_masks: Tensor) -> Tensor:
 def region_intersection_over_union(saliency: Tensor, object_masks: Tensor, quantile: float = 0.95) -> Tensor:
     """Intersection over union of the most relevant pixels with the object.
 
-    The region is :func:`metrics.functional.percentile_mask`, strictly above the quantile of its own map.
+    Source: none. The region is :func:`metrics.functional.percentile_mask`, strictly above the quantile of its own map.
 
     Args:
         saliency: ``(B, k, H, W)`` float, signed.
@@ -105,7 +99,7 @@ def region_intersection_over_union(saliency: Tensor, object_masks: Tensor, quant
         >>> region_intersection_over_union(saliency, mask, quantile=0.6)
         tensor([[0.3333]], dtype=torch.float64)
     """
-    _check_localisation(saliency, object_masks)
+    check_saliency(saliency, object_masks)
     regions = percentile_mask(saliency, quantile)
     shares = mask_intersection_over_union(regions, object_masks[:, None].expand_as(regions)).double()
     return shares.masked_fill(_undefined(saliency, object_masks), torch.nan)

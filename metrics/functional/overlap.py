@@ -5,15 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from metrics.functional.primitives.checks import check_tensor
+from metrics.functional.primitives.checks import check_saliency
 from metrics.functional.primitives.chunks import image_chunks
 from metrics.functional.primitives.regions import count_pixels, value_range
-
-
-def _check_overlap(saliency: Tensor, object_masks: Tensor) -> None:
-    check_tensor("saliency", saliency, ("B", "k", "H", "W"), "float")
-    images, _, height, width = saliency.shape
-    check_tensor("object_masks", object_masks, (images, height, width), "bool")
 
 
 def _undefined(saliency: Tensor, object_masks: Tensor) -> Tensor:
@@ -46,7 +40,7 @@ def object_overlap(saliency: Tensor, object_masks: Tensor) -> Tensor:
         >>> object_overlap(saliency, torch.tensor([[[True, False], [True, False]]]))
         tensor([[0.5000]], dtype=torch.float64)
     """
-    _check_overlap(saliency, object_masks)
+    check_saliency(saliency, object_masks)
     objects = object_masks[:, None]
     share = count_pixels((saliency > 0) & objects) / count_pixels(objects)
     return share.masked_fill(_undefined(saliency, object_masks), torch.nan)
@@ -74,7 +68,7 @@ def background_overlap(saliency: Tensor, object_masks: Tensor) -> Tensor:
         >>> background_overlap(saliency, torch.tensor([[[True, True], [True, False]]]))
         tensor([[0.2500]], dtype=torch.float64)
     """
-    _check_overlap(saliency, object_masks)
+    check_saliency(saliency, object_masks)
     region = saliency > 0
     share = 1 - count_pixels(region & object_masks[:, None]) / count_pixels(region)
     return share.masked_fill(_undefined(saliency, object_masks), torch.nan)
@@ -102,7 +96,7 @@ def inside_outside_relevance_difference(saliency: Tensor, object_masks: Tensor) 
         >>> inside_outside_relevance_difference(saliency, torch.tensor([[[True, False], [True, False]]]))
         tensor([[0.5000]], dtype=torch.float64)
     """
-    _check_overlap(saliency, object_masks)
+    check_saliency(saliency, object_masks)
     undefined = _undefined(saliency, object_masks) | object_masks.flatten(1).all(dim=1)[:, None]
     difference = torch.cat([_relevance_difference(*chunk) for chunk in image_chunks(saliency, object_masks)])
     return difference.masked_fill(undefined, torch.nan)

@@ -73,6 +73,11 @@ def slow_vac(one, other):
     return ratio(sorted(one, reverse=True), sorted(other, reverse=True))
 
 
+def slow_rank(row, unit, active):
+    """Number of active units with a larger score."""
+    return sum(active[other] and row[other] > row[unit] for other in range(len(row)))
+
+
 def slow_pac(one, other):
     return ratio([max(value, 0) for value in one], [max(value, 0) for value in other])
 

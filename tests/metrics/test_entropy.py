@@ -128,13 +128,6 @@ def test_a_process_that_never_sees_an_image(ddp_pool):
     assert [shape for _, shape in answers] == [(0, 5), (13, 5)]
 
 
-def test_class_equals_kernel():
-    data = record()
-    values, expected = updated(build(), data, 4).values(), prototype_entropy(data["scores"])
-    torch.testing.assert_close(values[ACTIVE], expected[ACTIVE], rtol=0, atol=0, equal_nan=True)
-    assert values[~ACTIVE].isnan().all()
-
-
 def test_unit_ids_matter_to_the_published_variant_only():
     scores = torch.tensor([[1.0, 1.0], [1.0, 0.0]])  # 0 and 1 bit
     ids = torch.tensor([[1], [-1]])

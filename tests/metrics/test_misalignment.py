@@ -171,13 +171,6 @@ def test_two_processes(ddp_pool):
             assert all(same(values[part], expected[part]["value"]) for part in PARTS)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision(dtype):
-    data = {name: value.to(dtype) if value.is_floating_point() else value for name, value in record().items()}
-    values, expected = updated(build(), data).compute(), oracle(data)
-    assert all(same(values[part], expected[part]) for part in PARTS)
-
-
 def test_errors():
     with pytest.raises(ValueError, match=r"`owner` to be of shape \(U, K\) and dtype bool"):
         SpatialMisalignment(OWNER.float())

@@ -6,14 +6,10 @@ import pytest
 import torch
 
 from metrics import ClassificationRankChange, PrototypeRankChange
-from tests.metrics.changes import ACTIVE, change_record, finite, image_first
+from tests.metrics.changes import ACTIVE, change_record, finite, image_first, slow_rank
 from tests.metrics.tester import Case, ChangeTests, nowhere_finite, updated
 
 NAN = math.nan
-
-
-def slow_rank(row, unit, active):
-    return sum(active[other] and row[other] > row[unit] for other in range(len(row)))
 
 
 def slow_prc(record):

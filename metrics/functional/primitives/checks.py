@@ -50,6 +50,13 @@ def check_maps(name: str, maps: Tensor) -> None:
         )
 
 
+def check_saliency(saliency: Tensor, object_masks: Tensor) -> None:
+    """Refuse what is not ``(B, k, H, W)`` float saliency with ``(B, H, W)`` bool masks, with a ``ValueError``."""
+    check_tensor("saliency", saliency, ("B", "k", "H", "W"), "float")
+    images, _, height, width = saliency.shape
+    check_tensor("object_masks", object_masks, (images, height, width), "bool")
+
+
 def check_last_axis(name: str, value: Tensor, size: int) -> None:
     """Refuse a tensor whose last axis has another size, with a ``ValueError``."""
     if value.ndim < 1 or value.shape[-1] != size:

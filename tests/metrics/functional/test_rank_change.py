@@ -4,13 +4,10 @@ import pytest
 import torch
 
 from metrics.functional import classification_rank_change, prototype_rank_change
+from tests.metrics.changes import slow_rank
 
 NAN = math.nan
 SCORES = torch.tensor([[9.0, 7.0, 5.0, 3.0]])
-
-
-def slow_rank(row, unit, active):
-    return sum(active[other] and row[other] > row[unit] for other in range(len(row)))
 
 
 class TestUnits:

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from metrics.functional import gather_units, top_units, unit_ranks
+from tests.metrics.changes import slow_rank
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 
@@ -21,10 +22,6 @@ def slow_top_units(scores, k, active):
         units = [unit for unit in range(len(row)) if active[unit]]
         chosen.append(sorted(units, key=lambda unit: (-row[unit], unit))[:k])
     return chosen
-
-
-def slow_rank(row, unit, active):
-    return sum(active[other] and row[other] > row[unit] for other in range(len(row)))
 
 
 class TestTopUnits:
