@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lightning_modules import ProtoPNet, load_model
+from lightning_modules import BagNet, ProtoPNet, load_model
 from lightning_modules.backbones import build_backbone
 from lightning_modules.checkpoint import NEEDED
 from tests.lightning_modules.registry import MODELS
@@ -45,6 +45,14 @@ def test_no_weight_file_is_read(tmp_path):
     path = saved(model, tmp_path / "x.ckpt")
     file.unlink()
     assert load_model(path).hparams["backbone"] == {"name": "sketch", "weights": None}
+
+
+def test_a_backbone_that_was_left_to_the_model(tmp_path):
+    """BagNet chooses its own where none is given; the run then stores None."""
+    model = BagNet(num_classes=2, image_size=(33, 33))
+    assert model.hparams["backbone"] is None
+    loaded = load_model(saved(model, tmp_path / "x.ckpt"))
+    assert torch.equal(loaded.linear.weight, model.linear.weight)
 
 
 def test_changes_replace_arguments(tmp_path, images):

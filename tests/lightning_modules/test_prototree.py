@@ -459,16 +459,6 @@ def test_several_labels_by_definition():
     close(model.probabilities(output.logits).double(), expected, rtol=1e-4, atol=1e-6)
 
 
-def test_several_labels_train():
-    data = tiny_birds(task="attributes")
-    model = make(num_classes=data.num_classes, task="multilabel", phases=PLAN, depth=5)
-    before = model.tree.leaf_logits.detach().clone()
-    fit(model, data=data)
-    assert not torch.equal(model.tree.leaf_logits, before)
-    assert model.units().source is not None
-    assert model.units().active.all()
-
-
 # -- plans, groups, bad input ----------------------------------------------------------------------------------------
 def test_published_schedule():
     freeze, train = ProtoTree.presets["original"].phases
