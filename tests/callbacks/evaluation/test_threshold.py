@@ -15,6 +15,7 @@ from lightning_modules import Classifier
 from metrics.suite import resolve
 from tests.engine_runs import run_engine
 from tests.lightning_modules.registry import TINY_PROTOPNET, tiny_birds, tiny_trainer
+from tests.rounding import terms_of, tolerance
 
 OPTIONS = {"num_classes": 20, "image_size": (32, 32), "task": "multilabel"}
 
@@ -44,7 +45,7 @@ def test_by_definition_whatever_the_batches(batch_size):
     """8 images in batches of 3 have a short last one: a mean of means per batch would be another number."""
     model, data = make(), birds(eval_batch_size=batch_size)
     fit_threshold(model, data)
-    assert model.decision_threshold.item() == pytest.approx(by_definition(model, data), abs=1e-6)
+    assert model.decision_threshold.item() == pytest.approx(by_definition(model, data), abs=tolerance(terms_of(model)))
     other = make()
     fit_threshold(other, birds())
     assert torch.equal(model.decision_threshold, other.decision_threshold)
@@ -90,7 +91,7 @@ def test_every_checkpoint_has_the_threshold_of_its_weights(tmp_path, options):
     trainer = tiny_trainer(Interpretability(), later, RunCheckpoint(), default_root_dir=tmp_path, **options)
     trainer.fit(model, datamodule=data)
     assert len(later.seen) == 5
-    assert [s for s, _, _ in later.seen] == pytest.approx([e for _, e, _ in later.seen], rel=1e-6)
+    assert [s for s, _, _ in later.seen] == pytest.approx([e for _, e, _ in later.seen], abs=tolerance(terms_of(model)))
     assert len({stored for stored, _, _ in later.seen}) == 5
     state = read_checkpoint(tmp_path / "checkpoints" / "last.ckpt")["state_dict"]
     assert state["decision_threshold"].item() == later.seen[-1][0]

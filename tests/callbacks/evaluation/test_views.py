@@ -10,6 +10,7 @@ from callbacks.evaluation.views import STABILITY_SEED, VIEWS, inside
 from explanations import Upsample
 from metrics import functional as kernels
 from tests.lightning_modules.registry import TINY_PROTOPNET, tiny_birds
+from tests.rounding import terms_of, tolerance
 
 SIZE, K = (32, 32), 3
 
@@ -38,17 +39,27 @@ def record(model, batch):
         yield clean(model, batch)
 
 
+@pytest.fixture
+def close(model):
+    """Whether two forwards of the model, or what is interpolated between their values, agree up to rounding."""
+
+    def check(found, expected):
+        torch.testing.assert_close(found, expected, rtol=0, atol=tolerance(terms_of(model), expected))
+
+    return check
+
+
 def boxes_of(record):
     return kernels.bounding_boxes(kernels.clip_saliency(record.saliency) > 0)
 
 
-def test_the_clean_image(record, model, batch):
+def test_the_clean_image(record, model, batch, close):
     output = model(batch["image"])
-    torch.testing.assert_close(record.logits, output.logits)
-    torch.testing.assert_close(record.scores, output.scores)
+    close(record.logits, output.logits)
+    close(record.scores, output.scores)
     assert torch.equal(record.unit_ids, kernels.top_units(record.scores, K))
     upsampled = F.interpolate(record.maps, SIZE, mode="bicubic", align_corners=False)
-    torch.testing.assert_close(record.saliency, upsampled)
+    close(record.saliency, upsampled)
     assert torch.equal(record.object_masks, batch["object_mask"])
     assert torch.equal(record.labels, batch["label"])
     assert torch.equal(record.sample_ids, batch["sample_key"])
@@ -75,7 +86,7 @@ def test_fields_are_computed_once(record):
 
 @pytest.mark.parametrize("variant", ["paper", "quanproto"])
 @torch.inference_mode()
-def test_completeness(model, batch, variant):
+def test_completeness(model, batch, variant, close):
     record = clean(model, batch, variant=variant, seed=3)
     (view,) = VIEWS["completeness"](record)
     assert view.valid.all()
@@ -86,10 +97,10 @@ def test_completeness(model, batch, variant):
         for rank in range(K):
             unit = int(record.unit_ids[image, rank])
             output = model(noisy[image, rank][None])
-            torch.testing.assert_close(view.perturbed_scores[image, rank], output.scores[0])
-            torch.testing.assert_close(view.perturbed_maps[image, rank], output.maps[0, unit])
+            close(view.perturbed_scores[image, rank], output.scores[0])
+            close(view.perturbed_maps[image, rank], output.maps[0, unit])
             saliency = F.interpolate(output.maps[:, unit : unit + 1], SIZE, mode="bicubic", align_corners=False)
-            torch.testing.assert_close(view.perturbed_saliency[image, rank], kernels.clip_saliency(saliency)[0, 0])
+            close(view.perturbed_saliency[image, rank], kernels.clip_saliency(saliency)[0, 0])
 
 
 @torch.inference_mode()
@@ -100,12 +111,12 @@ def test_a_unit_without_a_region_is_not_valid(model, batch):
     assert (~view.valid).nonzero().tolist() == [[2, 1]]
 
 
-def test_continuity(record, model, batch):
+def test_continuity(record, model, batch, close):
     (view,) = VIEWS["continuity"](record)
     output = model(batch["second_view"])
-    torch.testing.assert_close(view.perturbed_logits, output.logits)
-    torch.testing.assert_close(view.perturbed_scores, output.scores)
-    torch.testing.assert_close(view.perturbed_maps, kernels.gather_units(output.maps, record.unit_ids))
+    close(view.perturbed_logits, output.logits)
+    close(view.perturbed_scores, output.scores)
+    close(view.perturbed_maps, kernels.gather_units(output.maps, record.unit_ids))
     assert view.valid is None
     assert view.logits is record.logits
 
@@ -125,7 +136,7 @@ def test_stability_draws_three_noises_in_normalised_units(record, model, batch):
 
 
 @pytest.mark.parametrize("name", ["misalignment", "misalignment_noise"])
-def test_misalignment_changes_nothing_near_the_region(record, model, batch, name, monkeypatch):
+def test_misalignment_changes_nothing_near_the_region(record, model, batch, name, monkeypatch, close):
     shown = []
     see = Observer.see
     monkeypatch.setattr(
@@ -145,12 +156,10 @@ def test_misalignment_changes_nothing_near_the_region(record, model, batch, name
         assert (change.abs() <= 0.4 * model.input_std.flatten()[:, None] + 1e-6).all()
     assert 0 <= attacked.min() <= attacked.max() <= 1
     output = model(attacked)
-    torch.testing.assert_close(view.perturbed_scores, output.scores)
-    torch.testing.assert_close(view.perturbed_logits, output.logits)
+    close(view.perturbed_scores, output.scores)
+    close(view.perturbed_logits, output.logits)
     maps = kernels.gather_units(output.maps, view.target_ids[:, None])
-    torch.testing.assert_close(
-        view.perturbed_target_maps, F.interpolate(maps, SIZE, mode="bilinear", align_corners=False)[:, 0]
-    )
+    close(view.perturbed_target_maps, F.interpolate(maps, SIZE, mode="bilinear", align_corners=False)[:, 0])
 
 
 @torch.inference_mode()

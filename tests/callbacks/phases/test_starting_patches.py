@@ -7,6 +7,7 @@ from callbacks.evaluation_mode import evaluation_mode
 from callbacks.phases.starting_patches import sample_patches
 from lightning_modules import Classifier, ProtoTree
 from tests.lightning_modules.registry import tiny_birds, tiny_trainer
+from tests.rounding import terms_of, tolerance
 
 
 def started(data_seed=0, torch_seed=0):
@@ -29,7 +30,7 @@ def test_every_prototype_is_the_patch_its_source_names():
             sample = images[int(units.source.sample_key[unit])]
             latent = model(sample["image"][None]).latent[0]
             patch = latent[:, units.source.row[unit], units.source.col[unit]]
-            torch.testing.assert_close(units.vectors[unit], patch, rtol=1e-5, atol=1e-6)
+            torch.testing.assert_close(units.vectors[unit], patch, rtol=0, atol=tolerance(terms_of(model), latent))
             assert units.source.sample_id[unit] == sample["sample_id"]
             assert units.source.label[unit] == sample["label"]
     assert (units.source.distance == 0).all()

@@ -1,0 +1,116 @@
+"""Damaged and foreign checkpoints end in one clear error before they are used, and no code of theirs is run."""
+
+import os
+
+import pytest
+import torch
+
+from tests.tiny_runs import differences, fit, last, run_evaluation
+
+
+class Planted:
+    """A pickled object that would run code."""
+
+    def __reduce__(self):
+        return os.mkdir, ("ran",)
+
+
+def tamper(folder, change):
+    path = folder / "checkpoints" / "last.ckpt"
+    checkpoint = torch.load(path, weights_only=True)
+    torch.save(change(checkpoint) or checkpoint, path)
+
+
+def set_item(*keys):
+    *path, name, value = keys
+
+    def change(checkpoint):
+        for key in path:
+            checkpoint = checkpoint[key]
+        checkpoint[name] = value
+
+    return change
+
+
+def without_weight(name):
+    def change(checkpoint):
+        del checkpoint["state_dict"][name]
+
+    return change
+
+
+def without(*keys):
+    return lambda checkpoint: {key: value for key, value in checkpoint.items() if key not in keys}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (set_item("callbacks", "x", Planted()), "to be a checkpoint with tensors and plain types only"),
+        (lambda checkpoint: checkpoint["state_dict"], "it lacks state_dict, hyper_parameters"),
+        (lambda checkpoint: [1, 2], "it lacks state_dict"),
+        (without("loops", "callbacks"), "it lacks loops, callbacks"),
+        (set_item("hyper_parameters", "_instantiator", "os.system"), "it wants to run 'os.system'"),
+        (set_item("datamodule_hyper_parameters", "_instantiator", "os.system"), "it wants to run 'os.system'"),
+        (set_item("hyper_parameters", 3), "it wants to run 'int'"),
+    ],
+)
+def test_foreign_checkpoints(change, message, run_copy):
+    tamper(run_copy, change)
+    for use in (run_evaluation, lambda folder: fit(folder, "--ckpt_path", "last")):
+        with pytest.raises(ValueError, match=message):
+            use(run_copy)
+    assert not os.path.exists("ran")
+    assert not (run_copy / "evaluation").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (set_item("hyper_parameters", "_class_path", "os.system"), "to name a InterpretableModule, but it names"),
+        (set_item("hyper_parameters", "_class_path", None), "to name a InterpretableModule, but it names None"),
+        (set_item("datamodule_hyper_parameters", "_class_path", "builtins.dict"), "to name a ImageDataModule"),
+        (
+            without_weight("linear.weight"),
+            r"to hold the weights of .*NoisyProtoPNet, but got .*linear.weight",
+        ),
+    ],
+)
+def test_checkpoints_that_name_other_things(change, message, run_copy):
+    tamper(run_copy, change)
+    with pytest.raises(ValueError, match=message):
+        run_evaluation(run_copy)
+
+
+def test_a_flipped_byte_anywhere(run_copy):
+    path = run_copy / "checkpoints" / "last.ckpt"
+    whole, read = path.read_bytes(), last(run_copy)
+    unseen = []
+    for position in range(11, len(whole), len(whole) // 50):
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ 16]) + whole[position + 1 :])
+        try:
+            unseen.append(last(run_copy))
+        except ValueError as error:
+            message = str(error)
+    assert message.startswith(f"Expected {path} to be a checkpoint")
+    assert len(unseen) < 10  # between the records of the archive, where nothing is stored
+    assert [differences(checkpoint, read) for checkpoint in unseen] == [[]] * len(unseen)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.99])
+def test_a_truncated_file(share, run_copy):
+    path = run_copy / "checkpoints" / "last.ckpt"
+    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
+    for use in (run_evaluation, lambda folder: fit(folder, "--ckpt_path", "last")):
+        with pytest.raises(ValueError, match=r"last.ckpt to be a checkpoint with .* but it is damaged or foreign"):
+            use(run_copy)
+
+
+def test_outputs_that_are_not_finite_name_the_samples(run_copy):
+    def change(checkpoint):
+        checkpoint["state_dict"]["prototypes.vectors"][0, 0] = torch.nan
+
+    tamper(run_copy, change)
+    with pytest.raises(ValueError, match=r"Expected finite model outputs, but got .* the samples .*test/0000"):
+        run_evaluation(run_copy)
+    assert not (run_copy / "evaluation").exists()
