@@ -85,6 +85,7 @@ def map_work(images: int) -> Work:
     record = {
         "labels": torch.randint(CLASSES, (images,)),
         "logits": torch.randn(images, CLASSES),
+        "abstained": torch.zeros(images, dtype=torch.bool),
         "perturbed_logits": torch.randn(images, CLASSES),
         "scores": scores,
         "perturbed_scores": torch.rand(images, UNITS),
