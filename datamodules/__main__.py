@@ -14,9 +14,8 @@ from jsonargparse import ArgumentParser, Namespace
 
 from datamodules.base import ImageDataModule
 from datamodules.check.check import check_data
-from datamodules.check.report import new_folder, reserved, show_check, write_check
+from datamodules.check.report import new_folder, show_check, write_check
 from datamodules.export import Layout, export
-from datamodules.progress import print_progress
 from datamodules.sketch_birds import SketchBirds
 
 # what a run decides, not what the images are; `contexts` has another default for the layout nico
@@ -61,7 +60,7 @@ def _check_parser() -> ArgumentParser:
     parser.add_argument("--config", action="config", help="yaml with the key `data`")
     parser.add_subclass_arguments(ImageDataModule, "data", required=True, help="data module and its arguments")
     parser.add_argument("--limit", type=int | None, default=None, help="look at so many samples per split only")
-    parser.add_argument("--out", type=str | None, default=None, help="new folder; runs/check/<data set>/<number>")
+    parser.add_argument("--out", type=str | None, default=None, help="new folder; runs/check/<data set> by default")
     return parser
 
 
@@ -75,9 +74,13 @@ def _export_parser() -> ArgumentParser:
 
 
 def _check(config: Namespace) -> None:
-    with reserved(new_folder(config.out, config.data), numbered=config.out is None) as folder:
-        found = check_data(config.data, config.limit, print_progress)
-        write_check(found, folder)
+    folder = new_folder(config.out, config.data)
+    try:
+        found = check_data(config.data, config.limit)
+    except (ValueError, OSError):
+        folder.rmdir()  # nothing was written into it
+        raise
+    write_check(found, folder)
     print(f"{show_check(found)}\n\n{folder / 'check.json'}, {folder / 'contact_sheet.png'}")
 
 
@@ -87,7 +90,7 @@ def _export(config: Namespace) -> None:
     if contexts is None:
         contexts = NICO_CONTEXTS if layout == "nico" else 0
     birds = SketchBirds(**options, contexts=contexts)
-    export(layout, birds, Path(out), print_progress)
+    export(layout, birds, Path(out))
     print(f"Look at it: python -m datamodules check --data {READERS[layout]} --data.root {out}")
 
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from datamodules.photos.class_attributes import AttributedPhotos, ClassAttributes
-from datamodules.photos.data_module import PhotoTable
+from datamodules.arguments import check_choice
+from datamodules.photos.class_attributes import AttributedDataset, ClassAttributes
+from datamodules.photos.data_module import PhotoDataModule
+from datamodules.photos.dataset import PhotoTable
 from datamodules.photos.download import Archive
-from datamodules.photos.files import ImageFile, Problems, locate, read_text
+from datamodules.photos.files import locate, read_text
 from datamodules.photos.folders import by_folder
+from datamodules.photos.problems import Problems
+from datamodules.photos.verify import ImageFile
+from datamodules.transforms.photo import PhotoTransform
 
 FOLDER = "Animals_with_Attributes2"
 ARCHIVES = (Archive("https://cvml.ista.ac.at/AwA2/AwA2-data.zip", None, 13_000_000_000),)
@@ -35,18 +39,38 @@ VISIBLE = (
 )
 
 
-class AwA2(AttributedPhotos):
-    """Animals with Attributes 2.
-
-    The labels are the 49 visible predicates of the animal (all predicates of a table that has none of these), and
-    ``label`` is the animal. There is no official division of the photos: AwA2 divides the animals. The concept tables
-    have one row per animal: ``class_concepts_binary`` is the binary matrix, ``class_concepts`` the continuous one in
-    0..1.
+class AwA2Dataset(AttributedDataset):
+    """The photos of AwA2 with the predicates of their animals, as an evaluation sees them.
 
     Args:
         root: the folder ``Animals_with_Attributes2`` or the one that holds it; only read.
-        task: ``attributes`` (several labels per photo) or ``single`` (which animal it is).
-        photos: the other arguments of :class:`datamodules.photos.data_module.PhotoDataModule`.
+        multi_label: whether ``labels``, the visible predicates, are the logits of a model, not the animals.
+        transform: what makes the model's frame; by default, photos are resized to 224 x 224 pixels.
+
+    Raises:
+        FileNotFoundError: if the folder or a table is missing.
+        ValueError: if a table is malformed or two tables disagree.
+    """
+
+    def __init__(self, root: str, multi_label: bool = True, transform: PhotoTransform | None = None) -> None:
+        folder = locate(root, FOLDER, MARKERS, REMEDY)
+        predicates = read_predicates(folder)
+        super().__init__(_read_photos(folder), transform or PhotoTransform(), predicates, multi_label)
+
+
+class AwA2(PhotoDataModule):
+    """Animals with Attributes 2.
+
+    The labels are the 49 visible predicates of the animal (all predicates of a table that has none of these), and
+    ``label`` is the animal. There is no official division of the photos, as AwA2 divides the animals: 70/30 with four
+    folds (``cv70``; Schlinge et al. 2025). The concept tables have one row per animal: ``class_concepts_binary`` is the
+    binary matrix, ``class_concepts`` the continuous one in 0..1.
+
+    Args:
+        root: the folder ``Animals_with_Attributes2`` or the one that holds it; only read.
+        task: ``attributes`` (multilabel) or ``single`` (which animal it is).
+        download: fetch the archive if ``root`` is missing or empty.
+        photos: the other arguments of :class:`.PhotoDataModule`.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -54,54 +78,50 @@ class AwA2(AttributedPhotos):
 
     title = "AwA2"
     remedy = REMEDY
+    archives = ARCHIVES
 
-    def __init__(self, root: str, task: Literal["attributes", "single"] = "attributes", **photos: Any) -> None:
+    def __init__(
+        self,
+        root: str,
+        task: Literal["attributes", "single"] = "attributes",
+        download: bool = False,
+        **photos: Any,
+    ) -> None:
+        check_choice("task", task, ("attributes", "single"))
         super().__init__(root, **photos)
-        if task not in ("attributes", "single"):
-            raise ValueError(f"Expected argument `task` to be 'attributes' or 'single', but got {task!r}.")
-        self.task = task
         self.multi_label = task == "attributes"
+        self.download = download
+        self.promised_classes = len(VISIBLE) if self.multi_label else OFFICIAL_CLASSES
 
-    @property
-    def archives(self) -> Sequence[Archive]:
-        """Photos and tables."""
-        return ARCHIVES
-
-    def promised_classes(self) -> int:
-        """The 49 visible predicates, or the 50 animals."""
-        return len(VISIBLE) if self.multi_label else OFFICIAL_CLASSES
-
-    def attributes(self) -> ClassAttributes:
-        """The visible predicates of every animal."""
-        return read_predicates(locate(self.root, FOLDER, MARKERS, REMEDY))
-
-    def table(self) -> PhotoTable:
+    def photo_dataset(self) -> AwA2Dataset:
         """Read the tables and look through the folders of the animals."""
-        folder = locate(self.root, FOLDER, MARKERS, REMEDY)
-        self.attributes()
-        problems = Problems(f"{self.title} in {folder}", REMEDY)
-        names = _names(folder, CLASSES, problems)
-        index = {name: number for number, name in enumerate(names)}
-        if not (folder / IMAGES).is_dir():
-            problems.missing(f"{IMAGES}/ is missing; it is part of {ARCHIVES[0].name}")
-            problems.raise_any()
-        placed = by_folder(folder, [IMAGES], problems)
-        there = set(placed.keys)
-        for name in names:
-            if name not in there:
-                problems.wrong(f"class {name!r} of {CLASSES} has 0 images in {IMAGES}/")
-        for name in sorted(there - index.keys()):
-            problems.wrong(f"class {name!r} has a folder in {IMAGES}/, but no row in {CLASSES}")
-        if len(names) == OFFICIAL_CLASSES and len(placed.paths) != OFFICIAL_IMAGES:
-            problems.wrong(f"{IMAGES}/: expected {OFFICIAL_IMAGES} images, but got {len(placed.paths)}")
+        return AwA2Dataset(self.root, self.multi_label, self.transform())
+
+
+def _read_photos(folder: Path) -> PhotoTable:
+    problems = Problems(f"AwA2 in {folder}", REMEDY)
+    names = _names(folder, CLASSES, problems)
+    index = {name: number for number, name in enumerate(names)}
+    if not (folder / IMAGES).is_dir():
+        problems.missing(f"{IMAGES}/ is missing; it is part of {ARCHIVES[0].name}")
         problems.raise_any()
-        return PhotoTable(
-            dataset="awa2",
-            folder=folder,
-            class_names=names,
-            files=[ImageFile(path, folder / path) for path in placed.paths],
-            labels=np.array([index[key] for key in placed.keys], dtype=np.int64),
-        )
+    placed = by_folder(folder, [IMAGES], problems)
+    there = set(placed.keys)
+    for name in names:
+        if name not in there:
+            problems.wrong(f"class {name!r} of {CLASSES} has 0 images in {IMAGES}/")
+    for name in sorted(there - index.keys()):
+        problems.wrong(f"class {name!r} has a folder in {IMAGES}/, but no row in {CLASSES}")
+    if len(names) == OFFICIAL_CLASSES and len(placed.paths) != OFFICIAL_IMAGES:
+        problems.wrong(f"{IMAGES}/: expected {OFFICIAL_IMAGES} images, but got {len(placed.paths)}")
+    problems.raise_any()
+    return PhotoTable(
+        dataset="awa2",
+        folder=folder,
+        class_names=names,
+        files=[ImageFile(path, folder / path) for path in placed.paths],
+        labels=np.array([index[key] for key in placed.keys], dtype=np.int64),
+    )
 
 
 def read_predicates(folder: Path) -> ClassAttributes:

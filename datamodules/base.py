@@ -1,4 +1,4 @@
-"""The data module every data set extends: one loader factory, exact evaluation sampling, resumable training order.
+"""The base of all data modules: loaders with exact evaluation sampling and a training order that can be resumed.
 
 A subclass fills four things: ``num_classes``, ``dataset(split)``, ``capabilities(split)`` and, where folds exist,
 ``split_record``. Everything random in training is a function of (seed, epoch, sample id), so that neither a resumed
@@ -9,18 +9,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from lightning import LightningDataModule
-from torch import Tensor
 
-from datamodules.dataset import ImageDataset, ImageLoader, SecondView, Spread, TwoViews
-from datamodules.sample import Capabilities
-from datamodules.samplers import EpochSampler, ExactSampler
+from datamodules.dataset import EpochSampler, ExactSampler, ImageDataset, ImageLoader
+from datamodules.sample import Capabilities, ClassTables
+from datamodules.splits import Split
 from datamodules.transforms.continuity import ContinuityVariant
-
-Split = Literal["train", "projection", "val", "test"]
-SPLITS: tuple[Split, ...] = ("train", "projection", "val", "test")
+from datamodules.views import SecondView, Spread, TwoViews
 
 
 @dataclass(frozen=True)
@@ -142,14 +139,9 @@ class ImageDataModule(LightningDataModule, ABC):
         return None
 
     @property
-    def part_names(self) -> list[str]:
-        """Names of the N points in ``part_points``; empty without part annotations."""
-        return []
-
-    @property
-    def part_to_group(self) -> Tensor | None:
-        """``(N,)`` int64, equal for points that are left and right of one part, or None without part annotations."""
-        return None
+    def tables(self) -> ClassTables:
+        """What is known of parts, concepts and classes."""
+        return ClassTables()
 
     @property
     def has_validation(self) -> bool:

@@ -1,7 +1,7 @@
-"""The one interface of data sets whose images can be changed part by part.
+"""The parts of the birds of FunnyBirds and SketchBirds, and the one interface to images that change part by part.
 
-SketchBirds renders every change live, FunnyBirds reads the files its authors rendered. Metrics that delete parts or
-background objects see nothing but this protocol.
+Part names, variant counts and the index rule (tail = shape + 3 colour, wing = shape + 2 colour) are those of FunnyBirds
+(Hesse et al. 2023). Metrics that delete parts or background objects see nothing but :class:`InterventionDataset`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,61 @@ import numpy as np
 from numpy.typing import NDArray
 
 RGB = tuple[int, int, int]
+COLORS = {"red": (220, 50, 47), "green": (60, 170, 60), "blue": (45, 95, 225)}
+SHAPE_NAMES = {
+    "beak": ("cone", "needle", "hook", "spoon"),
+    "eye": ("round", "stalk", "tall"),
+    "foot": ("toes", "web", "thick", "bent"),
+    "tail": ("wedge", "fork", "drop"),
+    "wing": ("oval", "feathers"),
+}
+COLORED = ("tail", "wing")
+PARTS: dict[str, tuple[str, ...]] = {
+    part: tuple(f"{color} {shape}" for color in COLORS for shape in shapes) if part in COLORED else shapes
+    for part, shapes in SHAPE_NAMES.items()
+}
+PART_NAMES = tuple(PARTS)
+LABEL_MAP_CODES = {"body": (1,), "beak": (2,), "eye": (3, 4), "foot": (5, 6), "tail": (9,), "wing": (7, 8)}
+FIRST_OBJECT_CODE = 32
+
+
+def shape_and_color(part: str, variant: int) -> tuple[int, int | None]:
+    """Split a variant index into shape and colour.
+
+    Returns:
+        Index of the shape and index of the colour, None for parts with a fixed colour.
+
+    Example:
+        >>> shape_and_color("tail", 4), shape_and_color("wing", 3), shape_and_color("beak", 3)
+        ((1, 1), (1, 1), (3, None))
+    """
+    shapes = len(SHAPE_NAMES[part])
+    return variant % shapes, variant // shapes if part in COLORED else None
+
+
+def target_set(
+    table: NDArray[np.int64], label: int | NDArray[np.int64], kept: Sequence[bool] | NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """T(x): the classes that agree with an image on every part it still has.
+
+    Source: Hesse et al. 2023, training targets of images with removed parts.
+
+    Args:
+        table: ``(K, 5)`` int64 variants.
+        label: class of the image, or ``(n,)`` int64 of several.
+        kept: which of the five parts the image was drawn with, or ``(n, 5)`` bool.
+
+    Returns:
+        ``(K,)`` or ``(n, K)`` bool; all classes if no part is kept.
+
+    Example:
+        >>> table = np.array([[0, 0, 0, 0, 0], [0, 1, 1, 0, 0], [1, 1, 0, 0, 0]])
+        >>> target_set(table, 0, (True, False, False, True, True)).tolist()
+        [True, True, False]
+    """
+    own, dropped = table[label], ~np.asarray(kept)
+    agrees: NDArray[np.bool_] = ((table == own[..., None, :]) | dropped[..., None, :]).all(axis=-1)
+    return agrees
 
 
 @runtime_checkable

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.io import loadmat
 
-from datamodules.base import Split
-from datamodules.photos.data_module import PhotoDataModule, PhotoDataset, PhotoTable
-from datamodules.photos.files import ImageFile, Problems, locate
-from datamodules.photos.verify import Mark, MarkedImage
+from datamodules import splits
+from datamodules.arguments import check_choice
+from datamodules.photos.data_module import PhotoDataModule
+from datamodules.photos.dataset import PhotoDataset, PhotoTable
+from datamodules.photos.files import locate
+from datamodules.photos.problems import Problems
+from datamodules.photos.verify import ImageFile, Mark
+from datamodules.transforms.photo import Crop, PhotoTransform
 
 FOLDER = "stanford_cars"
 META, TRAIN, TEST = "cars_meta.mat", "cars_train_annos.mat", "cars_test_annos_withlabels.mat"
@@ -28,14 +32,40 @@ CORNERS = ("bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2")
 
 
 @dataclass(frozen=True, kw_only=True)
-class CarPhotos(PhotoTable):
-    """The photos with the rows that name them.
+class CarTable(PhotoTable):
+    """What the tables say about the photos; some class names hold a slash.
 
     Args:
-        rows: table and row of each photo.
+        rows: table and row that name each photo.
     """
 
     rows: list[str]
+
+
+class Cars196Dataset(PhotoDataset):
+    """The photos of Stanford Cars with their boxes, as an evaluation sees them.
+
+    Args:
+        root: the folder ``stanford_cars`` or the one that holds it; only read.
+        transform: what makes the model's frame; by default, photos are resized to 224 x 224 pixels.
+
+    Raises:
+        FileNotFoundError: if the folder or a table is missing.
+        ValueError: if a table is malformed or two tables disagree.
+    """
+
+    table: CarTable
+
+    def __init__(self, root: str, transform: PhotoTransform | None = None) -> None:
+        super().__init__(read_cars(root), transform or PhotoTransform())
+
+    def files_to_verify(self, problems: Problems) -> list[ImageFile]:
+        """The photos with their boxes, which must not lie outside."""
+        assert self.table.boxes is not None
+        return [
+            replace(self.table.files[row], marks=(Mark.box(f"{self.table.rows[row]}: the box", self.table.boxes[row]),))
+            for row in self.rows.tolist()
+        ]
 
 
 class Cars196(PhotoDataModule):
@@ -47,84 +77,46 @@ class Cars196(PhotoDataModule):
     Args:
         root: the folder ``stanford_cars`` or the one that holds it, in the layout of torchvision (``devkit/``,
             ``cars_train/``, ``cars_test/``) or with ``cars_annos.mat`` and ``car_ims/``; only read.
-        photos: the other arguments of :class:`datamodules.photos.data_module.PhotoDataModule`.
+        scheme: ``cv70`` (70/30, four folds; Schlinge et al. 2025) or the ``official`` train and test lists, of which a
+            fifth of each class's training photos is the validation part of fold 0.
+        crop: ``box`` cuts photos to the bounding box.
+        photos: the other arguments of :class:`.PhotoDataModule`.
 
     Raises:
-        ValueError: if an argument is out of range, or ``download`` is asked for, which nobody offers any more.
+        ValueError: if an argument is out of range.
     """
 
     title = "Stanford Cars"
     remedy = REMEDY
 
-    def __init__(self, root: str, **photos: Any) -> None:
+    def __init__(self, root: str, scheme: splits.Scheme = "cv70", crop: Crop = "none", **photos: Any) -> None:
+        check_choice("scheme", scheme, ("cv70", "official"))
+        self.scheme, self.crop = scheme, crop
         super().__init__(root, **photos)
 
-    def table(self) -> CarPhotos:
+    def photo_dataset(self) -> Cars196Dataset:
         """Read the tables of whichever layout is there."""
-        cars = read_cars(self.root)
-        problems = Problems(f"{self.title} in {cars.folder}", REMEDY)
-        if not cars.is_test.any() and self.scheme == "cv70" and not self.split_file:
-            problems.missing(f"{TEST} is missing; `scheme: cv70` needs the classes of the test photos, which it names")
-        problems.raise_any()
-        order = sorted(range(len(cars.paths)), key=lambda row: cars.paths[row])
-        return CarPhotos(
-            dataset="cars196",
-            folder=cars.folder,
-            class_names=cars.class_names,
-            files=[ImageFile(cars.paths[row], cars.folder / cars.paths[row]) for row in order],
-            labels=cars.labels[order],
-            is_test=cars.is_test[order],
-            boxes=cars.boxes[order],
-            rows=[cars.rows[row] for row in order],
-        )
-
-    def files_to_verify(self, table: PhotoTable, excluded: set[str], problems: Problems) -> list[ImageFile]:
-        """The photos with their boxes, which must not lie outside."""
-        assert isinstance(table, CarPhotos)
-        assert table.boxes is not None
-        return [
-            MarkedImage(
-                file.sample_id, file.path, marks=(Mark.box(f"{row}: the box", box),), sources=(f"{row} names it", "")
+        cars = Cars196Dataset(self.root, self.transform())
+        has_test = cars.table.is_test is not None and bool(cars.table.is_test.any())
+        if self.scheme == "cv70" and not self.split_file and not has_test:
+            raise FileNotFoundError(
+                f"Expected {cars.table.folder} to hold {TEST}, because `scheme: cv70` needs the classes of the test "
+                f"photos, which it names, but it does not. {REMEDY}"
             )
-            for file, row, box in zip(table.files, table.rows, table.boxes, strict=True)
-            if file.sample_id not in excluded
-        ]
+        return cars
 
-    def dataset(self, split: Split) -> PhotoDataset:
+    def dataset(self, split: splits.Split) -> PhotoDataset:
         """The samples of one split; "projection" is the training images through the evaluation transform."""
         self.setup()
         if split == "test" and not self._parts["test"]:
             raise FileNotFoundError(
-                f"Expected {self.photos.folder} to hold {TEST}, with the classes of the test photos, but it does "
+                f"Expected {self.photos.table.folder} to hold {TEST}, with the classes of the test photos, but it does "
                 "not. Add it, or evaluate the validation split."
             )
         return super().dataset(split)
 
 
-@dataclass(frozen=True)
-class CarTables:
-    """What the tables say about n photos, train before test.
-
-    Args:
-        folder: the official folder.
-        class_names: K names; some hold a slash.
-        paths: of the photos, below the folder.
-        rows: table and row of each photo.
-        labels: ``(n,)`` int64 class indices.
-        boxes: ``(n, 4)`` inclusive pixels from 0; some may exceed the photo.
-        is_test: ``(n,)`` bool.
-    """
-
-    folder: Path
-    class_names: list[str]
-    paths: list[str]
-    rows: list[str]
-    labels: NDArray[np.int64]
-    boxes: NDArray[np.float64]
-    is_test: NDArray[np.bool_]
-
-
-def read_cars(root: str) -> CarTables:
+def read_cars(root: str) -> CarTable:
     """Read and compare the tables.
 
     Args:
@@ -151,18 +143,23 @@ def read_cars(root: str) -> CarTables:
         lists += [_rows(path, "cars_test/", True, problems) for path in with_labels[:1]]
     problems.raise_any()
     numbers = np.concatenate([rows.numbers for rows in lists])
-    tables = CarTables(
+    paths = [path for rows in lists for path in rows.paths]
+    places = [place for rows in lists for place in rows.places]
+    is_test = np.concatenate([rows.is_test for rows in lists])
+    order = sorted(range(len(paths)), key=lambda row: paths[row])
+    table = CarTable(
+        dataset="cars196",
         folder=folder,
         class_names=[str(name) for name in names],
-        paths=[path for rows in lists for path in rows.paths],
-        rows=[place for rows in lists for place in rows.places],
-        labels=numbers[:, 4].astype(np.int64) - 1,
-        boxes=numbers[:, :4] - 1,
-        is_test=np.concatenate([rows.is_test for rows in lists]),
+        files=[ImageFile(paths[row], folder / paths[row], sources=(f"{places[row]} names it", "")) for row in order],
+        labels=numbers[order, 4].astype(np.int64) - 1,
+        boxes=numbers[order, :4] - 1,
+        is_test=is_test[order],
+        rows=[places[row] for row in order],
     )
-    _check(tables, problems)
+    _check(table, problems)
     problems.raise_any()
-    return tables
+    return table
 
 
 @dataclass(frozen=True)
@@ -226,28 +223,28 @@ def _load(path: Path, key: str, problems: Problems) -> NDArray[Any]:
     return nothing
 
 
-def _check(tables: CarTables, problems: Problems) -> None:
+def _check(table: CarTable, problems: Problems) -> None:
     """Classes must exist and have photos, boxes must not be empty, and the full set must have the official totals."""
-    count = len(tables.class_names)
-    outside = np.flatnonzero((tables.labels < 0) | (tables.labels >= count))
+    assert table.boxes is not None
+    assert table.is_test is not None
+    count, boxes, paths = len(table.class_names), table.boxes, [file.sample_id for file in table.files]
+    outside = np.flatnonzero((table.labels < 0) | (table.labels >= count))
     if len(outside):
         row = outside[0]
         problems.wrong(
-            f"{tables.rows[row]}, {tables.paths[row]}: expected a class 1..{count} as named, but got "
-            f"{tables.labels[row] + 1}"
+            f"{table.rows[row]}, {paths[row]}: expected a class 1..{count} as named, but got {table.labels[row] + 1}"
         )
         return
-    for empty in np.flatnonzero(np.bincount(tables.labels, minlength=count) == 0):
-        problems.wrong(f"class {tables.class_names[empty]!r} has 0 images")
-    for row in np.flatnonzero((tables.boxes[:, :2] > tables.boxes[:, 2:]).any(axis=1) | (tables.boxes < 0).any(axis=1)):
+    for empty in np.flatnonzero(np.bincount(table.labels, minlength=count) == 0):
+        problems.wrong(f"class {table.class_names[empty]!r} has 0 images")
+    for row in np.flatnonzero((boxes[:, :2] > boxes[:, 2:]).any(axis=1) | (boxes < 0).any(axis=1)):
         problems.wrong(
-            f"{tables.rows[row]}, {tables.paths[row]}: expected corners x1 <= x2 and y1 <= y2 from 1 on, but got an "
-            "empty box"
+            f"{table.rows[row]}, {paths[row]}: expected corners x1 <= x2 and y1 <= y2 from 1 on, but got an empty box"
         )
-    twice = len(tables.paths) - len(set(tables.paths))
+    twice = len(paths) - len(set(paths))
     if twice:
         problems.wrong(f"{twice} photos are listed more than once")
-    totals = (int((~tables.is_test).sum()), int(tables.is_test.sum()))
+    totals = (int((~table.is_test).sum()), int(table.is_test.sum()))
     allowed = ((OFFICIAL_TRAIN, OFFICIAL_TEST), (OFFICIAL_TRAIN, 0))
     if count == OFFICIAL_CLASSES and totals not in allowed:
         problems.wrong(f"expected (train, test) counts {allowed[0]}, but got {totals}")

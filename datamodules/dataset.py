@@ -1,55 +1,25 @@
-"""Data sets that make whole batches, the views put on top of them, and their loader.
+"""The base of all data sets, the loader of their batches, and exact and resumable samplers.
 
-Labels, targets and other tables are looked up for a batch at once. Images leave loader workers as uint8 pixels, a
-quarter of the memory, and become float32 in the process that asked for the batch.
+Tables are looked up for a whole batch at once. Images leave loader workers as uint8 pixels, a quarter of the memory,
+and become float32 in the process that asked for the batch.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterator, Sequence, Sized
 from typing import Any, cast
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, default_collate
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, default_collate
 
-from datamodules.pixels import image_pixels, with_float_images
+from datamodules.plot import plot_sample
 from datamodules.sample import Batch, Sample
-from datamodules.training_views import training_views
-from datamodules.transforms.continuity import ContinuityVariant, continuity_view
 
 Index = int | tuple[int, int]  # a position, or (epoch, position) where augmentation depends on the epoch
-INLINE = 1 << 16  # bytes; smaller fields go through the workers' pipe, as a shared memory segment each takes longer
-
-
-def epoch_and_position(index: Index) -> tuple[int, int]:
-    """An index as (epoch, position); a bare position is that of epoch 0."""
-    return index if isinstance(index, tuple) else (0, index)
-
-
-class Samples(Sequence[Sample]):
-    """The samples of a batch one by one, with float images.
-
-    Args:
-        batch: see :meth:`ImageDataset.batch`.
-    """
-
-    def __init__(self, batch: Batch) -> None:
-        self.batch = batch
-
-    @cached_property
-    def _samples(self) -> list[Sample]:
-        fields = with_float_images(self.batch)
-        return [cast("Sample", dict(zip(fields, row, strict=True))) for row in zip(*fields.values(), strict=True)]
-
-    def __len__(self) -> int:
-        return len(self.batch["image"])
-
-    def __getitem__(self, position: Any) -> Any:
-        return self._samples[position]
 
 
 class ImageDataset(Dataset[Sample], ABC):
@@ -81,133 +51,167 @@ class ImageDataset(Dataset[Sample], ABC):
         """One sample."""
         if type(self).batch is ImageDataset.batch:
             raise NotImplementedError(f"Expected {type(self).__name__} to define `batch` or `__getitem__`.")
-        sample: Sample = Samples(self.batch([index]))[0]
-        return sample
-
-    def __getitems__(self, indices: Sequence[Index]) -> Samples:
-        """What loaders ask for; :class:`ImageLoader` takes the batch as a whole."""
-        return Samples(self.batch(indices))
+        batch: dict[str, Any] = dict(with_float_images(self.batch([index])))
+        return cast("Sample", {name: values[0] for name, values in batch.items()})
 
     def batch(self, indices: Sequence[Index]) -> Batch:
         """Samples stacked; images may still be ``(B, H, W, 3)`` uint8 pixels."""
         return cast("Batch", default_collate([self[index] for index in indices]))
 
+    def plot(self, sample: Sample) -> Image.Image:
+        """A picture of a sample with its box, points, mask and label map, see :func:`datamodules.plot.plot_sample`.
 
-class Spread(ImageDataset):
-    """A few samples of a data set, evenly spread over it.
+        Args:
+            sample: such as ``dataset[0]``.
+        """
+        return plot_sample(sample)
 
-    Args:
-        dataset: the data set.
-        limit: number of samples; all if there are fewer.
 
-    Raises:
-        ValueError: if ``limit`` is below 1.
-    """
+def epoch_and_position(index: Index) -> tuple[int, int]:
+    """An index as (epoch, position); a bare position is that of epoch 0."""
+    return index if isinstance(index, tuple) else (0, index)
 
-    def __init__(self, dataset: ImageDataset, limit: int) -> None:
-        if limit < 1:
-            raise ValueError(f"Expected argument `limit` to be at least 1 image, but got {limit}.")
+
+class _Batches(Dataset[Any]):
+    """A data set of which the workers of a loader ask whole batches."""
+
+    def __init__(self, dataset: ImageDataset) -> None:
         self.dataset = dataset
-        count = min(limit, len(dataset))
-        self.rows = [index * len(dataset) // count for index in range(count)]
 
     @property
     def sample_ids(self) -> list[str]:
-        """The ids of the chosen samples, in order."""
-        names = self.dataset.sample_ids
-        return [names[row] for row in self.rows]
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def batch(self, indices: Sequence[Index]) -> Batch:
-        """Some of the chosen samples."""
-        pairs = [epoch_and_position(index) for index in indices]
-        return self.dataset.batch([(epoch, self.rows[position]) for epoch, position in pairs])
-
-
-class View(ImageDataset):
-    """The samples of another data set, seen otherwise."""
-
-    dataset: ImageDataset
-
-    @property
-    def sample_ids(self) -> list[str]:
-        """The ids of all samples, in order."""
         return self.dataset.sample_ids
 
     def __len__(self) -> int:
         return len(self.dataset)
 
+    def __getitem__(self, index: Index) -> Sample:
+        return self.dataset[index]
 
-class SecondView(View):
-    """A data set whose samples also carry ``second_view``, the continuity view.
-
-    Args:
-        dataset: the data set, without augmentation.
-        variant: of the view.
-        seed: of the view.
-    """
-
-    def __init__(self, dataset: ImageDataset, variant: ContinuityVariant, seed: int) -> None:
-        self.dataset, self.variant, self.seed = dataset, variant, seed
-
-    def batch(self, indices: Sequence[Index]) -> Batch:
-        """Some samples, whose second view is float."""
-        batch = self.dataset.batch(indices)
-        images = with_float_images(batch)["image"]
-        pairs = zip(images, batch["sample_key"].tolist(), strict=True)
-        views = [continuity_view(image, key, self.seed, self.variant) for image, key in pairs]
-        return {**batch, "second_view": torch.stack(views)}
+    def __getitems__(self, indices: Sequence[Index]) -> Batch:
+        return self.dataset.batch(indices)
 
 
-class TwoViews(View):
-    """A training data set whose samples are two views of one geometry, ``image`` and ``second_view``.
-
-    See :func:`datamodules.training_views.training_views`.
-
-    Args:
-        dataset: the data set, at most geometrically augmented.
-        seed: of the views.
-    """
-
-    def __init__(self, dataset: ImageDataset, seed: int) -> None:
-        self.dataset, self.seed = dataset, seed
-
-    def batch(self, indices: Sequence[Index]) -> Batch:
-        """Some samples, in two views each."""
-        batch = self.dataset.batch(indices)
-        images, epochs = batch["image"], [epoch_and_position(index)[0] for index in indices]
-        pixels = images if images.dtype == torch.uint8 else image_pixels(images)
-        rows = zip(pixels, batch["sample_key"].tolist(), epochs, strict=True)
-        views = [training_views(picture, key, self.seed, epoch) for picture, key, epoch in rows]
-        first, second = (torch.stack(column) for column in zip(*views, strict=True))
-        return {**batch, "image": first, "second_view": second}
-
-
-class ImageLoader(DataLoader[Sample]):
-    """Batches of an :class:`ImageDataset`, with float images whoever made them.
+class ImageLoader(DataLoader[Any]):
+    """Batches of an :class:`ImageDataset`, with float images.
 
     Args:
         dataset: the data set.
         options: of :class:`torch.utils.data.DataLoader`.
     """
 
-    def __init__(self, dataset: ImageDataset, **options: Any) -> None:
-        super().__init__(dataset, **{"collate_fn": _packed, **options})
+    def __init__(self, dataset: ImageDataset | _Batches, **options: Any) -> None:
+        whole = dataset if isinstance(dataset, _Batches) else _Batches(dataset)  # Lightning may build a loader again
+        super().__init__(whole, **{**options, "collate_fn": _unchanged})
 
     def __iter__(self) -> Any:  # Iterator[Batch]; torch names its own iterator here
-        return map(_unpacked, super().__iter__())
+        return map(with_float_images, super().__iter__())
 
 
-def _packed(samples: Samples | list[Sample]) -> dict[str, Any]:
-    batch = samples.batch if isinstance(samples, Samples) else default_collate(samples)
-    return _mapped(batch, Tensor, lambda values: values.numpy() if values.nbytes < INLINE else values)
+def _unchanged(batch: Batch) -> Batch:
+    return batch
 
 
-def _unpacked(packed: dict[str, Any]) -> Batch:
-    return cast("Batch", with_float_images(_mapped(packed, np.ndarray, torch.from_numpy)))
+def image_tensor(pixels: Tensor) -> Tensor:
+    """Pixels as an image.
+
+    Args:
+        pixels: ``(..., H, W, 3)`` uint8 RGB.
+
+    Returns:
+        ``(..., 3, H, W)`` float32 in 0..1.
+
+    Example:
+        >>> image_tensor(torch.tensor([[[0, 51, 255]]], dtype=torch.uint8)).flatten().tolist()
+        [0.0, 0.20000000298023224, 1.0]
+    """
+    channels_first = pixels.movedim(-1, -3)
+    image = np.empty(channels_first.shape, np.float32)  # in huge pages; memory of torch takes twice as long
+    return torch.from_numpy(image).copy_(channels_first).div_(255)
 
 
-def _mapped(fields: Any, kind: type, change: Callable[[Any], Any]) -> dict[str, Any]:
-    return {name: change(values) if isinstance(values, kind) else values for name, values in fields.items()}
+def with_float_images(batch: Batch) -> Batch:
+    """A batch whose images are float; those that are already stay as they are.
+
+    Args:
+        batch: of which ``image`` and ``second_view`` may still be pixels.
+
+    Example:
+        >>> with_float_images({"image": torch.zeros(1, 2, 2, 3, dtype=torch.uint8)})["image"].shape
+        torch.Size([1, 3, 2, 2])
+    """
+    fields: dict[str, Any] = dict(batch)
+    for name in ("image", "second_view"):
+        if name in fields and fields[name].dtype == torch.uint8:
+            fields[name] = image_tensor(fields[name])
+    return cast("Batch", fields)
+
+
+class ExactSampler(DistributedSampler[Any]):
+    """Evaluation order: rank r sees samples r, r + W, r + 2W, ... without padding or dropping.
+
+    Lightning leaves a ``DistributedSampler`` alone, and the one it would inject counts some samples twice.
+
+    Args:
+        dataset: the data set.
+        rank: this process.
+        world_size: number of processes W.
+
+    Raises:
+        ValueError: if there are fewer samples than processes, which would leave a process without a batch.
+
+    Example:
+        >>> [list(ExactSampler(range(5), rank, 2)) for rank in (0, 1)]
+        [[0, 2, 4], [1, 3]]
+    """
+
+    def __init__(self, dataset: Sized, rank: int = 0, world_size: int = 1) -> None:
+        if len(dataset) < world_size:
+            raise ValueError(
+                f"Expected the data set to have at least one sample per process, but got {len(dataset)} samples for "
+                f"{world_size} processes. Lower `--trainer.devices`."
+            )
+        super().__init__(cast("Dataset[Any]", dataset), world_size, rank, shuffle=False)
+        self._rows = range(rank, len(dataset), world_size)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._rows)
+
+
+class EpochSampler(DistributedSampler[Any]):
+    """Training order: a permutation drawn from (seed, epoch), shared by all ranks, yielding ``(epoch, index)``.
+
+    The epoch is asked for when iteration starts, because Lightning's ``set_epoch`` comes too late after a resume. The
+    permutation is padded with its own first entries so that every rank has equally many batches.
+
+    Args:
+        dataset: the data set.
+        epoch: called at the start of each pass.
+        seed: seed of the run.
+        rank: this process.
+        world_size: number of processes.
+
+    Example:
+        >>> first = list(EpochSampler(range(4), lambda: 3, seed=0))
+        >>> sorted(first)
+        [(3, 0), (3, 1), (3, 2), (3, 3)]
+        >>> first == list(EpochSampler(range(4), lambda: 3, seed=0))
+        True
+    """
+
+    def __init__(
+        self, dataset: Sized, epoch: Callable[[], int], seed: int = 0, rank: int = 0, world_size: int = 1
+    ) -> None:
+        super().__init__(cast("Dataset[Any]", dataset), world_size, rank, shuffle=True, seed=seed)
+        self._length = len(dataset)
+        self._epoch = epoch
+
+    def __iter__(self) -> Iterator[Any]:
+        epoch = self._epoch()
+        generator = torch.Generator().manual_seed((self.seed * 1_000_003 + epoch) % 2**63)
+        order = torch.randperm(self._length, generator=generator)
+        padded = order[torch.arange(self.total_size) % self._length]
+        return iter([(epoch, index) for index in padded[self.rank :: self.num_replicas].tolist()])

@@ -11,9 +11,11 @@ from lightning.pytorch.utilities import rank_zero_info
 from numpy.typing import NDArray
 
 from datamodules import splits
-from datamodules.photos.class_attributes import AttributedPhotos, ClassAttributes, read_attribute_table
-from datamodules.photos.data_module import PhotoTable
-from datamodules.photos.files import SHOWN, ImageFile, Problems, read_text
+from datamodules.arguments import check_choice
+from datamodules.photos.class_attributes import AttributedDataset, read_attribute_table
+from datamodules.photos.data_module import PhotoDataModule
+from datamodules.photos.dataset import PhotoTable
+from datamodules.photos.files import read_text
 from datamodules.photos.folders import (
     EXTENSIONS,
     PARTS,
@@ -23,16 +25,56 @@ from datamodules.photos.folders import (
     split_folders,
     visible_folders,
 )
+from datamodules.photos.problems import SHOWN, Problems
+from datamodules.photos.verify import ImageFile
+from datamodules.transforms.photo import PhotoTransform
 
+TITLE = "the image folder"
+REMEDY = "Fix the folder or list what is not wanted in `exclude`."
 Layout = Literal["folders", "flat"]
 FolderScheme = Literal["auto", "cv70", "official", "test"]
 WNID = re.compile(r"n\d{8}")
 
 
-class ImageFolder(AttributedPhotos):
+class ImageFolderDataset(AttributedDataset):
+    """The photos below a folder, as an evaluation sees them; see :class:`ImageFolder` for layouts and classes.
+
+    Args:
+        root: the folder; only read.
+        layout: ``folders`` or ``flat``.
+        class_file: fixes the order of classes.
+        attribute_table: makes the attributes of a class the labels.
+        parts: whether ``train/``, ``val/`` and ``test/`` in ``root`` are the official parts; a root that is one of them
+            is then an error.
+        transform: what makes the model's frame; by default, photos are resized to 224 x 224 pixels.
+
+    Raises:
+        FileNotFoundError: if a folder or file is not found.
+        ValueError: if photos and classes do not fit.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        layout: Layout = "folders",
+        class_file: str | None = None,
+        attribute_table: str | None = None,
+        parts: bool = True,
+        transform: PhotoTransform | None = None,
+    ) -> None:
+        check_choice("layout", layout, ("folders", "flat"))
+        folder = _find(root, layout, parts)
+        self.parts = split_folders(folder) if layout == "folders" else []
+        keys, names = _classes(folder, layout, class_file)
+        attributes = None if attribute_table is None else read_attribute_table(Path(attribute_table), keys)
+        table = _read(folder, self.parts, layout, (keys, names), class_file or f"{folder}/train")
+        super().__init__(table, transform or PhotoTransform(), attributes, attribute_table is not None)
+
+
+class ImageFolder(PhotoDataModule):
     """Photos whose class is the name of their folder, or the beginning of their name.
 
-    A sample id is the path below ``root``. Files that are no images (by extension), hidden files and folders beside
+    A sample id is the path below ``root``. Files that are no images (by extension), hidden files and folders next to
     ``train/``, ``val/`` and ``test/`` are ignored.
 
     Args:
@@ -40,21 +82,21 @@ class ImageFolder(AttributedPhotos):
             read.
         layout: ``folders``: ``{train,val,test}/<class>/**`` or ``<class>/**``; ``flat``: files ``<class>_<rest>``.
         scheme: ``official`` keeps the folders (without ``test/``, ``val/`` is the test part; without ``val/``,
-            validation is held out of ``train/``; with ``fold: null``, ``val/`` beside ``test/`` is trained on),
+            validation is held out of ``train/``; with ``fold: null``, ``val/`` next to ``test/`` is trained on),
             ``cv70`` divides all photos 70/30 with four folds, ``test`` keeps all for test, ``auto`` is ``official``
             where there are such folders and else ``cv70``.
         class_file: fixes the order of classes, for a head that has learnt them: a class per line, as its name alone or
             as ``wnid name``; without it they are sorted.
         attribute_table: makes the attributes of a class the labels, see
             :func:`datamodules.photos.class_attributes.read_attribute_table`.
-        photos: the other arguments of :class:`datamodules.photos.data_module.PhotoDataModule`.
+        photos: the other arguments of :class:`.PhotoDataModule`.
 
     Raises:
         ValueError: if an argument is out of range.
     """
 
-    title = "the image folder"
-    remedy = "Mend the folder or list what is not wanted in `exclude`."
+    title = TITLE
+    remedy = REMEDY
 
     def __init__(
         self,
@@ -65,122 +107,108 @@ class ImageFolder(AttributedPhotos):
         attribute_table: str | None = None,
         **photos: Any,
     ) -> None:
+        check_choice("layout", layout, ("folders", "flat"))
+        check_choice("scheme", scheme, ("auto", "cv70", "official", "test"))
         super().__init__(root, **photos)
-        for name, value, allowed in (
-            ("layout", layout, ("folders", "flat")),
-            ("scheme", scheme, ("auto", "cv70", "official", "test")),
-        ):
-            if value not in allowed:
-                raise ValueError(f"Expected argument `{name}` to be one of {list(allowed)}, but got {value!r}.")
-        self.layout = layout
+        self.layout: Layout = layout
         self.scheme = scheme
         self.fold = None if scheme == "test" else self.fold  # nothing to hold out
         self.class_file = class_file
         self.attribute_table = attribute_table
-        self.multi_label = attribute_table is not None
 
-    @property
-    def class_names(self) -> list[str]:
-        """Names of the K logits: attributes where they are the labels, else classes, without a look at the photos."""
-        if self.multi_label or self._table is not None:
-            return super().class_names
-        return self._classes(self._folder())[1]
-
-    def table(self) -> PhotoTable:
+    def photo_dataset(self) -> ImageFolderDataset:
         """Look through the folders."""
-        folder = self._folder()
-        problems = Problems(f"{self.title} {folder}", self.remedy)
-        parts = self._split_folders(folder)
-        placed = by_folder(folder, parts, problems) if self.layout == "folders" else by_prefix(folder, problems)
-        keys, names = self._classes(folder)
-        for part in parts:
-            if not visible_folders(folder / part):
-                problems.wrong(f"{part}/ holds no class folders; fill it or remove it")
-        self.attributes()  # is there for every class
-        index = {key: number for number, key in enumerate(keys)}
-        unknown = {key: path for path, key in zip(placed.paths, placed.keys, strict=True) if key not in index}
-        for key, path in unknown.items():
-            problems.wrong(f"class {key!r} of {path} is not in {self.class_file or f'{folder}/train'}")
-        problems.raise_any()
-        held_out = "test/" if "test" in parts else "val/"
-        return PhotoTable(
-            dataset="image_folder",
-            folder=folder,
-            class_names=names,
-            files=[ImageFile(path, folder / path) for path in placed.paths],
-            labels=np.array([index[key] for key in placed.keys], dtype=np.int64),
-            is_test=np.array([path.startswith(held_out) for path in placed.paths]) if parts else None,
-        )
-
-    def attributes(self) -> ClassAttributes | None:
-        """The rows of ``attribute_table`` for the classes, by the names of their folders."""
-        if self.attribute_table is None:
-            return None
-        return read_attribute_table(Path(self.attribute_table), self._classes(self._folder())[0])
+        parts, transform = self.scheme == "auto", self.transform()
+        return ImageFolderDataset(self.root, self.layout, self.class_file, self.attribute_table, parts, transform)
 
     def make_splits(self, population: splits.Population, rows: NDArray[np.int64]) -> splits.Splits:
         """Divide the photos by ``scheme``; ``val/`` is the validation part where there is ``test/`` too."""
+        photos = self.photos
+        assert isinstance(photos, ImageFolderDataset)
         if self.scheme == "auto":
-            self.scheme = "cv70" if self.photos.is_test is None else "official"
-            rank_zero_info(f"{self.title} {self.photos.folder}: scheme {self.scheme}.")
+            self.scheme = "official" if photos.parts else "cv70"
+            rank_zero_info(f"{self.title} {photos.table.folder}: scheme {self.scheme}.")
         if self.scheme == "test":
-            return splits.given(population, self.scheme, self.split_seed, population.ids, [])
-        if self.scheme == "official" and len(self._split_folders(self.photos.folder)) == len(PARTS):
+            return splits.given(population, self.scheme, splits.SEED, population.ids, [])
+        if self.scheme == "official" and len(photos.parts) == len(PARTS):
             test, val = ([name for name in population.ids if name.startswith(part)] for part in ("test/", "val/"))
-            return splits.given(population, self.scheme, self.split_seed, test, [val])
+            return splits.given(population, self.scheme, splits.SEED, test, [val])
         return super().make_splits(population, rows)
 
-    def _folder(self) -> Path:
-        """``root``, if photos can be in it."""
-        folder = Path(self.root).expanduser()
-        if not folder.is_dir():
-            raise FileNotFoundError(f"Expected argument `root` to be a folder, but there is none at {folder}.")
-        inside = visible_folders(folder)
-        if self.layout == "flat":
-            if not any(path.suffix.lower() in EXTENSIONS for path in folder.iterdir()):
-                raise FileNotFoundError(
-                    f"Expected argument `root` to hold images for `layout: flat`, but {folder} holds "
-                    f"{_some(inside)}.{_use([folder / name for name in inside])}"
-                )
-            return folder
-        if alike := misnamed_split_folders(folder):
+
+def _read(
+    folder: Path, parts: list[str], layout: Layout, classes: tuple[list[str], list[str]], source: str
+) -> PhotoTable:
+    """The photos below a folder; ``source`` is what names the classes."""
+    keys, names = classes
+    problems = Problems(f"{TITLE} {folder}", REMEDY)
+    placed = by_folder(folder, parts, problems) if layout == "folders" else by_prefix(folder, problems)
+    for part in parts:
+        if not visible_folders(folder / part):
+            problems.wrong(f"{part}/ holds no class folders; fill it or remove it")
+    index = {key: number for number, key in enumerate(keys)}
+    unknown = {key: path for path, key in zip(placed.paths, placed.keys, strict=True) if key not in index}
+    for key, path in unknown.items():
+        problems.wrong(f"class {key!r} of {path} is not in {source}")
+    problems.raise_any()
+    held_out = "test/" if "test" in parts else "val/"
+    return PhotoTable(
+        dataset="image_folder",
+        folder=folder,
+        class_names=names,
+        files=[ImageFile(path, folder / path) for path in placed.paths],
+        labels=np.array([index[key] for key in placed.keys], dtype=np.int64),
+        is_test=np.array([path.startswith(held_out) for path in placed.paths]) if parts else None,
+    )
+
+
+def _find(root: str, layout: Layout, parts: bool) -> Path:
+    """``root``, if photos can be in it."""
+    folder = Path(root).expanduser()
+    if not folder.is_dir():
+        raise FileNotFoundError(f"Expected argument `root` to be a folder, but there is none at {folder}.")
+    inside = visible_folders(folder)
+    if layout == "flat":
+        if not any(path.suffix.lower() in EXTENSIONS for path in folder.iterdir()):
             raise FileNotFoundError(
-                f"Expected argument `root` to hold train/ with val/ or test/, or class folders, but {folder} holds "
-                f"{_some(alike)}. Name the parts `train`, `val` and `test`, or give the folder of one of them."
-            )
-        above = folder.resolve().parent
-        if self.scheme == "auto" and folder.resolve().name in split_folders(above):
-            raise FileNotFoundError(
-                f"Expected argument `root` to hold train/ with val/ or test/, but {folder} is one of these."
-                f"{_use([above])} To divide its photos alone, use `--data.scheme cv70`."
-            )
-        deeper = [
-            name
-            for name in inside
-            if split_folders(folder / name) or (inside == [name] and visible_folders(folder / name))
-        ]
-        if deeper or len(inside) < 2:
-            hint = [folder / name for name in deeper] or (
-                [above.parent] if above.name in split_folders(above.parent) else [above]
-            )
-            raise FileNotFoundError(
-                f"Expected argument `root` to hold class folders, but {folder} holds {_some(inside)}.{_use(hint)}"
+                f"Expected argument `root` to hold images for `layout: flat`, but {folder} holds "
+                f"{_some(inside)}.{_use([folder / name for name in inside])}"
             )
         return folder
+    if alike := misnamed_split_folders(folder):
+        raise FileNotFoundError(
+            f"Expected argument `root` to hold train/ with val/ or test/, or class folders, but {folder} holds "
+            f"{_some(alike)}. Name the parts `train`, `val` and `test`, or give the folder of one of them."
+        )
+    above = folder.resolve().parent
+    if parts and folder.resolve().name in split_folders(above):
+        raise FileNotFoundError(
+            f"Expected argument `root` to hold train/ with val/ or test/, but {folder} is one of these."
+            f"{_use([above])} To divide its photos alone, use `--data.scheme cv70`."
+        )
+    deeper = [
+        name for name in inside if split_folders(folder / name) or (inside == [name] and visible_folders(folder / name))
+    ]
+    if deeper or len(inside) < 2:
+        hint = [folder / name for name in deeper] or (
+            [above.parent] if above.name in split_folders(above.parent) else [above]
+        )
+        raise FileNotFoundError(
+            f"Expected argument `root` to hold class folders, but {folder} holds {_some(inside)}.{_use(hint)}"
+        )
+    return folder
 
-    def _split_folders(self, folder: Path) -> list[str]:
-        return split_folders(folder) if self.layout == "folders" else []
 
-    def _classes(self, folder: Path) -> tuple[list[str], list[str]]:
-        """Keys (names of folders, or beginnings of file names) and names of the classes, in order."""
-        if self.class_file is not None:
-            return read_classes(Path(self.class_file))
-        if self.layout == "flat":
-            placed = by_prefix(folder, Problems(self.title, self.remedy))
-            keys = sorted(set(placed.keys))
-        else:
-            keys = visible_folders(folder / "train" if split_folders(folder) else folder)
-        return keys, keys
+def _classes(folder: Path, layout: Layout, class_file: str | None) -> tuple[list[str], list[str]]:
+    """Keys (names of folders, or beginnings of file names) and names of the classes, in order."""
+    if class_file is not None:
+        return read_classes(Path(class_file))
+    if layout == "flat":
+        placed = by_prefix(folder, Problems(TITLE, REMEDY))
+        keys = sorted(set(placed.keys))
+    else:
+        keys = visible_folders(folder / "train" if split_folders(folder) else folder)
+    return keys, keys
 
 
 def read_classes(path: Path) -> tuple[list[str], list[str]]:

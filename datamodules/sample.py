@@ -1,59 +1,73 @@
-"""The sample contract: what every data set yields, and which optional fields it really has.
+"""The sample contract: the one table of sample fields, capability flags and class-level tables.
 
-A sample is a ``TypedDict``; a batch is the same dict stacked. Within one split every sample has the same keys.
-Images are RGB float in [0, 1]: normalisation is the first layer of the model.
+A sample is a dictionary, a batch the same dictionary stacked. Within one split every sample has the same keys. Images
+are RGB float in [0, 1]: normalisation is the first layer of the model.
 """
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, fields
-from typing import NotRequired, TypedDict
+from dataclasses import dataclass, field, fields
+from typing import Annotated, NamedTuple, NotRequired, TypedDict, get_args, get_origin, get_type_hints
 
+import torch
 from torch import Tensor
 
 
-class Sample(TypedDict):
-    """One sample; shapes without the batch axis, see each field.
+class Field(NamedTuple):
+    """What a tensor of a sample looks like.
 
-    Points are (x, y) pixels, boxes (x0, y0, x1, y1) inclusive pixels, both after the transform.
+    Args:
+        dtype: its type.
+        shape: its shape without the batch axis: numbers, or the letters H, W (image), K (logits), N (parts) and L
+            (concepts).
+        flags: the capability flags one of which announces it; none for fields that every sample has.
     """
 
-    image: Tensor  # float32 [3,H,W] in 0..1, RGB
-    label: Tensor  # int64 []
+    dtype: torch.dtype
+    shape: tuple[int | str, ...] = ()
+    flags: tuple[str, ...] = ()
+
+
+class _Tensors(TypedDict):
+    """The tensors of a sample.
+
+    Points are (x, y) pixels, boxes (x0, y0, x1, y1) inclusive pixels, both after the transform; points that are not
+    visible hold (0, 0). Certainties are 0 unknown, 1 not visible, 2 guessing, 3 probably and 4 definitely.
+    """
+
+    image: Annotated[Tensor, Field(torch.float32, (3, "H", "W"))]  # RGB in [0, 1]
+    label: Annotated[Tensor, Field(torch.int64)]
+    sample_key: Annotated[Tensor, Field(torch.int64)]  # see :func:`sample_key`
+    labels: NotRequired[Annotated[Tensor, Field(torch.bool, ("K",), ("multi_label",))]]
+    class_targets: NotRequired[Annotated[Tensor, Field(torch.float32, ("K",), ("soft_targets",))]]  # sums to 1
+    object_mask: NotRequired[Annotated[Tensor, Field(torch.bool, ("H", "W"), ("object_mask",))]]
+    part_points: NotRequired[Annotated[Tensor, Field(torch.float32, ("N", 2), ("part_points",))]]
+    part_visible: NotRequired[Annotated[Tensor, Field(torch.bool, ("N",), ("part_points",))]]
+    label_map: NotRequired[Annotated[Tensor, Field(torch.uint8, ("H", "W"), ("label_map",))]]
+    concepts: NotRequired[Annotated[Tensor, Field(torch.bool, ("L",), ("concepts_class", "concepts_image"))]]
+    concept_certainty: NotRequired[Annotated[Tensor, Field(torch.uint8, ("L",), ("concept_certainty",))]]
+    bounding_box: NotRequired[Annotated[Tensor, Field(torch.float32, (4,), ("bounding_box",))]]
+    context: NotRequired[Annotated[Tensor, Field(torch.int64, (), ("context",))]]
+    second_view: NotRequired[Annotated[Tensor, Field(torch.float32, (3, "H", "W"))]]  # if loaders are asked for it
+
+
+class Sample(_Tensors):
+    """One sample."""
+
     sample_id: str
-    sample_key: Tensor  # int64 []
-    labels: NotRequired[Tensor]  # bool [K], multi-hot
-    class_targets: NotRequired[Tensor]  # float32 [K], sums to 1
-    object_mask: NotRequired[Tensor]  # bool [H,W]
-    part_points: NotRequired[Tensor]  # float32 [N,2]
-    part_visible: NotRequired[Tensor]  # bool [N]
-    label_map: NotRequired[Tensor]  # uint8 [H,W]
-    concepts: NotRequired[Tensor]  # bool [L]
-    concept_certainty: NotRequired[Tensor]  # uint8 [L]
-    bounding_box: NotRequired[Tensor]  # float32 [4]
-    context: NotRequired[Tensor]  # int64 []
-    second_view: NotRequired[Tensor]  # float32 [3,H,W]
 
 
-class Batch(TypedDict):
-    """A stacked :class:`Sample`; ``sample_id`` becomes a list of B strings."""
+class Batch(_Tensors):
+    """Stacked samples."""
 
-    image: Tensor
-    label: Tensor
     sample_id: list[str]
-    sample_key: Tensor
-    labels: NotRequired[Tensor]
-    class_targets: NotRequired[Tensor]
-    object_mask: NotRequired[Tensor]
-    part_points: NotRequired[Tensor]
-    part_visible: NotRequired[Tensor]
-    label_map: NotRequired[Tensor]
-    concepts: NotRequired[Tensor]
-    concept_certainty: NotRequired[Tensor]
-    bounding_box: NotRequired[Tensor]
-    context: NotRequired[Tensor]
-    second_view: NotRequired[Tensor]
+
+
+FIELDS: dict[str, Field] = {
+    name: (get_args(hint)[0] if get_origin(hint) is NotRequired else hint).__metadata__[0]
+    for name, hint in get_type_hints(_Tensors, include_extras=True).items()
+}
 
 
 def sample_key(sample_id: str) -> int:
@@ -101,3 +115,36 @@ class Capabilities:
             )
         value = getattr(self, flag)
         return None if value is True else str(value) if value else "not available"
+
+
+@dataclass(frozen=True)
+class ClassTables:
+    """What a data set says of its parts, its concepts and its S source classes; None or empty without annotations.
+
+    The source classes are the K classes, or what they were before attributes became the labels.
+
+    Args:
+        part_names: names of the N points in ``part_points``, or of the parts of a label map.
+        part_group_names: names of the G groups in which left and right are one part.
+        part_to_group: ``(N,)`` int64 index into ``part_group_names``.
+        label_map_codes: part -> its codes in ``label_map``; 32 + i is background object i, 255 a blend of colours.
+        concept_names: names of the L concepts.
+        concept_to_part: ``(L,)`` int64 index into ``part_group_names``, -1 for a concept of no single part.
+        class_concepts: ``(S, L)`` float in 0..1, strength of the concept.
+        class_concepts_binary: ``(S, L)`` bool.
+        concept_source: where ``class_concepts_binary`` comes from.
+        class_attributes: ``(S, A)`` float in 0..1, all attributes, before L concepts were selected.
+        context_names: names of the background contexts that ``context`` counts.
+    """
+
+    part_names: list[str] = field(default_factory=list)
+    part_group_names: list[str] = field(default_factory=list)
+    part_to_group: Tensor | None = None
+    label_map_codes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    concept_names: list[str] = field(default_factory=list)
+    concept_to_part: Tensor | None = None
+    class_concepts: Tensor | None = None
+    class_concepts_binary: Tensor | None = None
+    concept_source: str | None = None
+    class_attributes: Tensor | None = None
+    context_names: list[str] = field(default_factory=list)

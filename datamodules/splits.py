@@ -1,4 +1,4 @@
-"""How samples are divided into train, validation and test, and how that division is kept.
+"""Division of samples into train, validation and test, and the files in which it is kept.
 
 Folds are lists of sample ids; nothing is copied or moved on disk. A split is written down as ``split.json`` in the run
 folder and may be handed back, so that an evaluation months later sees the same test set or stops.
@@ -7,17 +7,22 @@ folder and may be handed back, so that an evaluation months later sees the same 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from sklearn.model_selection import StratifiedKFold, train_test_split
 from torch import Tensor
 
+Split = Literal["train", "projection", "val", "test"]
+SPLITS: tuple[Split, ...] = ("train", "projection", "val", "test")
 Scheme = Literal["cv70", "official"]
 SCHEMA = 1
+SEED, FOLDS, VAL_FRACTION = 42, 4, 0.2
 
 
 @dataclass(frozen=True)
@@ -132,7 +137,7 @@ class Splits:
         return parts
 
 
-def cv70(population: Population, seed: int = 42, folds: int = 4) -> Splits:
+def cv70(population: Population, seed: int = SEED, folds: int = FOLDS) -> Splits:
     """Split 70/30 with stratified folds on the 70 %.
 
     Schlinge et al. 2025, *QuanProto*, after Raschka 2018: ``train_test_split(train_size=.7)`` and then
@@ -169,7 +174,9 @@ def cv70(population: Population, seed: int = 42, folds: int = 4) -> Splits:
     return given(population, "cv70", seed, [ids[i] for i in test], val)
 
 
-def official(population: Population, is_test: Sequence[bool], val_fraction: float = 0.2, seed: int = 42) -> Splits:
+def official(
+    population: Population, is_test: Sequence[bool], val_fraction: float = VAL_FRACTION, seed: int = SEED
+) -> Splits:
     """Keep the data set's own test part and hold out validation samples of every class by hash.
 
     Per class the ``max(1, round(val_fraction * n))`` training ids with the smallest SHA-256 of ``seed:sample_id`` are
@@ -242,3 +249,76 @@ def class_weights(labels: Sequence[int], num_classes: int) -> Tensor:
         return torch.ones(num_classes)
     counts = torch.bincount(torch.as_tensor(labels, dtype=torch.int64), minlength=num_classes)
     return len(labels) / (num_classes * counts.float())
+
+
+def read_splits(path: str | Path) -> Splits:
+    """Read a ``split.json``.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The split, not yet compared with any data (see :func:`require_same_content`).
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it is not a split of this schema.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"Expected argument `split_file` to be a split.json, but there is no file {path}.")
+    try:
+        record = json.loads(path.read_text(encoding="utf-8-sig"))
+        schema, folds = record.pop("schema"), record.pop("folds")
+        splits = Splits(**record)
+        for part in (splits.test, splits.rest, splits.exclude, *splits.val):
+            if not (isinstance(part, list) and all(isinstance(name, str) for name in part)):
+                raise TypeError("a part is no list of ids")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(
+            f"Expected argument `split_file` to be a split.json, but {path} is not one ({error})."
+        ) from error
+    if schema != SCHEMA or folds != len(splits.val):
+        raise ValueError(
+            f"Expected argument `split_file` to have schema {SCHEMA} and {folds} folds, but {path} has schema {schema} "
+            f"and {len(splits.val)} folds."
+        )
+    return splits
+
+
+def require_same_data_set(splits: Splits, dataset: str) -> None:
+    """Stop if a split is one of another data set.
+
+    Args:
+        splits: a split that was read back.
+        dataset: name of the data set at hand.
+
+    Raises:
+        ValueError: with both names.
+    """
+    if splits.dataset != dataset:
+        raise ValueError(f"Expected argument `split_file` to be a split of {dataset}, but got one of {splits.dataset}.")
+
+
+def require_same_content(splits: Splits, population: Population) -> None:
+    """Stop if a split was made of other samples.
+
+    Args:
+        splits: a split that was read back.
+        population: the samples at hand.
+
+    Raises:
+        ValueError: with how many ids are new or gone and the first of them.
+    """
+    require_same_data_set(splits, population.dataset)
+    if splits.content_sha256 == population.content_sha256:
+        return
+    listed = [*splits.test, *splits.rest, *(name for part in splits.val for name in part)]
+    known, present = set(listed), set(population.ids)
+    new = [name for name in population.ids if name not in known]
+    gone = [name for name in listed if name not in present]
+    first = f"; the first is {(new + gone)[0]!r}" if new or gone else ", but some belong to another class"
+    raise ValueError(
+        f"Expected argument `split_file` to be a split of the samples under `root`, but {len(new)} ids are new and "
+        f"{len(gone)} are gone{first}. Use the data, `classes` and `exclude` the split was made with, or drop it."
+    )

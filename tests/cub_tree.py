@@ -54,6 +54,13 @@ def make_cub(root: Path, classes: int = 3, per_class: int = 8, end: str = "\n", 
     write_rows(folder / "parts/parts.txt", [f"{p + 1} {name}" for p, name in enumerate(names)], end)
     regions = ["bill_shape", "back_color", "left_out", "upper_tail_color"]
     write_rows(root / "attributes.txt", [f"{a + 1} has_{regions[a % 4]}::v{a}" for a in range(312)], end)
-    shares = [" ".join(str(10 * c + 50.0 * (a % 2)) for a in range(312)) for c in range(classes)]
+    shares = [" ".join(str((10 * c + 50.0 * (a % 2)) % 101) for a in range(312)) for c in range(classes)]
     write_rows(folder / "attributes/class_attribute_labels_continuous.txt", shares, end)
+    return root
+
+
+def add_image_labels(root: Path, images: int = 24) -> Path:
+    """Image i (from 1) has attribute a (from 1) if i + a is even, with certainty 1 + a % 4."""
+    rows = [f"{i} {a} {(i + a) % 2 ^ 1} {1 + a % 4} 1.0" for i in range(1, images + 1) for a in range(1, 313)]
+    write_rows(root / "CUB_200_2011/attributes/image_attribute_labels.txt", rows)
     return root

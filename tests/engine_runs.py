@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader
 
 from callbacks import Evaluation, Interpretability
 from datamodules.base import ImageDataModule
-from datamodules.samplers import ExactSampler
+from datamodules.dataset import ExactSampler, ImageLoader
 from lightning_modules import InterpretableModule
 
 
@@ -37,7 +36,7 @@ def run_engine(
     engine.setup(run, model, "test")
     dataset = datamodule.test_dataloader().dataset
     sampler = ExactSampler(dataset, rank, world_size) if order is None else order
-    loader = DataLoader(dataset, batch_size, sampler=sampler, num_workers=workers)
+    loader = ImageLoader(dataset, batch_size=batch_size, sampler=sampler, num_workers=workers)
     with torch.inference_mode():
         engine.on_test_start(run, model)
         for index, batch in enumerate(loader):

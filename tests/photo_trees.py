@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +18,25 @@ HIDDEN = ("newworld", "fast", "timid")  # predicates of AwA2 that no photo shows
 CORNERS = ("bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2")
 
 
-def fingerprint(folder: Path) -> str:
-    """Names and contents of everything below a folder."""
+def fingerprint(folder: Path, times: bool = True) -> str:
+    """Names, link targets and contents of everything below a folder, and when it was changed unless told otherwise."""
     digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*")):
-        digest.update(str(path.relative_to(folder)).encode())
-        digest.update(path.read_bytes() if path.is_file() else b"")
+    top = os.fsencode(folder)  # names need not be UTF-8
+    for place, folders, names in os.walk(top):
+        folders.sort()
+        for name in sorted([*names, *folders]):
+            path = os.path.join(place, name)
+            digest.update(path.removeprefix(top) + (str(os.lstat(path).st_mtime_ns).encode() if times else b""))
+            if os.path.islink(path):
+                digest.update(os.readlink(path))
+            elif os.path.isfile(path):
+                digest.update(Path(os.fsdecode(path)).read_bytes())
     return digest.hexdigest()
+
+
+def edit(path: Path, change: Callable[[str], str]) -> None:
+    """Change the text of a table."""
+    path.write_text(change(path.read_text()))
 
 
 def photo(path: Path, number: int) -> Path:
@@ -117,3 +131,17 @@ def save_annotations(path: Path, rows: list[tuple], fields: tuple[str, ...], **o
     """A struct array as the devkit has it."""
     table = np.array([rows], dtype=[(name, object) for name in fields])
     savemat(path, {"annotations": table, **others})
+
+
+def noise_picture(path: Path, size: tuple[int, int] = (20, 10), seed: int = 0, mode: str = "RGB") -> Path:
+    """A picture of random pixels; ``size`` is (width, height)."""
+    shape = (size[1], size[0], 3) if mode == "RGB" else (size[1], size[0])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)).save(path)
+    return path
+
+
+def cut(path: Path, share: float = 0.5) -> Path:
+    """Keep the first part of a file."""
+    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
+    return path

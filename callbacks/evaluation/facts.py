@@ -36,7 +36,7 @@ def gather_facts(
         variant: of the metrics.
     """
     capabilities: Capabilities = datamodule.capabilities(split)
-    units, groups = model.units(), getattr(datamodule, "part_to_group", None)
+    units, tables = model.units(), datamodule.tables
     threshold = threshold_of(model)
     return Facts(
         num_classes=datamodule.num_classes,
@@ -48,8 +48,8 @@ def gather_facts(
         vectors=None if units.kind == "class" else units.vectors,  # weights of a class are no prototype
         channels=None if output.latent is None else output.latent.shape[1],
         image_size=datamodule.image_size,
-        num_parts=len(getattr(datamodule, "part_names", [])),
-        part_groups=None if groups is None else _members(groups.tolist()),
+        num_parts=len(tables.part_names),
+        part_groups=None if tables.part_to_group is None else _members(tables.part_to_group.tolist()),
         explained=_why_not(explainer, units.active),
         variant=variant,
         abstains="abstain" in output.extras,

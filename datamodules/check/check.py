@@ -1,4 +1,4 @@
-"""Whether the data under a root is what a data module needs, seen through the module's public interface only."""
+"""The check of a data set, through the public interface of its data module only."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from rich.progress import track
 from torch.utils.data import DataLoader, Dataset
 
-from datamodules.base import SPLITS, ImageDataModule, Split
+from datamodules.base import ImageDataModule
 from datamodules.check.contact_sheet import Tile
-from datamodules.check.sample import Sizes, same_sample, sample_problems
-from datamodules.dataset import ImageDataset, Spread
-from datamodules.photos.files import Problems
-from datamodules.progress import Progress, no_progress
+from datamodules.check.sample import field_sizes, same_sample, sample_problems
+from datamodules.dataset import ImageDataset
+from datamodules.photos.problems import Problems
 from datamodules.sample import Capabilities, Sample
+from datamodules.splits import SPLITS, Split
+from datamodules.views import Spread
 
 # images of the whole data set by the class of its data module
 OFFICIAL_IMAGES = {"Cub200": 11_788, "Cars196": 16_185, "Nico": 12_980, "AwA2": 37_322, "FunnyBirds": 50_500}
@@ -98,13 +100,12 @@ class DataCheck:
         return tiles
 
 
-def check_data(data: ImageDataModule, limit: int | None = None, progress: Progress = no_progress) -> DataCheck:
+def check_data(data: ImageDataModule, limit: int | None = None) -> DataCheck:
     """Verify a data set: files, tables, splits, and every sample against the contract.
 
     Args:
         data: the data module.
         limit: look at so many samples per split, evenly spread; all if None.
-        progress: told about every sample.
 
     Returns:
         What was found.
@@ -125,7 +126,7 @@ def check_data(data: ImageDataModule, limit: int | None = None, progress: Progre
     problems = Problems(f"the data of {name}", "Replace the files named above, or list their ids in `exclude`.")
     record = data.split_record()
     splits: dict[str, SplitCheck] = {
-        split: _check_split(data, split, limit, progress, problems) for split in _parts(data, record)
+        split: _check_split(data, split, limit, problems) for split in _parts(data, record)
     }
     problems.raise_any()
     if "train" in splits:
@@ -155,10 +156,8 @@ def _parts(data: ImageDataModule, record: dict[str, Any] | None) -> list[Split]:
     return [split for split in SPLITS if split not in empty]
 
 
-def _check_split(
-    data: ImageDataModule, split: Split, limit: int | None, progress: Progress, problems: Problems
-) -> SplitCheck:
-    whole, flags, sizes = data.dataset(split), data.capabilities(split), Sizes.of(data)
+def _check_split(data: ImageDataModule, split: Split, limit: int | None, problems: Problems) -> SplitCheck:
+    whole, flags, sizes = data.dataset(split), data.capabilities(split), field_sizes(data)
     count = AUGMENTED_SAMPLES if split == "train" else limit
     chosen = whole if count is None else Spread(whole, count)
     positions = range(len(chosen))
@@ -166,7 +165,7 @@ def _check_split(
     labels: dict[str, int] = {}
     shown: list[Sample] = []
     samples = _samples(chosen, data.num_workers)
-    for position in progress(positions, f"checking {split}"):
+    for position in track(positions, f"checking {split}"):
         sample = next(samples)
         if isinstance(sample, str):
             problems.wrong(f"{split}: {sample}")

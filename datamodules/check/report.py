@@ -1,10 +1,8 @@
-"""Where the findings of a check go, and how they are shown."""
+"""The files and the table in which a check reports its findings."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from datamodules.base import ImageDataModule
@@ -13,58 +11,30 @@ from datamodules.check.contact_sheet import contact_sheet
 
 
 def new_folder(out: str | None, data: ImageDataModule) -> Path:
-    """Where the result goes: ``out``, or the next number in ``runs/check/<data set>`` under the current directory.
+    """Make the folder of the result before the work, which may take long.
 
     Args:
-        out: what the user asked for, or None.
+        out: what the user asked for, or None for ``runs/check/<data set>`` under the current directory.
         data: the data module; nothing is written below its ``root``.
 
     Returns:
-        A folder that does not exist yet, or is empty.
+        A folder that is empty.
 
     Raises:
         ValueError: if the folder has content or lies below the data root.
+        OSError: if it cannot be made.
     """
-    parent = Path("runs/check") / file_name(data)
-    taken = [int(path.name) for path in parent.glob("*") if path.name.isdecimal()]
-    folder = Path(out).expanduser() if out else parent / str(max(taken, default=0) + 1)
+    folder = Path(out).expanduser() if out else Path("runs/check") / file_name(data)
     root = data.hparams.get("root")
     if root is not None and folder.resolve().is_relative_to(Path(root).expanduser().resolve()):
         raise ValueError(f"Expected argument `out` to lie outside the data, but {folder} is below {root}.")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"Expected argument `out` to be a folder that is missing or empty, but {folder} has content.")
+        raise ValueError(
+            f"Expected argument `out` to be a folder that is missing or empty, but {folder} has content. Choose "
+            "another with `--out`."
+        )
+    folder.mkdir(parents=True, exist_ok=True)
     return folder
-
-
-@contextmanager
-def reserved(folder: Path, numbered: bool) -> Iterator[Path]:
-    """Make the folder of a result before the work, which may take long; take it away again if the work fails.
-
-    Args:
-        folder: see :func:`new_folder`.
-        numbered: whether its name is a number, which grows if another check took it meanwhile.
-
-    Yields:
-        The folder that was made.
-
-    Raises:
-        OSError: if it cannot be made.
-    """
-    there = folder.exists()
-    while True:
-        try:
-            folder.mkdir(parents=True, exist_ok=not numbered)
-            break
-        except FileExistsError:
-            if not numbered:  # it is a file
-                raise
-            folder = folder.with_name(str(int(folder.name) + 1))
-    try:
-        yield folder
-    finally:
-        if not there or numbered:
-            with suppress(OSError):  # it has content
-                folder.rmdir()
 
 
 def write_check(check: DataCheck, folder: Path) -> None:

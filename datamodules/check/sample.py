@@ -1,84 +1,39 @@
-"""Whether a sample keeps the contract of :mod:`datamodules.sample`: keys, types, shapes, ranges, agreeing fields."""
+"""The check of one sample against the contract of :mod:`datamodules.sample`: keys, types, shapes, ranges."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from datamodules.base import ImageDataModule
-from datamodules.sample import Capabilities, Sample, sample_key
+from datamodules.sample import FIELDS, Capabilities, Field, Sample, sample_key
 
-# optional key -> the flags one of which announces it
-ANNOUNCED_BY: dict[str, tuple[str, ...]] = {
-    "labels": ("multi_label",),
-    "class_targets": ("soft_targets",),
-    "object_mask": ("object_mask",),
-    "part_points": ("part_points",),
-    "part_visible": ("part_points",),
-    "label_map": ("label_map",),
-    "concepts": ("concepts_class", "concepts_image"),
-    "concept_certainty": ("concept_certainty",),
-    "bounding_box": ("bounding_box",),
-    "context": ("context",),
-}
-REQUIRED = {"image", "label", "sample_id", "sample_key"}
+REQUIRED = {"image", "label", "sample_key"}
 # codes of a label map: background, body and parts, from 32 on objects, 255 unmatched
 FIRST_PART, LAST_PART, FIRST_OBJECT = 1, 9, 32
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """How large the fields of a data module's samples are.
+def field_sizes(data: ImageDataModule) -> dict[str, int]:
+    """The sizes that a data module announces: image H and W, logits K, points N, concepts L; call ``setup`` first.
 
     Args:
-        image: ``(H, W)`` pixels.
-        classes: number of logits K.
-        parts: number of points N.
-        concepts: number of concepts L.
+        data: the data module.
     """
-
-    image: tuple[int, int]
-    classes: int
-    parts: int
-    concepts: int
-
-    @classmethod
-    def of(cls, data: ImageDataModule) -> Sizes:
-        """Sizes a data module announces; call ``setup`` first."""
-        concepts: list[str] = getattr(data, "concept_names", [])
-        return cls(data.image_size, data.num_classes, len(data.part_names), len(concepts))
-
-    @property
-    def fields(self) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
-        """Type and shape of every tensor of a sample."""
-        return {
-            "image": (torch.float32, (3, *self.image)),
-            "label": (torch.int64, ()),
-            "sample_key": (torch.int64, ()),
-            "labels": (torch.bool, (self.classes,)),
-            "class_targets": (torch.float32, (self.classes,)),
-            "object_mask": (torch.bool, self.image),
-            "part_points": (torch.float32, (self.parts, 2)),
-            "part_visible": (torch.bool, (self.parts,)),
-            "label_map": (torch.uint8, self.image),
-            "concepts": (torch.bool, (self.concepts,)),
-            "concept_certainty": (torch.uint8, (self.concepts,)),
-            "bounding_box": (torch.float32, (4,)),
-            "context": (torch.int64, ()),
-        }
+    height, width = data.image_size
+    points, concepts = len(data.tables.part_names), len(data.tables.concept_names)
+    return {"H": height, "W": width, "K": data.num_classes, "N": points, "L": concepts}
 
 
-def sample_problems(sample: Sample, flags: Capabilities, sizes: Sizes) -> list[str]:
+def sample_problems(sample: Sample, flags: Capabilities, sizes: Mapping[str, int]) -> list[str]:
     """What is wrong with a sample.
 
     Args:
         sample: one sample.
         flags: what its split announces.
-        sizes: how large the fields should be.
+        sizes: how large the fields should be, see :func:`field_sizes`.
 
     Returns:
         One sentence per problem; empty if the sample keeps the contract. Ranges are looked at once keys, types and
@@ -87,30 +42,36 @@ def sample_problems(sample: Sample, flags: Capabilities, sizes: Sizes) -> list[s
     Example:
         >>> from datamodules import SketchBirds
         >>> birds = SketchBirds("tiny")
-        >>> sample_problems(birds.dataset("train")[0], birds.capabilities("train"), Sizes.of(birds))
+        >>> sample_problems(birds.dataset("train")[0], birds.capabilities("train"), field_sizes(birds))
         []
-        >>> sample_problems(birds.dataset("train")[0], birds.capabilities("test"), Sizes.of(birds))[0]
+        >>> sample_problems(birds.dataset("train")[0], birds.capabilities("test"), field_sizes(birds))[0]
         '`bounding_box` is announced but missing'
     """
     keys = set(sample)
-    expected = REQUIRED | {key for key, names in ANNOUNCED_BY.items() if any(not flags.missing(n) for n in names)}
+    expected = {"sample_id"} | {name for name, field in FIELDS.items() if _is_announced(name, field, flags)}
     found = [f"`{key}` is announced but missing" for key in sorted(expected - keys)]
     found += [f"`{key}` is there but not announced" for key in sorted(keys - expected)]
-    fields: dict[str, Any] = dict(sample)
-    for key, (dtype, shape) in sizes.fields.items():
-        value = fields.get(key)
-        if key in keys and not (isinstance(value, Tensor) and (value.dtype, tuple(value.shape)) == (dtype, shape)):
+    values: dict[str, Any] = dict(sample)
+    for name, field in FIELDS.items():
+        value, shape = values.get(name), tuple(sizes.get(str(side), side) for side in field.shape)
+        if name in keys and not (isinstance(value, Tensor) and (value.dtype, value.shape) == (field.dtype, shape)):
             got = f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-            found.append(f"`{key}` is {got}, expected {dtype} {shape}")
+            found.append(f"`{name}` is {got}, expected {field.dtype} {shape}")
     return found or [*_wrong_ids(sample, flags, sizes), *_wrong_targets(sample), *_wrong_places(sample, sizes)]
 
 
-def _wrong_ids(sample: Sample, flags: Capabilities, sizes: Sizes) -> Iterator[str]:
+def _is_announced(name: str, field: Field, flags: Capabilities) -> bool:
+    if not field.flags:
+        return name in REQUIRED
+    return any(flags.missing(flag) is None for flag in field.flags)
+
+
+def _wrong_ids(sample: Sample, flags: Capabilities, sizes: Mapping[str, int]) -> Iterator[str]:
     image, label = sample["image"], int(sample["label"])
     if not ((image >= 0) & (image <= 1)).all():
         yield "`image` is not in 0..1"
-    if label < 0 or (flags.missing("multi_label") and label >= sizes.classes):
-        yield f"`label` is {label}, expected 0 to {sizes.classes - 1}"
+    if label < 0 or (flags.missing("multi_label") and label >= sizes["K"]):
+        yield f"`label` is {label}, expected 0 to {sizes['K'] - 1}"
     if not isinstance(sample["sample_id"], str) or not sample["sample_id"]:
         yield f"`sample_id` is {sample['sample_id']!r}, expected a name"
     elif int(sample["sample_key"]) != sample_key(sample["sample_id"]):
@@ -130,8 +91,8 @@ def _wrong_targets(sample: Sample) -> Iterator[str]:
         yield f"`context` is {int(sample['context'])}, expected 0 or more"
 
 
-def _wrong_places(sample: Sample, sizes: Sizes) -> Iterator[str]:
-    height, width = sizes.image
+def _wrong_places(sample: Sample, sizes: Mapping[str, int]) -> Iterator[str]:
+    height, width = sizes["H"], sizes["W"]
     if "bounding_box" in sample:
         x0, y0, x1, y1 = sample["bounding_box"].tolist()
         if not (0 <= x0 <= x1 <= width - 1 and 0 <= y0 <= y1 <= height - 1):

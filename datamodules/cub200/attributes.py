@@ -13,17 +13,15 @@ from lightning.pytorch.utilities import rank_zero_info
 from numpy.typing import NDArray
 
 from datamodules.cub200.rows import REMEDY, numbered
-from datamodules.cub200.tables import CubTables
+from datamodules.cub200.tables import CubTable
 from datamodules.photos.cache import cache_folder, recall, remember
-from datamodules.photos.files import Problems, read_text
+from datamodules.photos.files import read_text
+from datamodules.photos.problems import Problems
 
 CONTINUOUS = "attributes/class_attribute_labels_continuous.txt"
 IMAGE_LABELS = "attributes/image_attribute_labels.txt"
 NAMES = "attributes.txt"
 NOT_VISIBLE = 1
-# by certainty, of which there is no 0
-PRESENT = np.array([0, 0, 0.5, 0.75, 1], dtype=np.float32)
-ABSENT = np.array([0, 0, 0.5, 0.25, 0], dtype=np.float32)
 
 
 @dataclass(frozen=True)
@@ -50,11 +48,11 @@ def attributes_missing(folder: Path) -> str | None:
     return None if (folder / CONTINUOUS).is_file() else f"no {CONTINUOUS} under {folder.name}"
 
 
-def read_attributes(tables: CubTables) -> Attributes:
+def read_attributes(table: CubTable) -> Attributes:
     """Read names, class table and, if there is one, the image labels.
 
     Args:
-        tables: the other tables; :func:`attributes_missing` of their folder must be None.
+        table: the other tables; :func:`attributes_missing` of their folder must be None.
 
     Returns:
         The attributes of the kept classes and images.
@@ -62,34 +60,34 @@ def read_attributes(tables: CubTables) -> Attributes:
     Raises:
         ValueError: if a table is malformed or does not fit the others.
     """
-    names_file = _names_file(tables.folder)
+    names_file = _names_file(table.folder)
     if names_file is None:
-        raise ValueError(f"Expected {NAMES} to be in or above {tables.folder}, but it is not.")
-    problems = Problems(f"CUB-200-2011 in {tables.folder}", REMEDY)
+        raise ValueError(f"Expected {NAMES} to be in or above {table.folder}, but it is not.")
+    problems = Problems(f"CUB-200-2011 in {table.folder}", REMEDY)
     named = [line.split() for line in read_text(names_file).splitlines() if len(line.split()) > 1]
     names = [row[1] for row in numbered(named, NAMES, problems)]
     problems.raise_any()
-    path = tables.folder / CONTINUOUS
+    path = table.folder / CONTINUOUS
     rows = [line.split() for line in read_text(path).splitlines() if line.strip()]
     widths = {len(row) for row in rows}
-    if widths != {len(names)} or len(rows) < len(tables.class_names):
+    if widths != {len(names)} or len(rows) < len(table.class_names):
         raise ValueError(
             f"Expected {path} to have {len(names)} columns (as {names_file.name}) and at least "
-            f"{len(tables.class_names)} rows (as classes.txt), but got {len(rows)} rows of {sorted(widths)} columns. "
+            f"{len(table.class_names)} rows (as classes.txt), but got {len(rows)} rows of {sorted(widths)} columns. "
             "The file may be truncated: unpack it again."
         )
     try:
-        percent = np.array(rows[: len(tables.class_names)], dtype=np.float64)
+        percent = np.array(rows[: len(table.class_names)], dtype=np.float64)
     except ValueError as error:
         raise ValueError(f"Expected {path} to hold percentages, but {error}.") from error
     if not ((percent >= 0) & (percent <= 100)).all():
         raise ValueError(f"Expected {path} to hold percentages, but got {percent.min()} to {percent.max()}.")
-    labels = tables.folder / IMAGE_LABELS
+    labels = table.folder / IMAGE_LABELS
     if not labels.is_file():
         return Attributes(names, percent / 100)
-    table = read_image_labels(labels, tables.all_ids, len(names))
-    keep = np.isin(tables.all_ids, [int(name) for name in tables.ids])
-    return Attributes(names, percent / 100, table[keep, :, 0] == 1, table[keep, :, 1])
+    answers = read_image_labels(labels, table.all_ids, len(names))
+    keep = np.isin(table.all_ids, [int(file.sample_id) for file in table.files])
+    return Attributes(names, percent / 100, answers[keep, :, 0] == 1, answers[keep, :, 1])
 
 
 def read_image_labels(path: Path, ids: list[int], num_attributes: int) -> NDArray[np.uint8]:
@@ -143,30 +141,6 @@ def _parse_image_labels(path: Path) -> NDArray[np.int32]:
     if repaired:
         rank_zero_info(f"{path.name}: {repaired} rows had extra columns; their first four were used.")
     return values[np.lexsort((values[:, 1], values[:, 0]))]
-
-
-def soft_labels(present: NDArray[np.bool_], certainty: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Image labels as probabilities, between which the certainty of the annotator decides.
-
-    Args:
-        present: ``(...)`` bool answers.
-        certainty: ``(...)`` uint8: 1 not visible, 2 guessing, 3 probably, 4 definitely.
-
-    Returns:
-        ``(...)`` float32: present 0, .5, .75, 1 and absent 0, .5, .25, 0 for certainty 1 to 4.
-
-    Raises:
-        ValueError: if a certainty is not 1 to 4.
-
-    Example:
-        >>> soft_labels(np.array([True, False, False]), np.array([3, 3, 1], np.uint8))
-        array([0.75, 0.25, 0.  ], dtype=float32)
-    """
-    if certainty.size and not (certainty.min() >= 1 and certainty.max() <= 4):
-        raise ValueError(
-            f"Expected argument `certainty` to hold 1 to 4, but got {certainty.min()} to {certainty.max()}."
-        )
-    return np.where(present, PRESENT[certainty], ABSENT[certainty])
 
 
 def _names_file(folder: Path) -> Path | None:

@@ -1,4 +1,4 @@
-"""The attributes of CUB-200-2011 as concepts: which are kept, which classes and images have them, which part they name.
+"""The attributes of CUB-200-2011 that serve as concepts, the classes that have them and the parts they are about.
 
 Sources: Wah et al. 2011 (312 attributes), Koh et al. 2020, *Concept Bottleneck Models* (the 112 and the vote rule).
 """

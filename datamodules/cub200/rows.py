@@ -1,4 +1,4 @@
-"""Where CUB-200-2011 lies, what its tables are called, and how their rows are read.
+"""The files of CUB-200-2011 and the rows of its tables.
 
 Tables are split on white space, so line ends of any kind are fine.
 """
@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datamodules.photos.download import Archive
-from datamodules.photos.files import Problems, locate, read_text
+from datamodules.photos.files import locate, read_text
+from datamodules.photos.problems import Problems
 
 FOLDER = "CUB_200_2011"
 ARCHIVES = (

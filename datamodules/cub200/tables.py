@@ -1,4 +1,4 @@
-"""The annotation tables of CUB-200-2011: read once, compared with each other, cut to the first classes.
+"""The annotation tables of CUB-200-2011, compared with each other and cut to the first classes.
 
 All ids in the files are 1-based, ours are 0-based except ``sample_id``, which stays the official image id.
 """
@@ -29,69 +29,26 @@ from datamodules.cub200.rows import (
     numbers,
     text_rows,
 )
-from datamodules.photos.files import ImageFile, Problems
-from datamodules.photos.verify import Mark, MarkedImage
+from datamodules.photos.dataset import PhotoTable
+from datamodules.photos.problems import Problems
+from datamodules.photos.verify import ImageFile, Mark
 from datamodules.transforms.placement import inclusive_boxes
 
 
-@dataclass(frozen=True)
-class CubTables:
-    """What the tables say about n images, in the order of the official image id.
+@dataclass(frozen=True, kw_only=True)
+class CubTable(PhotoTable):
+    """What the tables say about the photos of the kept classes, in the order of the official image id.
 
     Args:
-        folder: the official folder.
-        class_names: K names.
-        ids: official image ids.
-        paths: image paths below ``images/``.
-        labels: ``(n,)`` int64 class indices.
-        is_test: ``(n,)`` bool, the official split.
-        boxes: ``(n, 4)`` float x, y, width, height in pixels.
-        part_names: N names in file order.
-        points: ``(n, N, 2)`` float x, y in pixels, (0, 0) where invisible.
-        visible: ``(n, N)`` bool.
-        all_ids: ids of all images in the tables, also of classes that were cut off.
+        part_names: names of the points in file order; those that are not visible hold (0, 0).
+        all_ids: ids of all photos in the tables, also of classes that were cut off.
     """
 
-    folder: Path
-    class_names: list[str]
-    ids: list[str]
-    paths: list[str]
-    labels: NDArray[np.int64]
-    is_test: NDArray[np.bool_]
-    boxes: NDArray[np.float64]
     part_names: list[str]
-    points: NDArray[np.float64]
-    visible: NDArray[np.bool_]
     all_ids: list[int]
 
 
-def read_class_names(root: str, classes: int | None) -> list[str]:
-    """Names of the first classes.
-
-    Args:
-        root: see :class:`datamodules.Cub200`.
-        classes: how many; all if None.
-
-    Returns:
-        Names such as ``001.Black_footed_Albatross``.
-
-    Raises:
-        FileNotFoundError: if the folder is not found.
-        ValueError: if the table is malformed or has fewer classes.
-    """
-    folder = find_folder(root)
-    problems = Problems(f"CUB-200-2011 in {folder}", REMEDY)
-    names = [row[1] for row in numbered(text_rows(folder, CLASSES, 2, problems), CLASSES, problems)]
-    problems.raise_any()
-    if classes is not None and not 2 <= classes <= len(names):
-        raise ValueError(
-            f"Expected argument `classes` to be between 2 and the {len(names)} classes in {folder / CLASSES}, but got "
-            f"{classes}."
-        )
-    return names[:classes]
-
-
-def read_tables(root: str, classes: int | None = None) -> CubTables:
+def read_tables(root: str, classes: int | None = None) -> CubTable:
     """Read and compare the tables.
 
     Args:
@@ -103,69 +60,85 @@ def read_tables(root: str, classes: int | None = None) -> CubTables:
 
     Raises:
         FileNotFoundError: if the folder or a table is missing.
-        ValueError: if a table is malformed or two tables disagree; all findings are in one message.
+        ValueError: if a table is malformed, two tables disagree or there are fewer classes; all findings of a step are
+            in one message.
     """
-    class_names = read_class_names(root, classes)
     folder = find_folder(root)
     problems = Problems(f"CUB-200-2011 in {folder}", REMEDY)
+    names = [row[1] for row in numbered(text_rows(folder, CLASSES, 2, problems), CLASSES, problems)]
+    problems.raise_any()
+    if classes is not None and not 2 <= classes <= len(names):
+        raise ValueError(
+            f"Expected argument `classes` to be between 2 and the {len(names)} classes in {folder / CLASSES}, but got "
+            f"{classes}."
+        )
     images = sorted((int(row[0]), row[1]) for row in text_rows(folder, IMAGES, 2, problems))
     columns = {LABELS: 2, SPLIT: 2, BOXES: 5, PART_LOCATIONS: 5}
     tables = {name: numbers(folder, name, count, problems) for name, count in columns.items()}
     part_names = [" ".join(row[1:]) for row in numbered(text_rows(folder, PARTS, 2, problems), PARTS, problems)]
     problems.raise_any()
-    _compare(tables, [image for image, _ in images], len(part_names), problems)
+    ids = [image for image, _ in images]
+    _compare(tables, ids, len(part_names), problems)
     _check_values(tables, problems)
     problems.raise_any()
     labels = tables[LABELS][:, 1].astype(np.int64) - 1
     is_test = tables[SPLIT][:, 1] == 0
-    _check_classes(folder, [image for image, _ in images], labels, is_test, problems)
+    _check_classes(names, ids, labels, is_test, problems)
     problems.raise_any()
-    _check_paths(folder, images, labels, problems)
+    _check_paths(names, images, labels, problems)
     problems.raise_any()
-    keep = labels < len(class_names)
+    keep = labels < (classes or len(names))
     parts = tables[PART_LOCATIONS].reshape(len(images), len(part_names), 5)[keep]
-    kept = [image for image, wanted in zip(images, keep, strict=True) if wanted]
-    return CubTables(
+    boxes = tables[BOXES][keep, 1:]
+    return CubTable(
+        dataset="cub200",
         folder=folder,
-        class_names=class_names,
-        ids=[str(image) for image, _ in kept],
-        paths=[path for _, path in kept],
+        class_names=names[:classes],
+        files=_image_files(folder, [image for image, kept in zip(images, keep, strict=True) if kept]),
         labels=labels[keep],
         is_test=is_test[keep],
-        boxes=tables[BOXES][keep, 1:],
-        part_names=part_names,
-        points=parts[:, :, 2:4],
+        boxes=inclusive_boxes(np.concatenate([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]], 1)),
+        points=parts[:, :, 2:4].astype(np.float32),
         visible=parts[:, :, 4] == 1,
-        all_ids=[image for image, _ in images],
+        part_names=part_names,
+        all_ids=ids,
     )
 
 
 def mask_folder(folder: Path) -> Path | None:
-    """Where the optional masks lie, beside or inside the official folder."""
+    """Where the optional masks lie, next to or inside the official folder."""
     return next((place / MASKS for place in (folder, folder.parent) if (place / MASKS).is_dir()), None)
 
 
-def image_files(tables: CubTables) -> list[ImageFile]:
-    """Image and mask file of every image in the tables."""
-    masks = mask_folder(tables.folder)
+def _image_files(folder: Path, images: list[tuple[int, str]]) -> list[ImageFile]:
+    """Image and mask file of images of which id and path are given."""
+    masks = mask_folder(folder)
+    sources = (f"{IMAGES} names it", f"it is part of {ARCHIVES[1].name}, {ARCHIVES[1].url}")
     return [
-        ImageFile(name, tables.folder / "images" / path, masks / Path(path).with_suffix(".png") if masks else None)
-        for name, path in zip(tables.ids, tables.paths, strict=True)
+        ImageFile(
+            str(image),
+            folder / "images" / path,
+            masks / Path(path).with_suffix(".png") if masks else None,
+            sources=sources,
+        )
+        for image, path in images
     ]
 
 
-def marked_images(tables: CubTables) -> list[MarkedImage]:
-    """The same files with the box and the visible points of every image, to be checked against its size."""
-    boxes = inclusive_boxes(np.concatenate([tables.boxes[:, :2], tables.boxes[:, :2] + tables.boxes[:, 2:]], 1))
-    marked = []
-    for row, file in enumerate(image_files(tables)):
-        marks = [Mark.box(f"{BOXES}, image {file.sample_id}: the box", boxes[row])]
-        for part in np.flatnonzero(tables.visible[row]).tolist():
-            where = f"{PART_LOCATIONS}, image {file.sample_id}: the visible point of part {part + 1}"
-            marks.append(Mark.point(where, tables.points[row, part]))
-        sources = (f"{IMAGES} names it", f"it is part of {ARCHIVES[1].name}, {ARCHIVES[1].url}")
-        marked.append(MarkedImage(file.sample_id, file.path, file.mask, marks=tuple(marks), sources=sources))
-    return marked
+def marks_of(table: CubTable, row: int) -> tuple[Mark, ...]:
+    """The box and the visible points of a photo, which must not lie outside it."""
+    assert table.boxes is not None
+    assert table.points is not None
+    assert table.visible is not None
+    image = table.files[row].sample_id
+    points = [
+        Mark.point(
+            f"{PART_LOCATIONS}, image {image}: the visible point of part {part + 1}",
+            table.points[row, part].astype(np.float64),
+        )
+        for part in np.flatnonzero(table.visible[row]).tolist()
+    ]
+    return (Mark.box(f"{BOXES}, image {image}: the box", table.boxes[row]), *points)
 
 
 def _compare(tables: dict[str, NDArray[np.float64]], ids: list[int], num_parts: int, problems: Problems) -> None:
@@ -202,10 +175,9 @@ def _check_values(tables: dict[str, NDArray[np.float64]], problems: Problems) ->
 
 
 def _check_classes(
-    folder: Path, ids: list[int], labels: NDArray[np.int64], is_test: NDArray[np.bool_], problems: Problems
+    names: list[str], ids: list[int], labels: NDArray[np.int64], is_test: NDArray[np.bool_], problems: Problems
 ) -> None:
     """Labels must name classes, classes must have images, and the full set must have the official totals."""
-    names = [row[1] for row in numbered(text_rows(folder, CLASSES, 2, problems), CLASSES, problems)]
     outside = np.flatnonzero((labels < 0) | (labels >= len(names)))
     if len(outside):
         problems.wrong(
@@ -220,9 +192,10 @@ def _check_classes(
         problems.wrong(f"{SPLIT}: expected (train, test) counts {OFFICIAL_TRAIN_TEST}, but got {totals}")
 
 
-def _check_paths(folder: Path, images: list[tuple[int, str]], labels: NDArray[np.int64], problems: Problems) -> None:
+def _check_paths(
+    names: list[str], images: list[tuple[int, str]], labels: NDArray[np.int64], problems: Problems
+) -> None:
     """No photo may be listed twice, and each must lie in the folder of its class."""
-    names = [row[1] for row in numbered(text_rows(folder, CLASSES, 2, problems), CLASSES, problems)]
     first: dict[str, int] = {}
     for (image, path), label in zip(images, labels.tolist(), strict=True):
         if path in first:

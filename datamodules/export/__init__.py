@@ -1,6 +1,6 @@
 """SketchBirds written down in the folder layout of another data set.
 
-A layout is a module of this package with one function ``export_<layout>(birds, out, progress)`` that fills a folder
+A layout is a module of this package with one function ``export_<layout>(birds, out)`` that fills a folder
 which exists and is empty.
 """
 
@@ -13,22 +13,20 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from datamodules.photos.download import is_free
-from datamodules.progress import Progress, no_progress
 from datamodules.sketch_birds import SketchBirds
 
 Layout = Literal["cub", "funnybirds", "awa2", "nico"]
 
 
-def export(layout: Layout, birds: SketchBirds, out: Path, progress: Progress = no_progress) -> None:
+def export(layout: Layout, birds: SketchBirds, out: Path) -> None:
     """Write a data set so that ``out`` appears complete or not at all.
 
-    Everything is written into a temporary folder beside ``out``, which becomes ``out`` in one rename.
+    Everything is written into a temporary folder next to ``out``, which becomes ``out`` in one rename.
 
     Args:
         layout: whose layout: ``cub`` (CUB-200-2011), ``funnybirds``, ``awa2`` or ``nico``.
         birds: what is written; all of its splits.
         out: a folder that is missing or empty.
-        progress: told about every image.
 
     Raises:
         ValueError: if ``layout`` is unknown, ``out`` has content, or the birds do not suit the layout.
@@ -45,5 +43,5 @@ def export(layout: Layout, birds: SketchBirds, out: Path, progress: Progress = n
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as temporary:
         unfinished = Path(temporary) / "export"
         unfinished.mkdir()
-        write(birds, unfinished, progress)
+        write(birds, unfinished)
         os.replace(unfinished, out)

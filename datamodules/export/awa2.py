@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
+from rich.progress import track
 
 from datamodules.export.images import all_images, padded_names, save_jpeg, write_lines
-from datamodules.progress import Progress
 from datamodules.sketch_birds import SketchBirds
 from datamodules.sketch_birds.class_table import all_attributes
 
 FOLDER = "Animals_with_Attributes2"
 
 
-def export_awa2(birds: SketchBirds, out: Path, progress: Progress) -> None:
+def export_awa2(birds: SketchBirds, out: Path) -> None:
     """Write images, class lists and the two matrices of the 40 attributes.
 
     The binary matrix is the class table, the continuous one how often (in percent) the training images of a class show
@@ -23,17 +23,18 @@ def export_awa2(birds: SketchBirds, out: Path, progress: Progress) -> None:
     Args:
         birds: what is written.
         out: an empty folder, ``root`` for :class:`datamodules.AwA2`.
-        progress: told about every image.
     """
     folder = out / FOLDER
     classes, predicates = [_joined(name) for name in padded_names(birds)], all_attributes().names
-    for source in progress(all_images(birds), "writing images"):
+    for source in track(all_images(birds), "writing images"):
         name = classes[source.label]
         image = source.dataset.image(source.index)
         save_jpeg(image, folder / "JPEGImages" / name / f"{name}_{source.stem}.jpg")
-    binary = birds.class_attributes
+    binary, shares = birds.tables.class_attributes, birds.tables.class_concepts
+    assert binary is not None
+    assert shares is not None
     percent = torch.zeros_like(binary)
-    percent[:, [predicates.index(name) for name in birds.concept_names]] = 100 * birds.class_concepts
+    percent[:, [predicates.index(name) for name in birds.tables.concept_names]] = 100 * shares
     train = len(classes) - max(1, len(classes) // 5)
     write_lines(folder / "classes.txt", _numbered(classes))
     write_lines(folder / "predicates.txt", _numbered([_joined(name) for name in predicates]))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
+from rich.progress import track
 
 from datamodules.cub200.attributes import CONTINUOUS, IMAGE_LABELS, NAMES
 from datamodules.cub200.rows import (
@@ -20,7 +21,6 @@ from datamodules.cub200.rows import (
     SPLIT,
 )
 from datamodules.export.images import Source, all_images, save_jpeg, write_lines
-from datamodules.progress import Progress
 from datamodules.sample import Sample
 from datamodules.sketch_birds import SketchBirds
 
@@ -28,7 +28,7 @@ CERTAINTIES = ("not visible", "guessing", "probably", "definitely")
 REGION_OF_PART = {"beak": "bill", "foot": "leg"}
 
 
-def export_cub(birds: SketchBirds, out: Path, progress: Progress) -> None:
+def export_cub(birds: SketchBirds, out: Path) -> None:
     """Write images, masks and every table of CUB-200-2011, ``attributes.txt`` and masks above the main folder.
 
     Image ids count train, validation and test images; the first two are the official training part. Points keep their
@@ -38,12 +38,11 @@ def export_cub(birds: SketchBirds, out: Path, progress: Progress) -> None:
     Args:
         birds: what is written.
         out: an empty folder, ``root`` for :class:`datamodules.Cub200`.
-        progress: told about every image.
     """
     folder = out / FOLDER
     classes = [f"{number:03d}.{name.replace(' ', '_')}" for number, name in enumerate(birds.class_names, start=1)]
     rows: dict[str, list[str]] = {name: [] for name in (IMAGES, LABELS, SPLIT, BOXES, PART_LOCATIONS, IMAGE_LABELS)}
-    for number, source in enumerate(progress(all_images(birds), "writing images"), start=1):
+    for number, source in enumerate(track(all_images(birds), "writing images"), start=1):
         sample = source.dataset[source.index]
         path = f"{classes[source.label]}/{source.stem}.jpg"
         save_jpeg(source.dataset.image(source.index), folder / "images" / path)
@@ -54,11 +53,13 @@ def export_cub(birds: SketchBirds, out: Path, progress: Progress) -> None:
     for name, lines in rows.items():
         write_lines(folder / name, lines)
     write_lines(folder / CLASSES, _numbered(classes))
-    write_lines(folder / PARTS, _numbered(birds.part_names))
+    write_lines(folder / PARTS, _numbered(birds.tables.part_names))
     write_lines(folder / "attributes/certainties.txt", _numbered(list(CERTAINTIES)))
-    percent = (100 * birds.class_concepts.double()).tolist()
+    shares = birds.tables.class_concepts
+    assert shares is not None
+    percent = (100 * shares.double()).tolist()
     write_lines(folder / CONTINUOUS, [" ".join(f"{value:.4f}" for value in row) for row in percent])
-    write_lines(out / NAMES, _numbered([attribute_name(name) for name in birds.concept_names]))
+    write_lines(out / NAMES, _numbered([attribute_name(name) for name in birds.tables.concept_names]))
 
 
 def attribute_name(concept: str) -> str:

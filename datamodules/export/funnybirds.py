@@ -10,20 +10,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+from rich.progress import track
 
+from datamodules.bird_parts import COLORED, COLORS, PART_NAMES, SHAPE_NAMES
 from datamodules.funnybirds.files import background_file, intervention_folder, kept_file, maps_folder
 from datamodules.funnybirds.part_maps import LABEL_COLORS
 from datamodules.funnybirds.tables import CLASSES, PARTS, PLACEHOLDER, Scenes, table_name
-from datamodules.progress import Progress
 from datamodules.sketch_birds import SketchBirds, SketchBirdsDataset
-from datamodules.sketch_birds.bank import COLORED, COLORS, PART_NAMES, SHAPE_NAMES
 from datamodules.sketch_birds.scene import OBJECT_COLORS, SceneObject
 
 OBJECT_COLOR_NAMES = dict(zip(OBJECT_COLORS, ("red", "green", "blue", "yellow"), strict=True))
 Variant = dict[str, str]
 
 
-def export_funnybirds(birds: SketchBirds, out: Path, progress: Progress) -> None:
+def export_funnybirds(birds: SketchBirds, out: Path) -> None:
     """Write images, part maps, tables and, for test, every rendering without parts or without one background object.
 
     Train and test only: the layout has no validation images, its readers hold out training images. Models and colours
@@ -33,7 +33,6 @@ def export_funnybirds(birds: SketchBirds, out: Path, progress: Progress) -> None
     Args:
         birds: what is written.
         out: an empty folder, ``root`` for :class:`datamodules.FunnyBirds`.
-        progress: told about every image.
 
     Raises:
         ValueError: if there are occluders, for which the layout has no place.
@@ -49,7 +48,7 @@ def export_funnybirds(birds: SketchBirds, out: Path, progress: Progress) -> None
         entries = [_entry(dataset, index, variants) for index in range(len(dataset))]
         _write_json(out / table_name(split), entries)
         scenes = _scenes(dataset)
-        for index in progress(range(len(dataset)), f"writing {split} images"):
+        for index in track(range(len(dataset)), f"writing {split} images"):
             _save(dataset.image(index), out / split / scenes.file(index))
             _save(label_colors(dataset.label_map(index)), out / maps_folder(split) / scenes.file(index))
             if split == "test":

@@ -6,9 +6,10 @@ import colorsys
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich.progress import track
+
 from datamodules.bird_parts import RGB
 from datamodules.export.images import all_images, padded_names, save_jpeg
-from datamodules.progress import Progress
 from datamodules.sketch_birds import SketchBirds
 from datamodules.sketch_birds.scene import Scene
 
@@ -39,7 +40,7 @@ SURROUNDINGS = (
 )
 
 
-def export_nico(birds: SketchBirds, out: Path, progress: Progress) -> None:
+def export_nico(birds: SketchBirds, out: Path) -> None:
     """Write one folder per class and context, with backgrounds the HSV rule of NICO can tell apart.
 
     ``contexts`` and ``context_correlation`` decide which context an image has; context c gets the colours of
@@ -48,7 +49,6 @@ def export_nico(birds: SketchBirds, out: Path, progress: Progress) -> None:
     Args:
         birds: what is written.
         out: an empty folder, ``root`` for :class:`datamodules.Nico`.
-        progress: told about every image.
 
     Raises:
         ValueError: if there are fewer than two contexts.
@@ -59,7 +59,7 @@ def export_nico(birds: SketchBirds, out: Path, progress: Progress) -> None:
             f"Expected argument `contexts` to be at least 2 for the layout nico, but got {contexts}. Pass 4, say."
         )
     names = padded_names(birds)
-    for source in progress(all_images(birds), "writing images"):
+    for source in track(all_images(birds), "writing images"):
         scene = source.dataset.scene(source.index)
         image = source.dataset.intervene(source.index, background=background_color(scene, contexts))
         folder = out / names[source.label] / context_name(scene.context)

@@ -1,5 +1,6 @@
 """FunnyBirds (Hesse et al. 2023): rendered birds put together from parts, with part maps and interventions."""
 
 from datamodules.funnybirds.data_module import FunnyBirds
+from datamodules.funnybirds.dataset import FunnyBirdsDataset
 
-__all__ = ["FunnyBirds"]
+__all__ = ["FunnyBirds", "FunnyBirdsDataset"]

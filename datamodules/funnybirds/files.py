@@ -15,10 +15,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from datamodules.bird_parts import FIRST_OBJECT_CODE, LABEL_MAP_CODES, PART_NAMES
 from datamodules.funnybirds.part_maps import UNMATCHED, bird_pixels, label_codes, solid_unknown_color
 from datamodules.funnybirds.tables import Scenes, table_name
-from datamodules.photos.files import ImageFile, Problems, Verify, decode_image, picture_size
-from datamodules.sketch_birds.bank import FIRST_OBJECT_CODE, LABEL_MAP_CODES, PART_NAMES
+from datamodules.photos.files import decode_image
+from datamodules.photos.problems import Problems
+from datamodules.photos.verify import ImageFile, Verify, picture_size
 
 INTERVENTIONS = "test_interventions"
 

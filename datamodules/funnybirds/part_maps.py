@@ -10,8 +10,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from datamodules.bird_parts import RGB
-from datamodules.sketch_birds.bank import FIRST_OBJECT_CODE
+from datamodules.bird_parts import FIRST_OBJECT_CODE, RGB
 
 MAX_OBJECTS = 50
 UNMATCHED = 255

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from datamodules.bird_parts import PART_NAMES
 from datamodules.funnybirds.part_maps import MAX_OBJECTS
-from datamodules.photos.files import Problems, locate
-from datamodules.sketch_birds.bank import PART_NAMES
+from datamodules.photos.files import locate
+from datamodules.photos.problems import Problems
 
 FOLDER = "FunnyBirds"
 URL = "https://download.visinf.tu-darmstadt.de/data/funnybirds/FunnyBirds.zip"

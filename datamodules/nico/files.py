@@ -11,17 +11,17 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 from lightning.pytorch.utilities import rank_zero_warn
 from PIL import Image
+from rich.progress import track
 from torch.utils.data import DataLoader, Dataset
 
 from datamodules.nico.hsv_rule import Group, hsv_counts, hsv_group
 from datamodules.photos.cache import cache_folder, recall, remember
-from datamodules.photos.files import SHOWN, Problems, decode_image
+from datamodules.photos.files import decode_image
 from datamodules.photos.folders import note_names_not_utf8
-from datamodules.progress import print_progress
+from datamodules.photos.problems import SHOWN, Problems
 
 EXTENSIONS = (".jpg", ".jpeg", ".png")
 REMEDY = (
@@ -128,7 +128,7 @@ def look_at_photos(folder: Path, names: Sequence[str], num_workers: int) -> list
         with contextlib.suppress(ValueError):  # half a file after a crash
             return [Look(*row) for row in json.loads(content)]
     loader = DataLoader(_Looks(folder, names), batch_size=None, num_workers=num_workers)
-    looks = list(print_progress(cast("Sequence[Look]", loader), "looking at the colours of photos"))
+    looks: list[Look] = list(track(loader, "looking at the colours of photos", total=len(names)))
     remember(remembered, json.dumps([(look.group, look.published, look.words) for look in looks]).encode())
     return looks
 

@@ -1,22 +1,21 @@
-"""Classes described by binary attributes: what the attributes are, and photos that are labelled by them."""
+"""Classes described by binary attributes, and photos that are labelled by them."""
 
 from __future__ import annotations
 
 import csv
 import io
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from datamodules.base import Split
-from datamodules.photos.data_module import AUGMENTED, PhotoDataModule
+from datamodules.photos.dataset import AUGMENTED, PhotoDataset, PhotoTable
 from datamodules.photos.files import read_text
-from datamodules.sample import Batch, Capabilities
+from datamodules.sample import Batch, Capabilities, ClassTables
+from datamodules.splits import Split
+from datamodules.transforms.photo import PhotoTransform
 
 
 @dataclass(frozen=True)
@@ -74,56 +73,50 @@ def read_attribute_table(path: Path, classes: list[str]) -> ClassAttributes:
     return ClassAttributes(names, table, table.astype(np.float64), table.astype(np.float64))
 
 
-class AttributedPhotos(PhotoDataModule, ABC):
-    """Photos whose classes have attributes, which may be the labels.
+class AttributedDataset(PhotoDataset):
+    """Photos whose source classes have attributes, which may be the labels.
 
-    ``labels`` holds the attributes of the class where ``multi_label``, and ``label`` the class either way. The tables
-    below exist after ``setup`` if there are attributes; their rows are classes.
+    ``labels`` holds the attributes of the class where ``multi_label``, and ``label`` the class either way.
+
+    Args:
+        table: all photos.
+        transform: what makes the model's frame.
+        attributes: of the source classes, or None without any.
+        multi_label: whether attributes are the labels.
     """
 
-    multi_label: bool
-    _attributes: ClassAttributes | None = None
-    concept_names: list[str]
-    class_concepts: Tensor
-    class_concepts_binary: Tensor
-    class_attributes: Tensor
-
-    @abstractmethod
-    def attributes(self) -> ClassAttributes | None:
-        """The attributes of the classes, or None without any."""
+    def __init__(
+        self, table: PhotoTable, transform: PhotoTransform, attributes: ClassAttributes | None, multi_label: bool
+    ) -> None:
+        super().__init__(table, transform)
+        self.multi_label = multi_label
+        if attributes is not None:
+            self.tables = ClassTables(
+                concept_names=attributes.names,
+                class_concepts=torch.from_numpy(attributes.strength).float(),
+                class_concepts_binary=torch.from_numpy(attributes.binary),
+                class_attributes=torch.from_numpy(attributes.full).float(),
+            )
 
     @property
     def class_names(self) -> list[str]:
         """Names of the K logits: attributes where they are the labels, else classes."""
-        attributes = (self._attributes or self.attributes()) if self.multi_label else None
-        return super().class_names if attributes is None else attributes.names
-
-    def set_class_tables(self, train_rows: NDArray[np.int64]) -> None:
-        """The attributes of the classes; where they are the labels, no class weighs more than another."""
-        self._attributes = self.attributes()
-        if self.multi_label:
-            self.class_weights = torch.ones(len(self.class_names))
-        if self._attributes is None:
-            return
-        self.concept_names = self._attributes.names
-        self.class_concepts_binary = torch.from_numpy(self._attributes.binary)
-        self.class_concepts = torch.from_numpy(self._attributes.strength).float()
-        self.class_attributes = torch.from_numpy(self._attributes.full).float()
+        return self.tables.concept_names if self.multi_label else self.table.class_names
 
     def add_targets(self, batch: Batch, rows: NDArray[np.int64]) -> None:
         """``labels`` where attributes are the labels."""
-        if self.multi_label:
-            batch["labels"] = self.class_concepts_binary[batch["label"]]
+        if self.multi_label and self.tables.class_concepts_binary is not None:
+            batch["labels"] = self.tables.class_concepts_binary[batch["label"]]
 
     def annotate(self, batch: Batch, rows: NDArray[np.int64]) -> None:
         """``concepts``: the attributes of the class."""
-        if self._attributes is not None:
-            batch["concepts"] = self.class_concepts_binary[batch["label"]]
+        if self.tables.class_concepts_binary is not None:
+            batch["concepts"] = self.tables.class_concepts_binary[batch["label"]]
 
-    def capabilities(self, split: Split) -> Capabilities:
-        """Which optional fields the samples of the split carry."""
+    def capabilities(self, split: Split = "test") -> Capabilities:
+        """Which optional fields the samples of a split carry."""
         flags = super().capabilities(split)
-        if self._attributes is None:
+        if not self.tables.concept_names:
             return flags
         return replace(
             flags,

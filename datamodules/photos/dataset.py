@@ -1,4 +1,4 @@
-"""Photos in files as samples: the table of what is known about them, and the data set over some of its rows."""
+"""Data sets of photos in files: the table of what is known about the photos, and samples of some of its rows."""
 
 from __future__ import annotations
 
@@ -6,34 +6,38 @@ import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from datamodules.dataset import ImageDataset, Index, epoch_and_position
-from datamodules.photos.files import ImageFile, decode_image
-from datamodules.sample import Batch, sample_key
+from datamodules.photos.files import decode_image
+from datamodules.photos.problems import Problems
+from datamodules.photos.verify import ImageFile
+from datamodules.sample import Batch, Capabilities, ClassTables, sample_key
+from datamodules.splits import Split
 from datamodules.transforms.photo import Photo, PhotoTransform, transform_seed
 from datamodules.transforms.placement import Placement, clipped_boxes, placed_boxes, placed_points
 
-if TYPE_CHECKING:
-    from datamodules.photos.data_module import PhotoDataModule
+AUGMENTED = "training images are augmented and carry no annotations"
 
 
 @dataclass(frozen=True)
 class PhotoTable:
-    """What tables or folders say about n images, in canonical order (official number, or sorted path).
+    """What tables or folders say about n photos, in canonical order (official number, or sorted path).
 
     Args:
         dataset: name of the data set in ``split.json``.
         folder: the official folder.
-        class_names: names of the strata, which usually are the classes.
-        files: sample id, path and mask of each image.
-        labels: ``(n,)`` int64 stratum of each image.
+        class_names: names of the source classes, by which splits are stratified.
+        files: sample id, path and mask of each photo.
+        labels: ``(n,)`` int64 source class of each photo.
         is_test: ``(n,)`` bool official split, or None where there is none.
         boxes: ``(n, 4)`` inclusive pixels (x0, y0, x1, y1), which may exceed the photo, or None.
+        points: ``(n, N, 2)`` (x, y) in pixels, or None.
+        visible: ``(n, N)`` bool, where there are points.
         contexts: ``(n,)`` int64 background context, or None.
     """
 
@@ -44,66 +48,155 @@ class PhotoTable:
     labels: NDArray[np.int64]
     is_test: NDArray[np.bool_] | None = None
     boxes: NDArray[np.float64] | None = None
+    points: NDArray[np.float32] | None = None
+    visible: NDArray[np.bool_] | None = None
     contexts: NDArray[np.int64] | None = None
 
 
 class PhotoDataset(ImageDataset):
-    """Some photos of a table through one transform.
+    """The photos of a table as an evaluation sees them.
+
+    Whatever a data set has beyond its table goes into hooks: maps into ``mark``, targets of another kind into
+    ``add_targets``, further fields into ``annotate``, tables that depend on the training photos into ``learn``.
 
     Args:
-        source: the data module whose hooks complete a sample.
         table: all photos.
-        rows: the photos of this data set, as indices into the table.
         transform: what makes the model's frame.
-        training: whether samples carry image, targets and ids only.
+
+    Attributes:
+        tables: what is known of parts, concepts and classes.
+        rows: ``(n,)`` int64, the photos of this data set as indices into the table.
+        training: whether samples are augmented and carry image, targets and ids only.
+        multi_label: whether ``labels`` are the logits of a model.
     """
 
-    def __init__(
-        self, source: PhotoDataModule, table: PhotoTable, rows: list[int], transform: PhotoTransform, training: bool
-    ) -> None:
-        self.source = copy.copy(source)
-        self.source.trainer = None  # else workers that are spawned would get a copy of the trainer and its model
-        self.table, self.rows, self.transform, self.training = table, rows, transform, training
-        self._rows = np.array(rows, dtype=np.int64)
-        self._keys = np.array([sample_key(name) for name in self.sample_ids], dtype=np.int64)
+    multi_label = False
+
+    def __init__(self, table: PhotoTable, transform: PhotoTransform) -> None:
+        self.table, self.transform = table, transform
+        self.tables = ClassTables()
+        self.training, self.seed = False, 0
+        self._choose(np.arange(len(table.files)))
+
+    @property
+    def class_names(self) -> list[str]:
+        """Names of the K logits."""
+        return self.table.class_names
 
     @property
     def sample_ids(self) -> list[str]:
         """Ids of the photos, in order."""
-        return [self.table.files[row].sample_id for row in self.rows]
+        return [self.table.files[row].sample_id for row in self.rows.tolist()]
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def part(self, rows: Sequence[int]) -> Self:
+        """The same samples of some photos.
+
+        Args:
+            rows: indices into the table.
+        """
+        chosen = copy.copy(self)
+        chosen._choose(np.array(rows, dtype=np.int64))
+        return chosen
+
+    def training_part(self, rows: Sequence[int], transform: PhotoTransform, seed: int) -> Self:
+        """Training samples of some photos: augmented, with targets, without annotations.
+
+        Args:
+            rows: indices into the table.
+            transform: with its augmentation.
+            seed: of the augmentation, which depends on epoch and sample id too.
+        """
+        chosen = self.part(rows)
+        chosen.transform, chosen.training, chosen.seed = transform, True, seed
+        return chosen
+
+    def _choose(self, rows: NDArray[np.int64]) -> None:
+        self.rows = rows
+        self._keys = np.array([sample_key(name) for name in self.sample_ids], dtype=np.int64)
+
+    def learn(self, train_rows: NDArray[np.int64]) -> None:
+        """Set the tables that depend on the training photos.
+
+        Args:
+            train_rows: indices into the table.
+        """
+
+    def capabilities(self, split: Split = "test") -> Capabilities:
+        """Which optional fields the samples of a split carry; subclasses ``replace`` what they know better.
+
+        Args:
+            split: of the data module; training photos are augmented.
+        """
+        fields = {
+            "object_mask": any(file.mask is not None for file in self.table.files),
+            "bounding_box": self.table.boxes is not None,
+            "part_points": self.table.points is not None,
+        }
+        there: bool | str = True if split != "train" else AUGMENTED
+        flags = {name: there for name, present in fields.items() if present}
+        return Capabilities(**flags, **({"context": True} if self.table.contexts is not None else {}))
+
+    def files_to_verify(self, problems: Problems) -> list[ImageFile]:
+        """The files that have to be images, before a run.
+
+        Args:
+            problems: where findings on the way are noted.
+        """
+        return [self.table.files[row] for row in self.rows.tolist()]
+
+    def mark(self, row: int, photo: Photo) -> Photo:
+        """Put what is annotated on an evaluation photo beyond its table (a label map) on it, in its own pixels."""
+        return photo
+
+    def add_targets(self, batch: Batch, rows: NDArray[np.int64]) -> None:
+        """Add targets other than ``label``, for training and evaluation.
+
+        Args:
+            batch: has its images, ids and labels already.
+            rows: ``(B,)`` indices into the table.
+        """
+
+    def annotate(self, batch: Batch, rows: NDArray[np.int64]) -> None:
+        """Add further fields to evaluation samples.
+
+        Args:
+            batch: has its images, ids, targets, boxes, masks, label maps and points already.
+            rows: ``(B,)`` indices into the table.
+        """
 
     def batch(self, indices: Sequence[Index]) -> Batch:
         """Some samples, whose images are uint8 pixels."""
         pairs = [epoch_and_position(index) for index in indices]
         positions = np.array([position for _, position in pairs])
-        rows = self._rows[positions]
-        paths = [self.table.files[row].path for row in rows.tolist()]
+        rows = self.rows[positions]
+        files = [self.table.files[row] for row in rows.tolist()]
+        paths = [file.path for file in files]
         fields, placements = _stacked((self._framed(*pair) for pair in pairs), paths)
         batch = Batch(
             image=torch.from_numpy(fields["image"]),
             label=torch.from_numpy(self.table.labels[rows]),
-            sample_id=[self.table.files[row].sample_id for row in rows.tolist()],
+            sample_id=[file.sample_id for file in files],
             sample_key=torch.from_numpy(self._keys[positions]),
         )
         if self.table.contexts is not None:
             batch["context"] = torch.from_numpy(self.table.contexts[rows])
-        self.source.add_targets(batch, rows)
+        self.add_targets(batch, rows)
         if not self.training:
             _add_annotations(batch, fields, placements, paths)
-            self.source.annotate(batch, rows)
+            self.annotate(batch, rows)
         return batch
 
     def _framed(self, epoch: int, position: int) -> tuple[Photo, Placement]:
         """The pixels of a photo in the frame, and for evaluation its annotations as they are on the photo."""
-        row = self.rows[position]
+        row = int(self.rows[position])
         photo, seed = self._photo(row), None
         if not self.training:
-            photo = self.source.mark(row, self._with_mask(row, photo))
+            photo = self.mark(row, self._with_mask_and_points(row, photo))
         elif self.transform.random:
-            seed = transform_seed(self.source.seed, epoch, int(self._keys[position]))
+            seed = transform_seed(self.seed, epoch, int(self._keys[position]))
         try:
             return self.transform.to_frame(photo, seed)
         except ValueError as error:
@@ -122,7 +215,10 @@ class PhotoDataset(ImageDataset):
             )
         return Photo(image, box=clipped_boxes(self.table.boxes[row], image.shape))
 
-    def _with_mask(self, row: int, photo: Photo) -> Photo:
+    def _with_mask_and_points(self, row: int, photo: Photo) -> Photo:
+        if self.table.points is not None:
+            visible = None if self.table.visible is None else self.table.visible[row]
+            photo = replace(photo, points=self.table.points[row], visible=visible)
         mask_file = self.table.files[row].mask
         if mask_file is None:
             return photo

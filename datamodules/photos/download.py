@@ -5,17 +5,15 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import shutil
 import tarfile
 import tempfile
-import urllib.request
 import zipfile
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 
-CHUNK = 1 << 20
+from torch.hub import download_url_to_file
 
 
 @dataclass(frozen=True)
@@ -47,9 +45,9 @@ def is_free(root: Path) -> bool:
 def download(archives: Sequence[Archive], root: Path, check: Callable[[Path], None] | None = None) -> None:
     """Fetch and unpack archives so that ``root`` appears complete or not at all.
 
-    Everything happens in a temporary folder beside ``root`` (``*.part``, checksum, extraction with member paths
-    checked) that becomes ``root`` in one rename. Of several processes that fetch into one ``root``, as on the
-    nodes of a cluster, the first one's copy stays and the others are thrown away.
+    Everything happens in a temporary folder next to ``root`` (checksum, extraction with member paths checked) that
+    becomes ``root`` in one rename. Of several processes that fetch into one ``root``, as on the nodes of a cluster, the
+    first one's copy stays and the others are thrown away.
 
     Args:
         archives: what to fetch; their contents end up side by side in ``root``.
@@ -68,7 +66,9 @@ def download(archives: Sequence[Archive], root: Path, check: Callable[[Path], No
     with tempfile.TemporaryDirectory(prefix=f".{root.name}.", dir=root.parent) as temporary:
         unpacked = Path(temporary) / "unpacked"
         for archive in archives:
-            file = _fetch(archive, Path(temporary))
+            file = Path(temporary) / archive.name
+            download_url_to_file(archive.url, str(file))
+            _check_sum(archive, file)
             _unpack(archive, file, unpacked)
             file.unlink()
         if check is not None:
@@ -80,6 +80,18 @@ def download(archives: Sequence[Archive], root: Path, check: Callable[[Path], No
                 raise
             if check is not None:  # another process was faster, and its rename brought all or nothing
                 check(root)
+
+
+def _check_sum(archive: Archive, file: Path) -> None:
+    if archive.md5 is None:
+        return
+    with file.open("rb") as content:
+        digest = hashlib.file_digest(content, "md5").hexdigest()
+    if digest != archive.md5:
+        raise ValueError(
+            f"Expected {archive.url} to have md5 {archive.md5}, but got {digest} ({file.stat().st_size} of "
+            f"{archive.size} bytes). Try again, or download it by hand."
+        )
 
 
 def _unpack(archive: Archive, file: Path, target: Path) -> None:
@@ -97,20 +109,3 @@ def _unpack(archive: Archive, file: Path, target: Path) -> None:
             archived.extractall(target)  # links are written as plain files
     except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise ValueError(f"Expected {archive.url} to be a sound {kind} file, but got: {error}.") from error
-
-
-def _fetch(archive: Archive, folder: Path) -> Path:
-    part = folder / f"{archive.name}.part"
-    request = urllib.request.Request(archive.url, headers={"User-Agent": "protometry"})
-    with urllib.request.urlopen(request) as response, part.open("wb") as target:
-        shutil.copyfileobj(response, target, CHUNK)
-    if archive.md5 is None:
-        return part.rename(folder / archive.name)
-    with part.open("rb") as file:
-        digest = hashlib.file_digest(file, "md5").hexdigest()
-    if digest != archive.md5:
-        raise ValueError(
-            f"Expected {archive.url} to have md5 {archive.md5}, but got {digest} ({part.stat().st_size} of "
-            f"{archive.size} bytes). Try again, or download it by hand."
-        )
-    return part.rename(folder / archive.name)

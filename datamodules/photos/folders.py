@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from datamodules.photos.files import Problems
+from datamodules.photos.problems import Problems
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 PARTS = ("train", "val", "test")

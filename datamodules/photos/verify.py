@@ -1,26 +1,34 @@
-"""Photos on which tables mark something: a mark outside its photo shows that the tables are about other photos."""
+"""The check that the images of a data set are there, can be read and are those the tables are about."""
 
 from __future__ import annotations
 
+import errno
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
 
-from datamodules.photos.files import ImageFile, Verify, picture_size
+from datamodules.photos.cache import cache_folder, recall, remember
+from datamodules.photos.files import decode_image
+from datamodules.photos.problems import Problems
 
+Verify = Literal["decode", "header", "none"]
 TOLERANCE = 1.0  # pixels; visible points of CUB-200-2011 keep at least 7 from every side
 
 
 class Mark(NamedTuple):
-    """An area of which something must lie on the photo.
+    """A box or point that a table marks on a photo; one outside it shows that the table is about other photos.
 
     Args:
         what: table and row that say so.
         text: its numbers as they are shown.
-        corners: inclusive pixels x0, y0, x1, y1.
+        corners: inclusive pixels x0, y0, x1, y1, of which something must lie on the photo.
     """
 
     what: str
@@ -29,48 +37,60 @@ class Mark(NamedTuple):
 
     @classmethod
     def box(cls, what: str, corners: NDArray[np.float64]) -> Mark:
-        """A box, which may exceed the photo but not miss it.
-
-        Args:
-            what: table and row.
-            corners: ``(4,)`` inclusive pixels x0, y0, x1, y1.
-        """
+        """A box, ``(4,)`` inclusive pixels x0, y0, x1, y1, which may exceed the photo but not miss it."""
         x0, y0, x1, y1 = corners.tolist()
         return cls(what, f"{x0:g} {y0:g} {x1:g} {y1:g}", (x0, y0, x1, y1))
 
     @classmethod
     def point(cls, what: str, point: NDArray[np.float64]) -> Mark:
-        """A point, which may lie a pixel beside the photo.
-
-        Args:
-            what: table and row.
-            point: ``(2,)`` x, y in pixels.
-        """
+        """A point, ``(2,)`` x, y in pixels, which may lie a pixel outside the photo."""
         x, y = point.tolist()
         return cls(what, f"{x:g} {y:g}", (x - TOLERANCE, y - TOLERANCE, x + TOLERANCE, y + TOLERANCE))
 
 
-@dataclass(frozen=True, kw_only=True)
-class MarkedImage(ImageFile):
-    """An image with what its data set marks on it.
+@dataclass(frozen=True)
+class ImageFile:
+    """One image of a data set; a subclass may have more to check.
 
     Args:
-        marks: boxes and visible points.
-        sources: what names or contains the image and its mask, for the message that one is not there.
+        sample_id: its id.
+        path: where it lies.
+        mask: its object mask, or None.
+        marks: boxes and visible points that must lie on it.
+        sources: what names the image and what holds its mask, for the message that one is not there.
     """
 
-    marks: tuple[Mark, ...]
-    sources: tuple[str, str]
+    sample_id: str
+    path: Path
+    mask: Path | None = None
+    marks: tuple[Mark, ...] = ()
+    sources: tuple[str, str] = ("", "")
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """All files of the image."""
+        return (self.path,) if self.mask is None else (self.path, self.mask)
 
     def absent(self, path: Path) -> str:
-        """What to say of a file that is not there."""
-        return f"{super().absent(path)}; {self.sources[path == self.mask]}"
+        """What to say of one of the files that is not there."""
+        source = self.sources[path == self.mask]
+        return f"there is no file {path}" + (f"; {source}" if source else "")
 
     def fault(self, verify: Verify) -> str:
-        """What is wrong with the files or the first mark that lies outside, or an empty string."""
-        if fault := super().fault(verify):
-            return fault
-        width, height = picture_size(self.path, "header")
+        """What is wrong with the files, which exist, or the first mark that lies outside, or an empty string.
+
+        Args:
+            verify: ``decode`` or ``header``, see :func:`verify_images`.
+
+        Raises:
+            ValueError: if a file cannot be read.
+        """
+        width, height = picture_size(self.path, verify)
+        if self.mask is not None and (mask_size := picture_size(self.mask, verify, "L")) != (width, height):
+            return (
+                f"{self.path} has {width}x{height} pixels (width x height), but its mask {self.mask} has "
+                f"{mask_size[0]}x{mask_size[1]}"
+            )
         for mark in self.marks:
             x0, y0, x1, y1 = mark.corners
             if x0 >= width or y0 >= height or x1 < 0 or y1 < 0:
@@ -79,3 +99,89 @@ class MarkedImage(ImageFile):
                     f"{self.path}; use the photos that the tables are about"
                 )
         return ""
+
+
+def verify_images(files: Sequence[ImageFile], verify: Verify, num_workers: int, problems: Problems) -> None:
+    """Check that every image and mask is there and readable, once for this exact list of (path, size, mtime).
+
+    Args:
+        files: the images.
+        verify: ``decode`` reads every pixel (about 2 ms per photo and core), ``header`` only the size, ``none`` only
+            looks whether the file is there.
+        num_workers: processes that share the work.
+        problems: where findings are noted.
+
+    Raises:
+        ValueError: if ``verify`` is unknown.
+    """
+    if verify not in get_args(Verify):
+        raise ValueError(f"Expected argument `verify` to be one of {list(get_args(Verify))}, but got {verify!r}.")
+    present = []
+    digest = hashlib.sha256(verify.encode())
+    for file in files:
+        stamps = [_stamp(path) for path in file.paths]
+        if None in stamps:
+            problems.missing(f"image {file.sample_id}: {file.absent(file.paths[stamps.index(None)])}")
+            continue
+        present.append(file)
+        digest.update("\n".join([repr(file), *(stamp for stamp in stamps if stamp)]).encode())
+    remembered = cache_folder() / "verified" / digest.hexdigest()
+    if verify == "none" or recall(remembered) is not None:
+        return
+    checks = _Checks(present, verify)
+    loader = DataLoader(checks, batch_size=64, num_workers=num_workers, collate_fn=list)
+    found = [text for texts in loader for text in texts if text]
+    for text in found:
+        problems.wrong(text)
+    if len(present) == len(files) and not found:
+        remember(remembered, b"")
+
+
+class _Checks(Dataset[str]):
+    """Item i is what is wrong with file i, or an empty string."""
+
+    def __init__(self, files: Sequence[ImageFile], verify: Verify) -> None:
+        self._files = files
+        self._verify = verify
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __getitem__(self, index: int) -> str:
+        file = self._files[index]
+        try:
+            fault = file.fault(self._verify)
+        except ValueError as error:
+            fault = str(error)
+        return f"image {file.sample_id}: {fault}" if fault else ""
+
+
+def picture_size(path: Path, verify: Verify, mode: Literal["RGB", "L"] = "RGB") -> tuple[int, int]:
+    """Width and height of a picture, from all of its pixels or from its header.
+
+    Args:
+        path: the file.
+        verify: ``decode`` or ``header``.
+        mode: see :func:`decode_image`.
+
+    Raises:
+        ValueError: if it cannot be read.
+    """
+    if verify == "decode":
+        height, width = decode_image(path, mode).shape[:2]
+        return width, height
+    try:
+        with Image.open(path) as image:
+            return image.size
+    except (OSError, Image.DecompressionBombError) as error:
+        raise ValueError(f"{path} is not an image: {error}") from error
+
+
+def _stamp(path: Path) -> str | None:
+    try:
+        status = path.stat()
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):  # no such file, or a link to itself
+            return None
+        raise
+    return f"{path.absolute()}\t{status.st_size}\t{status.st_mtime_ns}"

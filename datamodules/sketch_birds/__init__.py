@@ -1,7 +1,6 @@
-"""SketchBirds: procedural vector birds, the embedded data set with known answers for every metric."""
+"""SketchBirds: procedural vector birds, the built-in data set with known answers for every metric."""
 
-from datamodules.bird_parts import InterventionDataset
 from datamodules.sketch_birds.data_module import SketchBirds
 from datamodules.sketch_birds.dataset import SketchBirdsDataset
 
-__all__ = ["InterventionDataset", "SketchBirds", "SketchBirdsDataset"]
+__all__ = ["SketchBirds", "SketchBirdsDataset"]

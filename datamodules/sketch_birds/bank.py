@@ -2,8 +2,8 @@
 
 The canonical bird looks to the right: x runs to the head, y upwards, everything within [-1, 1] or a little over it.
 A shape is a list of (polygon, tone); a further variant is one more such list. Part names, variant counts and the index
-rule (tail = shape + 3 colour, wing = shape + 2 colour) are those of FunnyBirds (Hesse et al. 2023), point names and
-their order those of CUB-200-2011 (Wah et al. 2011).
+rule are those of FunnyBirds, see :mod:`datamodules.bird_parts`, point names and their order those of CUB-200-2011 (Wah
+et al. 2011).
 """
 
 from __future__ import annotations
@@ -14,25 +14,13 @@ from typing import Literal, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from datamodules.bird_parts import PART_NAMES
+
 Polygon = NDArray[np.float64]
 Tone = Literal["base", "shaded", "white", "black"]
 Shape = list[tuple[Polygon, Tone]]
 Slot = Literal["tail", "far wing", "far foot", "body", "near foot", "far eye", "beak", "near eye", "near wing"]
 
-COLORS = {"red": (220, 50, 47), "green": (60, 170, 60), "blue": (45, 95, 225)}
-SHAPE_NAMES = {
-    "beak": ("cone", "needle", "hook", "spoon"),
-    "eye": ("round", "stalk", "tall"),
-    "foot": ("toes", "web", "thick", "bent"),
-    "tail": ("wedge", "fork", "drop"),
-    "wing": ("oval", "feathers"),
-}
-COLORED = ("tail", "wing")
-PARTS: dict[str, tuple[str, ...]] = {
-    part: tuple(f"{color} {shape}" for color in COLORS for shape in shapes) if part in COLORED else shapes
-    for part, shapes in SHAPE_NAMES.items()
-}
-PART_NAMES = tuple(PARTS)
 PART_COLORS = {"beak": (250, 200, 50), "eye": (255, 255, 255), "foot": (240, 140, 40)}
 
 # painter's order: slot -> (part, code in the label map)
@@ -47,9 +35,6 @@ SLOTS: dict[Slot, tuple[str, int]] = {
     "near eye": ("eye", 3),
     "near wing": ("wing", 7),
 }
-LABEL_MAP_CODES = {"body": (1,), "beak": (2,), "eye": (3, 4), "foot": (5, 6), "tail": (9,), "wing": (7, 8)}
-FIRST_OBJECT_CODE = 32
-
 POINT_NAMES = (
     *("back", "beak", "belly", "breast", "crown", "forehead", "left eye", "left leg", "left wing", "nape"),
     *("right eye", "right leg", "right wing", "tail", "throat"),
@@ -76,20 +61,6 @@ _PART_POINTS: dict[Slot, tuple[tuple[float, float], ...]] = {
     "far wing": ((-0.17, 0.31), (-0.24, 0.44)),
     "tail": ((-0.72, -0.17), (-0.60, 0.0), (-0.70, -0.02)),
 }
-
-
-def shape_and_color(part: str, variant: int) -> tuple[int, int | None]:
-    """Split a variant index into shape and colour.
-
-    Returns:
-        Index of the shape and index of the colour, None for parts with a fixed colour.
-
-    Example:
-        >>> shape_and_color("tail", 4), shape_and_color("wing", 3), shape_and_color("beak", 3)
-        ((1, 1), (1, 1), (3, None))
-    """
-    shapes = len(SHAPE_NAMES[part])
-    return variant % shapes, variant // shapes if part in COLORED else None
 
 
 def _ellipse(cx: float, cy: float, rx: float, ry: float | None = None, angle: float = 0.0, n: int = 24) -> Polygon:

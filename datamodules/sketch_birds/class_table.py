@@ -14,15 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from datamodules.sketch_birds.bank import (
-    COLORED,
-    COLORS,
-    PART_NAMES,
-    PART_TO_GROUP,
-    PARTS,
-    SHAPE_NAMES,
-    shape_and_color,
-)
+from datamodules.bird_parts import COLORED, COLORS, PART_NAMES, PARTS, SHAPE_NAMES, shape_and_color
+from datamodules.sketch_birds.bank import PART_TO_GROUP
 
 MAX_ATTEMPTS = 1000
 
@@ -108,31 +101,6 @@ def _draw(candidates: NDArray[np.int64], num_birds: int) -> NDArray[np.int64]:
         taken.append(candidates[0])
         candidates = candidates[(candidates != candidates[0]).sum(axis=1) >= 2]
     return np.array(taken, dtype=np.int64).reshape(len(taken), candidates.shape[1])
-
-
-def target_set(
-    table: NDArray[np.int64], label: int | NDArray[np.int64], kept: Sequence[bool] | NDArray[np.bool_]
-) -> NDArray[np.bool_]:
-    """T(x): the classes that agree with an image on every part it still has.
-
-    Source: Hesse et al. 2023, training targets of images with removed parts.
-
-    Args:
-        table: ``(K, 5)`` int64 variants.
-        label: class of the image, or ``(n,)`` int64 of several.
-        kept: which of the five parts the image was drawn with, or ``(n, 5)`` bool.
-
-    Returns:
-        ``(K,)`` or ``(n, K)`` bool; all classes if no part is kept.
-
-    Example:
-        >>> table = np.array([[0, 0, 0, 0, 0], [0, 1, 1, 0, 0], [1, 1, 0, 0, 0]])
-        >>> target_set(table, 0, (True, False, False, True, True)).tolist()
-        [True, True, False]
-    """
-    own, dropped = table[label], ~np.asarray(kept)
-    agrees: NDArray[np.bool_] = ((table == own[..., None, :]) | dropped[..., None, :]).all(axis=-1)
-    return agrees
 
 
 class Attributes(NamedTuple):

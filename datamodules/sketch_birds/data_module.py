@@ -1,4 +1,4 @@
-"""SketchBirds as a data module: presets, splits, capability flags and class-level tables."""
+"""The data module of SketchBirds: presets, splits and capability flags."""
 
 from __future__ import annotations
 
@@ -6,18 +6,16 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Literal
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from datamodules.base import SPLITS, ImageDataModule, Split
-from datamodules.sample import Capabilities
-from datamodules.sketch_birds.bank import LABEL_MAP_CODES, POINT_GROUPS, POINT_NAMES
-from datamodules.sketch_birds.class_table import all_attributes, make_class_table
-from datamodules.sketch_birds.dataset import SketchBirdsDataset, Targets
-from datamodules.sketch_birds.presets import check_choice, preset_numbers
-from datamodules.sketch_birds.scene import Knobs, kept_parts, scene_uniforms
+from datamodules import splits
+from datamodules.arguments import check_choice
+from datamodules.base import ImageDataModule
+from datamodules.sample import Capabilities, ClassTables
+from datamodules.sketch_birds.dataset import SketchBirdsDataset, Targets, class_tables
+from datamodules.sketch_birds.presets import preset_numbers
+from datamodules.sketch_birds.scene import Knobs
+from datamodules.splits import SPLITS, Split
 
 
 class SketchBirds(ImageDataModule):
@@ -54,7 +52,7 @@ class SketchBirds(ImageDataModule):
         >>> birds = SketchBirds("tiny")
         >>> birds.num_classes, birds.image_size, len(birds.dataset("train")), birds.class_names[0]
         (8, (64, 64), 256, 'bird 0')
-        >>> birds.class_concepts.shape, birds.part_group_names[1]
+        >>> birds.tables.class_concepts.shape, birds.tables.part_group_names[1]
         (torch.Size([8, 20]), 'beak')
     """
 
@@ -90,19 +88,16 @@ class SketchBirds(ImageDataModule):
             raise ValueError(f"Expected argument `contexts` to be at least 2 for anti contexts, but got {contexts}.")
         knobs = Knobs(0.0, contexts, context_correlation, 0, occluders, profile)
         anti = replace(knobs, context_offset=contexts // 2)
-        self._splits = {
-            "train": (numbers.train_size, replace(knobs, part_removal=part_removal)),
-            "val": (numbers.val_size, knobs),
-            "test": (numbers.test_size, anti if test_context == "anti" else replace(knobs, context_correlation=0.0)),
+        self._knobs = {
+            "train": replace(knobs, part_removal=part_removal),
+            "val": knobs,
+            "test": anti if test_context == "anti" else replace(knobs, context_correlation=0.0),
         }
         self.task = task
-        self._targets: Targets = "attributes" if task == "attributes" else "soft" if part_removal else "label"
         self.scene_seed = scene_seed
-        self._table = make_class_table(numbers.num_birds, numbers.variants, scene_seed)
-        attributes = all_attributes()
-        self._shown = np.stack([attributes.of(row.tolist()).any(axis=0) for row in self._table])
-        self._used: NDArray[np.bool_] = np.any(self._shown, axis=0)
-        self._attributes = attributes.select(self._used)
+        self._numbers = numbers
+        self._targets: Targets = "attributes" if task == "attributes" else "soft" if part_removal else "label"
+        self._class_table, _, self._tables = class_tables(numbers.num_birds, numbers.variants, scene_seed)
 
     @property
     def num_classes(self) -> int:
@@ -113,8 +108,8 @@ class SketchBirds(ImageDataModule):
     def class_names(self) -> list[str]:
         """Names of the logits."""
         if self.task == "attributes":
-            return self.concept_names
-        return [f"bird {number}" for number in range(len(self._table))]
+            return self._tables.concept_names
+        return [f"bird {number}" for number in range(len(self._class_table))]
 
     def dataset(self, split: Split) -> SketchBirdsDataset:
         """The samples of one split.
@@ -124,18 +119,8 @@ class SketchBirds(ImageDataModule):
         """
         check_choice("split", split, SPLITS)
         source = "train" if split == "projection" else split
-        length, knobs = self._splits[source]
-        return SketchBirdsDataset(
-            self._table,
-            self._attributes,
-            source,
-            length,
-            self.image_size,
-            knobs,
-            self.scene_seed,
-            targets=self._targets,
-            spatial=split != "train",
-        )
+        knobs, spatial = self._knobs[source], split != "train"
+        return SketchBirdsDataset(self._numbers, source, knobs, self.scene_seed, self._targets, spatial)
 
     def capabilities(self, split: Split) -> Capabilities:
         """Which optional fields the split's samples have.
@@ -155,69 +140,21 @@ class SketchBirds(ImageDataModule):
             concepts_image=True,
             concept_certainty=spatial,
             bounding_box=spatial,
-            context=True if self._splits["train"][1].contexts else "`contexts` is 0",
+            context=True if self._knobs["train"].contexts else "`contexts` is 0",
             interventions=True,
             class_attributes=True,
         )
 
-    @property
-    def concept_names(self) -> list[str]:
-        """The L attributes some class has, such as "tail::red wedge"."""
-        return list(self._attributes.names)
-
-    @property
-    def class_concepts_binary(self) -> Tensor:
-        """``(birds, L)`` bool: the attributes of a complete bird; the rows are birds in the attribute task too."""
-        return torch.from_numpy(self._shown[:, self._used])
-
     @cached_property
-    def class_concepts(self) -> Tensor:
-        """``(birds, L)`` float in 0..1: how often the attribute is present over the training images of a class."""
-        length, knobs = self._splits["train"]
-        shown = np.stack([self._attributes.of(row.tolist()) for row in self._table])
-        present = np.zeros((len(self._table), shown.shape[-1]))
-        for index in range(length):
-            kept = np.array(kept_parts(scene_uniforms(self.scene_seed, "train", index), knobs.part_removal))
-            label = index % len(self._table)
-            present[label] += (shown[label] & kept[:, None]).any(axis=0)
-        images = np.bincount(np.arange(length) % len(self._table))
-        return torch.from_numpy(present / images[:, None]).float()
+    def tables(self) -> ClassTables:
+        """Parts, points and attributes; the strength of a concept is how often training images of the class show it.
 
-    @property
-    def class_attributes(self) -> Tensor:
-        """``(birds, 40)`` float 0 or 1: all attributes, also those no class of the preset has."""
-        return torch.from_numpy(self._shown).float()
-
-    @property
-    def concept_to_part(self) -> Tensor:
-        """``(L,)`` int64 index into ``part_group_names``, -1 for attributes of the whole bird."""
-        return torch.from_numpy(self._attributes.group)
-
-    @property
-    def part_names(self) -> list[str]:
-        """The 15 points of CUB-200-2011, in its order."""
-        return list(POINT_NAMES)
-
-    @property
-    def part_group_names(self) -> list[str]:
-        """The 12 points with left and right merged."""
-        return list(POINT_GROUPS)
-
-    @property
-    def part_to_group(self) -> Tensor:
-        """``(15,)`` int64 index into ``part_group_names``."""
-        return torch.tensor([POINT_GROUPS.index(name.split()[-1]) for name in POINT_NAMES])
-
-    @property
-    def label_map_codes(self) -> dict[str, tuple[int, ...]]:
-        """Codes of each part in ``label_map``; 32 + j is background object j or the occluder."""
-        return dict(LABEL_MAP_CODES)
+        The rows are birds in the attribute task too.
+        """
+        return replace(self._tables, class_concepts=self.dataset("train").class_concepts)
 
     @property
     def class_weights(self) -> Tensor:
         """``(K,)`` float: n / (K n_c) over the training images; all ones in the attribute task."""
-        if self.task == "attributes":
-            return torch.ones(self.num_classes)
-        length = self._splits["train"][0]
-        images = torch.bincount(torch.arange(length) % self.num_classes)
-        return length / (self.num_classes * images)
+        labels = [] if self.task == "attributes" else self.dataset("train").labels.tolist()
+        return splits.class_weights(labels, self.num_classes)

@@ -1,24 +1,27 @@
-"""The images of one split, rendered on demand, and every change the intervention interface allows."""
+"""SketchBirds as a plain data set: images rendered on demand, and every change the intervention interface allows."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Literal, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from torch.utils.data import default_collate
 
-from datamodules.bird_parts import RGB
+from datamodules.arguments import check_choice
+from datamodules.bird_parts import FIRST_OBJECT_CODE, LABEL_MAP_CODES, PART_NAMES, PARTS, RGB, target_set
 from datamodules.dataset import ImageDataset, Index, epoch_and_position
-from datamodules.sample import Batch, Sample, sample_key
-from datamodules.sketch_birds.bank import FIRST_OBJECT_CODE, LABEL_MAP_CODES, PART_NAMES, PARTS
-from datamodules.sketch_birds.class_table import Attributes, target_set
+from datamodules.sample import Batch, ClassTables, Sample, sample_key
+from datamodules.sketch_birds.bank import POINT_GROUPS, POINT_NAMES
+from datamodules.sketch_birds.class_table import Attributes, all_attributes, make_class_table
 from datamodules.sketch_birds.edit import Pose, edit_scene
+from datamodules.sketch_birds.presets import Preset, preset_numbers
 from datamodules.sketch_birds.render import draw_image, draw_label_map, locate_points, primitives
-from datamodules.sketch_birds.scene import SPLIT_CODES, Knobs, Scene, sample_scene
+from datamodules.sketch_birds.scene import SPLIT_CODES, Knobs, Scene, kept_parts, sample_scene, scene_uniforms
 
 Targets = Literal["soft", "label", "attributes"]
 
@@ -26,23 +29,22 @@ Targets = Literal["soft", "label", "attributes"]
 class SketchBirdsDataset(ImageDataset):
     """Procedural birds of one split; also an :class:`~datamodules.bird_parts.InterventionDataset`.
 
-    Nothing is stored: image ``i`` is a function of (seed, split, i), whatever the order, worker or process.
+    Nothing is stored: image ``i`` is a function of (seed, split, i), whatever the order, worker or process, and shows
+    class ``i mod K``.
 
     Args:
-        classes: ``(K, 5)`` int64 class table, columns beak, eye, foot, tail, wing.
-        attributes: the attributes to report as concepts.
+        preset: "tiny", "small", "default" or "full", or its numbers; decides classes, image size and number of images.
         split: "train", "val" or "test".
-        length: number of images; image ``i`` shows class ``i mod K``.
-        image_size: ``(H, W)`` pixels.
         knobs: what the scenes may contain.
         seed: seed of the data.
         targets: "soft" adds ``class_targets``, uniform over T(x); "attributes" adds ``labels``; "label" adds nothing.
         spatial: whether samples carry masks, label maps, points, boxes and certainties.
 
+    Raises:
+        ValueError: if a name is unknown, or no class table keeps the rules.
+
     Example:
-        >>> from datamodules.sketch_birds.class_table import all_attributes
-        >>> table = np.array([[0, 0, 0, 0, 0], [1, 1, 1, 1, 1]])
-        >>> dataset = SketchBirdsDataset(table, all_attributes(), "test", 4, (64, 64))
+        >>> dataset = SketchBirdsDataset("tiny", "test")
         >>> sample = dataset[1]
         >>> sample["sample_id"], int(sample["label"]), tuple(sample["image"].shape), sample["label_map"].dtype
         ('test/00001', 1, (3, 64, 64), torch.uint8)
@@ -50,32 +52,28 @@ class SketchBirdsDataset(ImageDataset):
         True
     """
 
-    def __init__(  # noqa: PLR0913 - one flat constructor, the knobs are grouped
+    def __init__(
         self,
-        classes: NDArray[np.int64],
-        attributes: Attributes,
-        split: str,
-        length: int,
-        image_size: tuple[int, int],
+        preset: str | Preset = "small",
+        split: str = "test",
         knobs: Knobs | None = None,
         seed: int = 0,
         targets: Targets = "soft",
         spatial: bool = True,
     ) -> None:
-        if split not in SPLIT_CODES:
-            raise ValueError(f"Expected argument `split` to be one of {list(SPLIT_CODES)}, but got {split!r}.")
-        self.table = classes
-        self.attributes = attributes
+        check_choice("split", split, SPLIT_CODES)
+        numbers = preset_numbers(preset) if isinstance(preset, str) else preset
+        self.class_table, self.attributes, self.tables = class_tables(numbers.num_birds, numbers.variants, seed)
         self.split = split
-        self.image_size = image_size
+        self.image_size = numbers.frame
         self.knobs = knobs or Knobs()
         self.seed = seed
         self.targets = targets
         self.spatial = spatial
-        self._length = length
-        self._rows: list[list[int]] = classes.tolist()
-        self._shown = np.stack([attributes.of(row) for row in self._rows])
-        self._carriers = np.stack([shown.any(axis=0) for shown in attributes.shown])
+        self._length = numbers.sizes[split]
+        self._rows: list[list[int]] = self.class_table.tolist()
+        self._shown = np.stack([self.attributes.of(row) for row in self._rows])
+        self._carriers = np.stack([shown.any(axis=0) for shown in self.attributes.shown])
 
     def __len__(self) -> int:
         return self._length
@@ -100,7 +98,7 @@ class SketchBirdsDataset(ImageDataset):
         if self.targets == "attributes":
             sample["labels"] = concepts.clone()
         elif self.targets == "soft":
-            targets = torch.from_numpy(target_set(self.table, scene.label, scene.kept)).float()
+            targets = torch.from_numpy(target_set(self.class_table, scene.label, scene.kept)).float()
             sample["class_targets"] = targets / targets.sum()
         if self.knobs.contexts:
             sample["context"] = torch.tensor(scene.context)
@@ -134,6 +132,21 @@ class SketchBirdsDataset(ImageDataset):
         if not 0 <= i < self._length:
             raise IndexError(f"Expected argument `i` to be in [0, {self._length}), but got {i}.")
         return sample_scene(self.seed, self.split, i, self._rows, self.knobs)
+
+    @cached_property
+    def class_concepts(self) -> Tensor:
+        """``(K, L)`` float in 0..1: how often the attribute is present over the images of a class."""
+        present = np.zeros((len(self._rows), len(self.attributes.names)))
+        for index in range(len(self)):
+            kept = np.array(kept_parts(scene_uniforms(self.seed, self.split, index), self.knobs.part_removal))
+            label = index % len(self._rows)
+            present[label] += (self._shown[label] & kept[:, None]).any(axis=0)
+        return torch.from_numpy(present / np.bincount(self.labels)[:, None]).float()
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """``(n,)`` class of every image."""
+        return np.arange(len(self)) % len(self._rows)
 
     @property
     def n_classes(self) -> int:
@@ -182,7 +195,7 @@ class SketchBirdsDataset(ImageDataset):
     def target_set(self, i: int) -> frozenset[int]:
         """T(x): the classes that agree with the image on every part present (all classes if none is)."""
         scene = self.scene(i)
-        return frozenset(np.flatnonzero(target_set(self.table, scene.label, scene.kept)).tolist())
+        return frozenset(np.flatnonzero(target_set(self.class_table, scene.label, scene.kept)).tolist())
 
     def intervene(
         self,
@@ -213,3 +226,35 @@ class SketchBirdsDataset(ImageDataset):
 
     def _draw(self, scene: Scene) -> NDArray[np.uint8]:
         return draw_image(scene, primitives(scene), self.image_size)
+
+
+@cache
+def class_tables(
+    num_birds: int, variants: tuple[tuple[int, ...], ...], seed: int
+) -> tuple[NDArray[np.int64], Attributes, ClassTables]:
+    """The birds of all classes, the attributes that some class has, and the tables of both.
+
+    Args:
+        num_birds: number of classes K.
+        variants: for each of the five parts the indices that may be used.
+        seed: seed of the data.
+
+    Returns:
+        ``(K, 5)`` int64 variants, the L attributes, and the tables without ``class_concepts``, which are counted over
+        training images.
+    """
+    table, attributes = make_class_table(num_birds, variants, seed), all_attributes()
+    shown = np.stack([attributes.of(row).any(axis=0) for row in table.tolist()])
+    used = np.any(shown, axis=0)
+    chosen = attributes.select(used)
+    tables = ClassTables(
+        part_names=list(POINT_NAMES),
+        part_group_names=list(POINT_GROUPS),
+        part_to_group=torch.tensor([POINT_GROUPS.index(name.split()[-1]) for name in POINT_NAMES]),
+        label_map_codes=dict(LABEL_MAP_CODES),
+        concept_names=list(chosen.names),
+        concept_to_part=torch.from_numpy(chosen.group),
+        class_concepts_binary=torch.from_numpy(shown[:, used]),
+        class_attributes=torch.from_numpy(shown).float(),
+    )
+    return table, chosen, tables

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from datamodules.sketch_birds.bank import PARTS
+from datamodules.arguments import check_choice
+from datamodules.bird_parts import PARTS
 
 _ALL_VARIANTS = tuple(tuple(range(len(names))) for names in PARTS.values())
 
@@ -23,6 +23,16 @@ class Preset:
     val_size: int
     test_size: int
 
+    @property
+    def frame(self) -> tuple[int, int]:
+        """``(H, W)`` pixels."""
+        return (self.image_size, self.image_size) if isinstance(self.image_size, int) else self.image_size
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Number of images by split."""
+        return {"train": self.train_size, "val": self.val_size, "test": self.test_size}
+
 
 PRESETS = {
     "tiny": Preset(8, ((0, 1), (0, 1), (0, 2), (0, 4), (0, 3)), 64, 256, 64, 64),
@@ -30,12 +40,6 @@ PRESETS = {
     "default": Preset(50, _ALL_VARIANTS, 128, 10_000, 500, 500),
     "full": Preset(50, _ALL_VARIANTS, 256, 50_000, 500, 500),
 }
-
-
-def check_choice(name: str, value: str, choices: Collection[str]) -> None:
-    """Raise ``ValueError`` unless ``value`` is one of ``choices``."""
-    if value not in choices:
-        raise ValueError(f"Expected argument `{name}` to be one of {list(choices)}, but got {value!r}.")
 
 
 def preset_numbers(preset: str, **overrides: int | tuple[int, int] | None) -> Preset:

@@ -15,18 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from datamodules.bird_parts import RGB
-from datamodules.sketch_birds.bank import (
-    COLORS,
-    FIRST_OBJECT_CODE,
-    PART_COLORS,
-    PART_NAMES,
-    SLOTS,
-    Polygon,
-    anchors,
-    shape_and_color,
-    slot_shape,
-)
+from datamodules.bird_parts import COLORS, FIRST_OBJECT_CODE, PART_NAMES, RGB, shape_and_color
+from datamodules.sketch_birds.bank import PART_COLORS, SLOTS, Polygon, anchors, slot_shape
 from datamodules.sketch_birds.scene import Scene, SceneObject
 
 OUTLINE: RGB = (40, 36, 34)

@@ -16,13 +16,14 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from datamodules.arguments import check_choice
 from datamodules.transforms.placement import GeometryPreset, Placement, ResizeFilter, place, placed_boxes, placed_points
 
 cv2.setNumThreads(0)  # loader workers are the parallelism; OpenCV's own threads only get in their way
 
 Crop = Literal["none", "box"]
 Augmentation = Literal["none", "geometric", "photometric", "geometric_photometric"]
-Border = Literal["replicate", "wrap"]
+PhotoVariant = Literal["paper", "quanproto"]
 BOX_END = np.array([0, 0, 1, 1])  # from inclusive to end-exclusive pixels
 
 
@@ -58,9 +59,9 @@ class PhotoTransform:
         geometry: ``stretch`` resizes to the frame; ``letterbox`` fits the photo inside and pads with black;
             ``shorter_crop`` fills the frame and cuts the centre; ``center_crop`` cuts the centre without resizing.
         crop: ``box`` cuts the photo to its box first.
-        resize_filter: ``area`` averages when shrinking; ``linear`` samples, as published set-ups did.
+        variant: ``paper`` averages when shrinking; ``quanproto`` samples, and shows the other side of the photo where a
+            warp leaves it, as the published code of Schlinge et al. 2025 does.
         augmentation: ``geometric`` (flip, perspective, affine), ``photometric`` (colour jitter), both, or ``none``.
-        border: what warps show beyond the photo, see :func:`augmentation_steps`.
 
     Raises:
         ValueError: if a name is unknown.
@@ -73,25 +74,20 @@ class PhotoTransform:
 
     def __init__(
         self,
-        size: tuple[int, int],
+        size: tuple[int, int] = (224, 224),
         geometry: GeometryPreset = "stretch",
         crop: Crop = "none",
-        resize_filter: ResizeFilter = "area",
+        variant: PhotoVariant = "paper",
         augmentation: Augmentation = "none",
-        border: Border = "replicate",
     ) -> None:
-        for name, value, allowed in (
-            ("geometry", geometry, get_args(GeometryPreset)),
-            ("crop", crop, get_args(Crop)),
-            ("resize_filter", resize_filter, get_args(ResizeFilter)),
-            ("augmentation", augmentation, get_args(Augmentation)),
-            ("border", border, get_args(Border)),
-        ):
-            if value not in allowed:
-                raise ValueError(f"Expected argument `{name}` to be one of {list(allowed)}, but got {value!r}.")
-        self.size, self.geometry, self.crop, self.resize_filter = size, geometry, crop, resize_filter
+        check_choice("geometry", geometry, get_args(GeometryPreset))
+        check_choice("crop", crop, get_args(Crop))
+        check_choice("variant", variant, get_args(PhotoVariant))
+        check_choice("augmentation", augmentation, get_args(Augmentation))
+        self.size, self.geometry, self.crop = size, geometry, crop
+        self.resize_filter: ResizeFilter = "area" if variant == "paper" else "linear"
         self.random = augmentation != "none"
-        self._compose = A.Compose(augmentation_steps(augmentation, border), strict=True)
+        self._compose = A.Compose(augmentation_steps(augmentation, variant), strict=True)
 
     def __call__(self, photo: Photo, seed: int | None = None) -> Photo:
         """Transform one photo.
@@ -161,7 +157,7 @@ class PhotoTransform:
         return Photo(image, mask, codes, photo.points, photo.visible, photo.box), placement
 
 
-def augmentation_steps(augmentation: Augmentation, border: Border = "replicate") -> list[Any]:
+def augmentation_steps(augmentation: Augmentation, variant: PhotoVariant = "paper") -> list[Any]:
     """The random steps of a training preset, applied after the resize (cheaper, and the same for all photo sizes).
 
     Schlinge et al. 2025: ``geometric`` is a flip with probability .5, a perspective of scale 0-.05 with probability .5
@@ -170,12 +166,12 @@ def augmentation_steps(augmentation: Augmentation, border: Border = "replicate")
 
     Args:
         augmentation: see :class:`PhotoTransform`.
-        border: beyond the photo, ``replicate`` repeats its edge and ``wrap`` the whole photo (their published code).
+        variant: beyond the photo, ``paper`` repeats its edge and ``quanproto`` the whole photo (their published code).
 
     Returns:
         albumentations transforms.
     """
-    border_mode = cv2.BORDER_WRAP if border == "wrap" else cv2.BORDER_REPLICATE
+    border_mode = cv2.BORDER_WRAP if variant == "quanproto" else cv2.BORDER_REPLICATE
     geometric = [
         A.HorizontalFlip(p=0.5),
         A.Perspective(scale=(0.0, 0.05), border_mode=border_mode, p=0.5),
@@ -198,7 +194,7 @@ def augmentation_steps(augmentation: Augmentation, border: Border = "replicate")
 
 
 def geometric_part(augmentation: Augmentation) -> Augmentation:
-    """What two views of one training image share: the augmentation without its photometry.
+    """What two views of one training image share: the augmentation without its colours.
 
     Args:
         augmentation: see :class:`PhotoTransform`.

@@ -60,15 +60,15 @@ class TestTask:
     def test_tables(self, root):
         data = animals(root)
         data.setup()
-        assert data.concept_names == list(VISIBLE)
-        assert data.class_concepts.shape == data.class_concepts_binary.shape == (3, 49)
-        assert data.class_attributes.shape == (3, len(VISIBLE) + len(HIDDEN))
+        assert data.tables.concept_names == list(VISIBLE)
+        assert data.tables.class_concepts.shape == data.tables.class_concepts_binary.shape == (3, 49)
+        assert data.tables.class_attributes.shape == (3, len(VISIBLE) + len(HIDDEN))
         # animal 1, predicate 3 of the file: even, 40 + 10 + 1.5 percent; it is the third visible one
-        torch.testing.assert_close(data.class_concepts[1, 2], torch.tensor(0.515))
-        torch.testing.assert_close(data.class_attributes[1, 3], torch.tensor(0.515))
-        assert data.class_concepts_binary[1, 2]
-        assert not data.class_concepts_binary[0, 2]
-        assert data.class_concepts[2, 0].item() == pytest.approx(0.1)
+        torch.testing.assert_close(data.tables.class_concepts[1, 2], torch.tensor(0.515))
+        torch.testing.assert_close(data.tables.class_attributes[1, 3], torch.tensor(0.515))
+        assert data.tables.class_concepts_binary[1, 2]
+        assert not data.tables.class_concepts_binary[0, 2]
+        assert data.tables.class_concepts[2, 0].item() == pytest.approx(0.1)
         assert data.class_weights.tolist() == [1] * 49
 
     def test_predicates_of_other_names_are_all_used(self, root, folder):
@@ -249,7 +249,7 @@ class TestRealTables:
         assert data.num_classes == 49
         data.setup()
         assert len(data.photos.files) == 11 * 170
-        binary = data.class_concepts_binary
+        binary = data.tables.class_concepts_binary
         assert len(torch.unique(binary, dim=0)) == 11
         assert (binary.any(0) & ~binary.all(0)).sum() == 36
         batch = next(iter(data.train_dataloader()))

@@ -1,23 +1,30 @@
-"""What every data module keeps: the sample contract, the flags, and splits that leak nothing.
+"""What every data set keeps, plain and in its data module: the sample contract, the flags, splits that leak nothing.
 
-A new data set adds one line to ``MODULES``.
+A new data set adds one line to ``SETS``.
 """
 
 import contextlib
 import json
 import os
 import pickle
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from jsonargparse import ArgumentParser
+from lightning import Trainer
 
-from datamodules import AwA2, Cars196, Cub200, FunnyBirds, ImageFolder, Nico, SketchBirds
-from datamodules.base import SPLITS
+import datamodules
+from datamodules import ImageDataModule, SketchBirds, SketchBirdsDataset
+from datamodules.check.sample import field_sizes, same_sample, sample_problems
 from datamodules.dataset import ImageLoader
 from datamodules.photos.data_module import PhotoDataModule
-from datamodules.sample import sample_key
-from tests.cub_tree import make_cub
+from datamodules.splits import SPLITS
+from tests.cub_tree import add_image_labels, make_cub
 from tests.funnybirds_tree import make_funnybirds
 from tests.nico_tree import make_nico
 from tests.photo_trees import (
@@ -33,120 +40,104 @@ from tests.photo_trees import (
 SIZE = (24, 32)
 
 
-def attributed_folder(root, **options):
-    table = write_attributes(root.with_suffix(".csv"), {"ant": [1, 1, 0], "bee": [1, 1, 1]})
-    return ImageFolder(str(make_folders(root)), attribute_table=str(table), **options)
+@dataclass(frozen=True)
+class Made:
+    """Files of a data set, and how they are read; ROOT in an option stands for their folder.
+
+    Args:
+        write: writes the files.
+        kind: name of the data module, whose data set is named alike.
+        module: options of the data module.
+        plain: options of the plain data set.
+    """
+
+    write: Callable[[Path], object]
+    kind: str
+    module: dict[str, Any] = field(default_factory=dict)
+    plain: dict[str, Any] = field(default_factory=dict)
+
+    def read(self, root: Path, **options: Any) -> PhotoDataModule:
+        """The data module."""
+        return getattr(datamodules, self.kind)(str(root), **_placed(self.module, root), **options)
+
+    def read_plain(self, root: Path, **options: Any) -> datamodules.ImageDataset:
+        """The plain data set."""
+        return getattr(datamodules, f"{self.kind}Dataset")(str(root), **_placed(self.plain, root), **options)
 
 
-# name -> makes the data module over files it writes below a folder, if it needs any
-MODULES = {
-    "AwA2": lambda root, **options: AwA2(str(make_awa2(root)), **options),
-    "AwA2 single": lambda root, **options: AwA2(str(make_awa2(root)), task="single", **options),
-    "Cars196": lambda root, **options: Cars196(str(make_cars(root)), **options),
-    "Cars196 in one": lambda root, **options: Cars196(str(make_cars_in_one(root)), scheme="official", **options),
-    "Cub200": lambda root, **options: Cub200(str(make_cub(root)), **options),
-    "Cub200 masks": lambda root, **options: Cub200(str(make_cub(root, masks=True)), crop="box", **options),
-    "FunnyBirds": lambda root, **options: FunnyBirds(str(make_funnybirds(root)), **options),
-    "ImageFolder": lambda root, **options: ImageFolder(str(make_folders(root, {"train": 8, "val": 3})), **options),
-    "ImageFolder flat": lambda root, **options: ImageFolder(str(make_flat(root)), layout="flat", **options),
-    "ImageFolder attributes": attributed_folder,
-    "Nico": lambda root, **options: Nico(str(make_nico(root, per_context=2)), **options),
-    "SketchBirds": lambda root, **options: SketchBirds("tiny", test_size=8, val_size=8, train_size=16, **options),
-    "SketchBirds attributes": lambda root, **options: SketchBirds("tiny", task="attributes", contexts=2, **options),
+def _placed(options: dict[str, Any], root: Path) -> dict[str, Any]:
+    return {
+        name: value.replace("ROOT", str(root)) if isinstance(value, str) else value for name, value in options.items()
+    }
+
+
+def attributed_folder(root):
+    write_attributes(make_folders(root).with_suffix(".csv"), {"ant": [1, 1, 0], "bee": [1, 1, 1]})
+
+
+def labelled_cub(root):
+    add_image_labels(make_cub(root))
+
+
+TABLE, FLAT, IMAGE_LEVEL = {"attribute_table": "ROOT.csv"}, {"layout": "flat"}, {"concept_level": "image"}
+SETS = {
+    "AwA2": Made(make_awa2, "AwA2"),
+    "AwA2 single": Made(make_awa2, "AwA2", {"task": "single"}, {"multi_label": False}),
+    "Cars196": Made(make_cars, "Cars196"),
+    "Cars196 in one": Made(make_cars_in_one, "Cars196", {"scheme": "official"}),
+    "Cub200": Made(make_cub, "Cub200"),
+    "Cub200 image level": Made(labelled_cub, "Cub200", IMAGE_LEVEL, IMAGE_LEVEL),
+    "Cub200 masks": Made(lambda root: make_cub(root, masks=True), "Cub200", {"crop": "box"}),
+    "FunnyBirds": Made(make_funnybirds, "FunnyBirds"),
+    "ImageFolder": Made(lambda root: make_folders(root, {"train": 8, "val": 3}), "ImageFolder"),
+    "ImageFolder flat": Made(make_flat, "ImageFolder", FLAT, FLAT),
+    "ImageFolder attributes": Made(attributed_folder, "ImageFolder", TABLE, TABLE),
+    "Nico": Made(lambda root: make_nico(root, per_context=2), "Nico"),
+}
+BIRDS = {
+    "SketchBirds": {"test_size": 8, "val_size": 8, "train_size": 16},
+    "SketchBirds attributes": {"task": "attributes", "contexts": 2},
 }
 
-# key -> dtype, shape of (data module, height, width), flags of which one announces it
-FIELDS = {
-    "image": (torch.float32, lambda data, h, w: (3, h, w), ()),
-    "label": (torch.int64, lambda data, h, w: (), ()),
-    "sample_key": (torch.int64, lambda data, h, w: (), ()),
-    "labels": (torch.bool, lambda data, h, w: (data.num_classes,), ("multi_label",)),
-    "class_targets": (torch.float32, lambda data, h, w: (data.num_classes,), ("soft_targets",)),
-    "object_mask": (torch.bool, lambda data, h, w: (h, w), ("object_mask",)),
-    "part_points": (torch.float32, lambda data, h, w: (len(data.part_names), 2), ("part_points",)),
-    "part_visible": (torch.bool, lambda data, h, w: (len(data.part_names),), ("part_points",)),
-    "label_map": (torch.uint8, lambda data, h, w: (h, w), ("label_map",)),
-    "concepts": (torch.bool, lambda data, h, w: (len(data.concept_names),), ("concepts_class", "concepts_image")),
-    "concept_certainty": (torch.uint8, lambda data, h, w: (len(data.concept_names),), ("concept_certainty",)),
-    "bounding_box": (torch.float32, lambda data, h, w: (4,), ("bounding_box",)),
-    "context": (torch.int64, lambda data, h, w: (), ("context",)),
-}
 
-
-@pytest.fixture(scope="module", params=MODULES)
+@pytest.fixture(scope="module", params=[*SETS, *BIRDS])
 def data(request, tmp_path_factory):
-    return MODULES[request.param](tmp_path_factory.mktemp("contract") / "root", image_size=SIZE, seed=3)
+    if request.param in BIRDS:
+        return SketchBirds("tiny", image_size=SIZE, seed=3, **BIRDS[request.param])
+    root = tmp_path_factory.mktemp("contract") / "root"
+    SETS[request.param].write(root)
+    return SETS[request.param].read(root, image_size=SIZE, seed=3)
 
 
-def all_samples(data, split, epoch=0):
-    dataset = data.dataset(split)
-    return [dataset[(epoch, i)] for i in range(min(len(dataset), 16))]
-
-
-def assert_same(first, second):
-    assert first.keys() == second.keys()
-    assert first["sample_id"] == second["sample_id"]
-    for key in first.keys() - {"sample_id"}:
-        torch.testing.assert_close(first[key], second[key], rtol=0, atol=0)
+def rows_of(batch):
+    return [{name: values[row] for name, values in batch.items()} for row in range(len(batch["label"]))]
 
 
 @pytest.mark.parametrize("split", SPLITS)
 class TestSamples:
-    def test_keys_are_those_of_the_flags(self, data, split):
-        flags = data.capabilities(split)
-        announced = {
-            key
-            for key, (_, _, names) in FIELDS.items()
-            if not names or any(flags.missing(name) is None for name in names)
-        }
-        for sample in all_samples(data, split):
-            assert sample.keys() == announced | {"sample_id"}
-
-    def test_dtypes_and_shapes(self, data, split):
-        for sample in all_samples(data, split):
-            for key in sample.keys() - {"sample_id"}:
-                dtype, shape, _ = FIELDS[key]
-                assert (key, sample[key].dtype, tuple(sample[key].shape)) == (key, dtype, shape(data, *SIZE))
-
-    def test_ranges(self, data, split):
-        for sample in all_samples(data, split):
-            assert 0 <= sample["image"].min() <= sample["image"].max() <= 1
-            assert sample["sample_key"].item() == sample_key(sample["sample_id"])
-            if "labels" not in sample:
-                assert 0 <= sample["label"] < data.num_classes
-            if "class_targets" in sample:
-                torch.testing.assert_close(sample["class_targets"].sum(), torch.tensor(1.0))
-            if "concept_certainty" in sample:
-                assert sample["concept_certainty"].max() <= 4
-
-    def test_places_are_in_the_frame(self, data, split):
-        height, width = SIZE
-        for sample in all_samples(data, split):
-            if "bounding_box" in sample:
-                x0, y0, x1, y1 = sample["bounding_box"].tolist()
-                assert 0 <= x0 <= x1 <= width - 1
-                assert 0 <= y0 <= y1 <= height - 1
-            if "part_points" in sample:
-                points, visible = sample["part_points"], sample["part_visible"]
-                assert (points[~visible] == 0).all()
-                assert ((points >= 0) & (points < torch.tensor([width, height]))).all()
-
-    def test_the_same_sample_twice(self, data, split):
-        for first, second in zip(all_samples(data, split, 2), all_samples(data, split, 2), strict=True):
-            assert_same(first, second)
+    def test_samples_keep_the_contract_and_do_not_change(self, data, split):
+        dataset = data.dataset(split)
+        for index in [(2, position) for position in range(min(len(dataset), 16))]:
+            sample = dataset[index]
+            assert sample_problems(sample, data.capabilities(split), field_sizes(data)) == []
+            assert same_sample(sample, dataset[index])
 
     def test_a_batch_is_its_samples(self, data, split):
         dataset = data.dataset(split)
         indices = [(2, position) for position in reversed(range(min(5, len(dataset))))]
         (batch,) = ImageLoader(dataset, batch_size=5, sampler=indices)
-        for row, index in enumerate(indices):
-            assert_same({name: values[row] for name, values in batch.items()}, dataset[index])
+        for row, index in zip(rows_of(batch), indices, strict=True):
+            assert same_sample(row, dataset[index])
 
-    def test_a_copy_for_another_process(self, data, split):
+    def test_a_copy_for_another_process_takes_no_trainer_along(self, data, split):
+        data.trainer = Trainer(logger=False, enable_checkpointing=False, enable_progress_bar=False, accelerator="cpu")
         dataset = data.dataset(split)
-        copy = pickle.loads(pickle.dumps(dataset))
+        pickled = pickle.dumps(dataset)
+        data.trainer = None
+        assert b"lightning" not in pickled
+        copy = pickle.loads(pickled)
         assert copy.sample_ids == dataset.sample_ids
-        assert_same(copy[(1, 0)], dataset[(1, 0)])
+        assert same_sample(copy[(1, 0)], dataset[(1, 0)])
 
 
 class TestModule:
@@ -162,25 +153,78 @@ class TestModule:
         assert data.class_weights.shape == (data.num_classes,)
         assert data.class_weights.isfinite().all()
         if data.capabilities("test").missing("multi_label") is not None:
-            seen = {int(sample["label"]) for sample in all_samples(data, "train")}
-            assert seen == set(range(data.num_classes))
+            train = data.dataset("train")
+            assert {int(train[i]["label"]) for i in range(len(train))} == set(range(data.num_classes))
 
-    def test_class_tables(self, data):
-        flags = data.capabilities("test")
-        if flags.missing("class_attributes") is not None:
-            pytest.skip(flags.missing("class_attributes"))
-        rows = data.class_attributes.shape[0]
-        assert data.class_concepts.shape == data.class_concepts_binary.shape == (rows, len(data.concept_names))
-        assert data.class_concepts_binary.dtype == torch.bool
-        assert 0 <= data.class_concepts.min() <= data.class_concepts.max() <= 1
+    def test_class_tables_fit_each_other(self, data):
+        tables, flags = data.tables, data.capabilities("test")
+        assert (flags.missing("class_attributes") is None) == (tables.class_attributes is not None)
+        assert bool(tables.concept_names) == (tables.class_attributes is not None)
+        if flags.missing("part_points") is None or flags.missing("label_map") is None:
+            assert tables.part_to_group.shape == (len(tables.part_names),)
+            assert set(tables.part_to_group.tolist()) == set(range(len(tables.part_group_names)))
+            assert bool(tables.label_map_codes) == (flags.missing("label_map") is None)
+        if tables.class_attributes is None:
+            assert tables.class_concepts is tables.class_concepts_binary is tables.concept_to_part is None
+            return
+        shape = (len(tables.class_attributes), len(tables.concept_names))
+        assert tables.class_concepts.shape == tables.class_concepts_binary.shape == shape
+        assert tables.class_concepts_binary.dtype == torch.bool
+        for shares in (tables.class_concepts, tables.class_attributes):
+            assert 0 <= shares.min() <= shares.max() <= 1
+        if tables.concept_to_part is not None:
+            assert tables.concept_to_part.shape == shape[1:]
+            assert tables.concept_to_part.dtype == torch.int64
+            assert -1 <= tables.concept_to_part.min() <= tables.concept_to_part.max() < len(tables.part_group_names)
 
     def test_loaders_see_everything_once(self, data):
         for split, loader in (("test", data.test_dataloader()), ("projection", data.projection_dataloader())):
-            seen = [name for batch in loader for name in batch["sample_id"]]
-            assert seen == data.dataset(split).sample_ids
+            assert [name for batch in loader for name in batch["sample_id"]] == data.dataset(split).sample_ids
 
 
-PHOTOS = [name for name in MODULES if not name.startswith("SketchBirds")]
+@pytest.fixture(scope="module", params=SETS)
+def files(request, tmp_path_factory):
+    """A data set and its files, which no test may change."""
+    root = tmp_path_factory.mktemp("files") / "root"
+    SETS[request.param].write(root)
+    before = fingerprint(root)
+    yield SETS[request.param], root
+    assert fingerprint(root) == before
+
+
+class TestPlain:
+    def test_its_samples_are_those_of_evaluation(self, files):
+        made, root = files
+        data = made.read(root, image_size=SIZE)
+        plain = made.read_plain(root, transform=data.transform())
+        position = {name: index for index, name in enumerate(plain.sample_ids)}
+        for split in ("projection", "val", "test"):
+            dataset = data.dataset(split)
+            for index, name in list(enumerate(dataset.sample_ids))[:4]:
+                assert same_sample(plain[position[name]], dataset[index])
+        assert plain.class_names == data.class_names
+        assert len(plain) == len(position) == sum(len(data.dataset(split)) for split in ("train", "val", "test"))
+
+    def test_root_in_sample_out(self, files):
+        made, root = files
+        plain = made.read_plain(root)
+        sample = plain[len(plain) - 1]
+        side = 256 if made.kind == "FunnyBirds" else 224
+        names = {"H": side, "W": side, "K": len(plain.class_names)}
+        sizes = names | {"N": len(plain.tables.part_names), "L": len(plain.tables.concept_names)}
+        assert sample_problems(sample, plain.capabilities(), sizes) == []
+        assert same_sample(pickle.loads(pickle.dumps(plain))[len(plain) - 1], sample)
+        picture = plain.plot(sample)
+        assert (picture.mode, picture.size) == ("RGB", (384, 384))
+        bare = plain.plot({"image": sample["image"]})
+        assert (picture.tobytes() != bare.tobytes()) == bool({"bounding_box", "part_points"} & sample.keys())
+
+
+def test_plain_sketch_birds_are_those_of_the_data_module():
+    plain, data = SketchBirdsDataset("tiny"), SketchBirds("tiny").dataset("test")
+    assert plain.sample_ids == data.sample_ids
+    assert all(same_sample(plain[i], data[i]) for i in range(4))
+    assert plain.plot(plain[0]).size == (384, 384)
 
 
 class Entries(contextlib.nullcontext):
@@ -214,54 +258,74 @@ def list_folders(monkeypatch, backwards):
     monkeypatch.setattr(os, "listdir", lambda *args: sorted(NAMES(*args), reverse=backwards))
 
 
-@pytest.mark.parametrize("name", PHOTOS)
 class TestFiles:
-    def test_splits_do_not_depend_on_the_order_of_directories(self, name, tmp_path, monkeypatch):
-        data = MODULES[name](tmp_path / "root")
+    def test_splits_depend_on_neither_place_nor_order_of_directories(self, files, tmp_path, monkeypatch):
+        made, root = files
+        shutil.copytree(root, tmp_path / "copy")
+        for other in root.parent.glob("root.*"):
+            shutil.copy(other, tmp_path / other.name.replace("root", "copy"))
         list_folders(monkeypatch, backwards=True)
+        data = made.read(root, fold=0)
         record, ids = data.split_record(), data.dataset("train").sample_ids
         list_folders(monkeypatch, backwards=False)
-        again = type(data)(**data.hparams)
-        assert again.split_record() == record
-        assert again.dataset("train").sample_ids == ids
+        for again in (type(data)(**data.hparams), made.read(tmp_path / "copy")):
+            assert again.split_record() == record
+            assert again.dataset("train").sample_ids == ids
 
-    def test_nothing_below_root_changes(self, name, tmp_path):
-        root = tmp_path / "root"
-        data = MODULES[name](root, image_size=16)
+    def test_nothing_below_root_changes_and_preparing_sets_no_state(self, files):
+        made, root = files
+        data = made.read(root, image_size=16, batch_size=3)
         for path in [root, *root.rglob("*")]:
             path.chmod(0o555 if path.is_dir() else 0o444)
-        before = fingerprint(root)
+        before, state = fingerprint(root), dict(vars(data))
         data.prepare_data()
+        assert vars(data) == state
         for split in SPLITS:
-            all_samples(data, split)
+            next(iter(data._loader(split)))
         assert fingerprint(root) == before
         for path in [root, *root.rglob("*")]:
             path.chmod(0o755)
 
-    def test_prepare_data_sets_no_state(self, name, tmp_path):
-        data = MODULES[name](tmp_path / "root")
-        before = dict(vars(data))
-        data.prepare_data()
-        assert vars(data) == before
-
-    def test_every_argument_is_on_the_command_line(self, name, tmp_path):
-        data = MODULES[name](tmp_path / "root")
+    def test_every_argument_is_on_the_command_line(self, files):
+        made, root = files
         parser, plain = ArgumentParser(), ArgumentParser()
+        data = made.read(root)
         parser.add_class_arguments(type(data), "data")
         plain.add_class_arguments(PhotoDataModule, "data")
         flags = {action.dest for action in parser._actions}
         assert flags >= {action.dest for action in plain._actions}
         assert flags >= {"data.image_size", "data.num_workers", "data.augmentation", "data.exclude"}
-        parsed = parser.parse_args(["--data.root", data.root, "--data.batch_size", "5", "--data.verify", "none"])
-        again = parser.instantiate_classes(parsed).data
-        assert (again.batch_size, again.verify, again.root) == (5, "none", data.root)
+        choose = ArgumentParser()
+        choose.add_subclass_arguments(ImageDataModule, "data", required=True)
+        words = [
+            f"--data={made.kind}",
+            f"--data.root={root}",
+            "--data.batch_size=5",
+            "--data.exclude=[x]",
+            "--data.seed=7",
+        ]
+        again = type(data)(**choose.parse_args(words).data.init_args)
+        assert (again.batch_size, again.exclude, again.root, again.seed) == (5, ["x"], str(root), 7)
 
-    def test_a_split_of_other_data_is_refused(self, name, tmp_path, cub_tree):
-        data = MODULES[name](tmp_path / "root")
-        ids = data.split_record()["test"][:1]
+    def test_a_split_of_other_data_is_refused(self, files, tmp_path):
+        made, root = files
+        record = made.read(root).split_record()
         path = tmp_path / "split.json"
-        path.write_text(json.dumps(data.split_record()))
-        assert MODULES[name](tmp_path / "same", split_file=str(path)).split_record() == data.split_record()
-        other = MODULES[name](tmp_path / "other", split_file=str(path), exclude=ids)
-        with pytest.raises(ValueError, match=f"0 ids are new and 1 are gone; the first is '{ids[0]}'"):
-            other.setup()
+        path.write_text(json.dumps(record))
+        again = made.read(root, split_file=str(path))
+        assert again.split_record() == record
+        first = record["test"][0]
+        with pytest.raises(ValueError, match=f"0 ids are new and 1 are gone; the first is '{first}'"):
+            made.read(root, split_file=str(path), exclude=[first]).setup()
+        path.write_text(json.dumps({**record, "dataset": "birds"}))
+        with pytest.raises(
+            ValueError, match=f"`split_file` to be a split of {record['dataset']}, but got one of birds"
+        ):
+            made.read(root, split_file=str(path)).prepare_data()
+
+    def test_what_is_left_out_must_be_there(self, files):
+        made, root = files
+        with pytest.raises(
+            ValueError, match=rf"`exclude` to hold image ids of {root}.* got 1 others; the first is 'x'"
+        ):
+            made.read(root, exclude=["x"]).setup()

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
-from datamodules.photos.data_module import PhotoDataModule, PhotoTable
-from datamodules.photos.files import ImageFile, locate
+from datamodules.photos.data_module import PhotoDataModule
+from datamodules.photos.dataset import PhotoTable
+from datamodules.photos.files import locate
+from datamodules.photos.verify import ImageFile
 from tests.photo_trees import photo
 
 GUIDE = Path(__file__).parents[2] / "docs/add_a_data_set.md"

@@ -19,7 +19,7 @@ import pytest
 from PIL import Image
 
 from datamodules import AwA2, Cars196, Cub200, FunnyBirds, ImageFolder, Nico
-from datamodules.base import SPLITS
+from datamodules.splits import SPLITS
 from tests.cub_tree import make_cub
 from tests.funnybirds_tree import make_funnybirds
 from tests.nico_tree import make_nico

@@ -6,8 +6,8 @@ import torch
 
 from datamodules.image_folder import ImageFolder, read_classes
 from datamodules.photos.class_attributes import read_attribute_table
-from datamodules.photos.files import Problems
 from datamodules.photos.folders import images_below
+from datamodules.photos.problems import Problems
 from tests.photo_trees import make_flat, make_folders, photo, write_attributes
 
 
@@ -146,12 +146,12 @@ class TestAttributes:
         assert (data.num_classes, data.class_names) == (3, ["small", "striped", "furry"])
         data.setup()
         assert data.photos.class_names == ["ant", "bee"]
-        assert data.class_concepts_binary.tolist() == [[True, False, False], [False, True, True]]
-        assert data.class_attributes.tolist() == data.class_concepts.tolist() == [[1, 0, 0], [0, 1, 1]]
+        assert data.tables.class_concepts_binary.tolist() == [[True, False, False], [False, True, True]]
+        assert data.tables.class_attributes.tolist() == data.tables.class_concepts.tolist() == [[1, 0, 0], [0, 1, 1]]
         assert data.class_weights.tolist() == [1, 1, 1]
         for split in ("train", "test"):
             for sample in (data.dataset(split)[i] for i in range(3)):
-                assert sample["labels"].tolist() == data.class_concepts_binary[sample["label"]].tolist()
+                assert sample["labels"].tolist() == data.tables.class_concepts_binary[sample["label"]].tolist()
         assert data.dataset("test")[0]["concepts"].dtype == torch.bool
         assert data.capabilities("train").multi_label is True
         assert data.capabilities("train").missing("concepts_class") is not None

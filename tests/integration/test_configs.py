@@ -23,7 +23,7 @@ PARTNERS = {"logger": "configs/quickstart.yaml"}  # of fragments, by folder
 TREES = {  # data modules that need files -> what writes a few of them
     "AwA2": make_awa2,
     "Cars196": make_cars,
-    "Cub200": lambda root: make_cub(root, classes=200, per_class=1),
+    "Cub200": lambda root: make_cub(root, classes=201, per_class=1),
     "FunnyBirds": make_funnybirds,
     "ImageFolder": make_folders,
     "Nico": make_nico,
@@ -51,7 +51,7 @@ def test_there_are_configs():
 def test_every_data_module_has_a_config():
     modules = {path.removeprefix("configs/data/").removesuffix(".yaml") for path in CONFIGS if "/data/" in path}
     kinds = [kind for name in datamodules.__all__ if not inspect.isabstract(kind := getattr(datamodules, name))]
-    assert modules == {kind.__module__.split(".")[1] for kind in kinds}
+    assert modules == {kind.__module__.split(".")[1] for kind in kinds if kind.__module__ != "datamodules.load"}
 
 
 @pytest.mark.parametrize("config", CONFIGS)

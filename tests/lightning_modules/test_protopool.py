@@ -14,7 +14,7 @@ import callbacks.phases.projection
 import lightning_modules.protopool
 from callbacks import Interpretability, RunCheckpoint, state_hash
 from callbacks.phases.projection import project
-from datamodules.dataset import Spread
+from datamodules.views import Spread
 from lightning_modules.phases import Phase, PhasePlan
 from lightning_modules.protopool import ProtoPool
 from metrics.functional.compactness import global_size

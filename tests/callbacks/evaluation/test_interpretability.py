@@ -9,7 +9,7 @@ from torch import nn
 from callbacks import Interpretability
 from callbacks.evaluation.facts import description
 from callbacks.evaluation.interpretability import announce_directions
-from datamodules.sample import Capabilities
+from datamodules.sample import Capabilities, ClassTables
 from explanations import IntegratedGradients, Random, Upsample
 from lightning_modules.contract import ModelOutput, UnitTable
 
@@ -67,6 +67,7 @@ def trainer(names=NAMES, **capabilities):
         image_size=(8, 8),
         loading=SimpleNamespace(split="test"),
         configure_loaders=lambda **changes: None,
+        tables=ClassTables(),
         capabilities=lambda split: Capabilities(**capabilities),
         dataset=lambda split: Dataset(names),
     )

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from datamodules import SketchBirds
-from datamodules.base import SPLITS
 from datamodules.check.sample import Sizes, same_sample, sample_problems
+from datamodules.splits import SPLITS
 
 NAN = float("nan")
 

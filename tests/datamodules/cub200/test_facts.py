@@ -9,12 +9,11 @@ import pytest
 import torch
 from PIL import Image
 
-from datamodules.base import SPLITS
 from datamodules.cub200.attributes import IMAGE_LABELS, read_attributes
 from datamodules.cub200.concepts import FIXED, group_of_concept
 from datamodules.cub200.data_module import Cub200
 from datamodules.cub200.tables import read_tables
-from datamodules.splits import Population, cv70
+from datamodules.splits import SPLITS, Population, cv70
 
 
 @pytest.fixture(scope="module")
@@ -109,14 +108,14 @@ def test_points(data):
 
 
 def test_groups(data):
-    assert len(data.part_group_names) == 12
+    assert len(data.tables.part_group_names) == 12
     for group, sides, any_side, both in (
         ("eye", (6, 10), 1080, 51),
         ("leg", (7, 11), 838, 625),
         ("wing", (8, 12), 1060, 237),
     ):
-        index = data.part_group_names.index(group)
-        assert np.flatnonzero(data.part_to_group.numpy() == index).tolist() == list(sides)
+        index = data.tables.part_group_names.index(group)
+        assert np.flatnonzero(data.tables.part_to_group.numpy() == index).tolist() == list(sides)
         seen = data._tables.visible[:, sides]
         assert (seen.any(axis=1).sum(), seen.all(axis=1).sum()) == (any_side, both)
 
@@ -134,7 +133,7 @@ def test_split(data):
 
 
 def test_concepts(data):
-    names = data.concept_names
+    names = data.tables.concept_names
     assert len(names) == 112
     assert {"has_bill_shape::dagger", "has_eye_color::black", "has_wing_pattern::multi-colored"} <= set(names)
     assert (names[0], names[-1]) == ("has_bill_shape::dagger", "has_wing_pattern::multi-colored")
@@ -146,12 +145,12 @@ def test_concepts(data):
     ]
     assert [every[i] for i in FIXED] == names
     assert len({group_of_concept(name) for name in every}) == len(data.concept_group_names) == 28
-    parts = Counter(data.part_group_names[i] if i >= 0 else "" for i in data.concept_to_part.tolist())
+    parts = Counter(data.tables.part_group_names[i] if i >= 0 else "" for i in data.tables.concept_to_part.tolist())
     assert parts == {
         **{"back": 9, "beak": 9, "belly": 7, "breast": 9, "crown": 6, "forehead": 8, "eye": 1, "leg": 3},
         **{"nape": 6, "throat": 5, "wing": 12, "tail": 14, "": 23},
     }
-    assert data.class_concepts.shape == data.class_concepts_binary.shape == (20, 112)
+    assert data.tables.class_concepts.shape == data.tables.class_concepts_binary.shape == (20, 112)
 
 
 def test_vote_rule(shared_data):
@@ -162,7 +161,7 @@ def test_vote_rule(shared_data):
     data.setup()
     if data.num_classes < 200:
         pytest.skip("the rule keeps what 10 of all 200 classes have")
-    assert 100 <= len(data.concept_names) <= 120  # the published 112 come from another division of the photos
+    assert 100 <= len(data.tables.concept_names) <= 120  # the published 112 come from another division of the photos
 
 
 def test_class_table(shared_data):

@@ -54,7 +54,7 @@ class TestNames:
         other = cub_tree("b")
         edit(other / "CUB_200_2011" / name, lambda text: "".join(reversed(text.splitlines(keepends=True))))
         again = read_tables(str(other))
-        assert (again.class_names, again.part_names) == (plain.class_names, plain.part_names)
+        assert (again.class_names, again.tables.part_names) == (plain.class_names, plain.tables.part_names)
 
     @pytest.mark.parametrize("number", [9999, 1])
     def test_ids_count_from_one(self, cub_tree, name, number):

@@ -59,19 +59,19 @@ def test_samples(birds, data, original, copy):
         a, b = first[i], second[i]
         for key in ("image", "label", "class_targets", "label_map", "object_mask", "bounding_box"):
             assert torch.equal(a[key], b[key]), key
-        names = dict(zip(birds.concept_names, a["concepts"].tolist(), strict=True))
+        names = dict(zip(birds.tables.concept_names, a["concepts"].tolist(), strict=True))
         variants = [has for name, has in names.items() if name.split("::")[0] in PARTS]
         assert variants == b["concepts"].tolist()
-        certainty = dict(zip(birds.concept_names, a["concept_certainty"].tolist(), strict=True))
+        certainty = dict(zip(birds.tables.concept_names, a["concept_certainty"].tolist(), strict=True))
         expected = [sure for name, sure in certainty.items() if name.split("::")[0] in PARTS]
         assert expected == b["concept_certainty"].tolist()
 
 
 def test_class_tables(birds, data):
-    variants = [i for i, name in enumerate(birds.concept_names) if name.split("::")[0] in PARTS]
-    assert torch.equal(birds.class_concepts_binary[:, variants], data.class_concepts_binary)
-    torch.testing.assert_close(birds.class_concepts[:, variants], data.class_concepts)
-    assert birds.label_map_codes == data.label_map_codes
+    variants = [i for i, name in enumerate(birds.tables.concept_names) if name.split("::")[0] in PARTS]
+    assert torch.equal(birds.tables.class_concepts_binary[:, variants], data.tables.class_concepts_binary)
+    torch.testing.assert_close(birds.tables.class_concepts[:, variants], data.tables.class_concepts)
+    assert birds.tables.label_map_codes == data.tables.label_map_codes
     assert birds.num_classes == data.num_classes
 
 

@@ -90,12 +90,12 @@ class TestCub:
 
     def test_class_tables(self, birds, data):
         assert data.class_names == [f"{i + 1:03d}.bird_{i}" for i in range(8)]
-        assert data.concept_names == [attribute_name(name) for name in birds.concept_names]
-        assert data.part_names == birds.part_names
-        assert data.part_group_names == birds.part_group_names
-        assert torch.equal(data.concept_to_part, birds.concept_to_part)
-        assert torch.equal(data.class_concepts_binary, birds.class_concepts_binary)
-        torch.testing.assert_close(data.class_concepts, birds.class_concepts)
+        assert data.tables.concept_names == [attribute_name(name) for name in birds.tables.concept_names]
+        assert data.tables.part_names == birds.tables.part_names
+        assert data.tables.part_group_names == birds.tables.part_group_names
+        assert torch.equal(data.tables.concept_to_part, birds.tables.concept_to_part)
+        assert torch.equal(data.tables.class_concepts_binary, birds.tables.class_concepts_binary)
+        torch.testing.assert_close(data.tables.class_concepts, birds.tables.class_concepts)
 
     def test_layout(self, cub_root):
         entries = {path.relative_to(cub_root).as_posix() for path in cub_root.rglob("*.txt")}
@@ -125,7 +125,7 @@ class TestNico:
         back = read_back(data, lambda sample_id: sample_id.split("/")[-1].removesuffix(".jpg"))
         expected = originals(contexts)
         assert back.keys() == expected.keys()
-        data_contexts = data.context_names
+        data_contexts = data.tables.context_names
         assert data_contexts == ["at water", "autumn", "in snow", "on grass"]
         for stem, sample in back.items():
             original = expected[stem]
@@ -191,7 +191,7 @@ class TestAwA2:
             assert torch.equal(sample["label"], original["label"])
             assert looks_equal(sample["image"], original["image"])
             if task == "attributes":
-                assert torch.equal(sample["labels"], birds.class_attributes[original["label"]].bool())
+                assert torch.equal(sample["labels"], birds.tables.class_attributes[original["label"]].bool())
         assert data.class_names == (
             [name.replace(" ", "+") for name in all_attributes().names]
             if task == "attributes"
@@ -202,10 +202,10 @@ class TestAwA2:
         export("awa2", birds, tmp_path / "out")
         data = AwA2(str(tmp_path / "out"))
         data.setup()
-        used = [all_attributes().names.index(name) for name in birds.concept_names]
-        assert torch.equal(data.class_concepts_binary, birds.class_attributes.bool())
-        torch.testing.assert_close(data.class_concepts[:, used], birds.class_concepts, rtol=0, atol=1e-4)
-        assert data.class_concepts.sum() == pytest.approx(data.class_concepts[:, used].sum().item())
+        used = [all_attributes().names.index(name) for name in birds.tables.concept_names]
+        assert torch.equal(data.tables.class_concepts_binary, birds.tables.class_attributes.bool())
+        torch.testing.assert_close(data.tables.class_concepts[:, used], birds.tables.class_concepts, rtol=0, atol=1e-4)
+        assert data.tables.class_concepts.sum() == pytest.approx(data.tables.class_concepts[:, used].sum().item())
 
     def test_zero_shot_lists(self, birds, tmp_path):
         export("awa2", birds, tmp_path)

@@ -9,9 +9,10 @@ from jsonargparse import ArgumentParser
 from PIL import Image
 
 from datamodules import FunnyBirds
-from datamodules.base import SPLITS, ImageDataModule
+from datamodules.base import ImageDataModule
 from datamodules.check.sample import Sizes, sample_problems
 from datamodules.sample import sample_key
+from datamodules.splits import SPLITS
 from tests.funnybirds_tree import fingerprint, make_funnybirds
 from tests.funnybirds_tree import read_funnybirds as module
 
@@ -154,7 +155,7 @@ class TestSamples:
 def module_names(root):
     data = module(root)
     data.setup()
-    return data.concept_names
+    return data.tables.concept_names
 
 
 class TestTables:
@@ -162,15 +163,17 @@ class TestTables:
         data = module(tree)
         data.setup()
         # the preset has two variants per part, of 4, 3, 4, 9 and 6
-        assert data.class_attributes.shape == (8, 26)
-        assert (data.class_attributes.sum(dim=1) == 5).all()
-        assert data.concept_names == [
+        assert data.tables.class_attributes.shape == (8, 26)
+        assert (data.tables.class_attributes.sum(dim=1) == 5).all()
+        assert data.tables.concept_names == [
             *("beak::yellow beak01", "beak::yellow beak02", "eye::eye01", "eye::eye02", "foot::foot01", "foot::foot03"),
             *("tail::red tail01", "tail::green tail02", "wing::red wing01", "wing::green wing02"),
         ]
-        assert [data.part_group_names[i] for i in data.concept_to_part] == [p for p in PARTS for _ in range(2)]
-        assert data.part_to_group.tolist() == [0, 1, 2, 3, 4]
-        assert data.label_map_codes == {
+        assert [data.tables.part_group_names[i] for i in data.tables.concept_to_part] == [
+            p for p in PARTS for _ in range(2)
+        ]
+        assert data.tables.part_to_group.tolist() == [0, 1, 2, 3, 4]
+        assert data.tables.label_map_codes == {
             "body": (1,),
             "beak": (2,),
             "eye": (3, 4),
@@ -179,15 +182,15 @@ class TestTables:
             "wing": (7, 8),
         }
         # class 0 is (0, 0, 2, 4, 3): first beak, first eye, second foot, second tail, second wing
-        assert data.class_concepts_binary[0].int().tolist() == [1, 0, 1, 0, 0, 1, 0, 1, 0, 1]
-        assert data.class_concepts_binary.dtype == torch.bool
+        assert data.tables.class_concepts_binary[0].int().tolist() == [1, 0, 1, 0, 0, 1, 0, 1, 0, 1]
+        assert data.tables.class_concepts_binary.dtype == torch.bool
 
     def test_concepts_of_an_image_are_those_of_its_parts(self, tree):
         data = module(tree)
         dataset = data.dataset("projection")
         for i, sample in enumerate(list_of(dataset)):
-            complete = data.class_concepts_binary[int(sample["label"])]
-            there = torch.tensor([PARTS[part] in dataset.present(i) for part in data.concept_to_part])
+            complete = data.tables.class_concepts_binary[int(sample["label"])]
+            there = torch.tensor([PARTS[part] in dataset.present(i) for part in data.tables.concept_to_part])
             assert (sample["concepts"] == (complete & there)).all()
 
     def test_class_concepts_are_frequencies_of_training_images(self, tree):
@@ -196,7 +199,7 @@ class TestTables:
         samples = list_of(data.dataset("projection"))
         for label in range(8):
             concepts = torch.stack([s["concepts"].float() for s in samples if s["label"] == label])
-            torch.testing.assert_close(data.class_concepts[label], concepts.mean(dim=0))
+            torch.testing.assert_close(data.tables.class_concepts[label], concepts.mean(dim=0))
 
     def test_subset_names_classes_by_their_official_number(self, funnybirds_tree):
         root = funnybirds_tree()

@@ -12,9 +12,9 @@ import torch
 from PIL import Image
 
 from datamodules import FunnyBirds
-from datamodules.base import SPLITS
 from datamodules.check.sample import Sizes, sample_problems
 from datamodules.sketch_birds.class_table import has_disjoint_pairs
+from datamodules.splits import SPLITS
 
 PARTS = ("beak", "eye", "foot", "tail", "wing")
 
@@ -199,7 +199,7 @@ class TestSmall:
 
     def test_changed_pixels(self, small):
         birds = small.dataset("test")
-        codes = small.label_map_codes
+        codes = small.tables.label_map_codes
         unchanged, outside = Counter(), []
         for i in range(len(birds)):
             image, label_map = birds.image(i), birds.label_map(i)

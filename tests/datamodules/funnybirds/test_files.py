@@ -14,7 +14,8 @@ from datamodules.funnybirds.files import (
     no_maps,
 )
 from datamodules.funnybirds.tables import Scenes
-from datamodules.photos.files import ImageFile, Problems
+from datamodules.photos.problems import Problems
+from datamodules.photos.verify import ImageFile
 
 ALL = (True,) * 5
 

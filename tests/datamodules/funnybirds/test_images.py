@@ -5,8 +5,8 @@ import pytest
 import torch
 from PIL import Image
 
-from datamodules.base import SPLITS
 from datamodules.bird_parts import InterventionDataset
+from datamodules.splits import SPLITS
 from tests.funnybirds_tree import fingerprint, make_funnybirds
 from tests.funnybirds_tree import read_funnybirds as module
 

@@ -13,9 +13,9 @@ import torch
 from PIL import Image
 
 from datamodules import Nico
-from datamodules.base import SPLITS
 from datamodules.check.check import check_data
 from datamodules.nico import files as nico_files
+from datamodules.splits import SPLITS
 from tests.nico_tree import CLASSES, COLORS, make_nico
 
 
@@ -45,12 +45,12 @@ class TestReading:
     def test_sample(self, root):
         data = module(root)
         assert data.class_names == ["cat", "dog", "polar bear"]
-        assert data.context_names == ["at sea", "autumn", "in snow", "on grass"]
+        assert data.tables.context_names == ["at sea", "autumn", "in snow", "on grass"]
         for split in SPLITS:
             for sample in samples(data, split):
                 kind, context, _ = sample["sample_id"].split("/")
                 assert data.class_names[sample["label"]] == kind
-                assert data.context_names[sample["context"]] == context
+                assert data.tables.context_names[sample["context"]] == context
                 assert sample["context"].dtype == torch.int64
         assert set(samples(data, "test")[0]) == {"image", "label", "sample_id", "sample_key", "context"}
         assert data.capabilities("train").missing("context") is None
@@ -62,7 +62,7 @@ class TestReading:
         (root / "cat/a context of cats").mkdir()
         Image.new("RGB", (40, 30), (40, 150, 40)).save(root / "cat/a context of cats/x.jpeg")
         data = module(root)
-        assert data.context_names == ["a context of cats", "at sea", "autumn", "in snow", "on grass"]
+        assert data.tables.context_names == ["a context of cats", "at sea", "autumn", "in snow", "on grass"]
         assert data.num_classes == 4
 
     def test_the_order_is_that_of_the_paths(self, root):

@@ -7,7 +7,8 @@ import pytest
 from datamodules.cub200.attributes import read_image_labels
 from datamodules.nico.files import look_at_photos
 from datamodules.photos.cache import cache_folder, recall, remember
-from datamodules.photos.files import ImageFile, Problems, verify_images
+from datamodules.photos.problems import Problems
+from datamodules.photos.verify import ImageFile, verify_images
 from tests.photo_trees import photo
 
 

@@ -5,8 +5,9 @@ import re
 import numpy as np
 import pytest
 
-from datamodules.sketch_birds.bank import PART_NAMES, PARTS, POINT_GROUPS
-from datamodules.sketch_birds.class_table import all_attributes, has_disjoint_pairs, make_class_table, target_set
+from datamodules.bird_parts import PART_NAMES, PARTS, target_set
+from datamodules.sketch_birds.bank import POINT_GROUPS
+from datamodules.sketch_birds.class_table import all_attributes, has_disjoint_pairs, make_class_table
 from datamodules.sketch_birds.presets import PRESETS
 
 

@@ -47,28 +47,31 @@ def test_only_training_images_lose_parts():
 
 def test_tables_have_their_shapes():
     module = SketchBirds("default", train_size=100)
-    assert len(module.concept_names) == 40
+    assert len(module.tables.concept_names) == 40
     assert (
-        module.class_concepts_binary.shape == module.class_concepts.shape == module.class_attributes.shape == (50, 40)
+        module.tables.class_concepts_binary.shape
+        == module.tables.class_concepts.shape
+        == module.tables.class_attributes.shape
+        == (50, 40)
     )
-    assert module.class_concepts_binary.dtype == torch.bool
-    assert (module.concept_to_part >= 0).sum() == 37
-    assert len(module.part_names) == 15
-    assert len(module.part_group_names) == 12
-    assert module.part_to_group.tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 6, 7, 8, 10, 11]
-    assert module.part_group_names == [
+    assert module.tables.class_concepts_binary.dtype == torch.bool
+    assert (module.tables.concept_to_part >= 0).sum() == 37
+    assert len(module.tables.part_names) == 15
+    assert len(module.tables.part_group_names) == 12
+    assert module.tables.part_to_group.tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 6, 7, 8, 10, 11]
+    assert module.tables.part_group_names == [
         *("back", "beak", "belly", "breast", "crown", "forehead", "eye", "leg", "wing", "nape", "tail", "throat")
     ]
-    assert module.label_map_codes["eye"] == (3, 4)
+    assert module.tables.label_map_codes["eye"] == (3, 4)
 
 
 def test_attributes_no_class_has_are_left_out():
     module = SketchBirds("tiny")
     # 10 variants, 2 tail shapes, 2 tail colours, 2 wing shapes, 2 wing colours, anything red or green
-    assert len(module.concept_names) == 20
-    assert module.class_concepts_binary.any(dim=0).all()
-    assert module.class_attributes.shape == (8, 40)
-    assert module.class_attributes.sum() == module.class_concepts_binary.sum()
+    assert len(module.tables.concept_names) == 20
+    assert module.tables.class_concepts_binary.any(dim=0).all()
+    assert module.tables.class_attributes.shape == (8, 40)
+    assert module.tables.class_attributes.sum() == module.tables.class_concepts_binary.sum()
 
 
 def test_class_concepts_are_training_frequencies():
@@ -76,7 +79,7 @@ def test_class_concepts_are_training_frequencies():
     samples = [module.dataset("train")[i] for i in range(100)]
     for label in range(8):
         rows = torch.stack([s["concepts"] for s in samples if s["label"] == label]).float()
-        torch.testing.assert_close(module.class_concepts[label], rows.mean(dim=0))
+        torch.testing.assert_close(module.tables.class_concepts[label], rows.mean(dim=0))
     complete = SketchBirds("tiny", train_size=100, part_removal=0.0)
     assert torch.equal(complete.class_concepts, complete.class_concepts_binary.float())
 
@@ -90,9 +93,9 @@ def test_class_weights():
 def test_attribute_task():
     module = SketchBirds("tiny", task="attributes")
     assert module.num_classes == 20
-    assert module.class_names == module.concept_names
+    assert module.class_names == module.tables.concept_names
     assert module.class_weights.tolist() == [1.0] * 20
-    assert module.class_concepts_binary.shape == (8, 20)
+    assert module.tables.class_concepts_binary.shape == (8, 20)
     flags = module.capabilities("test")
     assert flags.multi_label is True
     assert flags.missing("soft_targets") == "the attribute task has no soft targets"

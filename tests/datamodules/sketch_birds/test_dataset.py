@@ -9,10 +9,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Subset
 
-from datamodules.bird_parts import InterventionDataset
+from datamodules.bird_parts import FIRST_OBJECT_CODE, LABEL_MAP_CODES, PART_NAMES, InterventionDataset
 from datamodules.sample import sample_key
 from datamodules.sketch_birds import SketchBirds, SketchBirdsDataset
-from datamodules.sketch_birds.bank import FIRST_OBJECT_CODE, LABEL_MAP_CODES, PART_NAMES
 from datamodules.sketch_birds.class_table import all_attributes
 
 EVALUATION = {

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from datamodules.sketch_birds.bank import LABEL_MAP_CODES, PARTS
+from datamodules.bird_parts import LABEL_MAP_CODES, PARTS
 from datamodules.sketch_birds.class_table import make_class_table
 from datamodules.sketch_birds.render import Primitives, draw_image, draw_label_map, locate_points, primitives
 from datamodules.sketch_birds.scene import Knobs, sample_scene

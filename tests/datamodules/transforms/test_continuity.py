@@ -14,9 +14,9 @@ from PIL import Image
 from torch.utils.data import DataLoader
 
 from datamodules.cub200.data_module import Cub200
-from datamodules.dataset import SecondView
 from datamodules.sketch_birds import SketchBirds
 from datamodules.transforms.continuity import codec_versions, colour_steps, continuity_view, damage_steps
+from datamodules.views import SecondView
 
 COLOUR = ("brightness", "contrast", "saturation", "hue")
 DAMAGE = ("noise", "blur", "jpeg")
@@ -274,9 +274,9 @@ class TestLoaders:
 
     def test_parts_are_read_alike(self, make, cub_tree):
         data = make(cub_tree)
-        assert len(data.part_names) == len(data.part_to_group) == 15
-        groups = data.part_to_group
-        assert data.part_names[6] == "left eye"
-        assert data.part_names[10] == "right eye"
+        assert len(data.tables.part_names) == len(data.tables.part_to_group) == 15
+        groups = data.tables.part_to_group
+        assert data.tables.part_names[6] == "left eye"
+        assert data.tables.part_names[10] == "right eye"
         assert groups[6] == groups[10]
         assert len(groups.unique()) == 12

@@ -1,0 +1,57 @@
+"""The one error that lists everything that is wrong with a data set."""
+
+from __future__ import annotations
+
+SHOWN = 5
+
+
+class Problems:
+    """Collects everything that is wrong with a data set, to say it in one error.
+
+    Args:
+        what: the data set and its folder.
+        remedy: what to do about it.
+
+    Example:
+        >>> problems = Problems("toy data in /data", "Download it again.")
+        >>> problems.wrong("a.txt is empty")
+        >>> problems.raise_any()
+        Traceback (most recent call last):
+            ...
+        ValueError: Expected toy data in /data to be complete and consistent, but got 1 problem:
+          a.txt is empty
+        Download it again.
+    """
+
+    def __init__(self, what: str, remedy: str) -> None:
+        self._what = what
+        self._remedy = remedy
+        self._texts: list[str] = []
+        self._missing = False
+
+    def wrong(self, text: str) -> None:
+        """Note a problem."""
+        self._texts.append(text)
+
+    def missing(self, text: str) -> None:
+        """Note a file that is not there; the error becomes a ``FileNotFoundError``."""
+        self._missing = True
+        self._texts.append(text)
+
+    def raise_any(self) -> None:
+        """Raise one error that counts the problems and shows the first five, if there are any.
+
+        Raises:
+            FileNotFoundError: if a file is missing.
+            ValueError: if everything is there but something is wrong.
+        """
+        if not self._texts:
+            return
+        count = len(self._texts)
+        shown = "".join(f"\n  {text}" for text in self._texts[:SHOWN])
+        more = f"\n  ... and {count - SHOWN} more" if count > SHOWN else ""
+        text = (
+            f"Expected {self._what} to be complete and consistent, but got {count} problem{'s' * (count > 1)}:"
+            f"{shown}{more}\n{self._remedy}"
+        )
+        raise FileNotFoundError(text) if self._missing else ValueError(text)

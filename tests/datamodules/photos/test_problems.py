@@ -1,0 +1,26 @@
+"""One error says everything that is wrong."""
+
+import pytest
+
+from datamodules.photos.problems import Problems
+
+
+def test_counts_all_and_shows_five():
+    problems = Problems("toy data", "Get it again.")
+    for number in range(7):
+        problems.wrong(f"row {number}")
+    with pytest.raises(ValueError, match=r"(?s)7 problems:.*row 0.*row 4\n  \.\.\. and 2 more\nGet it again") as caught:
+        problems.raise_any()
+    assert "row 5" not in str(caught.value)
+
+
+def test_missing_file_decides_the_type():
+    problems = Problems("toy data", "Get it again.")
+    problems.wrong("a")
+    problems.missing("b is missing")
+    with pytest.raises(FileNotFoundError, match="2 problems"):
+        problems.raise_any()
+
+
+def test_nothing_wrong():
+    Problems("toy data", "").raise_any()

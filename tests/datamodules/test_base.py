@@ -1,0 +1,76 @@
+"""Arguments of every data module, and what its loaders hand out."""
+
+import pytest
+import torch
+
+from datamodules import Cub200, SketchBirds
+
+
+def birds(**options):
+    return SketchBirds("tiny", train_size=16, val_size=8, test_size=8, image_size=32, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "found"),
+    [
+        *(
+            ("image_size", size, "one or two positive numbers of pixels")
+            for size in (0, -3, (32,), (32, 0), (8, 8, 3), ())
+        ),
+        ("batch_size", 0, "at least 1, but got 0"),
+        ("eval_batch_size", 0, "at least 1, but got 0"),
+        ("num_workers", -1, "at least 0, but got -1"),
+        ("seed", -1, "at least 0, but got -1"),
+    ],
+)
+def test_numbers_out_of_range(name, value, found):
+    with pytest.raises(ValueError, match=f"`{name}` to be {found}"):
+        Cub200("nowhere", **{name: value})
+
+
+class TestLoading:
+    @pytest.mark.parametrize(("changes", "split", "count"), [({}, "test", 8), ({"split": "val", "limit": 4}, "val", 4)])
+    def test_the_split_of_the_test_loader_and_how_much_of_it(self, changes, split, count):
+        data = birds()
+        data.configure_loaders(**changes)
+        names = [name for batch in data.test_dataloader() for name in batch["sample_id"]]
+        assert (len(names), {name.split("/")[0] for name in names}) == (count, {split})
+
+    def test_what_is_not_named_stays(self):
+        data = birds()
+        data.configure_loaders(limit=3)
+        data.configure_loaders(split="val")
+        assert (data.loading.limit, data.loading.split, data.loading.two_views) == (3, "val", False)
+        data.configure_loaders(limit=None)
+        assert len(data.test_dataloader().dataset) == 8
+
+    def test_unknown_names_and_empty_splits_are_refused(self):
+        with pytest.raises(TypeError, match="views"):
+            birds().configure_loaders(views=True)
+        with pytest.raises(ValueError, match="`limit` to be at least 1 image, but got 0"):
+            birds().configure_loaders(limit=0)
+
+
+class TestBatches:
+    def test_training_drops_nothing_and_evaluation_has_its_own_size(self):
+        data = birds(batch_size=6, eval_batch_size=5)
+        assert [len(batch["label"]) for batch in data.train_dataloader()] == [6, 6, 4]
+        assert [len(batch["label"]) for batch in data.val_dataloader()] == [5, 3]
+        assert [len(batch["label"]) for batch in birds(batch_size=6).val_dataloader()] == [6, 2]
+
+    def test_the_seed_of_the_run_decides_the_order(self):
+        def order(**options):
+            return [name for batch in birds(**options).train_dataloader() for name in batch["sample_id"]]
+
+        assert order(seed=1) == order(seed=1) == order(seed=1, batch_size=5)
+        assert sorted(order(seed=1)) == sorted(order(seed=2)) != order(seed=1) != order(seed=2)
+
+    @pytest.mark.parametrize("augmentation", ["none", "geometric_photometric"])
+    def test_batches_do_not_depend_on_workers(self, cub_tree, augmentation):
+        root = str(cub_tree())
+        options = {"image_size": 32, "batch_size": 4, "augmentation": augmentation}
+        plain, parallel = (list(Cub200(root, num_workers=n, **options).train_dataloader()) for n in (0, 1))
+        assert len(plain) == len(parallel) == 3  # 12 of 24 images
+        for one, other in zip(plain, parallel, strict=True):
+            assert one["sample_id"] == other["sample_id"]
+            assert torch.equal(one["image"], other["image"])

@@ -1,0 +1,116 @@
+"""A data module comes back from the checkpoint of its run, with the split of the run."""
+
+import json
+
+import pytest
+import torch
+
+from datamodules import Cub200, SketchBirds, load_datamodule
+from datamodules.load import KEY
+
+
+def saved(folder, data, name="checkpoints/last.ckpt", **changes):
+    """What a run leaves behind: a checkpoint with the arguments of its data module, and its ``split.json``."""
+    stored = {**data.hparams, "_class_path": f"{type(data).__module__}.{type(data).__name__}", **changes}
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torch.save({KEY: stored, "state_dict": {}}, path)
+    if record := data.split_record():
+        (folder / "split.json").write_text(json.dumps(record))
+    return path
+
+
+@pytest.fixture
+def cub(cub_tree):
+    return Cub200(str(cub_tree()), image_size=(24, 32), batch_size=5, fold=2, concept_selection="all")
+
+
+@pytest.mark.parametrize("name", ["checkpoints/last.ckpt", "last.ckpt"])
+def test_arguments_and_split_come_back(cub, tmp_path, name):
+    path = saved(tmp_path / "run", cub, name, _instantiator="lightning.pytorch.cli.instantiate_module")
+    again = load_datamodule(str(path))
+    assert type(again) is Cub200
+    assert (again.image_size, again.batch_size, again.fold, again.root) == ((24, 32), 5, 2, cub.root)
+    assert again.split_file == str(tmp_path / "run/split.json")
+    assert again.split_record() == cub.split_record()
+    assert again.dataset("val").sample_ids == cub.dataset("val").sample_ids
+
+
+def test_the_split_of_the_run_decides_what_is_test(cub, tmp_path):
+    path = saved(tmp_path, cub)
+    record = cub.split_record()
+    moved = record["test"].pop()
+    record["val"][2].append(moved)
+    (tmp_path / "split.json").write_text(json.dumps(record))
+    data = load_datamodule(path)
+    assert moved in data.dataset("val").sample_ids
+    assert moved not in data.dataset("test").sample_ids
+
+
+def test_without_a_split_file_the_split_is_made_again(cub, tmp_path):
+    path = saved(tmp_path, cub)
+    (tmp_path / "split.json").unlink()
+    again = load_datamodule(path)
+    assert again.split_file is None
+    assert again.split_record() == cub.split_record()
+
+
+def test_changes_replace_what_was_stored(cub, cub_tree, tmp_path):
+    path = saved(tmp_path, cub)
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(cub.split_record()))
+    again = load_datamodule(path, root=str(cub_tree("moved")), batch_size=7, split_file=str(other))
+    assert (again.batch_size, again.split_file) == (7, str(other))
+    assert again.split_record() == cub.split_record()
+    with pytest.raises(TypeError, match="colour"):
+        load_datamodule(path, colour="red")
+
+
+def test_other_photos_than_those_of_the_run_are_refused(cub, cub_tree, tmp_path):
+    path = saved(tmp_path, cub)
+    with pytest.raises(ValueError, match="0 ids are new and 8 are gone"):
+        load_datamodule(path, root=str(cub_tree("fewer", classes=2))).setup()
+
+
+def test_a_data_set_that_has_no_split_file(tmp_path):
+    birds = SketchBirds("tiny", train_size=20)
+    (tmp_path / "split.json").write_text("{}")  # of something else
+    assert len(load_datamodule(saved(tmp_path, birds)).dataset("train")) == 20
+
+
+def test_a_missing_file(tmp_path):
+    for path in (tmp_path / "none.ckpt", tmp_path):
+        with pytest.raises(FileNotFoundError, match=rf"`path` to be a checkpoint file, but {path} does not exist"):
+            load_datamodule(path)
+
+
+@pytest.mark.parametrize("content", ["empty", "text", "cut", "another object", "no arguments"])
+def test_a_damaged_or_foreign_file(cub, tmp_path, content):
+    path = saved(tmp_path, cub)
+    if content in ("another object", "no arguments"):
+        torch.save([1, 2] if content == "another object" else {"state_dict": {}}, path)
+    else:
+        path.write_bytes({"empty": b"", "text": b"no checkpoint", "cut": path.read_bytes()[:700]}[content])
+    with pytest.raises(ValueError, match=rf"{path} to be a checkpoint with the arguments .* damaged or foreign \(.+\)"):
+        load_datamodule(path)
+
+
+def test_arguments_of_another_kind(cub, tmp_path):
+    path = saved(tmp_path, cub)
+    torch.save({KEY: [1, 2]}, path)
+    with pytest.raises(ValueError, match=rf"to hold arguments under '{KEY}', but it holds list"):
+        load_datamodule(path)
+
+
+@pytest.mark.parametrize(
+    "path", [None, "Cub200", "datamodules.Nothing", "datamodules.Cub200Dataset", "datamodules.cub200.rows.FOLDER"]
+)
+def test_something_else_than_a_data_module(cub, tmp_path, path):
+    stored = saved(tmp_path, cub, _class_path=path)
+    with pytest.raises(ValueError, match=f"to name a ImageDataModule, but it names {path!r}"):
+        load_datamodule(stored)
+
+
+def test_a_module_that_cannot_be_imported(cub, tmp_path):
+    with pytest.raises(ModuleNotFoundError, match="elsewhere"):
+        load_datamodule(saved(tmp_path, cub, _class_path="elsewhere.Photos"))
