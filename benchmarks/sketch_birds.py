@@ -1,6 +1,6 @@
 """How many SketchBirds images one core makes per second: ``python benchmarks/sketch_birds.py``.
 
-Prints images with label map and full samples per second of CPU time, scene included, for four image sizes, beside the
+Prints images with label map and full samples per second of CPU time, scene included, for four image sizes, next to the
 floor of 1,000 full samples at 128 px. Torch runs on one thread.
 """
 

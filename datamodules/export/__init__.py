@@ -1,4 +1,4 @@
-"""SketchBirds written down in the folder layout of another data set.
+"""Export of SketchBirds in the folder layout of another data set.
 
 A layout is a module of this package with one function ``export_<layout>(birds, out)`` that fills a folder
 which exists and is empty.

@@ -1,4 +1,4 @@
-"""What the exporters have in common: all images in one order, and how a picture becomes a file."""
+"""The images of SketchBirds in the order of an export, and the writers of its files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of FunnyBirds: which ones the tables imply, which of them are there, and what is wrong with a part map.
+"""The files of FunnyBirds that its tables imply, and the checks of part maps and other renderings.
 
 Folders are scanned once each; no file is looked up one by one.
 """

@@ -1,4 +1,4 @@
-"""The part maps of FunnyBirds (Hesse et al. 2023): from their colours to the label codes all data sets share."""
+"""The part maps of FunnyBirds (Hesse et al. 2023), converted to the label codes that all data sets share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folders of NICO, read as they are, and one look at every photo that is remembered.
+"""The folders of NICO, read as they are, and the colours of every photo, computed once.
 
 Layout: ``<class>/<context>/<image>``, names may contain spaces. What is no picture stays where it is and is listed.
 """

@@ -1,4 +1,4 @@
-"""Where results about data are remembered between runs, never beside the data."""
+"""The cache of results about data between runs, never in the folder of the data."""
 
 from __future__ import annotations
 

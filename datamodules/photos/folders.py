@@ -1,4 +1,4 @@
-"""Folders of images: what lies below them, and which class each image belongs to by its place."""
+"""Folders of images, and the class each image belongs to by its place."""
 
 from __future__ import annotations
 

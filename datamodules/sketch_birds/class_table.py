@@ -1,4 +1,4 @@
-"""Which birds the classes are, and which attributes they have.
+"""The birds of SketchBirds that are its classes, and their attributes.
 
 A class is one variant per part. The rules of the table make any two classes differ in several parts and
 keep the target-sensitivity measure of Hesse et al. 2023 defined for every class.

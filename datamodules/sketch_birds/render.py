@@ -1,4 +1,4 @@
-"""From a scene to pixels: a list of coloured polygons, drawn with Pillow.
+"""The renderer of SketchBirds: a scene becomes a list of coloured polygons, drawn with Pillow.
 
 The image is drawn at twice the size with one-pixel outlines on the bird and reduced by two; the label map is drawn at
 its own size without smoothing, from the same vertices. Pillow is the only rasteriser: no two of them agree, and one

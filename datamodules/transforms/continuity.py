@@ -1,4 +1,4 @@
-"""The continuity view: an evaluation image in other light, with sensor noise, a little out of focus, compressed.
+"""The continuity view: an evaluation image with other colours, noise, blur and compression.
 
 The view is a pure function of (image, seed, sample key, variant): the same in any process, worker and batch. Every step
 is an albumentations transform on float32 with fixed factors and probability 1 in a strict ``Compose``.

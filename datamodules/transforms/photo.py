@@ -1,4 +1,4 @@
-"""From a photo to the model's frame: deterministic geometry for evaluation, named random presets for training.
+"""Transforms of photos to the input size: deterministic geometry for evaluation, random presets for training.
 
 One :class:`.Placement` moves a photo's image, mask, label map, points and box. Data sets ask for
 the pixels of each photo (:meth:`PhotoTransform.to_frame`) and move the points and boxes of a batch at once. The random

@@ -1,4 +1,4 @@
-"""Where the pixels of a photo come to lie in the model's frame: one resize and one shift, the same for everything.
+"""The placement of a photo in the input image: one resize and one shift, the same for pixels, points and boxes.
 
 Image, mask, label map, points and box all follow one :class:`Placement`. OpenCV is called directly: a pipeline of
 albumentations gives the same pixels, takes longer than decoding a small photo, and rounds points apart from pixels.
