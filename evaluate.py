@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import importlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ from callbacks.evaluation.interpretability import announce_directions
 from callbacks.evaluation.request import EvaluatedSplit, Request
 from callbacks.evaluation_mode import full_precision
 from callbacks.run.shell import from_shell
+from datamodules import load_datamodule
 from datamodules.base import ImageDataModule
 from datamodules.sample import sample_key
 from datamodules.transforms.continuity import codec_versions
@@ -138,7 +138,8 @@ def evaluate(
     seed_everything(request.engine.seed, verbose=False)
     changes = {} if request.inference is None else {"inference": request.inference}
     module = load_model(request.ckpt_path, **changes)
-    datamodule = _datamodule(request, checkpoint["datamodule_hyper_parameters"], data_changes)
+    datamodule = load_datamodule(request.ckpt_path, **data_changes)
+    datamodule.configure_loaders(split=request.split, limit=request.limit)
     _refuse_unfit(request, module.num_classes, datamodule)
     trainer = Trainer(
         accelerator=hardware.accelerator,
@@ -176,27 +177,6 @@ def _refuse_unfit(request: Request, num_classes: int, datamodule: ImageDataModul
         )
     if request.split == "val" and not datamodule.has_validation:
         raise ValueError(f"Expected {request.ckpt_path} to be of a run with a validation split, but it has none.")
-
-
-def _rebuild(base: Any, stored: dict[str, Any], changes: dict[str, Any]) -> Any:
-    """An object from the class path and the arguments a checkpoint holds."""
-    module, _, name = str(stored.get("_class_path", "")).rpartition(".")
-    kind = getattr(importlib.import_module(module), name, None) if module else None
-    if not (isinstance(kind, type) and issubclass(kind, base)):
-        raise ValueError(
-            f"Expected the checkpoint to name a {base.__name__}, but it names {stored.get('_class_path')!r}."
-        )
-    return kind(**{key: value for key, value in stored.items() if not key.startswith("_")} | changes)
-
-
-def _datamodule(request: Request, stored: dict[str, Any], changes: dict[str, Any]) -> ImageDataModule:
-    """The data module of the run, held to the run's own split."""
-    split_file = request.run_folder / "split.json"
-    if "split_file" in stored and split_file.exists():
-        changes = {"split_file": str(split_file)} | changes
-    datamodule: ImageDataModule = _rebuild(ImageDataModule, stored, changes)
-    datamodule.configure_loaders(split=request.split, limit=request.limit)
-    return datamodule
 
 
 def _describe(request: Request, model: dict[str, Any], datamodule: ImageDataModule) -> dict[str, Any]:
