@@ -4,7 +4,8 @@ A sum of n products is rounded about n times, each time by at most u of the part
 2**-53 in float64). Kernels differ in the order of the terms (by instruction set, by batch size, by number of threads),
 so that the roundings of two computations are as good as independent: their difference has a standard deviation of about
 u sqrt(2 n) of the size of the terms. Layers that follow each other add their n. Among a million values the largest lies
-five to six standard deviations out.
+five to six standard deviations out. This holds where the computation is continuous: a gradient jumps where rounding
+takes the input of a ReLU across 0.
 """
 
 from __future__ import annotations

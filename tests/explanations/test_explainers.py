@@ -146,7 +146,10 @@ class TestProtocol:
         permuted = explained(explainer, model, images[order], Targets(targets.kind, targets.ids[order]), KEYS[order])
         assert_same(permuted, explained(explainer, model, images, targets)[order], model)
 
-    def test_splitting_the_batch_changes_nothing(self, explainer, model, images, targets):
+    def test_splitting_the_batch_changes_nothing(self, explainer, model, images, targets, monkeypatch):
+        # Gradients jump where rounding takes the input of a ReLU across 0. The convolutions of oneDNN round differently
+        # at another batch size; without it they run image by image, so that all ReLUs of a backbone see equal bits.
+        monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
         parts = [
             explained(explainer, model, images[rows], Targets(targets.kind, targets.ids[rows]), KEYS[rows])
             for rows in (slice(0, 1), slice(1, 3))
