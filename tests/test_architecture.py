@@ -41,7 +41,7 @@ PACKAGES: dict[str, set[str]] = {
     "metrics.functional": {"torch"},
     "metrics": {"torch", "torchmetrics"},
     "datamodules": {
-        *("lightning", "torch", "torchvision", "albumentations", "numpy", "PIL", "cv2", "sklearn", "scipy"),
+        *("lightning", "torch", "torchvision", "albumentations", "numpy", "PIL", "cv2", "sklearn", "scipy", "rich"),
     },
     "lightning_modules": {"lightning", "torch", "torchvision", "scipy", "sklearn"},
     "explanations": {"torch", "PIL"},
