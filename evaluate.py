@@ -191,13 +191,14 @@ def _describe(request: Request, model: dict[str, Any], datamodule: ImageDataModu
         "protocol": {
             "backbone": backbone["name"],
             "weights": backbone.get("weights") and Path(backbone["weights"]).name,  # wherever the file lay
-            "crop": settings.get("crop"),
+            "crop": getattr(datamodule, "crop", None),
             "image_size": list(datamodule.image_size),
             "augmentation": settings.get("augmentation"),
             "selection": "best validation score" if best else "last epoch",
             **({"inference": request.inference} if request.inference else {}),
             **evaluation.protocol,
             "data": {name: value for name, value in settings.items() if name not in INCIDENTAL},
+            **({"concept_source": source} if (source := datamodule.tables.concept_source) else {}),
             "train_seed": settings.get("seed"),
             "codecs": codec_versions(),
         },
