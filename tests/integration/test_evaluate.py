@@ -40,7 +40,7 @@ def assert_valid(result):
         *("protocol", "metrics", "skipped", "timing"),
     ]
     assert result["schema"] == 1
-    assert result["protocol"].keys() == {
+    assert result["protocol"].keys() - {"concept_source"} == {  # which only data with concepts of classes have
         *("backbone", "weights", "crop", "image_size", "augmentation", "selection", "data", "train_seed", "codecs"),
         *("asked_explainer", "explained_by", "object", "variant", "top_k", "noise", "view", "memory_budget"),
         *("pruned", "units_per_image", "images_per_forward", "signed_maps"),
@@ -129,6 +129,7 @@ def test_what_does_not_apply_is_listed_with_the_reason(tmp_path, cub_tree):
     assert_valid(result)
     assert result["skipped"]["general/top3_accuracy"] == "num_classes: top-3 accuracy needs more than 3 classes"
     assert (result["model"], result["dataset"], result["fold"]) == ("Classifier", "cub200", 0)
+    assert result["protocol"]["concept_source"]
     assert (result["protocol"]["crop"], result["protocol"]["augmentation"]) == ("none", "geometric_photometric")
 
 
