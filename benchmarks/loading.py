@@ -35,7 +35,7 @@ import datamodules
 from datamodules import SketchBirds
 from datamodules.dataset import ImageLoader
 from datamodules.export import Layout, export
-from datamodules.funnybirds.images import BirdPhotos
+from datamodules.funnybirds.dataset import BirdTable
 from datamodules.photos.data_module import PhotoDataModule
 from datamodules.photos.dataset import PhotoDataset, PhotoTable
 from datamodules.photos.files import decode_image
@@ -113,7 +113,7 @@ def bare(dataset: PhotoDataset, pixels: int) -> Callable[[int], list[NDArray[np.
 
 def maps_of(table: PhotoTable, row: int) -> list[tuple[Path, Literal["RGB", "L"]]]:
     """The mask and the part map of a photo, if there are any, and their modes."""
-    mask, part_map = table.files[row].mask, table.part_map(row) if isinstance(table, BirdPhotos) else None
+    mask, part_map = table.files[row].mask, table.part_map(row) if isinstance(table, BirdTable) else None
     maps: list[tuple[Path, Literal["RGB", "L"]]] = [(mask, "L")] if mask else []
     return [*maps, (part_map, "RGB")] if part_map else maps
 

@@ -34,6 +34,11 @@ def fingerprint(folder: Path, times: bool = True) -> str:
     return digest.hexdigest()
 
 
+def stamps(folder: Path) -> list[tuple[str, int]]:
+    """Names of everything below a folder, and when it was changed; for folders too large for :func:`fingerprint`."""
+    return [(str(path), path.stat().st_mtime_ns) for path in sorted(folder.rglob("*"))]
+
+
 def edit(path: Path, change: Callable[[str], str]) -> None:
     """Change the text of a table."""
     path.write_text(change(path.read_text()))

@@ -1,12 +1,10 @@
 import json
-import shutil
 
 import numpy as np
 import pytest
 from scipy.io import loadmat, savemat
 
-from datamodules.cars196 import Cars196, read_cars
-from datamodules.splits import Population, cv70
+from datamodules.cars196 import Cars196, Cars196Dataset, read_cars
 from tests.photo_trees import CORNERS, make_cars, make_cars_in_one, save_annotations
 
 NAMES = ("AM General Hummer", "Ram C/V Van")
@@ -28,15 +26,15 @@ def folder(root):
 
 class TestLayouts:
     def test_torchvision(self, root):
-        data = cars(root, scheme="official", val_fraction=0.5)
+        data = cars(root, scheme="official")
         data.prepare_data()
         data.setup()
         assert (data.class_names, data.num_classes) == (list(NAMES), 2)
-        ids = [file.sample_id for file in data.photos.files]
+        ids = data.photos.sample_ids
         assert ids == [f"cars_test/{i:05d}.jpg" for i in range(1, 7)] + [
             f"cars_train/{i:05d}.jpg" for i in range(1, 13)
         ]
-        assert data.photos.labels.tolist() == [0, 1] * 9
+        assert data.photos.table.labels.tolist() == [0, 1] * 9
         assert data.dataset("test").sample_ids == ids[:6]
         sample = data.dataset("test")[3]
         assert abs(sample["image"][:, 0, 0] * 255 - 2 * (4 + 12)).max() < 2  # cars_test/00004.jpg is the 16th photo
@@ -77,12 +75,6 @@ class TestLayouts:
         (folder / "devkit").rmdir()
         cars(folder).prepare_data()
 
-    def test_sizes_of_the_published_split(self):
-        ids = [f"{i:05d}" for i in range(16185)]
-        population = Population("cars196", ids, [i % 196 for i in range(16185)], [str(c) for c in range(196)])
-        split = cv70(population)
-        assert (len(split.test), sum(len(part) for part in split.val)) == (4856, 11329)
-
 
 class TestWithoutTestLabels:
     @pytest.fixture
@@ -94,7 +86,8 @@ class TestWithoutTestLabels:
 
     def test_cv70_stops(self, unlabelled):
         with pytest.raises(
-            FileNotFoundError, match=r"cars_test_annos_withlabels\.mat is missing; `scheme: cv70` needs the classes"
+            FileNotFoundError,
+            match=r"to hold cars_test_annos_withlabels\.mat, because `scheme: cv70` needs the classes",
         ):
             cars(unlabelled).prepare_data()
 
@@ -116,10 +109,6 @@ class TestWithoutTestLabels:
 
 
 class TestBadInput:
-    def test_download(self, root):
-        with pytest.raises(ValueError, match=r"`download` to be false .*The authors' server is gone.*devkit/cars_meta"):
-            cars(root, download=True)
-
     @pytest.mark.parametrize("name", ["cars_meta.mat", "cars_train_annos.mat"])
     def test_missing_table(self, folder, name):
         (folder / "devkit" / name).unlink()
@@ -231,13 +220,14 @@ class TestBadInput:
 
 class TestRealTables:
     def test_facts(self, shared_data):
-        tables = read_cars(str(shared_data("stanford_cars")))
-        assert (len(tables.class_names), len(tables.paths)) == (196, 8144)
+        photos = Cars196Dataset(str(shared_data("stanford_cars")))
+        tables = photos.table
+        assert (len(tables.class_names), len(photos)) == (196, 8144)
         per_class = np.bincount(tables.labels)
         assert (len(per_class), per_class.min(), per_class.max()) == (196, 24, 68)
         assert tables.boxes.min() >= 0
         assert (tables.boxes[:, :2] <= tables.boxes[:, 2:]).all()
-        assert (tables.paths[0], tables.labels[0]) == ("cars_train/00001.jpg", 13)
+        assert (photos.sample_ids[0], tables.labels[0]) == ("cars_train/00001.jpg", 13)
         assert tables.boxes[0].tolist() == [38, 115, 568, 374]
         assert "Ram C/V Cargo Van Minivan 2012" in tables.class_names
 
@@ -248,7 +238,7 @@ class TestRealTables:
 
     def test_errors(self, shared_data):
         root = shared_data("stanford_cars")
-        with pytest.raises(FileNotFoundError, match=r"1 problem:\n  cars_test_annos_withlabels\.mat is missing"):
+        with pytest.raises(FileNotFoundError, match=r"to hold cars_test_annos_withlabels\.mat, because"):
             cars(root).prepare_data()
         with pytest.raises(
             FileNotFoundError,
@@ -256,9 +246,3 @@ class TestRealTables:
         ):
             cars(root, scheme="official").prepare_data()
         assert cars(root, scheme="official").num_classes == 196
-
-
-def test_a_copy_elsewhere_is_divided_alike(root, tmp_path):
-    record = cars(root).split_record()
-    shutil.copytree(root / "stanford_cars", tmp_path / "elsewhere")
-    assert cars(tmp_path / "elsewhere").split_record() == record

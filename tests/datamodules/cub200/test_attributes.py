@@ -3,13 +3,7 @@ import logging
 import numpy as np
 import pytest
 
-from datamodules.cub200.attributes import (
-    Attributes,
-    attributes_missing,
-    read_attributes,
-    read_image_labels,
-    soft_labels,
-)
+from datamodules.cub200.attributes import Attributes, attributes_missing, read_attributes, read_image_labels
 from datamodules.cub200.concepts import FIXED, majority_votes, part_groups, part_of_concept, select_concepts
 from datamodules.cub200.tables import read_tables
 
@@ -97,17 +91,6 @@ def toy(present, certainty, classes=2):
         np.array(present, bool),
         np.array(certainty, np.uint8),
     )
-
-
-class TestSoftLabels:
-    def test_by_hand(self):
-        certainty = np.array([1, 2, 3, 4], np.uint8)
-        assert soft_labels(np.ones(4, bool), certainty).tolist() == [0, 0.5, 0.75, 1]
-        assert soft_labels(np.zeros(4, bool), certainty).tolist() == [0, 0.5, 0.25, 0]
-
-    def test_unknown_certainty(self):
-        with pytest.raises(ValueError, match="`certainty` to hold 1 to 4, but got 0 to 4"):
-            soft_labels(np.array([True, True]), np.array([0, 4], np.uint8))
 
 
 class TestVotes:

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from datamodules.funnybirds import FunnyBirds
 from datamodules.funnybirds import data_module as funnybirds
 from datamodules.photos.download import Archive
-from tests.funnybirds_tree import fingerprint
 from tests.funnybirds_tree import read_funnybirds as module
+from tests.photo_trees import cut, edit, fingerprint
 
 
 class TestBadInput:
@@ -90,25 +91,9 @@ class TestBadInput:
         module(root).prepare_data()
         entries = json.loads((root / "dataset_train.json").read_text())
         entries[2]["wing_model"] = "placeholder"
-        (root / "dataset_train.json").write_text(json.dumps(entries))
+        edit(root / "dataset_train.json", lambda text: json.dumps(entries))
         with pytest.raises(ValueError, match=r"train_part_map/2/000002\.png shows the wing, which the table calls"):
             module(root).prepare_data()
-
-    def test_read_only_root(self, funnybirds_tree, monkeypatch):
-        root = funnybirds_tree()
-        places = [root, *root.rglob("*")]
-        for place in reversed(places):
-            place.chmod(0o555 if place.is_dir() else 0o444)
-        monkeypatch.chdir(root)
-        data = module(root)
-        data.prepare_data()
-        assert len(list(data.test_dataloader())) == 1
-        for place in places:
-            place.chmod(0o755)
-
-
-def cut(path):
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
 def empty(path):
@@ -135,12 +120,13 @@ class TestDownload:
         with zipfile.ZipFile(path, "w") as archive:
             for file in root.rglob("*"):
                 archive.write(file, file.relative_to(root.parent))
-        monkeypatch.setattr(funnybirds, "ARCHIVES", (Archive(path.as_uri(), None, path.stat().st_size),))
+        monkeypatch.setattr(FunnyBirds, "archives", (Archive(path.as_uri(), None, path.stat().st_size),))
+        monkeypatch.setattr(FunnyBirds, "promised_classes", 8)
         monkeypatch.setattr(funnybirds, "OFFICIAL_CLASSES", 8)
         monkeypatch.setattr(funnybirds, "OFFICIAL_SIZES", {"train": 24, "test": 4})
         return path
 
-    def test_counts_are_the_check(self, server, tmp_path, monkeypatch):
+    def test_counts_are_the_check(self, server, tmp_path):
         data = module(tmp_path / "home/data", download=True)
         assert data.num_classes == 8
         data.prepare_data()
@@ -163,9 +149,3 @@ class TestDownload:
         with pytest.raises(FileNotFoundError, match=r"misses 1 of them; the first is body_eye\.png"):
             module(tmp_path / "home/data", download=True).prepare_data()
         assert os.listdir(tmp_path / "home") == []
-
-    def test_official_numbers(self):
-        (archive,) = funnybirds.ARCHIVES
-        assert archive.url == "https://download.visinf.tu-darmstadt.de/data/funnybirds/FunnyBirds.zip"
-        assert archive.md5 is None
-        assert (funnybirds.OFFICIAL_CLASSES, funnybirds.OFFICIAL_SIZES) == (50, {"train": 50_000, "test": 500})

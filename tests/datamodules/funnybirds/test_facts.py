@@ -12,9 +12,10 @@ import torch
 from PIL import Image
 
 from datamodules import FunnyBirds
-from datamodules.check.sample import Sizes, sample_problems
+from datamodules.check.sample import field_sizes, sample_problems
 from datamodules.sketch_birds.class_table import has_disjoint_pairs
 from datamodules.splits import SPLITS
+from tests.photo_trees import stamps
 
 PARTS = ("beak", "eye", "foot", "tail", "wing")
 
@@ -30,23 +31,17 @@ def minimal_sufficient_sets(table, label):
     return found
 
 
-def test_minimal_sufficient_sets_by_hand():
-    table = np.array([[0, 0, 0], [0, 1, 1], [1, 0, 1]])
-    assert minimal_sufficient_sets(table, 0) == [(2,), (0, 1)]
-    assert minimal_sufficient_sets(table[[0, 0]], 0) == []
-
-
 def sizes_of_sufficient_sets(table):
     return Counter(len(parts) for label in range(len(table)) for parts in minimal_sufficient_sets(table, label))
 
 
 def entries_of(data, split):
-    return json.loads((data.photos.folder / f"dataset_{split}.json").read_text())
+    return json.loads((data.photos.table.folder / f"dataset_{split}.json").read_text())
 
 
 def removed_parts(data):
     """Number of training images by number of removed parts."""
-    removed = (~data.photos.scenes["train"].kept).sum(axis=1)
+    removed = (~data.photos.table.scenes["train"].kept).sum(axis=1)
     return np.bincount(removed, minlength=6).tolist()
 
 
@@ -76,26 +71,26 @@ def small(shared_data):
 @pytest.mark.parametrize("name", ["funnybirds", "funnybirds10"])
 def test_folder_is_sound_and_only_read(shared_data, name):
     folder = shared_data(name)
-    before = [(str(path), path.stat().st_mtime_ns) for path in sorted(folder.rglob("*"))]
+    before = stamps(folder)
     data = FunnyBirds(str(folder), verify="decode" if name == "funnybirds" else "header", batch_size=2)
     data.prepare_data()
     next(iter(data.train_dataloader()))
-    assert [(str(path), path.stat().st_mtime_ns) for path in sorted(folder.rglob("*"))] == before
+    assert stamps(folder) == before
 
 
 class TestLarge:
     def test_counts(self, large):
-        train, test = (large.photos.scenes[split] for split in ("train", "test"))
+        train, test = (large.photos.table.scenes[split] for split in ("train", "test"))
         assert large.num_classes == 50
         assert train.labels.tolist() == [label for label in range(50) for _ in range(3)]
         assert test.labels.tolist() == list(range(50))
         assert removed_parts(large) == [102, 8, 14, 11, 7, 8]
         assert test.kept.all()
         assert (test.objects.sum(), test.objects.min(), test.objects.max()) == (899, 1, 34)
-        assert len(large.concept_names) == 26
+        assert len(large.tables.concept_names) == 26
 
     def test_classes(self, large):
-        classes = large.photos.classes
+        classes = large.photos.table.classes
         assert np.prod([len(variants) for variants in classes.variants.values()]) == 2592
         assert len(np.unique(classes.table, axis=0)) == 50
         distances = [(a != b).sum() for a, b in combinations(classes.table, 2)]
@@ -118,7 +113,7 @@ class TestLarge:
 
     def test_hidden_parts_are_present_but_not_visible(self, large):
         dataset = large.dataset("test")
-        tail = [i for i, name in enumerate(large.concept_names) if name.startswith("tail::")]
+        tail = [i for i, name in enumerate(large.tables.concept_names) if name.startswith("tail::")]
         hidden = 0
         for i in range(len(dataset)):
             sample = dataset[i]
@@ -140,12 +135,12 @@ class TestLarge:
         for split in SPLITS:
             dataset = large.dataset(split)
             for i in range(0, len(dataset), 16):
-                assert sample_problems(dataset[i], large.capabilities(split), Sizes.of(large)) == []
+                assert sample_problems(dataset[i], large.capabilities(split), field_sizes(large)) == []
 
 
 class TestSmall:
     def test_counts(self, small):
-        train, test = (small.photos.scenes[split] for split in ("train", "test"))
+        train, test = (small.photos.table.scenes[split] for split in ("train", "test"))
         assert small.class_names == [f"bird {i}" for i in (11, 15, 16, 24, 26, 27, 32, 41, 43, 45)]
         assert train.labels.tolist() == [label for label in range(10) for _ in range(250)]
         assert test.labels.tolist() == [label for label in range(10) for _ in range(3)]
@@ -159,13 +154,12 @@ class TestSmall:
         assert sum(entry["bg_objects"].count(",") for entry in test) == 549
 
     def test_target_sets(self, small):
-        photos = small.photos
-        sizes = photos.targets[:2500].sum(axis=1)
+        sizes = small.photos.table.targets[:2500].sum(axis=1)
         assert (sizes == 1).mean() == pytest.approx(0.806, abs=5e-4)
         assert sizes.mean() == pytest.approx(1.934, abs=5e-4)
 
     def test_classes(self, small):
-        table = small.photos.classes.table
+        table = small.photos.table.classes.table
         assert sizes_of_sufficient_sets(table) == {1: 4, 2: 43, 3: 2}  # 4.9 per class
         of_one_class = [np.bincount(variants) == 1 for variants in table.T]
         assert sum(only.sum() for only in of_one_class) == 4  # single parts suffice exactly there
@@ -187,14 +181,14 @@ class TestSmall:
         assert small.capabilities("projection").missing("label_map") == "no train_part_map/ under root"
 
     def test_intervention_files(self, small):
-        folder = small.photos.folder / "test_interventions"
+        folder = small.photos.table.folder / "test_interventions"
         assert sum(1 for _ in folder.rglob("*.png")) == 1509 == 30 * 32 + 549
 
     def test_all_kept_is_the_image(self, small):
         birds = small.dataset("test")
         for i in range(len(birds)):
             path = Path("test_interventions", *birds.sample_id(i).removesuffix(".png").split("/")[1:])
-            with Image.open(small.photos.folder / path / "body_beak_eye_foot_tail_wing.png") as image:
+            with Image.open(small.photos.table.folder / path / "body_beak_eye_foot_tail_wing.png") as image:
                 assert (np.array(image.convert("RGB")) == birds.image(i)).all()
 
     def test_changed_pixels(self, small):
@@ -228,6 +222,6 @@ class TestSmall:
             dataset = small.dataset(split)
             for i in range(0, len(dataset), max(1, len(dataset) // 10)):
                 sample = dataset[i]
-                assert sample_problems(sample, small.capabilities(split), Sizes.of(small)) == []
+                assert sample_problems(sample, small.capabilities(split), field_sizes(small)) == []
                 assert sample["class_targets"][sample["label"]] == 1 / len(dataset.target_set(i))
                 assert torch.isfinite(sample["image"]).all()

@@ -7,8 +7,9 @@ from PIL import Image
 
 from datamodules.bird_parts import InterventionDataset
 from datamodules.splits import SPLITS
-from tests.funnybirds_tree import fingerprint, make_funnybirds
+from tests.funnybirds_tree import make_funnybirds
 from tests.funnybirds_tree import read_funnybirds as module
+from tests.photo_trees import fingerprint
 
 PARTS = ["beak", "eye", "foot", "tail", "wing"]
 
@@ -69,7 +70,7 @@ class TestInterventions:
         assert birds.n_background(1) == 10
 
     def test_target_set_and_present(self, tree):
-        birds = module(tree, val_fraction=0.0, fold=None).dataset("projection")
+        birds = module(tree, fold=None).dataset("projection")
         assert birds.present(14) == frozenset()
         assert birds.target_set(14) == frozenset(range(8))
         assert birds.present(0) == frozenset(PARTS)
@@ -94,7 +95,7 @@ class TestInterventions:
             birds.intervene(1, **options)
 
     def test_removed_part_cannot_be_removed_again(self, tree):
-        birds = module(tree, val_fraction=0.0, fold=None).dataset("projection")
+        birds = module(tree, fold=None).dataset("projection")
         with pytest.raises(ValueError, match=r"`drop` to name parts present, \[\], but got 'beak'"):
             birds.intervene(14, drop=["beak"])
 

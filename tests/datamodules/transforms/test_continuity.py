@@ -11,12 +11,8 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import DataLoader
 
-from datamodules.cub200.data_module import Cub200
-from datamodules.sketch_birds import SketchBirds
 from datamodules.transforms.continuity import codec_versions, colour_steps, continuity_view, damage_steps
-from datamodules.views import SecondView
 
 COLOUR = ("brightness", "contrast", "saturation", "hue")
 DAMAGE = ("noise", "blur", "jpeg")
@@ -216,67 +212,3 @@ class TestView:
         monkeypatch.setattr("cv2.getBuildInformation", lambda: "  JPEG:   NO\n  JPEG 2000:  build (ver 2)")
         with pytest.raises(ValueError, match="OpenCV to be built with JPEG"):
             codec_versions()
-
-
-def sketch_birds(cub_tree, **options):
-    return SketchBirds("tiny", test_size=8, train_size=8, eval_batch_size=3, **options)
-
-
-def cub(cub_tree, **options):
-    return Cub200(str(cub_tree()), image_size=32, eval_batch_size=3, **options)
-
-
-@pytest.mark.parametrize("make", [sketch_birds, cub])
-class TestLoaders:
-    def test_second_view_of_evaluated_splits_only(self, make, cub_tree):
-        data = make(cub_tree)
-        plain = {split: next(iter(data._loader(split))) for split in ("train", "projection", "val", "test")}
-        data.configure_loaders(continuity="paper", continuity_seed=4)
-        for split, expected in plain.items():
-            batch = next(iter(data._loader(split)))
-            view = batch.pop("second_view", None)
-            assert set(batch) == set(expected)
-            if split == "train":
-                continue
-            assert torch.equal(batch["image"], expected["image"])
-            assert batch["sample_id"] == expected["sample_id"]
-            assert (view is None) == (split == "projection")
-            if view is not None:
-                keys = batch["sample_key"].tolist()
-                wanted = [continuity_view(*pair, seed=4) for pair in zip(batch["image"], keys, strict=True)]
-                assert torch.equal(view, torch.stack(wanted))
-
-    def test_workers_and_batches_do_not_matter(self, make, cub_tree):
-        data = make(cub_tree)
-        data.configure_loaders(continuity="quanproto")
-        alone = torch.cat([batch["second_view"] for batch in data.test_dataloader()])
-        for workers, size in ((2, 3), (0, 8)):
-            data.num_workers, data.eval_batch_size = workers, size
-            assert torch.equal(torch.cat([batch["second_view"] for batch in data.test_dataloader()]), alone)
-        assert len(alone) == len(data.dataset("test"))
-
-    def test_wrapper(self, make, cub_tree):
-        inner = make(cub_tree).dataset("val")
-        wrapped = SecondView(inner, "identity", 0)
-        assert len(wrapped) == len(inner)
-        assert wrapped.sample_ids == inner.sample_ids
-        sample = wrapped[1]
-        assert torch.equal(sample["second_view"], sample["image"])
-        assert "second_view" not in inner[1]
-        batch = next(iter(DataLoader(wrapped, batch_size=2)))
-        assert torch.equal(batch["second_view"], batch["image"])
-
-    def test_with_a_limit(self, make, cub_tree):
-        data = make(cub_tree)
-        data.configure_loaders(continuity="identity", limit=2)
-        batches = list(data.test_dataloader())
-        assert sum(len(batch["second_view"]) for batch in batches) == 2
-
-    def test_parts_are_read_alike(self, make, cub_tree):
-        data = make(cub_tree)
-        assert len(data.tables.part_names) == len(data.tables.part_to_group) == 15
-        groups = data.tables.part_to_group
-        assert data.tables.part_names[6] == "left eye"
-        assert data.tables.part_names[10] == "right eye"
-        assert groups[6] == groups[10]
-        assert len(groups.unique()) == 12

@@ -154,8 +154,8 @@ class TestGeometry:
         # columns 0 255 0 255 ...: the area filter averages to 127.5, sampling one pixel of each four does not
         image = np.zeros((64, 64, 3), np.uint8)
         image[:, ::4] = 255
-        area = PhotoTransform((16, 16), resize_filter="area")(Photo(image)).image
-        linear = PhotoTransform((16, 16), resize_filter="linear")(Photo(image)).image
+        area = PhotoTransform((16, 16), variant="paper")(Photo(image)).image
+        linear = PhotoTransform((16, 16), variant="quanproto")(Photo(image)).image
         assert np.abs(area.astype(int) - 64).max() <= 1
         assert (linear == 0).all()
 
@@ -173,7 +173,7 @@ class TestGeometry:
         with pytest.raises(ValueError, match="to have a box because `crop` is 'box'"):
             PhotoTransform((8, 8), crop="box")(Photo(noise()))
 
-    @pytest.mark.parametrize("name", ["geometry", "crop", "resize_filter", "augmentation"])
+    @pytest.mark.parametrize("name", ["geometry", "crop", "variant", "augmentation"])
     def test_unknown_names(self, name):
         with pytest.raises(ValueError, match=f"`{name}` to be one of .* but got 'other'"):
             PhotoTransform((8, 8), **{name: "other"})
@@ -273,7 +273,7 @@ class TestArguments:
 
     def test_a_wrapped_border_changes_nothing_else(self):
         wrapped = {"border_mode": cv2.BORDER_WRAP}
-        steps = PhotoTransform((32, 48), augmentation="geometric", border="wrap")._compose.transforms
+        steps = PhotoTransform((32, 48), augmentation="geometric", variant="quanproto")._compose.transforms
         found = [(type(step).__name__, step.get_transform_init_args()) for step in steps]
         assert found == [FLIP, *((name, arguments | wrapped) for name, arguments in (PERSPECTIVE, AFFINE))]
 
