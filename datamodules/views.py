@@ -1,19 +1,16 @@
-"""Views of a data set: some of its samples, a second view for continuity, two colour augmentations for training."""
+"""Data sets seen otherwise: some of the samples, with a second view for continuity, in two views for training."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
-import albumentations as A
 import torch
-from torch import Tensor
 
 from datamodules.dataset import ImageDataset, Index, epoch_and_position, with_float_images
 from datamodules.plot import image_pixels
 from datamodules.sample import Batch
 from datamodules.transforms.continuity import ContinuityVariant, continuity_view
-from datamodules.transforms.photo import transform_seed
+from datamodules.transforms.training_views import training_views
 
 
 class Spread(ImageDataset):
@@ -89,7 +86,7 @@ class TwoViews(View):
 
     Args:
         dataset: the data set, at most geometrically augmented.
-        seed: of the views, see :func:`training_views`.
+        seed: of the views, see :func:`.training_views`.
     """
 
     def __init__(self, dataset: ImageDataset, seed: int) -> None:
@@ -104,45 +101,3 @@ class TwoViews(View):
         views = [training_views(picture, key, self.seed, epoch) for picture, key, epoch in rows]
         first, second = (torch.stack(column) for column in zip(*views, strict=True))
         return {**batch, "image": first, "second_view": second}
-
-
-def training_views(pixels: Tensor, sample_key: int, seed: int, epoch: int) -> tuple[Tensor, Tensor]:
-    """Two draws of a strong colour augmentation on the same pixels, so that the cells of the two views correspond.
-
-    Source: Nauta et al. 2023 (PIP-Net), whose views share resize, flip and crop and differ in colour. Deviations:
-    colour jitter of 0.75-1.25 with a hue of 0.05, posterisation to 2-8 bits per channel and a 3 x 3 mean blur with
-    probability 0.5 for their TrivialAugment, and no second random crop, which would move cells.
-
-    Args:
-        pixels: ``(H, W, 3)`` uint8 RGB, after the geometric augmentation.
-        sample_key: see :func:`datamodules.sample.sample_key`.
-        seed: of the run.
-        epoch: number of the epoch.
-
-    Returns:
-        Two ``(H, W, 3)`` uint8 RGB, a pure function of the arguments.
-
-    Example:
-        >>> pixels = torch.arange(192, dtype=torch.uint8).view(8, 8, 3)
-        >>> first, second = training_views(pixels, sample_key=7, seed=0, epoch=1)
-        >>> torch.equal(first, second), torch.equal(first, training_views(pixels, 7, 0, 1)[0])
-        (False, True)
-    """
-    first, second = (_view(pixels, transform_seed(seed, epoch, sample_key, view)) for view in range(2))
-    return first, second
-
-
-@functools.cache
-def _colour_augmentation() -> A.Compose:
-    factors = (0.75, 1.25)
-    steps = [
-        A.ColorJitter(brightness=factors, contrast=factors, saturation=factors, hue=(-0.05, 0.05), p=1.0),
-        A.Posterize(num_bits=(2, 8), p=1.0),
-        A.Blur(blur_limit=(3, 3), p=0.5),
-    ]
-    return A.Compose(steps, strict=True)
-
-
-def _view(pixels: Tensor, seed: int) -> Tensor:
-    _colour_augmentation().set_random_seed(seed)
-    return torch.from_numpy(_colour_augmentation()(image=pixels.numpy())["image"])

@@ -11,7 +11,8 @@ from datamodules.plot import image_pixels
 from datamodules.splits import SPLITS
 from datamodules.transforms.continuity import continuity_view
 from datamodules.transforms.photo import geometric_part
-from datamodules.views import SecondView, Spread, TwoViews, _colour_augmentation, training_views
+from datamodules.transforms.training_views import _colour_augmentation, training_views
+from datamodules.views import SecondView, Spread, TwoViews
 
 
 def picture(seed=0, side=16):
