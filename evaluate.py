@@ -22,7 +22,7 @@ from callbacks import Interpretability, PhaseProgressBar, RunCheckpoint, read_ch
 from callbacks.evaluation.interpretability import announce_directions
 from callbacks.evaluation.request import EvaluatedSplit, Request
 from callbacks.evaluation_mode import full_precision
-from callbacks.run.shell import from_shell
+from callbacks.run.command_line import from_shell
 from datamodules import load_datamodule
 from datamodules.base import ImageDataModule
 from datamodules.sample import sample_key

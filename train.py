@@ -11,9 +11,9 @@ from lightning.pytorch.utilities import rank_zero_info
 
 import callbacks
 import evaluate
+from callbacks.run.command_line import from_shell
 from callbacks.run.folder import SaveConfig, belongs_to, check_unchanged, resume_path, run_name
 from callbacks.run.loggers import place_loggers
-from callbacks.run.shell import from_shell
 from datamodules.base import ImageDataModule
 from lightning_modules import InterpretableModule
 

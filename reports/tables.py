@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from reports.markdown import UNDEFINED, arrow, interval, lines, number, printed_unit
 from reports.metrics_json import Measured, Result
 from reports.published import Published, published
+from reports.published_columns import PublishedColumn, cell, columns, footnotes, matches
 from reports.runs import collect
-from reports.table_columns import PublishedColumn, cell, columns, footnotes, matches
 
 
 def table(runs: list[str], published: str | None = None) -> None:

@@ -15,7 +15,8 @@ from lightning.pytorch.utilities import rank_zero_warn
 
 from callbacks.evaluation.evaluation_pass import Evaluation, EvaluationPass
 from callbacks.evaluation.facts import choose_explainer, description, gather_facts, refuse_repeated
-from callbacks.evaluation.observer import Observer, probe
+from callbacks.evaluation.images_per_forward import images_per_forward
+from callbacks.evaluation.observer import Observer
 from callbacks.evaluation.threshold import fit_threshold, threshold_of
 from callbacks.phases.pruning import Prunable
 from explanations import Explainer
@@ -135,7 +136,7 @@ class Interpretability(Callback):
         datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
         refuse_repeated(datamodule, split)
         model = cast(InterpretableModel, module)
-        chunk, output = probe(module, datamodule.image_size, module.device, self.memory_budget)
+        chunk, output = images_per_forward(module, datamodule.image_size, module.device, self.memory_budget)
         chunk = min(chunk, len(datamodule.dataset(split)))
         explainer = choose_explainer(self.explainer, model)
         facts = gather_facts(datamodule, split, model, output, explainer, self.variant)

@@ -7,20 +7,16 @@ images then give equal bits, in whatever batch, order or process they come.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from explanations import Explainer, Targets
 from lightning_modules.contract import InterpretableModel, ModelOutput
 from metrics.functional import gather_units, masked_projected_gradient, top_units
-
-LARGEST_CHUNK = 32
-BYTES_PER_ACTIVATION = 12  # an explainer holds about three numbers for every activation of a forward
 
 
 @dataclass(frozen=True)
@@ -177,38 +173,6 @@ class Attack:
     epsilon: Tensor
     step_size: Tensor
     steps: int
-
-
-def probe(
-    model: nn.Module, image_size: tuple[int, int], device: torch.device, budget: float
-) -> tuple[int, ModelOutput]:
-    """Images per forward that stay within a memory budget: a function of model, image size and budget alone.
-
-    Args:
-        model: in evaluation mode.
-        image_size: ``(H, W)`` pixels.
-        device: of the model.
-        budget: GiB for the activations of one chunk and their explanation.
-
-    Returns:
-        A power of two up to 32, which usual batch sizes are multiples of, and the output for one black image, whose
-        shapes tell the rest.
-    """
-    elements = 0
-
-    def count(module: nn.Module, inputs: object, output: object) -> None:
-        nonlocal elements
-        elements += output.numel() if isinstance(output, Tensor) else 0
-
-    leaves = [module for module in model.modules() if not list(module.children())]
-    hooks = [module.register_forward_hook(count) for module in leaves]
-    try:
-        output: ModelOutput = model(torch.zeros(1, 3, *image_size, device=device))
-    finally:
-        for hook in hooks:
-            hook.remove()
-    affordable = budget * 2**30 / ((elements + output.maps.numel()) * BYTES_PER_ACTIVATION)
-    return 2 ** int(math.log2(min(max(affordable, 1), LARGEST_CHUNK))), output
 
 
 def _refuse(broken: Tensor, names: list[str]) -> None:

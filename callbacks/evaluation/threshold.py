@@ -12,7 +12,8 @@ import torch
 from lightning import LightningModule
 from torch import Tensor, distributed
 
-from callbacks.evaluation.observer import Images, Observer, probe
+from callbacks.evaluation.images_per_forward import images_per_forward
+from callbacks.evaluation.observer import Images, Observer
 from callbacks.evaluation_mode import evaluation_mode
 from explanations import Upsample
 from lightning_modules.contract import InterpretableModel
@@ -41,7 +42,7 @@ def fit_threshold(module: LightningModule, datamodule: Any, memory_budget: float
     sums = torch.zeros(2, dtype=torch.float64, device=module.device)
     counts = torch.zeros(2, dtype=torch.int64, device=module.device)
     with evaluation_mode(module):
-        chunk, _ = probe(module, datamodule.image_size, module.device, memory_budget)
+        chunk, _ = images_per_forward(module, datamodule.image_size, module.device, memory_budget)
         observer = Observer(cast(InterpretableModel, module), Upsample(), chunk, top_k=1)
         for batch in datamodule.val_dataloader():
             pixels, keys, labels = (batch[name].to(module.device) for name in ("image", "sample_key", "labels"))

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from callbacks.evaluation.observer import Attack, Images, Observer, probe
+from callbacks.evaluation.images_per_forward import images_per_forward
+from callbacks.evaluation.observer import Attack, Images, Observer
 from explanations import Upsample
 from lightning_modules.contract import ModelOutput, UnitTable
 from metrics.functional import gather_units, top_units
@@ -120,6 +121,6 @@ class Counted(nn.Module):
 @pytest.mark.parametrize(("images", "expected"), [(0.5, 1), (1, 1), (7.5, 4), (8.1, 8), (1000, 32)])
 def test_the_budget_sets_the_images_per_forward(images, expected):
     budget = images * 1100 * 12 / 2**30
-    chunk, output = probe(Counted().eval(), (10, 10), torch.device("cpu"), budget)
+    chunk, output = images_per_forward(Counted().eval(), (10, 10), torch.device("cpu"), budget)
     assert chunk == expected
     assert output.latent.shape == (1, 10, 10, 10)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from callbacks.run.shell import from_shell
+from callbacks.run.command_line import from_shell
 
 
 @pytest.mark.parametrize(
