@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from lightning.pytorch.utilities import rank_zero_warn
 from PIL import Image
 from rich.progress import track
@@ -127,7 +128,8 @@ def look_at_photos(folder: Path, names: Sequence[str], num_workers: int) -> list
     if content := recall(remembered):
         with contextlib.suppress(ValueError):  # half a file after a crash
             return [Look(*row) for row in json.loads(content)]
-    loader = DataLoader(_Looks(folder, names), batch_size=None, num_workers=num_workers)
+    own = torch.Generator()  # else the loader would draw from the generator that then makes the weights of a model
+    loader = DataLoader(_Looks(folder, names), batch_size=None, num_workers=num_workers, generator=own)
     looks: list[Look] = list(track(loader, "looking at the colours of photos", total=len(names)))
     remember(remembered, json.dumps([(look.group, look.published, look.words) for look in looks]).encode())
     return looks

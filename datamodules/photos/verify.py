@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
@@ -129,7 +130,8 @@ def verify_images(files: Sequence[ImageFile], verify: Verify, num_workers: int, 
     if verify == "none" or recall(remembered) is not None:
         return
     checks = _Checks(present, verify)
-    loader = DataLoader(checks, batch_size=64, num_workers=num_workers, collate_fn=list)
+    own = torch.Generator()  # no draw from the generator that makes the weights of a model
+    loader = DataLoader(checks, batch_size=64, num_workers=num_workers, collate_fn=list, generator=own)
     found = [text for texts in loader for text in texts if text]
     for text in found:
         problems.wrong(text)

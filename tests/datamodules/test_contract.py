@@ -272,6 +272,16 @@ class TestFiles:
             assert again.split_record() == record
             assert again.dataset("train").sample_ids == ids
 
+    def test_reading_draws_no_random_number(self, files):
+        """Models are made after their data are read: a draw would make their weights depend on what a cache holds."""
+        made, root = files
+        before = torch.get_rng_state()
+        data = made.read(root, image_size=16)
+        assert data.num_classes == len(data.class_names)
+        data.prepare_data()
+        data.setup()
+        assert torch.equal(torch.get_rng_state(), before)
+
     def test_nothing_below_root_changes_and_preparing_sets_no_state(self, files):
         made, root = files
         data = made.read(root, image_size=16, batch_size=3)
