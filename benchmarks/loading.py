@@ -14,6 +14,7 @@ same loader whose workers do the bare work and send nothing. Files are in the pa
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 import tempfile
@@ -185,9 +186,10 @@ def built(case: Case, root: Path, pixels: int, **options: Any) -> PhotoDataModul
 
 def line(case: Case, scratch: Path, options: argparse.Namespace, workers: int) -> str:
     """One row of a table."""
-    root, name = root_of(case, scratch)
     pixels = options.pixels or case.pixels
-    plain, usual = built(case, root, pixels, augmentation="none"), built(case, root, pixels)
+    with contextlib.redirect_stdout(sys.stderr):  # progress bars
+        root, name = root_of(case, scratch)
+        plain, usual = built(case, root, pixels, augmentation="none"), built(case, root, pixels)
     test, train = plain.dataset("test"), plain.dataset("train")
     sources: list[Source] = [Work(bare(test, pixels), len(test)), test, Work(bare(train, pixels), len(train)), train]
     sources.append(usual.dataset("train"))

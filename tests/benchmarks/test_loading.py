@@ -50,7 +50,7 @@ def test_part_maps_count_in_evaluation_only(loading, tmp_path):
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_rates(loading, workers):
-    works = [loading.Work(lambda index: None, 7), loading.Work(lambda index: sum(range(20_000)), 7)]
+    works = [loading.Work(lambda index: None, 7), loading.Work(lambda index: sum(range(300_000)), 7)]
     rates = loading.wall_rates(works, 40, 4, 3, 1) if workers else loading.cpu_rates(works, 40, 4, 3)
     assert rates[0] > rates[1] > 0
 

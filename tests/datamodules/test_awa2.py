@@ -37,10 +37,7 @@ class TestTask:
                 assert sample["label"].item() == animal
                 # the first predicate of the file is none of the visible ones
                 assert sample["labels"].tolist() == [(animal + p) % 2 == 0 for p in range(1, 50)]
-        flags = data.capabilities("test")
-        assert flags.multi_label is flags.concepts_class is flags.class_attributes is True
-        assert data.capabilities("train").multi_label is True
-        assert data.dataset("train")[0].keys() == {"image", "label", "labels", "sample_id", "sample_key"}
+        assert data.capabilities("train").multi_label is data.capabilities("test").multi_label is True
 
     def test_single(self, root):
         data = animals(root, task="single")
@@ -143,12 +140,6 @@ class TestBadInput:
         root = make_awa2(tmp_path / "awa2", classes=tuple(f"animal{i}" for i in range(50)), per_class=1)
         with pytest.raises(ValueError, match="expected 37322 images, but got 50"):
             animals(root).prepare_data()
-
-    def test_bad_image_can_be_left_out(self, root, folder):
-        (folder / "JPEGImages/bat/bat_10002.jpg").write_bytes(b"")
-        with pytest.raises(ValueError, match=r"image JPEGImages/bat/bat_10002\.jpg: .*the file is empty"):
-            animals(root).prepare_data()
-        animals(root, exclude=["JPEGImages/bat/bat_10002.jpg"]).prepare_data()
 
     def test_photos_elsewhere_do_not_matter(self, root, folder):
         photo(folder / "Features/x.jpg", 1)

@@ -78,7 +78,7 @@ class TestLoader:
         )
         for index, row in enumerate(rows):
             assert same_sample(row, dataset[index])
-            assert row["image"].dtype == torch.float32
+            assert {row[field].dtype for field in ("image", "second_view") if field in row} == {torch.float32}
 
     def test_data_sets_of_float_images_need_no_more_than_getitem(self):
         (batch,) = ImageLoader(Floats(), batch_size=2)

@@ -6,6 +6,7 @@ import pytest
 from datamodules.cub200.attributes import Attributes, attributes_missing, read_attributes, read_image_labels
 from datamodules.cub200.concepts import FIXED, majority_votes, part_groups, part_of_concept, select_concepts
 from datamodules.cub200.tables import read_tables
+from tests.photo_trees import edit
 
 
 def image_labels(path, ids, attributes, extra=()):
@@ -57,30 +58,21 @@ class TestImageLabels:
         path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
         assert (read_image_labels(path, [3, 7], 2) == plain).all()
 
-    def test_missing_rows(self, tmp_path):
-        path = image_labels(tmp_path / "a.txt", [1, 2], 3)
-        path.write_text("\n".join(path.read_text().splitlines()[:-1]))
-        with pytest.raises(
-            ValueError, match=r"2 in images\.txt x 3 in attributes\.txt = 6\), but got 5 rows for 2 images"
-        ):
-            read_image_labels(path, [1, 2], 3)
-
-    def test_other_ids(self, tmp_path):
-        with pytest.raises(ValueError, match="one row per image and attribute"):
-            read_image_labels(image_labels(tmp_path / "a.txt", [1, 2], 3), [1, 3], 3)
-
-    def test_short_row(self, tmp_path):
-        path = tmp_path / "a.txt"
-        path.write_text("1 1 0 2 0.5\n1 2 0\n")
-        with pytest.raises(ValueError, match="rows of at least 4 whole numbers"):
-            read_image_labels(path, [1], 2)
-
-    @pytest.mark.parametrize("row", ["1 1 2 2 0.5", "1 1 0 0 0.5", "1 1 0 5 0.5"])
-    def test_answers_that_cannot_be(self, tmp_path, row):
-        path = tmp_path / "a.txt"
-        path.write_text(f"{row}\n1 2 0 4 0.5\n")
-        with pytest.raises(ValueError, match="to say 0 or 1 with a certainty of 1 to 4"):
-            read_image_labels(path, [1], 2)
+    @pytest.mark.parametrize(
+        ("table", "match"),
+        [
+            ("1 1 0 4 .\n", r"1 in images\.txt x 2 in attributes\.txt = 2\), but got 1 rows for 1 images"),
+            ("2 1 0 4 .\n2 2 0 4 .\n", "one row per image and attribute"),
+            ("1 1 0 2 0.5\n1 2 0\n", "rows of at least 4 whole numbers"),
+            ("1 1 2 2 .\n1 2 0 4 .\n", "to say 0 or 1 with a certainty of 1 to 4"),
+            ("1 1 0 0 .\n1 2 0 4 .\n", "to say 0 or 1 with a certainty of 1 to 4"),
+            ("1 1 0 5 .\n1 2 0 4 .\n", "to say 0 or 1 with a certainty of 1 to 4"),
+        ],
+    )
+    def test_rows_that_cannot_be(self, tmp_path, table, match):
+        (tmp_path / "a.txt").write_text(table)
+        with pytest.raises(ValueError, match=match):
+            read_image_labels(tmp_path / "a.txt", [1], 2)
 
 
 def toy(present, certainty, classes=2):
@@ -183,18 +175,17 @@ class TestFiles:
     def test_more_rows_than_classes_is_fine(self, cub_tree):
         assert read_attributes(read_tables(str(cub_tree()), 2)).continuous.shape == (2, 312)
 
-    def test_truncated(self, cub_tree):
+    @pytest.mark.parametrize(
+        ("change", "match"),
+        [
+            (lambda text: text[:-20], r"312 columns .* but got 3 rows of \[\d+, 312\] columns"),
+            (lambda text: text.replace("70.0", "170.0", 1), r"to hold percentages, but got 0\.0 to 170\.0"),
+        ],
+    )
+    def test_percentages_that_cannot_be(self, cub_tree, change, match):
         root = cub_tree()
-        path = root / "CUB_200_2011/attributes/class_attribute_labels_continuous.txt"
-        path.write_text(path.read_text()[:-20])
-        with pytest.raises(ValueError, match=r"312 columns .* but got 3 rows of \[\d+, 312\] columns"):
-            read_attributes(read_tables(str(root)))
-
-    def test_no_percentages(self, cub_tree):
-        root = cub_tree()
-        path = root / "CUB_200_2011/attributes/class_attribute_labels_continuous.txt"
-        path.write_text(path.read_text().replace("70.0", "170.0", 1))
-        with pytest.raises(ValueError, match=r"to hold percentages, but got 0\.0 to 170\.0"):
+        edit(root / "CUB_200_2011/attributes/class_attribute_labels_continuous.txt", change)
+        with pytest.raises(ValueError, match=match):
             read_attributes(read_tables(str(root)))
 
     def test_image_labels_of_kept_images(self, cub_tree):

@@ -16,6 +16,12 @@ from datamodules.splits import SPLITS, Population, cv70
 from tests.photo_trees import stamps
 
 
+def points_in_boxes(tables):
+    low, high = tables.boxes[:, None, :2], tables.boxes[:, None, 2:] + 1
+    inside = ((tables.points >= low) & (tables.points <= high)).all(axis=2)
+    return inside[tables.visible].all()
+
+
 @pytest.fixture(scope="module")
 def data(shared_data):
     data = Cub200(str(shared_data("cub")), verify="header", batch_size=2)
@@ -53,6 +59,9 @@ def test_full_tables(full):
     per_class = np.bincount(tables.labels)
     assert (len(per_class), per_class.min(), per_class.max()) == (200, 41, 60)
     assert (tables.visible.size, tables.visible.sum()) == (176820, 141407)
+    assert points_in_boxes(tables)
+    assert (tables.points.any(axis=2) == tables.visible).all()
+    assert (tables.points == tables.points.round()).all()
     shares = dict(zip(tables.part_names, tables.visible.mean(axis=0).round(3).tolist(), strict=True))
     expected = {
         **{"back": 0.769, "beak": 0.996, "belly": 0.878, "breast": 0.930, "crown": 0.982},
@@ -63,18 +72,6 @@ def test_full_tables(full):
         seen = tables.visible[:, sides]
         assert round(seen.any(axis=1).mean(), 3) == any_side
         assert round(100 * seen.all(axis=1).mean()) == both
-
-
-def points_in_boxes(tables):
-    low, high = tables.boxes[:, None, :2], tables.boxes[:, None, 2:] + 1
-    inside = ((tables.points >= low) & (tables.points <= high)).all(axis=2)
-    return inside[tables.visible].all()
-
-
-def test_full_points(full):
-    assert points_in_boxes(full)
-    assert (full.points.any(axis=2) == full.visible).all()
-    assert (full.points == full.points.round()).all()
 
 
 def test_full_split(full):

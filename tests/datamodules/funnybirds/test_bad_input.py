@@ -27,36 +27,18 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("damage", "error", "message"),
         [
-            (lambda root: (root / "parts.json").unlink(), FileNotFoundError, r"parts\.json is missing"),
-            (lambda root: (root / "dataset_test.json").unlink(), FileNotFoundError, r"dataset_test\.json is missing"),
             (lambda root: cut(root / "dataset_train.json"), ValueError, r"dataset_train\.json is not JSON .*truncated"),
-            (lambda root: cut(root / "classes.json"), ValueError, r"classes\.json is not JSON .*truncated"),
-            (lambda root: cut(root / "test/1/000001.png"), ValueError, r"test/1/000001\.png.*cannot be decoded"),
             (lambda root: empty(root / "train/2/000010.png"), ValueError, r"train/2/000010\.png.*the file is empty"),
             (
-                lambda root: cut(root / "test_interventions/1/000001/body_eye.png"),
-                ValueError,
+                *(lambda root: cut(root / "test_interventions/1/000001/body_eye.png"), ValueError),
                 r"image test/1/000001\.png: .*body_eye\.png to be an image",
             ),
-            (lambda root: (root / "train/2/000010.png").unlink(), FileNotFoundError, "train/2 should hold 3 images"),
             (
-                lambda root: resize(root / "test_part_map/1/000001.png"),
-                ValueError,
+                *(lambda root: resize(root / "test_part_map/1/000001.png"), ValueError),
                 r"test_part_map/1/000001\.png has 16x16 pixels .*test/1/000001\.png has 32x32",
             ),
             (
-                lambda root: resize(root / "test_interventions/1/000001/body_.png"),
-                ValueError,
-                r"body_\.png has 16x16 pixels",
-            ),
-            (
-                lambda root: paint(root / "train_part_map/3/000003.png", (12, 200, 7)),
-                ValueError,
-                r"train_part_map/3/000003\.png has an area of the color \(12, 200, 7\)",
-            ),
-            (
-                lambda root: paint(root / "train_part_map/6/000014.png", (255, 255, 0)),
-                ValueError,
+                *(lambda root: paint(root / "train_part_map/6/000014.png", (255, 255, 0)), ValueError),
                 r"6/000014\.png shows the beak, which the table calls removed",
             ),
             (lambda root: (root / "train").rename(root / "training"), FileNotFoundError, "train/0 should hold 3"),

@@ -1,5 +1,3 @@
-import pickle
-
 import numpy as np
 import pytest
 import torch
@@ -119,7 +117,3 @@ class TestInterventions:
         for i in (-1, 4):
             with pytest.raises(IndexError, match=rf"`i` to be in \[0, 4\), but got {i}"):
                 birds.image(i)
-
-    def test_survives_pickling(self, birds):
-        again = pickle.loads(pickle.dumps(birds))
-        assert (again.intervene(1, drop=["tail"]) == birds.intervene(1, drop=["tail"])).all()
