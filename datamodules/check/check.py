@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from rich.progress import track
 from torch.utils.data import DataLoader, Dataset
 
 from datamodules.base import ImageDataModule
@@ -17,6 +16,7 @@ from datamodules.check.contact_sheet import Tile
 from datamodules.check.sample import field_sizes, same_sample, sample_problems
 from datamodules.dataset import ImageDataset
 from datamodules.photos.problems import Problems
+from datamodules.progress import track
 from datamodules.sample import Capabilities, Sample
 from datamodules.splits import SPLITS, Split
 from datamodules.views import Spread

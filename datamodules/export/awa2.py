@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from rich.progress import track
 
 from datamodules.export.images import all_images, padded_names, save_jpeg, write_lines
+from datamodules.progress import track
 from datamodules.sketch_birds import SketchBirds
 from datamodules.sketch_birds.class_table import all_attributes
 

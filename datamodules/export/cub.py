@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
-from rich.progress import track
 
 from datamodules.cub200.attributes import CONTINUOUS, IMAGE_LABELS, NAMES
 from datamodules.cub200.rows import (
@@ -21,6 +20,7 @@ from datamodules.cub200.rows import (
     SPLIT,
 )
 from datamodules.export.images import Source, all_images, save_jpeg, write_lines
+from datamodules.progress import track
 from datamodules.sample import Sample
 from datamodules.sketch_birds import SketchBirds
 

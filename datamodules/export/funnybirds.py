@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from rich.progress import track
 
 from datamodules.bird_parts import COLORED, COLORS, PART_NAMES, SHAPE_NAMES
 from datamodules.funnybirds.files import background_file, intervention_folder, kept_file, maps_folder
 from datamodules.funnybirds.part_maps import LABEL_COLORS
 from datamodules.funnybirds.tables import CLASSES, PARTS, PLACEHOLDER, Scenes, table_name
+from datamodules.progress import track
 from datamodules.sketch_birds import SketchBirds, SketchBirdsDataset
 from datamodules.sketch_birds.scene import OBJECT_COLORS, SceneObject
 

@@ -6,10 +6,9 @@ import colorsys
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.progress import track
-
 from datamodules.bird_parts import RGB
 from datamodules.export.images import all_images, padded_names, save_jpeg
+from datamodules.progress import track
 from datamodules.sketch_birds import SketchBirds
 from datamodules.sketch_birds.scene import Scene
 

@@ -15,7 +15,6 @@ from pathlib import Path
 import torch
 from lightning.pytorch.utilities import rank_zero_warn
 from PIL import Image
-from rich.progress import track
 from torch.utils.data import DataLoader, Dataset
 
 from datamodules.nico.hsv_rule import Group, hsv_counts, hsv_group
@@ -23,6 +22,7 @@ from datamodules.photos.cache import cache_folder, recall, remember
 from datamodules.photos.files import decode_image
 from datamodules.photos.folders import note_names_not_utf8
 from datamodules.photos.problems import SHOWN, Problems
+from datamodules.progress import track
 
 EXTENSIONS = (".jpg", ".jpeg", ".png")
 REMEDY = (
