@@ -14,7 +14,6 @@ same loader whose workers do the bare work and send nothing. Files are in the pa
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import sys
 import tempfile
@@ -187,9 +186,8 @@ def built(case: Case, root: Path, pixels: int, **options: Any) -> PhotoDataModul
 def line(case: Case, scratch: Path, options: argparse.Namespace, workers: int) -> str:
     """One row of a table."""
     pixels = options.pixels or case.pixels
-    with contextlib.redirect_stdout(sys.stderr):  # progress bars
-        root, name = root_of(case, scratch)
-        plain, usual = built(case, root, pixels, augmentation="none"), built(case, root, pixels)
+    root, name = root_of(case, scratch)
+    plain, usual = built(case, root, pixels, augmentation="none"), built(case, root, pixels)
     test, train = plain.dataset("test"), plain.dataset("train")
     sources: list[Source] = [Work(bare(test, pixels), len(test)), test, Work(bare(train, pixels), len(train)), train]
     sources.append(usual.dataset("train"))

@@ -227,7 +227,7 @@ def a_hash_points_anywhere():
         covered, agreed = covered + shares[-1].sum(), agreed + (shares[-1] ** 2).sum()
     ratio = agreed / covered
     squares = sum((p * ((p - ratio) ** 2 + p * (1 - p) / 3)).sum() for p in shares)
-    purity, spread = by.random_purity(every, birds().part_to_group.tolist(), SIZE, PATCH)
+    purity, spread = by.random_purity(every, birds().tables.part_to_group.tolist(), SIZE, PATCH)
     return {
         "consistency": 0.0,
         "stability": by.mean_over_images(means, variances, units),
