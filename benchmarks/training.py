@@ -38,7 +38,7 @@ from lightning_modules import InterpretableModule
 from lightning_modules.backbones import build_backbone
 from lightning_modules.phases import PhasePlan
 
-MODELS = [name for name in lightning_modules.__all__ if name != "InterpretableModule"]
+MODELS = [name for name in lightning_modules.__all__ if name not in ("InterpretableModule", "load_model")]
 BACKBONES = {"BagNet": "bagnet33"}  # of models that refuse others
 PRESETS = ("quanproto", "original", "sgd")  # the first that a model has
 WARM_UP = 2  # steps that do not count
