@@ -18,11 +18,12 @@ from lightning import Trainer, seed_everything
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_info
 
-from callbacks import Interpretability, PhaseProgressBar, RunCheckpoint, read_checkpoint
+from callbacks import Interpretability, PhaseProgressBar, RunCheckpoint
 from callbacks.evaluation.interpretability import announce_directions
 from callbacks.evaluation.request import EvaluatedSplit, Request
 from callbacks.evaluation_mode import full_precision
 from callbacks.run.command_line import from_shell
+from checkpoints import class_paths, read_checkpoint
 from datamodules import load_datamodule
 from datamodules.base import ImageDataModule
 from datamodules.sample import sample_key
@@ -71,6 +72,7 @@ def run(  # noqa: PLR0913 - every argument is a flag
     trainer: Hardware = Hardware(),
     data_root: str | None = None,
     inference: str | None = None,
+    allow_classes: str | None = None,
 ) -> None:
     """Evaluate one checkpoint; the run folder it lies in says everything else.
 
@@ -89,12 +91,15 @@ def run(  # noqa: PLR0913 - every argument is a flag
         trainer: hardware to run on.
         data_root: where the data lies now, if it has moved since training.
         inference: of a ProtoTree: "distributed", "sample_max" or "greedy"; by default that of the run.
+        allow_classes: packages, separated by commas, whose classes the checkpoint may name besides those of this
+            project; importing one runs its code.
     """
     engine = Interpretability(
         suite.split(","), explainer=explainer, top_k=top_k, variant=variant, seed=seed, memory_budget=memory_budget
     )
     request = Request(Path(ckpt_path), engine, split, limit, overwrite, inference)
-    evaluate(request, trainer, {"root": data_root} if data_root else {})
+    allowed = allow_classes.split(",") if allow_classes else ()
+    evaluate(request, trainer, {"root": data_root} if data_root else {}, allow_classes=allowed)
 
 
 def after_fit(trainer: Trainer) -> None:
@@ -105,14 +110,20 @@ def after_fit(trainer: Trainer) -> None:
     on_cpu = trainer.strategy.root_device.type == "cpu"
     devices = trainer.num_devices if on_cpu else trainer.device_ids
     hardware = Hardware("cpu" if on_cpu else "auto", devices, trainer.num_nodes)
+    used = class_paths([trainer.lightning_module.hparams, trainer.datamodule.hparams])  # type: ignore[attr-defined]
+    packages = [path.split(".")[0] for path in used]  # imported already
     try:
-        evaluate(request, hardware, {}, trainer.loggers)
+        evaluate(request, hardware, {}, trainer.loggers, packages)
     except FileExistsError as done:
         rank_zero_info(str(done))
 
 
 def evaluate(
-    request: Request, hardware: Hardware, data_changes: dict[str, Any], loggers: Sequence[Logger] = ()
+    request: Request,
+    hardware: Hardware,
+    data_changes: dict[str, Any],
+    loggers: Sequence[Logger] = (),
+    allow_classes: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Run one evaluation, write ``metrics.json`` and print the table.
 
@@ -121,6 +132,7 @@ def evaluate(
         hardware: where.
         data_changes: arguments of the data module that differ from training, such as ``root``.
         loggers: receive the same numbers under the same keys.
+        allow_classes: packages whose classes the checkpoint may name besides those of this project.
 
     Returns:
         The content of ``metrics.json``.
@@ -137,8 +149,8 @@ def evaluate(
     folder = request.folder(step, trained)
     seed_everything(request.engine.seed, verbose=False)
     changes = {} if request.inference is None else {"inference": request.inference}
-    module = load_model(request.ckpt_path, **changes)
-    datamodule = load_datamodule(request.ckpt_path, **data_changes)
+    module = load_model(request.ckpt_path, allow_classes=allow_classes, **changes)
+    datamodule = load_datamodule(request.ckpt_path, allow_classes=allow_classes, **data_changes)
     datamodule.configure_loaders(split=request.split, limit=request.limit)
     _refuse_unfit(request, module.num_classes, datamodule)
     trainer = Trainer(

@@ -9,7 +9,7 @@ from callbacks.run.csv_logger import RunCSVLogger
 from callbacks.run.media import PrototypeMedia
 from callbacks.run.progress import PhaseProgressBar
 from callbacks.run.wandb_logger import RunWandbLogger
-from lightning_modules.checkpoint import read_checkpoint
+from checkpoints import read_checkpoint
 
 __all__ = [
     "AtomicCheckpointIO",

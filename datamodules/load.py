@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from checkpoints import read_checkpoint, run_folder, stored_class
 from datamodules.base import ImageDataModule
 
-KEY = "datamodule_hyper_parameters"
 
-
-def load_datamodule(path: str | Path, **changes: Any) -> ImageDataModule:
+def load_datamodule(path: str | Path, *, allow_classes: Sequence[str] = (), **changes: Any) -> ImageDataModule:
     """The data module of a run, held to the split that the run was trained with.
 
     ::
@@ -24,6 +20,8 @@ def load_datamodule(path: str | Path, **changes: Any) -> ImageDataModule:
 
     Args:
         path: a checkpoint that ``train.py`` has written; the ``split.json`` of its run folder decides the split.
+        allow_classes: packages whose classes the checkpoint may name besides those of this project; importing one runs
+            its code. Modules in the folder of a run are never imported.
         changes: arguments of the data module that replace those of the run, such as ``root``.
 
     Returns:
@@ -31,43 +29,13 @@ def load_datamodule(path: str | Path, **changes: Any) -> ImageDataModule:
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if the file is no checkpoint of this project, or names something other than a data module.
+        ValueError: if the file is no checkpoint of this project, or names a class that is not allowed or is no data
+            module.
     """
     path = Path(path)
-    stored = _stored_arguments(path)
+    stored = read_checkpoint(path, mmap=True)["datamodule_hyper_parameters"]
+    kind = stored_class(stored, ImageDataModule, path, allow_classes)  # type: ignore[type-abstract]
     split_file = run_folder(path) / "split.json"
     if "split_file" in stored and split_file.exists():
         changes = {"split_file": str(split_file)} | changes
-    module, _, name = str(stored.get("_class_path", "")).rpartition(".")
-    kind = getattr(importlib.import_module(module), name, None) if module else None
-    if not (isinstance(kind, type) and issubclass(kind, ImageDataModule)):
-        raise ValueError(
-            f"Expected the checkpoint to name a {ImageDataModule.__name__}, but it names {stored.get('_class_path')!r}."
-        )
     return kind(**{name: value for name, value in stored.items() if not name.startswith("_")} | changes)
-
-
-def run_folder(path: Path) -> Path:
-    """The folder of the run a checkpoint belongs to.
-
-    Example:
-        >>> run_folder(Path("runs/quickstart/checkpoints/last.ckpt")).name
-        'quickstart'
-    """
-    return path.parent.parent if path.parent.name == "checkpoints" else path.parent
-
-
-def _stored_arguments(path: Path) -> Mapping[str, Any]:
-    if not path.is_file():
-        raise FileNotFoundError(f"Expected argument `path` to be a checkpoint file, but {path} does not exist.")
-    try:
-        stored = torch.load(path, map_location="cpu", mmap=True, weights_only=True)[KEY]
-    except Exception as error:  # an unpickler that is fed a foreign or damaged file raises any type
-        raise ValueError(
-            f"Expected {path} to be a checkpoint with the arguments of a data module, but it is damaged or foreign "
-            f"({str(error).splitlines()[0] if str(error) else type(error).__name__}). Use another checkpoint of the "
-            "run."
-        ) from error
-    if not isinstance(stored, Mapping):
-        raise ValueError(f"Expected {path} to hold arguments under {KEY!r}, but it holds {type(stored).__name__}.")
-    return stored

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lightning_modules.checkpoint import read_checkpoint
+from checkpoints import read_checkpoint, stored_class
 from lightning_modules.interpretable import InterpretableModule
 
 
-def load_model(path: str | Path, **changes: Any) -> InterpretableModule:
+def load_model(path: str | Path, *, allow_classes: Sequence[str] = (), **changes: Any) -> InterpretableModule:
     """The model of a run with the weights of one of its checkpoints, in evaluation mode on the CPU.
 
     The checkpoint says what the model is and holds all of its weights: no pretrained weights of the backbone are read,
@@ -22,6 +22,8 @@ def load_model(path: str | Path, **changes: Any) -> InterpretableModule:
 
     Args:
         path: a checkpoint that ``train.py`` has written.
+        allow_classes: packages whose classes the checkpoint may name besides those of this project; importing one runs
+            its code. Modules in the folder of a run are never imported.
         changes: arguments of the model that replace those of the run; they win over what the checkpoint stores under
             the same name, such as the ``score_threshold`` of PIPNet.
 
@@ -30,12 +32,12 @@ def load_model(path: str | Path, **changes: Any) -> InterpretableModule:
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if the file is damaged or foreign, names something other than a model, holds the weights of another
-            one, or if the model has no argument of a name in ``changes``.
+        ValueError: if the file is damaged or foreign, names a class that is not allowed or is no model, holds the
+            weights of another one, or if the model has no argument of a name in ``changes``.
     """
     checkpoint = read_checkpoint(path, mmap=True)
     stored = checkpoint["hyper_parameters"]
-    kind = _class_of(stored.get("_class_path"))
+    kind = stored_class(stored, InterpretableModule, path, allow_classes)  # type: ignore[type-abstract]
     if unknown := [name for name in changes if name not in _arguments(kind)]:
         raise ValueError(_no_such_argument(unknown[0], kind, path))
     arguments = {name: value for name, value in stored.items() if not name.startswith("_")} | changes
@@ -51,23 +53,6 @@ def load_model(path: str | Path, **changes: Any) -> InterpretableModule:
             f"Expected {path} to hold the weights of {stored['_class_path']}, but got {' '.join(str(error).split())}"
         ) from error
     return model.eval()
-
-
-def _class_of(class_path: object) -> type[InterpretableModule]:
-    """The class of a model by its import path."""
-    module, _, name = str(class_path).rpartition(".")
-    try:
-        found = getattr(importlib.import_module(module), name, None) if module else None
-    except ImportError as error:
-        raise ValueError(
-            f"Expected the model {class_path!r} of the checkpoint to be importable, but {error}. Run from the folder "
-            "it was trained in, or put its module on PYTHONPATH."
-        ) from error
-    if not (inspect.isclass(found) and issubclass(found, InterpretableModule)):
-        raise ValueError(
-            f"Expected the checkpoint to name a {InterpretableModule.__name__}, but it names {class_path!r}."
-        )
-    return found
 
 
 def _arguments(kind: type) -> set[str]:

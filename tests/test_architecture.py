@@ -14,8 +14,9 @@ ROOT = Path(__file__).parents[1]
 ARROWS: dict[str, tuple[str, ...]] = {
     "metrics.functional": (),
     "metrics": ("metrics.functional",),
-    "datamodules": (),
-    "lightning_modules": ("metrics accuracy",),
+    "checkpoints": (),
+    "datamodules": ("checkpoints",),
+    "lightning_modules": ("checkpoints", "metrics accuracy"),
     "explanations": (
         "lightning_modules.contract",
         "lightning_modules.geometry",
@@ -23,7 +24,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "metrics.functional.primitives.perturbation",
     ),
     "callbacks": (
-        "lightning_modules.checkpoint",
+        "checkpoints",
         "lightning_modules.contract",
         "lightning_modules.phases",
         "explanations",
@@ -40,6 +41,7 @@ HOUSE = {*(room.split(".")[0] for room in ARROWS), *SCRIPTS, "tests", "benchmark
 PACKAGES: dict[str, set[str]] = {
     "metrics.functional": {"torch"},
     "metrics": {"torch", "torchmetrics"},
+    "checkpoints": {"torch"},
     "datamodules": {
         *("lightning", "torch", "torchvision", "albumentations", "numpy", "PIL", "cv2", "sklearn", "scipy", "rich"),
     },

@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-ROOMS = {"lightning_modules", "datamodules", "explanations", "metrics", "callbacks", "studies", "reports"}
+ROOMS = {
+    *("lightning_modules", "datamodules", "checkpoints", "explanations", "metrics", "callbacks", "studies", "reports"),
+}
 FOLDERS = ROOMS | {"configs", "benchmarks", "docs", "tests", ".ci"}
 FILES = {
     *("setup.cfg", "pyproject.toml", "ruff.toml", ".gitignore", "train.py", "evaluate.py"),

@@ -87,7 +87,7 @@ def fit(folder: Path, *more: str, **kinds: str) -> train.TrainCLI:
 def run_evaluation(folder: Path, *more: str, checkpoint: str = "last") -> None:
     """``evaluate.py run`` in process."""
     path = folder / "checkpoints" / f"{checkpoint}.ckpt"
-    evaluate.main(["run", "--ckpt_path", str(path), "--trainer.accelerator", "cpu", *more])
+    evaluate.main(["run", "--ckpt_path", str(path), "--trainer.accelerator=cpu", "--allow_classes=tests", *more])
 
 
 def start(*args: str, script: str = "train.py", **options: Any) -> subprocess.Popen[str]:

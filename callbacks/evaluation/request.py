@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from callbacks.evaluation.interpretability import Interpretability
+from checkpoints import run_folder
 
 LONGEST_NAME = 200  # file systems allow 255 bytes
 EvaluatedSplit = Literal["test", "val"]
@@ -38,8 +39,7 @@ class Request:
     @property
     def run_folder(self) -> Path:
         """The folder of the run the checkpoint belongs to."""
-        folder = self.ckpt_path.parent
-        return folder.parent if folder.name == "checkpoints" else folder
+        return run_folder(self.ckpt_path)
 
     def identity(self, step: int) -> dict[str, Any]:
         """Entries that tell two evaluations of a run apart.

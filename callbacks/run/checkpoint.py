@@ -19,7 +19,7 @@ from lightning.pytorch.callbacks import Checkpoint
 
 from callbacks.evaluation.interpretability import Interpretability
 from callbacks.run.wandb_logger import store_run_id
-from lightning_modules.checkpoint import read_checkpoint
+from checkpoints import read_checkpoint
 from lightning_modules.contract import InterpretableModel
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from lightning import LightningModule, Trainer
 from lightning.pytorch.cli import SaveConfigCallback
 
-from lightning_modules.checkpoint import read_checkpoint
+from checkpoints import read_checkpoint
 
 LINKED_MODEL_ARGUMENTS = ("num_classes", "image_size")  # facts of the data, checked there
 FREE_DATA_ARGUMENTS = ("root", "num_workers", "eval_batch_size")  # change no result

@@ -59,7 +59,7 @@ def fit_model_on(rank, world_size, folder, model, *more):
 def evaluate_on(rank, world_size, path):
     with as_launched(rank, world_size):
         request = Request(path, Interpretability(), overwrite=True)
-        return evaluate.evaluate(request, Hardware("cpu", world_size), {})["metrics"]
+        return evaluate.evaluate(request, Hardware("cpu", world_size), {}, allow_classes=["tests"])["metrics"]
 
 
 def close(metrics):
@@ -140,7 +140,8 @@ def test_two_views_train_as_in_one_process(ddp_pool, tmp_path):
 
 def test_evaluation_of_an_odd_number_of_images(ddp_pool, straight):
     path = straight[0] / "checkpoints" / "best.ckpt"
-    reference = evaluate.evaluate(Request(path, Interpretability(), overwrite=True), Hardware("cpu"), {})["metrics"]
+    request = Request(path, Interpretability(), overwrite=True)
+    reference = evaluate.evaluate(request, Hardware("cpu"), {}, allow_classes=["tests"])["metrics"]
     assert reference["general/accuracy"]["n"] == 33
     for metrics in ddp_pool.run(evaluate_on, path):
         assert figures(metrics) == close(reference)
@@ -200,12 +201,12 @@ def test_launched_from_the_shell(tmp_path, straight):
     assert process.returncode == 0, said
     assert differences(state(folder), state(straight[0])) == []
     path = folder / "checkpoints" / "best.ckpt"
-    reference = evaluate.evaluate(Request(path, Interpretability(["quanproto", "general"])), Hardware("cpu"), {})[
-        "metrics"
-    ]
+    request = Request(path, Interpretability(["quanproto", "general"]))
+    reference = evaluate.evaluate(request, Hardware("cpu"), {}, allow_classes=["tests"])["metrics"]
     for arguments in ([], ["--overwrite", "true"]):  # the result of training itself, then that of another command
         if arguments:
-            arguments += ["--trainer.devices", "2", "--trainer.accelerator", "cpu", "--ckpt_path", str(path)]
+            arguments += ["--trainer.devices=2", "--trainer.accelerator=cpu", "--allow_classes=tests"]
+            arguments += ["--ckpt_path", str(path)]
             process = start("run", *arguments, script="evaluate.py")
             said, _ = process.communicate()
             assert process.returncode == 0, said

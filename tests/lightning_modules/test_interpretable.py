@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from checkpoints import read_checkpoint
 from lightning_modules import Classifier, ProtoPNet
-from lightning_modules.checkpoint import read_checkpoint
 from lightning_modules.losses import cross_entropy, multilabel_margin
 from tests.lightning_modules.registry import tiny_birds, tiny_trainer
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from checkpoints.files import NEEDED
 from lightning_modules import BagNet, ProtoPNet, load_model
 from lightning_modules.backbones import build_backbone
-from lightning_modules.checkpoint import NEEDED
 from tests.lightning_modules.registry import MODELS
 
 SIZE = (32, 32)
@@ -75,22 +75,6 @@ def test_arguments_that_the_model_does_not_have(tmp_path):
         load_model(path, inference="greedy")
     with pytest.raises(ValueError, match=r"arguments of ProtoPNet, .*'epsilon'.*'num_classes'.* but got 'depht'"):
         load_model(path, depht=3)
-
-
-@pytest.mark.parametrize(
-    ("class_path", "message"),
-    [
-        ("os.system", "to name a InterpretableModule, but it names 'os.system'"),
-        (None, "to name a InterpretableModule, but it names None"),
-        ("lightning_modules.Nothing", "but it names 'lightning_modules.Nothing'"),
-        ("gone.Model", "model 'gone.Model' of the checkpoint to be importable, but No module named 'gone'"),
-    ],
-)
-def test_checkpoints_that_name_no_model(class_path, message, tmp_path):
-    path = saved(MODELS["ProtoPNet"](num_classes=4, image_size=SIZE), tmp_path / "x.ckpt",
-                 hyper_parameters={"_class_path": class_path})  # fmt: skip
-    with pytest.raises(ValueError, match=message):
-        load_model(path)
 
 
 def test_weights_of_another_model(tmp_path):

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
+from checkpoints import read_checkpoint
 from lightning_modules import ProtoPNet
-from lightning_modules.checkpoint import read_checkpoint
 from lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec
 from tests.lightning_modules.registry import SHORT, TINY_PROTOPNET, tiny_birds, tiny_trainer
 

@@ -11,7 +11,7 @@ import torch
 from callbacks.evaluation.interpretability import Interpretability
 from callbacks.run import checkpoint as checkpoint_module
 from callbacks.run.checkpoint import AtomicCheckpointIO, RunCheckpoint
-from lightning_modules.checkpoint import read_checkpoint
+from checkpoints import read_checkpoint
 from lightning_modules.phases import Phase, PhasePlan
 
 WHOLE = {

@@ -1,4 +1,4 @@
-"""Checkpoint files of runs, read without running any code they may carry."""
+"""Checkpoint files of runs, read without running any code they may carry, and the folders of their runs."""
 
 from __future__ import annotations
 
@@ -47,6 +47,16 @@ def read_checkpoint(path: str | Path, **options: Any) -> dict[str, Any]:
         if builder != INSTANTIATOR:
             raise ValueError(f"Expected {path} to be a checkpoint of this project, but it wants to run {builder!r}.")
     return cast(dict[str, Any], checkpoint)
+
+
+def run_folder(path: Path) -> Path:
+    """The folder of the run a checkpoint belongs to.
+
+    Example:
+        >>> run_folder(Path("runs/quickstart/checkpoints/last.ckpt")).name
+        'quickstart'
+    """
+    return path.parent.parent if path.parent.name == "checkpoints" else path.parent
 
 
 def _check_sums(path: str | Path) -> None:

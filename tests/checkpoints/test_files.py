@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lightning_modules.checkpoint import NEEDED, read_checkpoint
+from checkpoints.files import NEEDED, read_checkpoint
 
 WHOLE = {key: {} for key in NEEDED} | {"state_dict": {"weight": torch.arange(6.0).view(2, 3)}}
 
