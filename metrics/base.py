@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from itertools import count
 from typing import Any, Literal
 
 import torch
@@ -16,7 +17,26 @@ from metrics.functional.primitives.intervals import mean_interval, ratio_interva
 AveragedOver = Literal["image", "object", "pair", "unit", "class", "concept", "label", "none"]
 
 
-class SummaryMetric(Metric):
+_SERIALS = count()
+
+
+class SeparateMetric(Metric):
+    """A metric that shares its states with no other.
+
+    By default, a ``MetricCollection`` of torchmetrics lets metrics share their states for good if the states are equal
+    after the first batch, whatever the classes and options. The state ``serial`` is different for each metric built.
+    """
+
+    is_differentiable = False
+    full_state_update = False
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        # two small numbers: torchmetrics takes states for equal that agree in five digits
+        self.add_state("serial", torch.tensor(divmod(next(_SERIALS), 1000)), dist_reduce_fx="max")
+
+
+class SummaryMetric(SeparateMetric):
     """A metric with one number, an interval and counts of what was defined and what was not.
 
     Subclasses set the attributes below and answer ``_estimate`` and ``_interval`` from their states. ``Inputs`` in the
@@ -34,8 +54,6 @@ class SummaryMetric(Metric):
     unit: str
     reads: tuple[str, ...]
     averaged_over: AveragedOver
-    is_differentiable = False
-    full_state_update = False
 
     @abstractmethod
     def _estimate(self) -> tuple[Tensor, Tensor, Tensor]:

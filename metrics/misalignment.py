@@ -6,10 +6,9 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torchmetrics import Metric
 from torchmetrics.utilities import rank_zero_warn
 
-from metrics.base import AveragedOver
+from metrics.base import AveragedOver, SeparateMetric
 from metrics.functional.misalignment import (
     accuracy_change,
     misalignment_activation_change,
@@ -20,12 +19,12 @@ from metrics.functional.primitives.checks import check_tensor
 from metrics.functional.primitives.intervals import mean_interval
 
 
-class SpatialMisalignment(Metric):
+class SpatialMisalignment(SeparateMetric):
     """Four mean changes over images that are perturbed outside the region of a target unit.
 
-    Source: Sacha et al. (2024). For all four lower is better, and each has its own number of images, those on which it
-    is defined. With s the scores of an image clipped at 0, t its target unit, A the map of t, and ' for the perturbed
-    image:
+    Source: Sacha et al. (2024). For all four lower is better, and each has its own number of images, those with a
+    target unit on which it is defined. With s the scores of an image clipped at 0, t its target unit, A the map of t,
+    and ' for the perturbed image:
 
     - ``"pac"``, fraction: ``1 - s'_t / s_t``, negative if the score rises; undefined where s_t = 0.
     - ``"plc"``, fraction: ``1 - IoU(A > q(A), A' > q(A'))`` with q the ``quantile`` of a map; undefined where flat.
@@ -80,8 +79,6 @@ class SpatialMisalignment(Metric):
     )
     averaged_over: AveragedOver = "image"
     higher_is_better = False
-    is_differentiable = False
-    full_state_update = False
     owner: Tensor
     active: Tensor | None
     value_sum: Tensor
@@ -128,7 +125,7 @@ class SpatialMisalignment(Metric):
                 accuracy_change(logits, perturbed_logits, labels),
             ]
         ).detach()
-        defined = values.isfinite()
+        defined = values.isfinite() & (target_ids >= 0)  # without a target nothing was protected
         values = values.masked_fill(~defined, 0)
         self.value_sum = self.value_sum + values.sum(dim=1)
         self.square_sum = self.square_sum + values.square().sum(dim=1)

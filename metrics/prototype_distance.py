@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from metrics.base import AveragedOver, ItemMean
-from metrics.functional.primitives.checks import check_at_least, check_choice, check_tensor
+from metrics.functional.primitives.checks import check_at_least, check_choice, check_ids, check_tensor
 from metrics.functional.prototype_distance import (
     Mode,
     average_prototype_distance,
@@ -78,6 +78,7 @@ class AveragePrototypeDistance(ItemMean):
         """Add a batch."""
         check_tensor("unit_ids", unit_ids, ("B", "k"), "int64")
         check_tensor("labels", labels, (unit_ids.shape[0],), "int64")
+        check_ids("unit_ids", unit_ids, self.membership.shape[1])
         filled = unit_ids >= 0
         cells = labels[:, None] * self.membership.shape[1] + unit_ids.clamp(min=0)
         counts = self.membership.flatten().scatter_add(0, cells.flatten(), filled.flatten().long())

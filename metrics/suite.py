@@ -56,9 +56,6 @@ def resolve(suite: Sequence[str]) -> list[str]:
 def build(keys: Sequence[str], facts: Facts) -> tuple[dict[str, AnyMetric], dict[str, str]]:
     """Build the metrics that apply.
 
-    If you put them into a ``MetricCollection``, pass ``compute_groups=False``: the default merges metrics whose states
-    happen to be equal after the first batch.
-
     Args:
         keys: what to build; names that :func:`resolve` takes.
         facts: what is known about the model and the data set.

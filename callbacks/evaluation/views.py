@@ -154,7 +154,7 @@ class Misalignment(View):
             for maps in (best, seen.maps)
         )
         self.perturbed_scores = seen.scores
-        self.perturbed_logits = seen.logits.masked_fill(~found[:, None], torch.nan)  # nothing was protected
+        self.perturbed_logits = seen.logits
 
 
 # What a metric can ask for; a view that comes in several draws feeds its metrics once per draw.

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from metrics.functional.primitives.checks import check_choice, check_tensor
 from metrics.functional.primitives.intersection_over_union import weighted_intersection_over_union
-from metrics.functional.primitives.regions import all_finite, count_pixels
+from metrics.functional.primitives.regions import all_finite, clipped_range, count_pixels
 from metrics.functional.primitives.variants import Variant, check_variant
 
 Link = Literal["softmax", "sigmoid"]
@@ -76,7 +76,7 @@ def visualization_activation_change(saliency: Tensor, perturbed_saliency: Tensor
         ``(B, k)`` float64 in [0, 1], lower is better; NaN where a map has no positive value or is not finite.
 
     Raises:
-        ValueError: if a shape or dtype differs from the above.
+        ValueError: if a shape or dtype differs from the above or a map is negative somewhere.
 
     Example:
         >>> saliency, perturbed = torch.tensor([[[[4.0, 0.0], [0.0, 2.0]]]]), torch.tensor([[[[1.0, 1.0], [0.0, 0.0]]]])
@@ -85,9 +85,9 @@ def visualization_activation_change(saliency: Tensor, perturbed_saliency: Tensor
     """
     check_tensor("saliency", saliency, ("B", "k", "H", "W"), "float")
     check_tensor("perturbed_saliency", perturbed_saliency, tuple(saliency.shape), "float")
-    defined = all_finite(saliency) & all_finite(perturbed_saliency)
-    defined &= (saliency.amax(dim=(2, 3)) > 0) & (perturbed_saliency.amax(dim=(2, 3)) > 0)
-    return _change(*largest_first(saliency, perturbed_saliency), defined)
+    ranges = clipped_range("saliency", saliency), clipped_range("perturbed_saliency", perturbed_saliency)
+    defined, other = (low.isfinite() & high.isfinite() & (high > 0) for low, high in ranges)
+    return _change(*largest_first(saliency, perturbed_saliency), defined & other)
 
 
 def classification_activation_change(

@@ -14,7 +14,7 @@ from metrics.functional.primitives.intersection_over_union import (
     mask_intersection_over_union,
 )
 from metrics.functional.primitives.peaks import peak_cells
-from metrics.functional.primitives.regions import all_finite, binarize_maps
+from metrics.functional.primitives.regions import all_finite, binarize_maps, clipped_range
 
 Region = Literal["box", "mask"]
 
@@ -97,7 +97,7 @@ def visualization_location_change(saliency: Tensor, perturbed_saliency: Tensor, 
         ``(B, k)`` float64 in [0, 1], lower is better; NaN where a region is empty or a map is not finite.
 
     Raises:
-        ValueError: if ``region`` is unknown or a shape or dtype differs from the above.
+        ValueError: if ``region`` is unknown, a shape or dtype differs from the above or a map is negative somewhere.
 
     Example:
         >>> saliency = torch.eye(3)[None, None]
@@ -114,7 +114,9 @@ def visualization_location_change(saliency: Tensor, perturbed_saliency: Tensor, 
         shared = box_intersection_over_union(bounding_boxes(masks), bounding_boxes(other))
     else:
         shared = mask_intersection_over_union(masks, other)
-    return (1 - shared).masked_fill(~(all_finite(saliency) & all_finite(perturbed_saliency)), torch.nan)
+    ranges = clipped_range("saliency", saliency), clipped_range("perturbed_saliency", perturbed_saliency)
+    finite, other_finite = (low.isfinite() & high.isfinite() for low, high in ranges)
+    return (1 - shared).masked_fill(~(finite & other_finite), torch.nan)
 
 
 def _pairs(maps: Tensor) -> tuple[Tensor, Tensor]:

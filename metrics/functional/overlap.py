@@ -7,12 +7,12 @@ from torch import Tensor
 
 from metrics.functional.primitives.checks import check_saliency
 from metrics.functional.primitives.chunks import image_chunks
-from metrics.functional.primitives.regions import count_pixels, value_range
+from metrics.functional.primitives.regions import clipped_range, count_pixels
 
 
 def _undefined(saliency: Tensor, object_masks: Tensor) -> Tensor:
     """``(B, k)`` bool, True for an empty region, an empty object or a map that is not finite."""
-    low, high = value_range(saliency)
+    low, high = clipped_range("saliency", saliency)
     positive_and_finite = (high > 0) & high.isfinite() & low.isfinite()
     return ~positive_and_finite | ~object_masks.flatten(1).any(dim=1)[:, None]
 
@@ -25,7 +25,7 @@ def object_overlap(saliency: Tensor, object_masks: Tensor) -> Tensor:
     wholly on the background scores 0, the best value.
 
     Args:
-        saliency: ``(B, k, H, W)`` float, clipped.
+        saliency: ``(B, k, H, W)`` float >= 0, clipped.
         object_masks: ``(B, H, W)`` bool.
 
     Returns:
@@ -33,7 +33,7 @@ def object_overlap(saliency: Tensor, object_masks: Tensor) -> Tensor:
         finite.
 
     Raises:
-        ValueError: if a shape or dtype differs from the above.
+        ValueError: if a shape or dtype differs from the above or ``saliency`` is negative somewhere.
 
     Example:
         >>> saliency = torch.tensor([[[[4.0, 0.0], [0.0, 1.0]]]])
@@ -53,7 +53,7 @@ def background_overlap(saliency: Tensor, object_masks: Tensor) -> Tensor:
     and m the object.
 
     Args:
-        saliency: ``(B, k, H, W)`` float, clipped.
+        saliency: ``(B, k, H, W)`` float >= 0, clipped.
         object_masks: ``(B, H, W)`` bool.
 
     Returns:
@@ -61,7 +61,7 @@ def background_overlap(saliency: Tensor, object_masks: Tensor) -> Tensor:
         finite.
 
     Raises:
-        ValueError: if a shape or dtype differs from the above.
+        ValueError: if a shape or dtype differs from the above or ``saliency`` is negative somewhere.
 
     Example:
         >>> saliency = torch.tensor([[[[4.0, 2.0], [1.0, 1.0]]]])
@@ -81,7 +81,7 @@ def inside_outside_relevance_difference(saliency: Tensor, object_masks: Tensor) 
     divided by its maximum, summed in float64; a side without any contributes 0.
 
     Args:
-        saliency: ``(B, k, H, W)`` float, clipped.
+        saliency: ``(B, k, H, W)`` float >= 0, clipped.
         object_masks: ``(B, H, W)`` bool.
 
     Returns:
@@ -89,7 +89,7 @@ def inside_outside_relevance_difference(saliency: Tensor, object_masks: Tensor) 
         an object that is empty or fills the image.
 
     Raises:
-        ValueError: if a shape or dtype differs from the above.
+        ValueError: if a shape or dtype differs from the above or ``saliency`` is negative somewhere.
 
     Example:
         >>> saliency = torch.tensor([[[[4.0, 0.0], [2.0, 1.0]]]])  # (1 + 0.5) / 2 - 0.25

@@ -8,6 +8,7 @@ from torch import Tensor
 from metrics.functional.primitives.boxes import bounding_boxes, points_in_boxes
 from metrics.functional.primitives.checks import check_tensor
 from metrics.functional.primitives.owned_units import add_at_units
+from metrics.functional.primitives.regions import clipped_range
 from metrics.functional.primitives.variants import Variant, check_variant
 
 
@@ -15,6 +16,7 @@ def part_coverage_counts(
     saliency: Tensor, unit_ids: Tensor, part_locations: Tensor, part_visible: Tensor, num_units: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Counts of hits ``(U, N)``, visible ``(U, N)`` and shown ``(U,)`` in clipped saliency."""
+    clipped_range("saliency", saliency)
     regions = saliency > 0
     inside = points_in_boxes(part_locations, bounding_boxes(regions)) & part_visible[:, None]
     selected = (unit_ids >= 0)[:, :, None]

@@ -147,5 +147,7 @@ def test_errors():
         AveragePrototypeDistance(VECTORS, CLASSES, active=ACTIVE[:2])
     with pytest.raises(ValueError, match="`labels` to be of shape"):
         build_prototypes("inter")().update(torch.zeros(2, 1, dtype=torch.int64), torch.zeros(3, dtype=torch.int64))
+    with pytest.raises(ValueError, match=f"`unit_ids` to hold ids below {len(VECTORS)}"):
+        build_prototypes("inter")().update(torch.tensor([[0, len(VECTORS)]]), torch.zeros(1, dtype=torch.int64))
     with pytest.raises(ValueError, match=r"`latent` to be of shape \(B, 3, h, w\)"):
         build_features("inter")().update(torch.zeros(1, 2, 2, 2), torch.zeros(1, 1, 2, 2), torch.zeros(1).long())

@@ -180,9 +180,9 @@ def test_a_collection_is_fed_by_argument_name(multi_label):
     model_values = {key: metric for key, metric in built.items() if isinstance(metric, ModelValue)}
     others = {key: metric for key, metric in built.items() if key not in model_values}
     weight = torch.tensor([[1.0, 0.0, 3.0], [0.0, -1.0, 0.0]])
-    once = MetricCollection(model_values, compute_groups=False)
+    once = MetricCollection(model_values)
     once.update(weight=weight, active=facts().active, presence=None)
-    each = MetricCollection(others, compute_groups=False)
+    each = MetricCollection(others)
     generator = torch.Generator().manual_seed(0)
     logits, scores = torch.randn(6, 5, generator=generator), torch.rand(6, 3, generator=generator)
     gone = torch.arange(6) == 2
@@ -198,6 +198,27 @@ def test_a_collection_is_fed_by_argument_name(multi_label):
     assert values["general/accuracy"] == hits.mean()
     assert values["compactness/local_size"] == kernels.local_size(scores, facts().active).mean()
     assert values["compactness/npr"] == 1
+
+
+def test_a_collection_never_shares_states():
+    # the first batch leaves equal states; top-3 accuracy printed the value of accuracy
+    collection = MetricCollection({"accuracy": metrics.Accuracy(), "top3": metrics.TopKAccuracy(3)})
+    for logits in ([3.0, 2.0, 1.0, 0.0], [2.0, 3.0, 1.0, 0.0]):
+        collection.update(logits=torch.tensor([logits]), labels=torch.tensor([0]))
+    assert {key: value.item() for key, value in collection.compute().items()} == {"accuracy": 0.5, "top3": 1}
+    # every metric of the suite three times, two of them alike: untouched, all sums are 0
+    several = [
+        metric
+        for variant, multi_label in (("paper", False), ("quanproto", False), ("quanproto", True))
+        for metric in {
+            id(m): m for m in build(["all"], facts(variant=variant, multi_label=multi_label))[0].values()
+        }.values()
+    ]
+    missing = {getattr(metrics, name) for name in metrics.__all__} - {type(metric) for metric in several}
+    assert all(inspect.isabstract(kind) for kind in missing)
+    collection = MetricCollection({str(index): metric for index, metric in enumerate(several)})
+    collection._merge_compute_groups()
+    assert len(collection.compute_groups) == len(several) > 120
 
 
 def test_exports():

@@ -179,7 +179,7 @@ def check_forward(build: Callable[[], SummaryMetric], record: Record) -> None:
 
 def check_collection(build: Callable[[], SummaryMetric], record: Record) -> None:
     """In a collection, fed by argument name with more than it reads."""
-    collection = MetricCollection({"family/one": build(), "family/two": build()}, compute_groups=False)
+    collection = MetricCollection({"family/one": build(), "family/two": build()})
     collection.update(**record, unread=torch.zeros(1))
     value = updated(build(), record).compute()
     result = collection.compute()

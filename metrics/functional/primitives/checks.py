@@ -1,4 +1,4 @@
-"""Checks of arguments that kernels share: of tensors, shape and dtype only, so that no value leaves its device."""
+"""Checks of arguments that kernels share; no value leaves its device, so that none of them makes a GPU wait."""
 
 from __future__ import annotations
 
@@ -39,6 +39,28 @@ def check_tensor(
             f"Expected argument `{name}` to be of shape ({text}) and dtype {kind}, "
             f"but got {tuple(value.shape)} {value.dtype}."
         )
+
+
+def check_values(allowed: Tensor, message: str) -> None:
+    """Refuse values of a tensor.
+
+    Args:
+        allowed: bool, any shape.
+        message: of the error.
+
+    Raises:
+        ValueError: on a CPU, if any entry is False. On a GPU, an assertion fails there, and the next call that waits
+            for the device ends with a ``RuntimeError``.
+    """
+    if allowed.is_cuda:
+        torch._assert_async(allowed.all(), message)
+    elif not allowed.all():
+        raise ValueError(message)
+
+
+def check_ids(name: str, ids: Tensor, size: int) -> None:
+    """Refuse ids that are not below ``size``, as :func:`check_values` does; negative ones are empty slots."""
+    check_values(ids < size, f"Expected argument `{name}` to hold ids below {size}, but got larger ones.")
 
 
 def check_maps(name: str, maps: Tensor) -> None:

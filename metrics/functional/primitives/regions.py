@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from metrics.functional.primitives.checks import check_maps, check_quantile, check_threshold
+from metrics.functional.primitives.checks import check_maps, check_quantile, check_threshold, check_values
 
 _FLATNESS = 1e-5  # bicubic upsampling of a constant float32 map leaves a relative ripple of about 2e-6
 
@@ -15,6 +15,21 @@ _FLATNESS = 1e-5  # bicubic upsampling of a constant float32 map leaves a relati
 def value_range(maps: Tensor) -> tuple[Tensor, Tensor]:
     """Minimum and maximum of each ``(..., H, W)`` map, ``(...)`` float64."""
     return maps.amin(dim=(-2, -1)).double(), maps.amax(dim=(-2, -1)).double()
+
+
+def clipped_range(name: str, saliency: Tensor) -> tuple[Tensor, Tensor]:
+    """The :func:`value_range` of clipped maps.
+
+    Refuses negative values as :func:`~metrics.functional.primitives.checks.check_values` does. Maps that are positive
+    everywhere pass: they may be clipped at 0, although not by :func:`clip_saliency`.
+    """
+    low, high = value_range(saliency)
+    check_values(
+        ~low.isfinite() | (low >= 0),
+        f"Expected argument `{name}` to be clipped, but got negative values. Pass it through `clip_saliency`, or give "
+        f"the metric a `quantile`.",
+    )
+    return low, high
 
 
 def is_flat(low: Tensor, high: Tensor) -> Tensor:

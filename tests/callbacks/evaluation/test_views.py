@@ -168,7 +168,6 @@ def test_without_a_region_nothing_is_measured(model, batch):
     record.maps[1, 0] = 0.5
     (view,) = VIEWS["misalignment_noise"](record)
     assert (view.target_ids < 0).tolist() == [False, True, False, False, False]
-    assert torch.isnan(view.perturbed_logits).any(1).tolist() == [False, True, False, False, False]
 
 
 @torch.inference_mode()
