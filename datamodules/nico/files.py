@@ -14,12 +14,11 @@ from pathlib import Path
 
 import torch
 from lightning.pytorch.utilities import rank_zero_warn
-from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 from datamodules.nico.hsv_rule import Group, hsv_counts, hsv_group
 from datamodules.photos.cache import cache_folder, recall, remember
-from datamodules.photos.files import decode_image
+from datamodules.photos.files import decode_image, open_image
 from datamodules.photos.folders import note_names_not_utf8
 from datamodules.photos.problems import SHOWN, Problems
 from datamodules.progress import track
@@ -157,7 +156,7 @@ class _Looks(Dataset[Look]):
             image = decode_image(path)
         except ValueError as error:
             return Look(None, False, str(error.__cause__ or error))
-        with Image.open(path) as photo:
+        with open_image(path) as photo:
             published = photo.format == "PNG" or photo.mode in PUBLISHED_MODES
         return Look(hsv_group(hsv_counts(image)), published and path.suffix in EXTENSIONS)
 

@@ -15,6 +15,9 @@ from pathlib import Path, PureWindowsPath
 
 from torch.hub import download_url_to_file
 
+LARGEST_RATIO = 20  # photos are compressed already; what unpacks to more is no archive of photos
+MOST_MEMBERS = 1_000_000
+
 
 @dataclass(frozen=True)
 class Archive:
@@ -23,7 +26,7 @@ class Archive:
     Args:
         url: where it is; zip files end in ``.zip``.
         md5: its checksum, or None if none is published.
-        size: bytes, for messages.
+        size: bytes; unpacked, it may hold :data:`LARGEST_RATIO` times as many.
     """
 
     url: str
@@ -56,7 +59,8 @@ def download(archives: Sequence[Archive], root: Path, check: Callable[[Path], No
             also looks at a ``root`` that another process has filled meanwhile.
 
     Raises:
-        ValueError: if ``root`` has content, a checksum is wrong, or an archive wants to write outside.
+        ValueError: if ``root`` has content, a checksum is wrong, or an archive wants to write outside or unpacks to
+            more than its size and number of members may be.
         OSError: if a server cannot be reached.
     """
     if not is_free(root):
@@ -96,16 +100,42 @@ def _check_sum(archive: Archive, file: Path) -> None:
 
 def _unpack(archive: Archive, file: Path, target: Path) -> None:
     kind = "zip" if archive.name.endswith(".zip") else "tar"
+    unpacked = _Unpacked(archive)
     try:
         if kind == "tar":
             with tarfile.open(file) as tar:
-                tar.extractall(target, filter="data")
+                tar.extractall(target, filter=unpacked.filter)
             return
         with zipfile.ZipFile(file) as archived:
-            for name in archived.namelist():
-                member = PureWindowsPath(name)  # splits at both kinds of slashes
+            for info in archived.infolist():
+                unpacked.add(info.file_size)  # no more is written, whatever the data holds
+                member = PureWindowsPath(info.filename)  # splits at both kinds of slashes
                 if member.anchor or ".." in member.parts:
-                    raise zipfile.BadZipFile(f"member {name!r} would be extracted outside the folder")
+                    raise zipfile.BadZipFile(f"member {info.filename!r} would be extracted outside the folder")
             archived.extractall(target)  # links are written as plain files
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError) as error:
+    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise ValueError(f"Expected {archive.url} to be a sound {kind} file, but got: {error}.") from error
+
+
+class _Unpacked:
+    """What an archive holds so far; stops one that unpacks to more than it should."""
+
+    def __init__(self, archive: Archive) -> None:
+        self.archive = archive
+        self.members = self.bytes = 0
+
+    def add(self, size: int) -> None:
+        """Count one member."""
+        self.members += 1
+        self.bytes += size
+        limit = LARGEST_RATIO * self.archive.size
+        if self.members > MOST_MEMBERS or self.bytes > limit:
+            raise ValueError(
+                f"Expected {self.archive.url} to unpack to at most {MOST_MEMBERS} members and {limit / 1e9:.3g} GB, "
+                "but it holds more. Get the data by hand."
+            )
+
+    def filter(self, member: tarfile.TarInfo, path: str) -> tarfile.TarInfo | None:
+        """Count a member of a tar file, before it is written, and refuse one that would lie outside."""
+        self.add(member.size)
+        return tarfile.data_filter(member, path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -11,6 +12,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from datamodules.photos.problems import SHOWN
+
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")  # Pillow hands others to programs, as EPS to Ghostscript
 
 
 def locate(root: str | Path, folder: str, marker: str | Sequence[str], remedy: str) -> Path:
@@ -53,12 +56,34 @@ def read_text(path: Path) -> str:
     """The content of a table in UTF-8, with or without a byte order mark.
 
     Raises:
-        ValueError: if it is in another encoding, with the path.
+        ValueError: if it is in another encoding, or no regular file, with the path.
     """
     try:
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
+        return regular(path).read_text(encoding="utf-8-sig")
+    except ValueError as error:
         raise ValueError(f"Expected {path} to be text in UTF-8, but it is not ({error}). Unpack it again.") from error
+
+
+def regular(path: Path) -> Path:
+    """The path itself if it is a regular file; a pipe or a device could be read for ever.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it is something else, without the path.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise ValueError("it is a folder, a pipe or a device")
+    return path
+
+
+def open_image(path: Path) -> Image.Image:
+    """An image of the formats of photos, whatever its name says; its pixels are not read yet.
+
+    Raises:
+        OSError: if it is no such image, or there is no such file.
+        ValueError: if it is no regular file.
+    """
+    return Image.open(regular(path), formats=FORMATS)
 
 
 def decode_image(path: Path, mode: Literal["RGB", "L"] = "RGB") -> NDArray[np.uint8]:
@@ -78,13 +103,13 @@ def decode_image(path: Path, mode: Literal["RGB", "L"] = "RGB") -> NDArray[np.ui
         ValueError: if it cannot be decoded, with the path and the decoder's words.
     """
     try:
-        with Image.open(path) as image:
+        with open_image(path) as image:
             shown = _eight_bits(image)
             return np.array(shown if shown.mode == mode else shown.convert(mode))  # convert always copies
     except FileNotFoundError:
         raise
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        words = "the file is empty" if path.stat().st_size == 0 else str(error)
+        words = "the file is empty" if path.is_file() and path.stat().st_size == 0 else str(error)
         raise ValueError(
             f"Expected {path} to be an image, but it cannot be decoded: {words}. Replace the file or list its id in "
             "`exclude`."

@@ -16,7 +16,7 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 from datamodules.photos.cache import cache_folder, recall, remember
-from datamodules.photos.files import decode_image
+from datamodules.photos.files import decode_image, open_image
 from datamodules.photos.problems import Problems
 
 Verify = Literal["decode", "header", "none"]
@@ -173,9 +173,9 @@ def picture_size(path: Path, verify: Verify, mode: Literal["RGB", "L"] = "RGB") 
         height, width = decode_image(path, mode).shape[:2]
         return width, height
     try:
-        with Image.open(path) as image:
+        with open_image(path) as image:
             return image.size
-    except (OSError, Image.DecompressionBombError) as error:
+    except (OSError, ValueError, Image.DecompressionBombError) as error:
         raise ValueError(f"{path} is not an image: {error}") from error
 
 

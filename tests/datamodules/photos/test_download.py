@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import datamodules.photos.download as download_module
 from datamodules.photos.download import Archive, download, is_free
 
 
@@ -95,8 +96,8 @@ def test_member_outside_is_refused(tmp_path, server):
 def test_zip_without_checksum(tmp_path, server):
     root = tmp_path / "home/data"
     seen = []
-    download([zipped(server, {"TOY/a.txt": b"a" * 9000})], root, lambda folder: seen.extend(folder.rglob("*.txt")))
-    assert (root / "TOY/a.txt").read_bytes() == b"a" * 9000
+    download([zipped(server, {"TOY/a.txt": b"a" * 900})], root, lambda folder: seen.extend(folder.rglob("*.txt")))
+    assert (root / "TOY/a.txt").read_bytes() == b"a" * 900
     assert [path.name for path in seen] == ["a.txt"]
     assert [path.name for path in root.parent.iterdir()] == ["data"]
 
@@ -151,13 +152,24 @@ def test_zip_member_outside_is_refused(tmp_path, server, member):
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "no tar"])
 def test_damaged_archive(tmp_path, server, damage):
-    archived = zipped(server, {"a.txt": bytes(range(256)) * 50}, "toy.tgz" if damage == "no tar" else "toy.zip")
+    archived = zipped(server, {"a.txt": bytes(range(256)) * 20}, "toy.tgz" if damage == "no tar" else "toy.zip")
     path = server / archived.name
     content = bytearray(path.read_bytes())
     content[60] ^= 0xFF  # inside the compressed data
     path.write_bytes(content[:100] if damage == "cut" else content)
     with pytest.raises(ValueError, match=r"toy\.(zip to be a sound zip|tgz to be a sound tar) file"):
         download([archived], tmp_path / "home/data")
+    assert not list((tmp_path / "home").iterdir())
+
+
+@pytest.mark.parametrize("pack", [archive, zipped])
+@pytest.mark.parametrize(("members", "most"), [({"a.txt": bytes(10**6)}, 10), ({f"{i}": b"" for i in range(12)}, 11)])
+def test_archive_that_holds_more_than_it_should(tmp_path, server, pack, members, most, monkeypatch):
+    monkeypatch.setattr(download_module, "MOST_MEMBERS", most)
+    with pytest.raises(
+        ValueError, match=rf"toy\.(zip|tgz) to unpack to at most {most} members and .* GB, but it holds m"
+    ):
+        download([pack(server, members)], tmp_path / "home/data")
     assert not list((tmp_path / "home").iterdir())
 
 

@@ -1,11 +1,16 @@
 """The official folder is found, and images are decoded completely or refused."""
 
+import os
+from functools import partial
+from pathlib import Path
+
 import cv2
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import EpsImagePlugin, Image
 
-from datamodules.photos.files import decode_image, locate
+from datamodules.photos.files import FORMATS, decode_image, locate, read_text
+from datamodules.photos.verify import picture_size
 from tests.photo_trees import cut
 from tests.photo_trees import noise_picture as picture
 
@@ -94,6 +99,25 @@ class TestDecode:
             decode_image(tmp_path / "empty.jpg")
         with pytest.raises(ValueError, match=r"text\.jpg .*cannot identify image file"):
             decode_image(tmp_path / "text.jpg")
+
+    @pytest.mark.parametrize("read", [decode_image, partial(picture_size, verify="header"), read_text])
+    def test_what_is_no_regular_file_is_not_opened(self, tmp_path, read):
+        os.mkfifo(tmp_path / "pipe.jpg")
+        for path in (tmp_path / "pipe.jpg", Path("/dev/null"), tmp_path):
+            with pytest.raises(ValueError, match=rf"{path} .*it is a folder, a pipe or a device"):
+                read(path)
+
+    @pytest.mark.parametrize("read", [decode_image, partial(picture_size, verify="header")])
+    def test_formats_that_pillow_hands_to_programs(self, tmp_path, read, monkeypatch):
+        monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *a, **k: pytest.fail("Ghostscript was started"))
+        (tmp_path / "a.jpg").write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n")
+        with pytest.raises(ValueError, match=r"a\.jpg .*cannot identify image file"):
+            read(tmp_path / "a.jpg")
+
+    @pytest.mark.parametrize("kind", FORMATS)
+    def test_formats_whatever_the_name(self, tmp_path, kind):
+        Image.new("RGB", (4, 3), (204, 51, 0)).save(tmp_path / "a.jpg", kind)
+        assert decode_image(tmp_path / "a.jpg").shape == (3, 4, 3)
 
     def test_missing(self, tmp_path):
         with pytest.raises(FileNotFoundError, match=r"none\.jpg"):
