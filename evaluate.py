@@ -16,13 +16,14 @@ from typing import Any
 from jsonargparse import ArgumentParser, auto_cli
 from lightning import Trainer, seed_everything
 from lightning.pytorch.loggers import Logger
-from lightning.pytorch.utilities import rank_zero_info
+from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 
 from callbacks import Interpretability, PhaseProgressBar, RunCheckpoint
 from callbacks.evaluation.interpretability import announce_directions
 from callbacks.evaluation.request import EvaluatedSplit, Request
 from callbacks.evaluation_mode import full_precision
 from callbacks.run.command_line import from_shell
+from callbacks.run.training_record import code_version, cut_short, told_training
 from checkpoints import class_paths, read_checkpoint
 from datamodules import load_datamodule
 from datamodules.base import ImageDataModule
@@ -143,6 +144,9 @@ def evaluate(
         ValueError: if the checkpoint is foreign or does not fit the data.
     """
     checkpoint = read_checkpoint(request.ckpt_path, mmap=True)
+    training = told_training(request.ckpt_path, checkpoint)
+    if told := cut_short(training):
+        rank_zero_warn(f"{told}. The result is marked as incomplete.")
     step, trained = checkpoint["global_step"], checkpoint["hyper_parameters"]
     if request.inference is None:
         request = replace(request, inference=trained.get("inference"))
@@ -170,6 +174,7 @@ def evaluate(
     seconds = time.perf_counter() - start
     names = datamodule.test_dataloader().dataset.sample_ids  # type: ignore[attr-defined]
     result = {"schema": SCHEMA, **request.identity(step), **_describe(request, trained, datamodule)}
+    result |= {"training": training, **_numbers(request)}
     result["timing"] = {"seconds": seconds, "images": len(names), "images_per_second": len(names) / seconds}
     if trainer.is_global_zero:
         by_key = {sample_key(name): name for name in names}
@@ -192,7 +197,7 @@ def _refuse_unfit(request: Request, num_classes: int, datamodule: ImageDataModul
 
 
 def _describe(request: Request, model: dict[str, Any], datamodule: ImageDataModule) -> dict[str, Any]:
-    """Model, data, protocol and numbers of an evaluation."""
+    """Model, data and protocol of an evaluation."""
     best, settings = request.ckpt_path.stem == "best", datamodule.hparams
     evaluation, backbone = request.engine.evaluation, model.get("backbone") or {"name": "sketch"}
     return {
@@ -213,10 +218,14 @@ def _describe(request: Request, model: dict[str, Any], datamodule: ImageDataModu
             **({"concept_source": source} if (source := datamodule.tables.concept_source) else {}),
             "train_seed": settings.get("seed"),
             "codecs": codec_versions(),
+            "evaluation_code": code_version(),
         },
-        "metrics": evaluation.metrics,
-        "skipped": evaluation.skipped,
     }
+
+
+def _numbers(request: Request) -> dict[str, Any]:
+    evaluation = request.engine.evaluation
+    return {"metrics": evaluation.metrics, "skipped": evaluation.skipped}
 
 
 def _log(result: dict[str, Any], loggers: Sequence[Logger], step: int) -> None:

@@ -229,6 +229,15 @@ class InterpretableModule(LightningModule, ABC):
                 parameter.requires_grad_(name in self.phase.trainable)
         self.apply_modes()
 
+    def end_phase(self, index: int, epochs: int) -> None:
+        """End a phase before it is over by the plan.
+
+        Args:
+            index: position in the plan.
+            epochs: how many epochs it lasted.
+        """
+        self.plan = self.plan.ended(index, epochs)
+
     def apply_modes(self) -> None:
         """Train mode for everything but the BatchNorm layers the phase keeps on their running statistics."""
         self.train()

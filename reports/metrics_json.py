@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -19,6 +20,7 @@ _INCIDENTAL = (
     "train_seed",
     "asked_explainer",
 )
+UNRECORDED = "not recorded"
 _FIELDS = ("model", "dataset", "fold", "split", "seed", "explainer", "protocol", "metrics", "skipped")
 
 
@@ -57,6 +59,7 @@ class Result:
         protocol: how the numbers were made.
         metrics: by key.
         skipped: key -> why it is not applicable.
+        training: what decided the weights; None in a file from before that was recorded.
     """
 
     path: Path
@@ -70,6 +73,7 @@ class Result:
     protocol: dict[str, Any]
     metrics: dict[str, Measured]
     skipped: dict[str, str]
+    training: dict[str, Any] | None = None
 
     @property
     def run(self) -> Path:
@@ -95,12 +99,50 @@ class Result:
             "variant": self.variant,
             "explainer": self.explainer,
             **told,
+            "training": self._told_training,
         }
 
     @property
+    def _told_training(self) -> dict[str, Any] | str:
+        """The training but for what seeds may differ in: how long early stopping let a complete one last."""
+        if self.training is None:
+            return UNRECORDED
+        outcome = ("epochs", "phase") if self.training.get("complete") else ()
+        return {name: value for name, value in self.training.items() if name not in outcome}
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether the run says how it was trained; older checkpoints and files do not."""
+        return self.training is not None and "phases" in self.training
+
+    @property
+    def cut_short(self) -> str | None:
+        """Where the schedule was cut short, or None if it was not or nothing says so."""
+        return cut_short(self.training or {})
+
+    @property
     def incidentals(self) -> dict[str, Any]:
-        """Protocol fields that two results may differ in."""
-        return {name: value for name, value in self.protocol.items() if name in _INCIDENTAL}
+        """What two results may differ in and still be averaged."""
+        training = self.training or {}
+        lasted = {"epochs": training["epochs"]} if training.get("complete") else {}
+        return {name: value for name, value in self.protocol.items() if name in _INCIDENTAL} | lasted
+
+
+def cut_short(training: Mapping[str, Any]) -> str | None:
+    """A mark for results of a schedule that was cut short, None for others.
+
+    Args:
+        training: of a ``metrics.json``.
+
+    Example:
+        >>> cut_short({"complete": False, "phase": "joint", "projected": False})
+        'cut short in joint, not projected'
+    """
+    if training.get("complete") is not False:
+        return None
+    return f"cut short in {training['phase']}" + {False: ", not projected", True: ", projected"}.get(
+        training["projected"], ""
+    )
 
 
 def write_metrics(result: dict[str, Any], folder: Path) -> None:
@@ -137,7 +179,7 @@ def read_metrics(file: Path) -> Result:
         raise ValueError(f"Expected {file} to hold {', '.join(_FIELDS)}, but it lacks {', '.join(missing)}.")
     plain = {name: content[name] for name in _FIELDS if name != "metrics"}
     metrics = {key: _measured(file, key, entry) for key, entry in content["metrics"].items()}
-    return Result(path=file, limit=content.get("limit"), metrics=metrics, **plain)
+    return Result(path=file, limit=content.get("limit"), training=content.get("training"), metrics=metrics, **plain)
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from reports.differences import NOT_STATED, differing, named, short
 from reports.images_csv import ImageValues, read_images
 from reports.markdown import UNDEFINED, arrow, interval, lines, number, printed_unit
 from reports.metrics_json import Result
@@ -73,7 +74,8 @@ def compare(
     rows = paired(first, second, shared, draws, seed)
     head = [f"### B - A on {len(shared)} images", ""]
     for name, result in zip("AB", results, strict=True):
-        head.append(f"- {name}: {result.model} on {result.dataset}, {result.split} split, {result.path}")
+        mark = f", {result.cut_short}" if result.cut_short else ""
+        head.append(f"- {name}: {result.model} on {result.dataset}, {result.split} split, {result.path}{mark}")
     notes = [
         *_differing_notes(differing),
         *_method_notes(draws, seed, sum(math.isfinite(row.p_value) for row in rows)),
@@ -90,12 +92,10 @@ def differences(first: Result, second: Result) -> dict[str, tuple[Any, Any]]:
         second: the other.
 
     Returns:
-        Name to both values, None where a result does not say.
+        Place, such as ``"training.batch_size"``, to both values.
     """
     told = [{**r.conditions, **r.incidentals, "fold": r.fold, "seed": r.seed} for r in (first, second)]
-    names = [name for name in dict.fromkeys([*told[0], *told[1]]) if name != "folds"]
-    pairs = {name: (told[0].get(name), told[1].get(name)) for name in names}
-    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+    return {place: (a, b) for place, (a, b) in differing(told).items() if place != "folds"}
 
 
 def paired(
@@ -147,12 +147,19 @@ def _refuse(differing: Mapping[str, tuple[Any, Any]], across: Collection[str]) -
     """Numbers that mean different things are compared only on demand."""
     if unknown := [name for name in across if name not in MUST_AGREE]:
         raise ValueError(f"Expected argument `across` to hold names among {list(MUST_AGREE)}, but got {unknown}.")
-    refused = [name for name in MUST_AGREE if name in differing and None not in differing[name] and name not in across]
+    refused = {
+        place: pair
+        for place, pair in differing.items()
+        if _must_agree(place)
+        and place.split(".")[0] not in across
+        and ("." in place or all(value not in (None, NOT_STATED) for value in pair))
+    }
     if refused:
-        found = ", ".join(f"{name} {differing[name][0]} and {differing[name][1]}" for name in refused)
-        flags = " ".join(f"--across+={name}" for name in refused)
+        found = ", ".join(f"{place} {short(one)} and {short(other)}" for place, (one, other) in refused.items())
+        tops = list(dict.fromkeys(place.split(".")[0] for place in refused))
+        flags = " ".join(f"--across+={name}" for name in tops)
         raise ValueError(
-            f"Expected both runs to agree in {', '.join(refused)}, but got {found}. If that difference is what you "
+            f"Expected both runs to agree in {', '.join(tops)}, but got {found}. If that difference is what you "
             f"compare, pass `{flags}`."
         )
 
@@ -175,10 +182,14 @@ def _shared(first: ImageValues, second: ImageValues, common: bool) -> list[str]:
     return shared
 
 
+def _must_agree(place: str) -> bool:
+    return place.split(".")[0] in MUST_AGREE
+
+
 def _differing_notes(differing: Mapping[str, tuple[Any, Any]]) -> list[str]:
-    told = [f"{name} ({pair[0]}, {pair[1]})" for name, pair in differing.items()]
-    marked = [f"**{text}**" if name in MUST_AGREE else text for name, text in zip(differing, told, strict=True)]
-    return [f"A and B differ in: {', '.join(marked)}"] if marked else []
+    told = zip(differing, named(differing), strict=True)
+    marked = [f"**{text}**" if _must_agree(place) else text for place, text in told]
+    return [f"A and B differ in: {'; '.join(marked)}"] if marked else []
 
 
 def _method_notes(draws: int, seed: int, tests: int) -> list[str]:

@@ -9,6 +9,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from reports.metrics_json import cut_short
+
 
 def print_summary(result: dict[str, Any], folder: Path) -> None:
     """Print the metrics, what was skipped and why, and where everything lies.
@@ -21,6 +23,8 @@ def print_summary(result: dict[str, Any], folder: Path) -> None:
     console = console if console.is_terminal else Console(width=120)  # a log has room for whole names
     explained = f", explained by {result['explainer']}" if result["explainer"] else ""
     where = f"{result['model']} on {result['dataset']} ({result['split']}), {result['checkpoint']}{explained}"
+    if mark := cut_short(result["training"]):
+        where += f"\n{mark}"
     table = Table(title=where)
     for name in ("metric", "value", "95 % interval", "n", "unit", "better"):
         table.add_column(name, justify="right" if name in ("value", "95 % interval", "n") else "left", no_wrap=True)

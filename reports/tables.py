@@ -6,6 +6,7 @@ import json
 import statistics
 from collections.abc import Sequence
 
+from reports.differences import differing, short, short_name, titles, told_apart, without
 from reports.markdown import UNDEFINED, arrow, interval, lines, number, printed_unit
 from reports.metrics_json import Measured, Result
 from reports.published import Published, published
@@ -13,42 +14,55 @@ from reports.published_columns import PublishedColumn, cell, columns, footnotes,
 from reports.runs import collect
 
 
-def table(runs: list[str], published: str | None = None) -> None:
+def table(runs: list[str], published: str | None = None, across: list[str] = []) -> None:  # noqa: B006
     """Print the mean ± standard deviation over runs of every metric, next to a paper's numbers.
 
     Args:
         runs: run folders, their `evaluation` folders, or metrics.json files.
         published: short name of a paper whose numbers for the same data set and model are printed next to them.
+        across: conditions in which averaged runs may differ, as they are printed, such as code.
     """
-    print(markdown(collect(runs), published))
+    print(markdown(collect(runs), published, across))
 
 
-def markdown(results: Sequence[Result], paper: str | None = None) -> str:
+def markdown(results: Sequence[Result], paper: str | None = None, across: Sequence[str] = ()) -> str:
     """Groups of comparable runs: several side by side in one table, or each in a table next to a paper's numbers.
 
-    Runs are averaged only if they share data set, model, split, variant, explainer and protocol. The deviation is the
-    sample standard deviation over runs; one run shows its own 95 % interval. A metric that is not applicable prints
-    ``n/a`` with its reason below; an undefined value never counts as a number.
+    Runs are averaged only if they share data set, model, split, variant, explainer, protocol and everything about their
+    training but fold and seed; what sets groups apart is named. The deviation is the sample standard deviation over
+    runs; one run shows its own 95 % interval. A metric that is not applicable prints ``n/a`` with its reason below; an
+    undefined value never counts as a number.
 
     Args:
         results: evaluations.
         paper: short name of a paper, or None.
+        across: conditions in which averaged runs may differ.
 
     Returns:
         GitHub-flavoured Markdown.
 
     Raises:
-        ValueError: if the paper is unknown, or a run gives the same metric twice under the same conditions.
+        ValueError: if the paper or a condition is unknown, or a run gives the same metric twice under the same
+            conditions.
     """
     records = published(paper) if paper is not None else []
-    groups: dict[str, list[Result]] = {}
+    for name in across:
+        if all(without(result.conditions, [name]) == result.conditions for result in results):
+            raise ValueError(f"Expected argument `across` to name conditions of these runs, but got {name!r}.")
+    by_conditions: dict[str, list[Result]] = {}
     for result in results:
-        groups.setdefault(json.dumps(result.conditions, sort_keys=True), []).append(result)
-    for group in groups.values():
+        key = json.dumps(without(result.conditions, across), sort_keys=True)
+        by_conditions.setdefault(key, []).append(result)
+    groups = list(by_conditions.values())
+    for group in groups:
         _refuse_repeats(group)
+    apart = "\n".join(f"- {line}" for line in told_apart([group[0] for group in groups])) if len(groups) > 1 else ""
+    apart = apart and f"Not averaged, because they differ in:\n\n{apart}"
     if len(groups) > 1 and paper is None:
-        return "\n\n".join([_side_by_side(list(groups.values())), *map(_conditions, groups.values())])
-    return "\n\n".join(_section(group, records) for group in groups.values())
+        parts = [_side_by_side(groups), apart, *map(_conditions, groups)]
+    else:
+        parts = [apart, *(_section(group, records) for group in groups)]
+    return "\n\n".join(part for part in parts if part)
 
 
 def _refuse_repeats(group: Sequence[Result]) -> None:
@@ -85,18 +99,7 @@ def _side_by_side(groups: Sequence[Sequence[Result]]) -> str:
         first = next((entry for found in entries for entry in found), None)
         name = f"{key} {arrow(first.higher_is_better) if first else ''}".rstrip()
         rows.append([name, printed_unit(first.unit) if first else "", *(_cell(key, group) for group in groups)])
-    return "\n".join(lines(["metric", "unit", *_titles(groups)], rows, left=2))
-
-
-def _titles(groups: Sequence[Sequence[Result]]) -> list[str]:
-    titles = []
-    for group in groups:
-        first = group[0]
-        rivals = [other[0] for other in groups if other[0].model == first.model]
-        names = dict.fromkeys(name for rival in rivals for name in rival.conditions)
-        apart = [name for name in names if len({str(rival.conditions.get(name)) for rival in rivals}) > 1]
-        titles.append(", ".join([first.model, *(f"{name} {first.conditions.get(name)}" for name in apart)]))
-    return titles
+    return "\n".join(lines(["metric", "unit", *titles([group[0] for group in groups])], rows, left=2))
 
 
 def _cell(key: str, group: Sequence[Result]) -> str:
@@ -128,7 +131,8 @@ def _heading(group: Sequence[Result], total: int) -> str:
     conditions = {
         name: value
         for name, value in first.conditions.items()
-        if name not in ("dataset", "model", "split", "folds", "data") and value is not None
+        if name not in ("dataset", "model", "split", "folds", "data", "evaluation_code", "training")
+        and value is not None
     }
     if first.fold is not None:
         conditions["folds"] = " ".join(str(fold) for fold in sorted({r.fold for r in group if r.fold is not None}))
@@ -137,7 +141,8 @@ def _heading(group: Sequence[Result], total: int) -> str:
     conditions |= {f"data.{name}": value for name, value in data.items() if value not in (None, [], "")}
     told = ", ".join(f"{name} {value}" for name, value in conditions.items())
     runs = f"{total} runs" if total > 1 else "1 run"
-    return f"### {first.model} on {first.dataset}, {first.split} split, {runs}\n\n{told}"
+    marks = f", {first.cut_short}" if first.cut_short else ""
+    return f"### {first.model} on {first.dataset}, {first.split} split, {runs}{marks}\n\n{told}"
 
 
 def _row(key: str, group: Sequence[Result], total: int, shown: Sequence[PublishedColumn]) -> list[str]:
@@ -181,8 +186,12 @@ def _own_footnotes(keys: Sequence[str], group: Sequence[Result]) -> list[str]:
 
 
 def _incidental_footnotes(group: Sequence[Result]) -> list[str]:
-    names = dict.fromkeys(name for result in group for name in result.incidentals)
-    values = {name: list(dict.fromkeys(str(result.incidentals.get(name)) for result in group)) for name in names}
-    return [
-        f"not the same in all runs: {name} ({', '.join(found)})" for name, found in values.items() if len(found) > 1
-    ]
+    notes = []
+    for place, values in differing([{**result.conditions, **result.incidentals} for result in group]).items():
+        notes.append(f"not the same in all runs: {short_name(place)}: {' vs '.join(dict.fromkeys(map(short, values)))}")
+    if not all(result.is_recorded for result in group):
+        notes.append(
+            "not recorded, so runs may differ in them: arguments of the model, phases, epochs, batch size, precision, "
+            "code version"
+        )
+    return notes

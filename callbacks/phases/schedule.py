@@ -18,6 +18,7 @@ from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor
 
+from callbacks.phases.early_stopping import phase_is_over, start_over
 from callbacks.phases.projection import project
 from callbacks.phases.pruning import prune
 from callbacks.phases.ranks import assert_equal_over_ranks, broadcast_buffers
@@ -41,6 +42,9 @@ class ActionListener(Protocol):
 class PhaseSchedule(Callback):
     """Walks the phase plan; must be the first callback of the trainer.
 
+    Where the trainer has an ``EarlyStopping``, it ends the phase under way instead of the run, and starts over with
+    every phase; see :mod:`callbacks.phases.early_stopping`.
+
     Args:
         seed: seed of everything random in a training step (linked to ``seed_everything``).
 
@@ -55,8 +59,10 @@ class PhaseSchedule(Callback):
         self.index = 0
         self.entered = False
         self.parked: dict[str, dict[str, Any]] = {}
+        self.ended: dict[int, int] = {}
         self._previous: tuple[Tensor, list[str], int] | None = None
         self._module: PhasedModule | None = None
+        self._trainer: Trainer | None = None
 
     # -- set-up and resume -------------------------------------------------------------------------------------------
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -84,19 +90,27 @@ class PhaseSchedule(Callback):
                 f"got {loop.max_epochs} (1 is the least). Pass -1, or change the plan with "
                 "`model.init_args.phases`."
             )
-        self._module = module
+        self._module, self._trainer = module, trainer
         module.enter_phase(self.index)
 
     def state_dict(self) -> dict[str, Any]:
-        """The place in the plan and the optimisers parked for later phases."""
-        return {"index": self.index, "entered": self.entered, "parked": self.parked}
+        """The place in the plan, the phases that ended early and the optimisers parked for later phases."""
+        return {"index": self.index, "entered": self.entered, "parked": self.parked, "ended": self.ended}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Called before the model is wrapped and the optimisers are configured."""
         self.index, self.entered = state_dict["index"], state_dict["entered"]
-        self.parked = state_dict["parked"]
+        self.parked, self.ended = state_dict["parked"], dict(state_dict.get("ended", {}))
         if self._module is not None:
+            self._shorten()
             self._module.enter_phase(self.index)
+
+    def _shorten(self) -> None:
+        """Let the phases that ended early last no longer, and the run with them."""
+        module, loop = cast(PhasedModule, self._module), cast(Trainer, self._trainer).fit_loop
+        for index, epochs in self.ended.items():
+            module.end_phase(index, epochs)
+        loop.max_epochs = min(cast(int, loop.max_epochs), _plan(cast(LightningModule, module)).total_epochs)
 
     # -- walking -----------------------------------------------------------------------------------------------------
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -121,6 +135,7 @@ class PhaseSchedule(Callback):
             trainer.strategy.configure_ddp()
         trainer.strategy.setup_optimizers(trainer)
         self._unpark(trainer, plan.phases[index])
+        start_over(trainer)
 
     def _park(self, trainer: Trainer, plan: PhasePlan) -> None:
         """Keep the optimiser of the phase that ends, if a later phase shares its key."""
@@ -170,9 +185,32 @@ class PhaseSchedule(Callback):
             plan = _plan(pl_module)
             index, epoch = plan.locate(trainer.current_epoch)
             if epoch == plan.phases[index].epochs - 1 and plan.phases[index].on_exit:
-                broadcast_buffers(pl_module)
-                self._run(plan.phases[index].on_exit, trainer, pl_module, trainer.global_step - 1)
-                cast(PhasedModule, pl_module).apply_modes()
+                self._exit(trainer, pl_module, plan.phases[index])
+
+    def _exit(self, trainer: Trainer, module: LightningModule, phase: Phase) -> None:
+        broadcast_buffers(module)
+        self._run(phase.on_exit, trainer, module, trainer.global_step - 1)
+        cast(PhasedModule, module).apply_modes()
+
+    def end_early(self, trainer: Trainer, module: LightningModule) -> None:
+        """End the phase under way if early stopping asks for it; called once per epoch, before it is saved.
+
+        Exit actions are run, and the next phase starts as if this one had ended on schedule. A stop for another reason,
+        such as a limit of time or a loss that is not finite, still ends the run.
+        """
+        if not phase_is_over(trainer):
+            return
+        plan = _plan(module)
+        index, epoch = plan.locate(trainer.current_epoch)
+        phase = plan.phases[index]
+        trainer.should_stop = False
+        if epoch + 1 == phase.epochs and trainer.is_last_batch:
+            return  # it is over anyway
+        rank_zero_info(f"Early stopping ended phase {phase.name!r} after {epoch + 1} of {phase.epochs} epochs.")
+        self.ended[index] = epoch + 1
+        self._shorten()
+        if phase.on_exit:
+            self._exit(trainer, module, phase)
 
     def _check_loss(self, trainer: Trainer, module: LightningModule) -> None:
         """Stop on a loss that is not finite; read one step late, so that the device need not wait."""

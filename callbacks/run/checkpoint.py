@@ -16,8 +16,11 @@ import torch
 from lightning import LightningModule, Trainer
 from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch.callbacks import Checkpoint
+from lightning.pytorch.utilities import rank_zero_warn
 
 from callbacks.evaluation.interpretability import Interpretability
+from callbacks.phases.schedule import PhaseSchedule
+from callbacks.run.training_record import cut_short, training_record
 from callbacks.run.wandb_logger import store_run_id
 from checkpoints import read_checkpoint
 from lightning_modules.contract import InterpretableModel
@@ -73,6 +76,7 @@ class RunCheckpoint(Checkpoint):
         self.mode = mode
         self.best_score: float | None = None
         self._validated = False
+        self._earlier: dict[str, Any] | None = None  # the training record of the checkpoint the run goes on from
 
     @staticmethod
     def folder(trainer: Trainer) -> Path:
@@ -106,13 +110,26 @@ class RunCheckpoint(Checkpoint):
         self._validated = not trainer.sanity_checking
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Save the best one first, so that the last one remembers it."""
+        """Save the best one first, so that the last one remembers it; end the phase in between if it is over."""
         plan = cast(InterpretableModel, pl_module).phases()
         selectable = plan.phases[plan.locate(trainer.current_epoch)[0]].selectable
         if self._validated and self._improved(trainer, selectable):
             self.save(trainer, "best.ckpt")
         self._validated = False
+        for callback in cast(list[Any], trainer.callbacks):  # type: ignore[attr-defined]
+            if isinstance(callback, PhaseSchedule):
+                callback.end_early(trainer, pl_module)
         self.save(trainer, "last.ckpt")
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Say where a schedule was cut short."""
+        if told := cut_short(training_record(trainer, pl_module, self._earlier)):
+            rank_zero_warn(f"{told}. Go on with `--ckpt_path last`; until then, results are marked as incomplete.")
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """The same after an interruption by hand."""
+        if isinstance(exception, KeyboardInterrupt) and trainer.state.fn == "fit":
+            self.on_train_end(trainer, pl_module)
 
     def save(self, trainer: Trainer, name: str) -> None:
         """Write a checkpoint; nothing in a trial run.
@@ -148,5 +165,10 @@ class RunCheckpoint(Checkpoint):
         self.best_score = state_dict["best_score"]
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Store the id of the W&B run, so that a resumed run continues it."""
+        """Store the id of the W&B run, so that a resumed run continues it, and what decided the weights."""
         store_run_id(trainer.loggers, checkpoint)
+        checkpoint["training"] = training_record(trainer, pl_module, self._earlier)
+
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Go on with the record of the interrupted run."""
+        self._earlier = checkpoint.get("training", {})

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+BEHIND_PROTOTYPES = {"assignment", "head", "residual"}  # groups that see scores only
+
 
 @dataclass(frozen=True)
 class OptimizerSpec:
@@ -53,6 +55,7 @@ class Phase:
         on_enter: actions before the first batch.
         on_exit: actions after the last batch and before validation.
         selectable: whether best-checkpoint selection may look at this phase.
+        ended_after: epochs after which early stopping ended it; None for a phase that lasts as long as it is planned.
     """
 
     name: str
@@ -66,6 +69,7 @@ class Phase:
     on_enter: tuple[str, ...] = ()
     on_exit: tuple[str, ...] = ()
     selectable: bool = False
+    ended_after: int | None = None
 
     def __post_init__(self) -> None:
         if self.epochs < 1:
@@ -75,3 +79,14 @@ class Phase:
             )
         if not self.trainable:
             raise ValueError(f"Expected argument `trainable` of phase {self.name!r} to name at least one group.")
+
+    @property
+    def length(self) -> int:
+        """Epochs the phase lasts: as planned, or until early stopping ended it."""
+        return self.epochs if self.ended_after is None else self.ended_after
+
+    @property
+    def moves_prototypes(self) -> bool:
+        """Whether training changes what prototypes are, or the patches of images that they are compared with."""
+        trained = {group for group, rate in self.trainable.items() if rate != 0}
+        return not trained <= BEHIND_PROTOTYPES or self.bn not in ("eval", [])

@@ -50,7 +50,7 @@ class PhasePlan:
     @property
     def total_epochs(self) -> int:
         """Epochs of all phases together."""
-        return sum(phase.epochs for phase in self.phases)
+        return sum(phase.length for phase in self.phases)
 
     def locate(self, epoch: int) -> tuple[int, int]:
         """The phase of an epoch.
@@ -62,10 +62,20 @@ class PhasePlan:
             Index of the phase and epoch within it; epochs beyond the plan belong to the last phase.
         """
         for index, phase in enumerate(self.phases):
-            if epoch < phase.epochs or index == len(self.phases) - 1:
+            if epoch < phase.length or index == len(self.phases) - 1:
                 return index, epoch
-            epoch -= phase.epochs
+            epoch -= phase.length
         raise AssertionError("a plan has phases")
+
+    def ended(self, index: int, epochs: int) -> PhasePlan:
+        """The same plan with one phase ended early; its schedulers keep the length that was planned.
+
+        Args:
+            index: the phase.
+            epochs: how many epochs it lasted, at least 1.
+        """
+        changed = [replace(p, ended_after=epochs) if i == index else p for i, p in enumerate(self.phases)]
+        return PhasePlan(tuple(changed))
 
     def scaled(self, factor: float) -> PhasePlan:
         """The same plan with epochs and epoch-wise scheduler steps multiplied by ``factor``, at least 1 each."""
@@ -195,6 +205,10 @@ class PhasedModule(Protocol):
 
     def enter_phase(self, index: int) -> None:
         """Freeze and unfreeze parameters and set modes for one phase."""
+        ...
+
+    def end_phase(self, index: int, epochs: int) -> None:
+        """Let a phase of the plan last so many epochs only."""
         ...
 
     def apply_modes(self) -> None:

@@ -32,6 +32,20 @@ class Record(Callback):
         Record.hashes.append((pl_module.phase.name, digest))
 
 
+class Score(Callback):
+    """A score that only one process finds good."""
+
+    def on_validation_end(self, trainer, pl_module):
+        trainer.callback_metrics["score"] = torch.tensor(float(trainer.global_rank))
+
+
+STOP = [
+    *("--trainer.callbacks+=tests.ddp.test_training.Record", "--trainer.callbacks+=tests.ddp.test_training.Score"),
+    *("--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor=score", "--trainer.callbacks.mode=max"),
+    *("--trainer.callbacks.stopping_threshold=0.5", "--trainer.callbacks.check_on_train_epoch_end=false"),
+]
+
+
 class Plant(Callback):
     """Makes one process differ in the last bit of one number, in the middle of the second phase."""
 
@@ -214,3 +228,12 @@ def test_launched_from_the_shell(tmp_path, straight):
         assert {key: math.nan if entry["value"] is None else entry["value"] for key, entry in result.items()} == (
             pytest.approx({key: entry["value"] for key, entry in reference.items()}, abs=1e-6, nan_ok=True)
         )
+
+
+def test_early_stopping_ends_a_phase_in_all_processes(ddp_pool, tmp_path):
+    """Also if it listens to a score that differs between them."""
+    (first, error), (second, _) = ddp_pool.run(fit_on, tmp_path / "two", *STOP)
+    assert error is None
+    assert [phase for phase, _ in first] == [name for name in ("warm", "joint", "last", "joint2") for _ in range(4)]
+    assert first == second
+    assert last(tmp_path / "two")["training"]["complete"]

@@ -37,11 +37,12 @@ def number_or_null(value):
 def assert_valid(result):
     assert list(result) == [
         *("schema", "checkpoint", "step", "split", "limit", "suite", "seed", "model", "dataset", "fold", "explainer"),
-        *("protocol", "metrics", "skipped", "timing"),
+        *("protocol", "training", "metrics", "skipped", "timing"),
     ]
     assert result["schema"] == 1
     assert result["protocol"].keys() - {"concept_source"} == {  # which only data with concepts of classes have
         *("backbone", "weights", "crop", "image_size", "augmentation", "selection", "data", "train_seed", "codecs"),
+        "evaluation_code",
         *("asked_explainer", "explained_by", "object", "variant", "top_k", "noise", "view", "memory_budget"),
         *("pruned", "units_per_image", "images_per_forward", "signed_maps"),
     }
@@ -67,6 +68,14 @@ def test_metrics_json(evaluated_run):
     expected |= {"model": "NoisyProtoPNet", "dataset": "sketch_birds", "fold": None}
     assert {key: result[key] for key in expected} == expected
     assert result["protocol"]["selection"] == "best validation score"
+    training = result["training"]
+    assert training["model"]["prototypes_per_class"] == 2
+    assert list(training["phases"]) == ["warm", "joint", "last", "joint2"]
+    assert training["phases"]["joint"]["scheduler"]["name"] == "OneCycleLR"
+    assert training["epochs"] == {"warm": 1, "joint": 2, "last": 1, "joint2": 1}
+    assert (training["batch_size"], training["devices"], training["precision"]) == (12, 1, "32-true")
+    assert (training["complete"], training["projected"]) == (True, True)  # of the best epoch, in phase "last"
+    assert len(training["code"]["commit"] or "0" * 40) == 40
     assert result["timing"]["images"] == result["metrics"]["general/accuracy"]["n"] == 33
     assert result["metrics"]["compactness/global_size"] == {
         "value": 16.0,
@@ -126,7 +135,8 @@ def test_what_does_not_apply_is_listed_with_the_reason(tmp_path, cub_tree):
     args = [f"--data.root={root}", "--data.image_size=32", "--trainer.max_epochs=1"]
     fit(folder, *args, model="Classifier", data="Cub200")
     root.rename(tmp_path / "elsewhere")
-    run_evaluation(folder, "--data_root", str(tmp_path / "elsewhere"))
+    with pytest.warns(UserWarning, match="The schedule was cut short in phase train, after 1 of its 4 epochs"):
+        run_evaluation(folder, "--data_root", str(tmp_path / "elsewhere"))
     result = strict(folder / "evaluation" / "metrics.json")
     assert_valid(result)
     assert result["skipped"]["general/top3_accuracy"] == "num_classes: top-3 accuracy needs more than 3 classes"
@@ -215,8 +225,8 @@ def test_the_ways_of_inference_of_a_tree_have_results_of_their_own(tmp_path):
         model="ProtoTree",
     )
     text = markdown(collect([mixture, greedy]))
-    assert "ProtoTree, inference greedy" in text
-    assert "ProtoTree, inference distributed" in text
+    assert "ProtoTree, cut short in warm, not projected, inference greedy" in text
+    assert "ProtoTree, cut short in warm, not projected, inference distributed" in text
 
 
 def test_inference_is_for_trees(evaluated_copy):

@@ -15,12 +15,25 @@ PROTOCOL = {
     "signed_maps": False,
 }
 
+TRAINING = {
+    "model": {"prototypes_per_class": 10, "backbone": None},
+    "phases": {"joint": {"epochs": 6}, "last": {"epochs": 3}},
+    "batch_size": 64,
+    "early_stopping": [],
+    "code": {"version": "0.1.0", "commit": None, "dirty": None},
+    "epochs": {"joint": 6, "last": 3},
+    "phase": "last",
+    "complete": True,
+    "projected": True,
+}
+CUT_SHORT = {"epochs": {"joint": 2}, "phase": "joint", "complete": False, "projected": False}
+
 
 def entry(value, low=None, high=None, unit="fraction", higher=True):
     return ENTRY | {"value": value, "ci95": [low, high], "unit": unit, "higher_is_better": higher}
 
 
-def content(metrics, skipped=None, protocol=None, **changes):
+def content(metrics, skipped=None, protocol=None, training=None, **changes):
     """What a metrics.json holds; ``metrics`` maps keys to values or whole entries."""
     return {
         "schema": 1,
@@ -35,6 +48,7 @@ def content(metrics, skipped=None, protocol=None, **changes):
         "fold": 0,
         "explainer": "prp",
         "protocol": PROTOCOL | (protocol or {}),
+        "training": TRAINING | (training or {}),
         "metrics": {key: value if isinstance(value, dict) else entry(value) for key, value in metrics.items()},
         "skipped": skipped or {},
         "timing": {"seconds": 1.0, "images": 10, "images_per_second": 10.0},

@@ -174,21 +174,22 @@ def test_what_must_agree(compared, name, changes, found):
     with pytest.raises(ValueError, match=rf"agree in {name}, but got {found}\. .*pass `--across\+={name}`"):
         compared(values(), values(), changes)
     out = compared(values(), values(), changes, across=[name])
-    assert f"- A and B differ in: **{name} ({found.removeprefix(name).strip().replace(' and ', ', ')})**\n" in out
+    assert f"- A and B differ in: **{name}: {found.removeprefix(name).strip().replace(' and ', ' vs ')}**\n" in out
 
 
 def test_several_differences_are_listed_and_marked(compared):
     changes = {"model": "PIPNet", "fold": 2, "explainer": "upsample", "protocol": {"signed_maps": True, "noise": 0.0}}
+    changes["training"] = {"batch_size": 32}
     out = compared(values(), values(), changes, across=["explainer"])  # A does not say its noise
     assert (
-        "- A and B differ in: model (ProtoPNet, PIPNet), **explainer (prp, upsample)**, "
-        "signed_maps (False, True), fold (0, 2), **noise (None, 0.0)**\n"
+        "- A and B differ in: model: ProtoPNet vs PIPNet; **explainer: prp vs upsample**; batch_size: 64 vs 32; "
+        "signed_maps: False vs True; fold: 0 vs 2; **noise: not stated vs 0.0**\n"
     ) in out
     assert "- B: PIPNet on cub200, test split, " in out
 
 
 def test_a_run_that_explained_nothing_can_be_compared(compared):
-    assert "**explainer (prp, None)**" in compared(values(), values(), {"explainer": None})
+    assert "**explainer: prp vs None**" in compared(values(), values(), {"explainer": None})
 
 
 def test_nothing_differs(tmp_path, compared):

@@ -77,6 +77,7 @@ def test_an_older_file_says_neither_variant_nor_limit(tmp_path):
         ({"protocol": {"signed_maps": True}}, True),
         ({"protocol": {"images_per_forward": 7}}, True),
         ({"protocol": {"codecs": {"opencv": "5.0.0"}}}, True),
+        ({"training": {"batch_size": 32}}, False),
         ({"fold": None}, False),
         ({"split": "val"}, False),
         ({"limit": 5}, False),

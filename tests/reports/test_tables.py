@@ -7,7 +7,7 @@ import pytest
 from reports import table
 from reports.runs import collect
 from reports.tables import markdown
-from tests.reports.evaluated import entry, parsed, write_run
+from tests.reports.evaluated import CUT_SHORT, entry, parsed, rewrite, write_run
 
 F1, NPR, VLC = "general/f1", "compactness/npr", "completeness/vlc"
 RUN, MEAN, PAPER = "value [95 %]", "mean ± std", "quanproto"
@@ -18,12 +18,12 @@ RESNET = {"backbone": "resnet50", "pruned": False}
 def make(tmp_path):
     """Writes runs and gives their table."""
 
-    def made(*runs, paper=None, **common):
+    def made(*runs, paper=None, across=(), **common):
         folders = [
             write_run(tmp_path / f"run{i}", metrics, **({"fold": i} | common | changes))
             for i, (metrics, changes) in enumerate(runs)
         ]
-        return markdown(collect(folders), paper)
+        return markdown(collect(folders), paper, across)
 
     return made
 
@@ -79,9 +79,9 @@ def test_groups_do_not_mix(make):
     row = parsed(text)[F1]
     assert list(row.values()) == ["general/f1 ↑", "%", "20.00 ± 14.14", "20.00", "40.00"]
     assert list(row)[2:] == [
-        "ProtoPNet, folds True, explainer prp",
-        "ProtoPNet, folds True, explainer upsample",
-        "ProtoPNet, folds False, explainer prp",
+        "ProtoPNet, folds, explainer prp",
+        "ProtoPNet, folds, explainer upsample",
+        "ProtoPNet, not folds, explainer prp",
     ]
     assert [part.split("\n")[0] for part in text.split("### ")[1:]] == [
         "ProtoPNet on cub200, test split, 2 runs",
@@ -107,9 +107,59 @@ def test_models_stand_side_by_side(make):
     assert "n/a, because weight: no weight matrix: compactness/npr" in second
 
 
+def test_runs_trained_otherwise_are_not_averaged(make):
+    other = {"model": {"prototypes_per_class": 3, "backbone": None}, "batch_size": 32}
+    runs = ({F1: 0.1}, {}), ({F1: 0.2}, {}), ({F1: 0.4}, {"training": other})
+    text = make(*runs)
+    assert list(parsed(text)[F1].items())[2:] == [
+        ("ProtoPNet, prototypes per class 10", "15.00 ± 7.07"),
+        ("ProtoPNet, prototypes per class 3", "40.00"),
+    ]
+    assert "differ in:\n\n- batch_size: 64 vs 32\n- model.prototypes_per_class: 10 vs 3\n\n### " in text
+    assert "batch_size: 64 vs 32\n" in make(*runs, paper="quanproto")
+    pooled = make(*runs, across=["batch_size", "model"])
+    assert parsed(pooled)[F1][MEAN] == "23.33 ± 15.28"
+    assert "- not the same in all runs: model.prototypes_per_class: 10 vs 3\n" in pooled
+    with pytest.raises(ValueError, match="`across` to name conditions of these runs, but got 'batchsize'"):
+        make(*runs, across=["batchsize"])
+
+
+def test_three_columns_say_which_value_is_whose(make):
+    text = make(({F1: 0.1}, {"model": "BagNet"}), ({F1: 0.2}, {}), ({F1: 0.4}, {"training": {"batch_size": 32}}))
+    assert "- batch_size: 64 (BagNet; ProtoPNet, batch size 64) vs 32 (ProtoPNet, batch size 32)\n" in text
+
+
+def test_how_long_early_stopping_let_a_run_last_is_averaged_over(make):
+    text = make(({F1: 0.1}, {}), ({F1: 0.3}, {"training": {"epochs": {"joint": 4, "last": 3}}}))
+    assert parsed(text)[F1][MEAN] == "20.00 ± 14.14"
+    assert "- not the same in all runs: epochs.joint: 6 vs 4" in text
+
+
+def test_a_schedule_that_was_cut_short_is_marked_and_stands_alone(make):
+    runs = ({F1: 0.1}, {}), ({F1: 0.3}, {"training": CUT_SHORT})
+    mark = "cut short in joint, not projected"
+    assert list(parsed(make(*runs))[F1])[2:] == ["ProtoPNet", f"ProtoPNet, {mark}"]
+    text = make(*runs[1:], paper="quanproto", protocol=RESNET)
+    assert f"### ProtoPNet on cub200, test split, 1 run, {mark}\n" in text
+    assert f"† training={mark}, which the paper does not have" in text
+
+
+def test_runs_of_which_less_is_known_stand_alone_and_say_so(make, tmp_path):
+    def old(text):
+        return json.dumps({name: value for name, value in json.loads(text).items() if name != "training"})
+
+    make(({F1: 0.1}, {}), ({F1: 0.2}, {}), ({F1: 0.4}, {}))
+    for name in ("run1", "run2"):
+        rewrite(tmp_path / name, old)
+    text = markdown(collect([tmp_path / f"run{i}" for i in range(3)]))
+    assert list(parsed(text)[F1].values())[2:] == ["10.00", "30.00 ± 14.14"]
+    assert list(parsed(text)[F1])[3] == "ProtoPNet, training not recorded"
+    assert "- not recorded, so runs may differ in them: arguments of the model, phases" in text
+
+
 def test_what_was_found_may_differ_and_is_named(make):
     text = make(({F1: 0.1}, {}), ({F1: 0.2}, {"protocol": {"signed_maps": True}}))
-    assert "- not the same in all runs: signed_maps (False, True)" in text
+    assert "- not the same in all runs: signed_maps: False vs True" in text
 
 
 def test_one_run_evaluated_twice_is_not_two_runs(tmp_path):

@@ -1,0 +1,206 @@
+"""The record of a training that its checkpoints carry: what decides the weights, and how far the schedule came.
+
+An evaluation copies it into ``metrics.json``. What a checkpoint says elsewhere (arguments of model and data) is not
+repeated here.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, cast
+
+from lightning import LightningModule, Trainer
+
+from callbacks.phases.early_stopping import stoppers
+from checkpoints import read_checkpoint
+from lightning_modules.contract import InterpretableModel, Projectable
+from lightning_modules.phases import Phase, PhasePlan
+
+# hyper-parameters that are facts of the data, or no arguments of the model
+NO_ARGUMENTS = {"num_classes", "image_size", "_class_path", "_instantiator"}
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def training_record(trainer: Trainer, module: LightningModule, earlier: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Plain data about the training of the weights as they are now.
+
+    Args:
+        trainer: at the start of a run or at the end of an epoch.
+        module: the model.
+        earlier: the record of the checkpoint that the run goes on from; None for a fresh run, empty for a checkpoint
+            without a record.
+
+    Returns:
+        ``settings``, a list with further entries where a run went on under others; the resolved ``phases``;
+        ``epochs`` of each phase so far; the ``phase`` under way; whether the schedule is ``complete``; whether the
+        prototypes are ``projected`` (None for a model without); and ``class_names``.
+    """
+    plan, loop = cast(InterpretableModel, module).phases(), trainer.fit_loop
+    done = cast(Any, loop.epoch_progress.current).processed
+    settings = [] if earlier is None else earlier.get("settings", [{}])
+    now = _settings(trainer)
+    return {
+        "settings": settings if settings[-1:] == [now] else [*settings, now],
+        "phases": {phase.name: _plain(phase) for phase in plan.phases},
+        "epochs": trained(plan, done),
+        "phase": plan.phases[plan.locate(max(0, done - 1))[0]].name,
+        "complete": done >= plan.total_epochs and trainer.is_last_batch,
+        "projected": projected(plan, done) if isinstance(module, Projectable) else None,
+        "class_names": list(trainer.datamodule.class_names),  # type: ignore[attr-defined]
+    }
+
+
+def told_training(path: Path, checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+    """What ``metrics.json`` says of the training of the weights in a checkpoint.
+
+    How far the schedule came is a matter of the run: for the best checkpoint, the last one beside it says so.
+
+    Args:
+        path: of the checkpoint.
+        checkpoint: its content.
+
+    Returns:
+        The arguments of the model as ``model``; the settings, ``phases``, ``epochs``, ``phase``, ``complete`` (None if
+        nothing says so) and ``projected`` of :func:`training_record`, all of which a checkpoint without a record lacks.
+    """
+    arguments = {name: value for name, value in checkpoint["hyper_parameters"].items() if name not in NO_ARGUMENTS}
+    if weights := (arguments.get("backbone") or {}).get("weights"):
+        arguments["backbone"] = {**arguments["backbone"], "weights": Path(weights).name}  # wherever the file lay
+    record = checkpoint.get("training")
+    if record is None:
+        return {"model": arguments}
+    arguments.pop("phases", None)  # resolved in the plan
+    of_run = {name: record[name] for name in ("epochs", "phase", "complete")}
+    if path.stem == "best":
+        last = _record_of(path.with_name("last.ckpt"))
+        of_run = {name: last[name] for name in of_run} if last else of_run | {"complete": None}
+    settings = settings_of(record)
+    return {"model": arguments, "phases": record["phases"], **settings, **of_run, "projected": record["projected"]}
+
+
+def _record_of(path: Path) -> dict[str, Any] | None:
+    try:
+        return read_checkpoint(path, mmap=True).get("training")
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def trained(plan: PhasePlan, epochs: int) -> dict[str, int]:
+    """Epochs of every phase that has begun.
+
+    Args:
+        plan: of the run.
+        epochs: of the run.
+
+    Example:
+        >>> head = {"trainable": {"head": 1e-4}, "losses": {}}
+        >>> trained(PhasePlan((Phase("warm", 2, **head), Phase("last", 3, **head))), 3)
+        {'warm': 2, 'last': 1}
+    """
+    found = {}
+    for phase in plan.phases:
+        if epochs < 1:
+            break
+        found[phase.name] = min(epochs, phase.length)
+        epochs -= phase.length
+    return found
+
+
+def projected(plan: PhasePlan, epochs: int) -> bool:
+    """Whether prototypes are patches of training images: projected, and nothing trained since that moves them.
+
+    Args:
+        plan: of the run.
+        epochs: of the run.
+    """
+    lasted, state = trained(plan, epochs), False
+    for phase in plan.phases[: len(lasted)]:
+        state = (state or "project" in phase.on_enter) and not phase.moves_prototypes
+        state |= lasted[phase.name] == phase.length and "project" in phase.on_exit
+    return state
+
+
+def cut_short(record: Mapping[str, Any]) -> str | None:
+    """Where a schedule was cut short, as a sentence without its full stop.
+
+    Args:
+        record: of a checkpoint or of a ``metrics.json``.
+
+    Returns:
+        None for a complete schedule, or if the record does not say.
+    """
+    if record.get("complete") is not False:
+        return None
+    phase, epochs, phases = record["phase"], record["epochs"], record["phases"]
+    planned = [name for name in phases if name not in epochs]
+    left = f", before {', '.join(planned)}" if planned else ""
+    vectors = {False: "; its prototypes are not projected", True: "; its prototypes are projected", None: ""}
+    return (
+        f"The schedule was cut short in phase {phase}, after {epochs.get(phase, 0)} of its {phases[phase]['epochs']} "
+        f"epochs{left}{vectors[record['projected']]}"
+    )
+
+
+@cache
+def code_version() -> dict[str, Any]:
+    """Version of the package, and in a repository of its own the commit and whether files differ from it.
+
+    Asked for once: later changes are not in the code that runs.
+    """
+    try:
+        package = version("protometry")
+    except PackageNotFoundError:
+        package = None
+    commit, dirty = None, None
+    if (ROOT / ".git").exists():  # not a repository that an installed package happens to lie in
+        commit = _git("rev-parse", "HEAD")
+        dirty = None if commit is None else bool(_git("status", "--porcelain", "--untracked-files=no"))
+    return {"version": package, "commit": commit, "dirty": dirty}
+
+
+def _git(*args: str) -> str | None:
+    try:
+        return subprocess.run(
+            ["git", "-C", str(ROOT), *args], capture_output=True, text=True, check=True
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def settings_of(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a training; under which a run went on with another value, it has the list of them.
+
+    Args:
+        record: of a checkpoint.
+    """
+    every: list[dict[str, Any]] = record["settings"]
+    values = {name: [each.get(name, "unknown") for each in every] for name in every[-1]}
+    return {name: found[0] if all(v == found[0] for v in found) else found for name, found in values.items()}
+
+
+def _settings(trainer: Trainer) -> dict[str, Any]:
+    return {
+        "batch_size": trainer.datamodule.batch_size,  # type: ignore[attr-defined]
+        "devices": trainer.world_size,
+        "accumulate_grad_batches": trainer.accumulate_grad_batches,
+        "precision": str(trainer.precision),
+        "gradient_clip_val": trainer.gradient_clip_val,
+        "gradient_clip_algorithm": trainer.gradient_clip_algorithm and str(trainer.gradient_clip_algorithm.value),
+        "limit_train_batches": trainer.limit_train_batches,
+        "early_stopping": [
+            {name: getattr(each, name) for name in ("monitor", "mode", "patience", "min_delta", "stopping_threshold")}
+            for each in stoppers(trainer)
+        ],
+        "code": code_version(),
+    }
+
+
+def _plain(phase: Phase) -> dict[str, Any]:
+    fields = asdict(phase)
+    del fields["name"], fields["ended_after"]  # the outcome stands under ``epochs``
+    return fields
