@@ -17,6 +17,7 @@ from lightning_modules.backbones.densenet import densenet
 from lightning_modules.backbones.mobilenet import mobilenet
 from lightning_modules.backbones.resnet import RESNETS, resnet
 from lightning_modules.backbones.sketch import SKETCH_CHANNELS, sketch
+from lightning_modules.backbones.until import end_after
 from lightning_modules.backbones.vgg import vgg
 from lightning_modules.backbones.weights import load_weights
 from lightning_modules.geometry import Geometry, Layer
@@ -28,6 +29,7 @@ BackboneName = Literal[
 Strides = Literal["standard", "reduced", 13, 26]
 Normalization = Literal["imagenet", "none"] | dict[str, list[float]]
 
+_NULL = (None, "None")  # a `null` typed on the command line arrives as the word None
 _STATISTICS = {
     "imagenet": {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]},
     "none": {"mean": [0.0, 0.0, 0.0], "std": [1.0, 1.0, 1.0]},
@@ -40,6 +42,7 @@ class BackboneOptions(TypedDict):
     name: BackboneName
     weights: NotRequired[str | None]  # null, a torchvision enum name, or a path
     strides: NotRequired[Strides]  # "reduced": ResNets, one cell per 8 pixels; 13, 26: ConvNeXt, cells at 224 pixels
+    until: NotRequired[str | None]  # the last layer kept, such as "layer2" or "features.6"; null keeps all
     width: NotRequired[int]  # BagNets: channels of the stem, a multiple of 16; all others are in proportion
     normalization: NotRequired[Normalization]
 
@@ -165,7 +168,8 @@ def build_backbone(options: BackboneOptions) -> Backbone:
     Args:
         options: ``name``; ``weights`` null (the default), a torchvision enum name such as ``IMAGENET1K_V1``, or the
             path of a state dict of torchvision's network or of the backbone; ``strides`` ``"standard"`` (the default),
-            ``"reduced"`` (ResNets), 13 or 26 (ConvNeXt); ``width`` (BagNets) 64 by default; ``normalization`` as in
+            ``"reduced"`` (ResNets), 13 or 26 (ConvNeXt); ``until`` the layer to end after, see :func:`end_after`, null
+            (the default) for the whole network; ``width`` (BagNets) 64 by default; ``normalization`` as in
             :class:`Normalize`, ``"imagenet"`` by default.
 
     Returns:
@@ -183,8 +187,11 @@ def build_backbone(options: BackboneOptions) -> Backbone:
     _check(options)
     name, weights = options["name"], options.get("weights")
     net, out_channels = _network(name, options.get("strides", "standard"), options.get("width", WIDTH))
-    if weights not in (None, "None"):  # a `null` typed on the command line arrives as the word None
-        load_weights(net, name, weights)
+    whole = net.state_dict().keys()
+    if (until := options.get("until")) not in _NULL:
+        net, out_channels = end_after(net, until)
+    if weights not in _NULL:
+        load_weights(net, name, weights, cut=whole - net.state_dict().keys())
     return Backbone(name, net, out_channels, options.get("normalization", "imagenet"))
 
 

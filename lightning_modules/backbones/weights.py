@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from urllib.parse import urlparse
 
@@ -17,7 +17,7 @@ _MODEL_PREFIX = "backbone."  # in the checkpoint of a model with a backbone
 _OLD_DENSENET = re.compile(r"(denselayer\d+\.(?:norm|conv))\.([12]\.)")  # `norm.1`, as torchvision's own files have it
 
 
-def load_weights(net: nn.Module, name: str, weights: str) -> None:
+def load_weights(net: nn.Module, name: str, weights: str, cut: Collection[str] = ()) -> None:
     """Load pretrained weights into a network with torchvision's parameter names, strictly.
 
     A path holds the state dict of torchvision's ``name`` (for a BagNet: of the authors' network) or of the backbone
@@ -30,6 +30,7 @@ def load_weights(net: nn.Module, name: str, weights: str) -> None:
         net: the network to fill, changed in place.
         name: torchvision's name of the network, for instance ``"resnet18"``; or a backbone unknown to torchvision.
         weights: an enum name such as ``"IMAGENET1K_V1"``, or a path.
+        cut: keys of layers that the network no longer has, which the file may hold.
 
     Raises:
         FileNotFoundError: if the file is absent and, for an enum name, cannot be fetched.
@@ -41,6 +42,7 @@ def load_weights(net: nn.Module, name: str, weights: str) -> None:
         state = {key.removeprefix(_BACKBONE_PREFIX): value for key, value in state.items()}
     # a plain dict on purpose: without version metadata, files older than `num_batches_tracked` load too
     kept = {_OLD_DENSENET.sub(r"\1\2", key): value for key, value in state.items() if not key.startswith(_CLASSIFIERS)}
+    kept = {key: value for key, value in kept.items() if key not in cut}
     try:
         net.load_state_dict(kept, strict=True)
     except RuntimeError as error:

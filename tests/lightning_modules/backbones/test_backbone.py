@@ -162,6 +162,38 @@ def test_geometry_refuses_an_image_without_a_cell():
         shared_backbone("sketch", "standard").geometry((7, 64))
 
 
+@pytest.mark.parametrize(
+    ("name", "until", "channels", "jump", "field"),
+    [
+        ("sketch", "block3", 96, 8, 22),
+        ("resnet18", "layer2", 128, 8, 99),
+        ("mobilenet_v2", "features.6", 32, 8, 59),
+        ("densenet169", "features.transition1", 128, 8, 63),
+        ("bagnet9", "layer1", 256, 2, 5),
+    ],
+)
+def test_until_ends_earlier_with_the_same_weights(tmp_path, name, until, channels, jump, field):
+    whole = shared_backbone(name, "standard")
+    torch.save(whole.state_dict(), tmp_path / "whole.pt")
+    backbone = build_backbone({"name": name, "until": until, "weights": str(tmp_path / "whole.pt")}).eval()
+    geometry, images = backbone.geometry((64, 96)), torch.rand(1, 3, 64, 96)
+    assert (backbone.out_channels, geometry.jump, geometry.receptive_field) == (channels, jump, field)
+    seen = []
+    hook = whole.net.get_submodule(until).register_forward_hook(lambda *arguments: seen.append(arguments[2]))
+    with torch.inference_mode():
+        whole(images)
+        assert torch.equal(backbone(images), seen[0])
+    hook.remove()
+    assert seen[0].shape == (1, channels, *geometry.grid)
+    torch.save(backbone.state_dict(), tmp_path / "part.pt")
+    build_backbone({"name": name, "until": until, "weights": str(tmp_path / "part.pt")})
+
+
+def test_until_names_the_layers_that_exist():
+    with pytest.raises(ValueError, match=r"backbone.until` to be null or one of \['block1', .*'block4'\], but got 'a'"):
+        build_backbone({"name": "sketch", "until": "a"})
+
+
 @pytest.mark.parametrize("name", ["bagnet9", "bagnet33"])
 def test_width_of_a_bagnet_scales_every_layer(name):
     whole, narrow = shared_backbone(name, "standard"), build_backbone({"name": name, "width": 16})
