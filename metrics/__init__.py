@@ -32,11 +32,13 @@ from metrics.location_change import (
 )
 from metrics.misalignment import SpatialMisalignment
 from metrics.multilabel_classification import LabelF1Score, SubsetAccuracy
+from metrics.on_object import OnObject
 from metrics.overlap import BackgroundOverlap, InsideOutsideRelevanceDifference, ObjectOverlap
 from metrics.part_consistency import PartConsistency
 from metrics.part_coverage import PartCoverageConsistency
 from metrics.part_purity import PartPurity
 from metrics.part_stability import PartStability
+from metrics.parts_covered import PartsCovered
 from metrics.prototype_distance import AverageFeatureDistance, AveragePrototypeDistance
 from metrics.rank_change import (
     ClassificationRankChange,
@@ -69,10 +71,12 @@ __all__ = [
     "NegativePositiveRatio",
     "NumberOfFeatures",
     "ObjectOverlap",
+    "OnObject",
     "PartConsistency",
     "PartCoverageConsistency",
     "PartPurity",
     "PartStability",
+    "PartsCovered",
     "PointingGame",
     "PrototypeActivationChange",
     "PrototypeActivationLocationChange",

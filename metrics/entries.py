@@ -43,11 +43,13 @@ from metrics.location_change import (
 )
 from metrics.misalignment import SpatialMisalignment
 from metrics.multilabel_classification import LabelF1Score, SubsetAccuracy
+from metrics.on_object import OnObject
 from metrics.overlap import BackgroundOverlap, InsideOutsideRelevanceDifference, ObjectOverlap
 from metrics.part_consistency import PartConsistency
 from metrics.part_coverage import PartCoverageConsistency
 from metrics.part_purity import PartPurity
 from metrics.part_stability import PartStability
+from metrics.parts_covered import PartsCovered
 from metrics.prototype_distance import AverageFeatureDistance, AveragePrototypeDistance
 from metrics.rank_change import ClassificationRankChange, PrototypeRankChange
 from metrics.similarity_change import PrototypeSimilarityChange
@@ -98,6 +100,11 @@ def _consistency(facts: Facts) -> PartCoverageConsistency:
 
 def _stability(facts: Facts, nonempty_only: bool = False) -> PartStability:
     return PartStability(len(facts.active), facts.image_size, facts.half_width, nonempty_only)
+
+
+def _parts_covered(facts: Facts) -> PartsCovered:
+    owner = facts.owner & facts.active[:, None]
+    return PartsCovered(owner, facts.num_parts, facts.image_size, facts.half_width, facts.part_groups)
 
 
 def _classification_change(facts: Facts) -> ClassificationActivationChange:
@@ -189,6 +196,8 @@ ENTRIES: dict[str, MetricEntry] = {
         lambda facts: PartPurity(len(facts.active), facts.num_parts, active=facts.used, groups=facts.part_groups),
         _PARTS,
     ),
+    "alignment/on_object": MetricEntry(lambda facts: OnObject(len(facts.active)), ("units", "object_mask")),
+    "alignment/parts_covered": MetricEntry(_parts_covered, ("units", *_OWNED)),
     **_misalignment("misalignment"),
     **_misalignment("misalignment_noise"),
     "localisation/pointing_game": MetricEntry(lambda facts: PointingGame(), _OBJECT, "localisation"),

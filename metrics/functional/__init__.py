@@ -36,11 +36,13 @@ from metrics.functional.misalignment import (
     misalignment_rank_change,
 )
 from metrics.functional.multilabel_classification import label_f1_score, subset_accuracy
+from metrics.functional.on_object import peak_object_share
 from metrics.functional.overlap import background_overlap, inside_outside_relevance_difference, object_overlap
 from metrics.functional.part_consistency import part_consistency
 from metrics.functional.part_coverage import part_coverage_consistency
 from metrics.functional.part_purity import merge_parts, part_purity
 from metrics.functional.part_stability import part_stability
+from metrics.functional.parts_covered import parts_covered
 from metrics.functional.primitives.boxes import bounding_boxes, patch_boxes, points_in_boxes, window_boxes
 from metrics.functional.primitives.intersection_over_union import (
     box_intersection_over_union,
@@ -115,9 +117,11 @@ __all__ = [
     "part_coverage_consistency",
     "part_purity",
     "part_stability",
+    "parts_covered",
     "patch_boxes",
     "peak_cells",
     "peak_locations",
+    "peak_object_share",
     "percentile_mask",
     "pointing_game",
     "points_in_boxes",

@@ -169,12 +169,12 @@ def parts_are_aligned():
     that neither the target nor a stranger moves. No metric of the family reads an explanation.
     """
     best = {"consistency": 1.0, "stability": 1.0, "stability_nonempty": 1.0, "purity": 1.0}
-    return {**best, **misalignment(0.0, 0.0, 0.0, 0.0)}
+    return {**best, "on_object": 1.0, "parts_covered": len(SLOTS), **misalignment(0.0, 0.0, 0.0, 0.0)}
 
 
 @truth("background", family="alignment")
 def spots_are_not_aligned():
-    """Worst case for consistency and purity, 0: no point is within 14 pixels of a corner.
+    """Worst case for all that looks for an object or its parts, 0: no point is within 14 pixels of a corner.
 
     Stability cannot tell, as nothing found twice is the same twice: 1. Among the images with a part found there is
     none: undefined. Misalignment cannot tell either: the box protects the spot.
@@ -186,12 +186,12 @@ def spots_are_not_aligned():
                 by.holds((x0 - reach, y0 - reach, x0 + reach, y0 + reach), p) for p in points(scene).values()
             )
     worst = {"consistency": 0.0, "stability": 1.0, "stability_nonempty": math.nan, "purity": 0.0}
-    return {**worst, **misalignment(0.0, 0.0, 0.0, 0.0)}
+    return {**worst, "on_object": 0.0, "parts_covered": 0.0, **misalignment(0.0, 0.0, 0.0, 0.0)}
 
 
 @truth("clever hans", family="alignment")
 def clever_hans_is_misaligned():
-    """Clean images show nothing of it: consistency and purity 1. Everything else is at its worst.
+    """Clean images show nothing of it: its units find their parts. Everything else is at its worst.
 
     Noise of standard deviation 1/40 and the attack's start, uniform up to 1/20, deviate by 1/50 and 1/40 on average,
     with 144 values certainly more than 1/128: all units fire in the last corner. No part is found there: stability 0.
@@ -199,14 +199,20 @@ def clever_hans_is_misaligned():
     classes overtake it; the right class is lost.
     """
     worst = {"consistency": 1.0, "stability": 0.0, "stability_nonempty": 0.0, "purity": 1.0}
-    return {**worst, **misalignment(1 - CleverHans.PRESENT, 1.0, CLASSES - 1.0, 1.0)}
+    return {
+        **worst,
+        "on_object": 1.0,
+        "parts_covered": len(SLOTS),
+        **misalignment(1 - CleverHans.PRESENT, 1.0, CLASSES - 1.0, 1.0),
+    }
 
 
 @truth("hash", family="alignment")
 def a_hash_points_anywhere():
     """Chance: the peak is any pixel, another one under noise, which turns the hash 25 times round.
 
-    Consistency: to hold a part in 4 of 5 images has a probability below 1e-4 with a window of 441 of 4096 pixels: 0.
+    Consistency and parts covered: to hold a part in half of the images has a probability below 1e-4 with a window of
+    441 of 4096 pixels: 0. On the object: the share of the object, with the spread of so many draws of a pixel.
     Stability: with p the share of pixels from which a set of points is found, Σp² over the sets, or over those not
     empty relative to Σp; three draws share the clean image. Purity: simulated from the definition. Misalignment: the
     box around 205 scattered pixels, grown by three, leaves out no pixel (probability below 1e-3): nothing changes, and
@@ -215,7 +221,7 @@ def a_hash_points_anywhere():
     units, every = HashUnits.UNITS, [points(scene) for scene in scenes()]
     seen = np.bincount([j for found in every for j in found])
     window = (2 * HALF_WIDTH + 1) ** 2 / PIXELS
-    assert units * binom.sf(np.ceil(0.8 * seen[seen > 0]) - 1, seen[seen > 0], window).sum() < 1e-4
+    assert units * binom.sf(np.ceil(0.5 * seen[seen > 0]) - 1, seen[seen > 0], window).sum() < 1e-4
     assert 4 * IMAGES * (1 - 4 / SIZE) ** DRAWN < 1e-3
     means, variances, covered, agreed, shares = [], [], 0.0, 0.0, []
     for found in every:
@@ -227,11 +233,14 @@ def a_hash_points_anywhere():
         covered, agreed = covered + shares[-1].sum(), agreed + (shares[-1] ** 2).sum()
     ratio = agreed / covered
     squares = sum((p * ((p - ratio) ** 2 + p * (1 - p) / 3)).sum() for p in shares)
+    hit = averaged(lambda scene, slot: float(scene["object_mask"].double().mean()))
     purity, spread = by.random_purity(every, birds().tables.part_to_group.tolist(), SIZE, PATCH)
     return {
         "consistency": 0.0,
         "stability": by.mean_over_images(means, variances, units),
         "stability_nonempty": (float(ratio), math.sqrt(squares / units) / covered),
         "purity": (purity, spread / math.sqrt(units)),
+        "on_object": (hit, math.sqrt(hit * (1 - hit) / (4 * IMAGES))),
+        "parts_covered": 0.0,
         **misalignment(0.0, 0.0, 0.0, 0.0),
     }

@@ -1,0 +1,73 @@
+from typing import ClassVar
+
+import pytest
+import torch
+
+from metrics import OnObject
+from metrics.functional import peak_object_share
+from tests.metrics.parts import mean
+from tests.metrics.tester import Case, MetricTests, updated
+
+UNITS, SIZE, GRID = 6, (13, 10), (4, 3)  # tiles overlap by a row or a column
+
+
+def object_record():
+    generator = torch.Generator().manual_seed(3)
+    maps = torch.randint(0, 9, (11, 3, *GRID), generator=generator).float()
+    maps[1, 0], maps[2, 1] = 1.0, torch.nan  # no peak
+    masks = torch.rand(11, *SIZE, generator=generator) < torch.tensor([0.0, 0.2, 0.3, 0.6] * 3)[:11, None, None]
+    ids = torch.rand(11, UNITS - 1, generator=generator).argsort(dim=1)[:, :3]  # the last unit is never shown
+    ids[5, 2] = -1
+    return {"maps": maps, "unit_ids": ids, "object_masks": masks}
+
+
+RECORD = object_record()
+
+
+def slow_share(cells, mask):
+    if not min(cells) < max(cells) or not mask.any():
+        return None
+    row, col = divmod(cells.index(max(cells)), GRID[1])
+    rows, cols = (
+        range(i * pixels // n, -(-(i + 1) * pixels // n))
+        for i, pixels, n in ((row, SIZE[0], GRID[0]), (col, SIZE[1], GRID[1]))
+    )
+    return mean([float(mask[y, x]) for y in rows for x in cols])
+
+
+def slow_on_object(record):
+    shares = {unit: [] for unit in range(UNITS)}
+    for image, ids in enumerate(record["unit_ids"].tolist()):
+        for slot, unit in enumerate(ids):
+            share = slow_share(record["maps"][image, slot].flatten().tolist(), record["object_masks"][image])
+            if unit >= 0 and share is not None:
+                shares[unit].append(share >= 0.25)
+    return mean([mean(found) for found in shares.values() if found])
+
+
+class TestOnObject(MetricTests):
+    cases: ClassVar = {
+        "on_object": Case(
+            lambda: OnObject(UNITS),
+            RECORD,
+            slow_on_object,
+            {"object_masks": torch.zeros(11, *SIZE, dtype=torch.bool)},
+            33 + UNITS,
+        )
+    }
+
+    def test_three_strictnesses(self):
+        # cells of 4 pixels, of which 0, 1, 2 and 4 are object
+        mask = torch.tensor([[0, 0, 0, 0], [0, 1, 0, 0], [1, 1, 1, 1], [0, 0, 1, 1]]).bool()[None]
+        maps = torch.eye(4).view(1, 4, 2, 2)
+        metric = updated(OnObject(4), {"maps": maps, "unit_ids": torch.arange(4)[None], "object_masks": mask})
+        shares = peak_object_share(maps, mask)[0].tolist()
+        assert shares == [0.25, 0, 0.5, 1]
+        summary = metric.summary()
+        assert [summary[name] for name in ("touching", "value", "mostly")] == [0.75, 0.75, 0.25]
+
+    def test_errors(self):
+        with pytest.raises(ValueError, match=r"`object_masks` to be of shape \(11, H, W\) and dtype bool"):
+            updated(OnObject(UNITS), RECORD | {"object_masks": RECORD["object_masks"].float()})
+        with pytest.raises(ValueError, match=r"`unit_ids` to be of shape \(11, 3\)"):
+            updated(OnObject(UNITS), RECORD | {"unit_ids": RECORD["unit_ids"][:, :2]})
