@@ -73,9 +73,9 @@ class ProtoPool(InterpretableModule):
     """Prototypes shared between classes.
 
     Source: Rymarczyk et al. 2022. Presets: ``original`` (the published rates; 20 joint epochs where the original
-    stopped by its test accuracy), ``quanproto`` (Schlinge et al. 2025, CUB; with the projection their code leaves out,
-    without their class weights), ``sketch`` (ours, for the from-scratch backbone) and ``pretrained`` (ours, for a
-    pretrained backbone, cosine similarity and few images).
+    stopped by its test accuracy), ``quanproto`` (Schlinge et al. 2025, CUB; with the projection their code leaves out;
+    with single labels set ``class_weights: true`` as they do), ``sketch`` (ours, for the from-scratch backbone) and
+    ``pretrained`` (ours, for a pretrained backbone, cosine similarity and few images).
 
     Args:
         num_prototypes: U, size of the pool, at least S.
@@ -159,11 +159,11 @@ class ProtoPool(InterpretableModule):
             )
         ),
     }
-    gumbel: ClassVar[dict[str, tuple[int, float]]] = {  # preset -> epochs, temperature
-        "original": (30, 0.5),
-        "quanproto": (50, 1.0),
-        "pretrained": (30, 0.5),
-        "sketch": (4, 0.5),
+    gumbel: ClassVar[dict[str, tuple[int, float, int]]] = {  # preset -> epochs, temperature, delay
+        "original": (30, 0.5, 0),
+        "quanproto": (50, 1.0, 2),  # set from the epoch before, at the end of every epoch
+        "pretrained": (30, 0.5, 0),
+        "sketch": (4, 0.5, 0),
     }
     actions: ClassVar[tuple[str, ...]] = (HARDEN,)
     slot_owner: Tensor
@@ -183,7 +183,7 @@ class ProtoPool(InterpretableModule):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        preset_epochs, preset_temperature = self.gumbel[self.hparams["preset"]]
+        preset_epochs, preset_temperature, delay = self.gumbel[self.hparams["preset"]]
         epochs = preset_epochs if gumbel_epochs is None else gumbel_epochs
         tau = preset_temperature if temperature is None else temperature
         _check_sizes(num_prototypes, slots_per_class, prototype_channels, epochs, tau)
@@ -191,7 +191,7 @@ class ProtoPool(InterpretableModule):
         self.addon = addon_layers(self.backbone.out_channels, prototype_channels, addon=addon)
         self.prototypes = PrototypeLayer(num_prototypes, prototype_channels, similarity, epsilon)
         epochs = max(1, round(epochs * self.hparams["epoch_scale"]))
-        self.slots = Slots(self.num_classes, num_prototypes, slots_per_class, epochs, tau)
+        self.slots = Slots(self.num_classes, num_prototypes, slots_per_class, epochs, tau, delay)
         self.slots_per_class = slots_per_class
         classes = torch.arange(self.num_classes)
         self.register_buffer("slot_owner", classes.repeat_interleave(slots_per_class)[:, None] == classes)

@@ -10,31 +10,37 @@ from torch import Tensor, nn
 FULL_SCALE = 1000.0
 
 
-def gumbel_scale(epoch: int, epochs: int) -> float:
-    """What the assignment logits are multiplied by: c = 1000·√(e / E) for e < E, then 1000.
+def gumbel_scale(epoch: int, epochs: int, delay: int = 0) -> float:
+    """What the assignment logits are multiplied by: c = 1000·√(e / E) for e < E, then 1000; at least 1.
 
-    Source: released code of Rymarczyk et al. 2022, whose start value cancels out. Deviation: e counts from 1; from 0,
-    as there, the first epoch trains no slot.
+    Source: released code of Rymarczyk et al. 2022, whose start value cancels out and whose epoch 0 trains nothing, so
+    that e = 1 in the first epoch of training. In that of Schlinge et al. 2025 e = -1 there, and below 0 the slots are
+    softmax(Q) without noise: c = 0.
 
     Args:
-        epoch: 0-based epoch of the run, e - 1.
+        epoch: 0-based epoch of the run; e = epoch + 1 - delay.
         epochs: E.
+        delay: epochs by which the schedule starts later.
 
     Returns:
-        In (0, 1000].
+        0, or in [1, 1000].
 
     Example:
         >>> gumbel_scale(0, 4), gumbel_scale(3, 4), gumbel_scale(99, 4)
         (500.0, 1000.0, 1000.0)
+        >>> [gumbel_scale(epoch, 4, delay=2) for epoch in range(4)]
+        [0.0, 1.0, 500.0, 707.1067811865476]
     """
-    return FULL_SCALE * math.sqrt(min(1.0, (epoch + 1) / epochs))
+    done = epoch + 1 - delay
+    return max(1.0, FULL_SCALE * math.sqrt(min(1.0, done / epochs))) if done >= 0 else 0.0
 
 
 class Slots(nn.Module):
     """S slots for each of K classes, every one a distribution over a pool of U prototypes.
 
-    Source: Rymarczyk et al. 2022 (ProtoPool): q = Gumbel-softmax(c·Q) with temperature τ. Deviation: slots that are not
-    being trained are hard, the arg-max of Q without noise; with noise an evaluation would be random.
+    Source: Rymarczyk et al. 2022 (ProtoPool): q = Gumbel-softmax(c·Q) with temperature τ, softmax(Q) where c = 0.
+    Deviation: slots that are not being trained are hard, the arg-max of Q without noise; with noise an evaluation would
+    be random.
 
     Args:
         num_classes: K.
@@ -42,6 +48,7 @@ class Slots(nn.Module):
         slots_per_class: S.
         epochs: E, until the scale c is full.
         temperature: τ.
+        delay: of :func:`gumbel_scale`.
 
     Example:
         >>> slots = Slots(num_classes=1, num_prototypes=3, slots_per_class=2, epochs=1, temperature=0.5).eval()
@@ -54,13 +61,19 @@ class Slots(nn.Module):
     noise_seed: Tensor
 
     def __init__(
-        self, num_classes: int, num_prototypes: int, slots_per_class: int, epochs: int, temperature: float
+        self,
+        num_classes: int,
+        num_prototypes: int,
+        slots_per_class: int,
+        epochs: int,
+        temperature: float,
+        delay: int = 0,
     ) -> None:
         super().__init__()
-        self.epochs, self.temperature = epochs, temperature
+        self.epochs, self.temperature, self.delay = epochs, temperature, delay
         logits = torch.empty(num_classes, num_prototypes, slots_per_class)
         self.logits = nn.Parameter(nn.init.xavier_normal_(logits))
-        self.register_buffer("scale", torch.tensor(gumbel_scale(0, epochs)))
+        self.register_buffer("scale", torch.tensor(gumbel_scale(0, epochs, delay)))
         self.register_buffer("noise_seed", torch.randint(2**31, ()))
         self.read_seed()
 
@@ -70,7 +83,7 @@ class Slots(nn.Module):
 
     def sharpen(self, epoch: int) -> None:
         """Set the scale for a 0-based epoch of the run."""
-        self.scale.fill_(gumbel_scale(epoch, self.epochs))
+        self.scale.fill_(gumbel_scale(epoch, self.epochs, self.delay))
 
     def assignment(self, step: int = 0) -> Tensor:
         """The distribution of every slot over the pool: soft where the logits are trained, else hard.
@@ -86,7 +99,8 @@ class Slots(nn.Module):
         generator = torch.Generator(self.logits.device).manual_seed(self._seed + step)
         waiting = torch.empty_like(self.logits).exponential_(generator=generator)
         noise = -waiting.clamp_min(torch.finfo(waiting.dtype).tiny).log()
-        return ((self.logits * self.scale + noise) / self.temperature).softmax(dim=1)
+        noisy = (self.logits * self.scale + noise) / self.temperature
+        return torch.where(self.scale > 0, noisy, self.logits).softmax(dim=1)
 
     def hard(self) -> Tensor:
         """``(K, U, S)`` float, 1 at the prototype of each slot, the first on ties; 0 elsewhere."""

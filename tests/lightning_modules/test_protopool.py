@@ -100,16 +100,20 @@ def test_decisions_and_ranks_follow_the_focal_score(monkeypatch):
 
 
 # -- slots -----------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(("options", "epochs", "temperature"), [
-    ({"preset": "original"}, 30, 0.5),
-    ({"preset": "quanproto"}, 50, 1.0),
-    ({"preset": "quanproto", "epoch_scale": 0.1}, 5, 1.0),
-    ({"preset": "original", "epoch_scale": 0.001}, 1, 0.5),
-    ({"preset": "original", "gumbel_epochs": 20, "temperature": 2.0}, 20, 2.0),
+@pytest.mark.parametrize(("options", "scales", "temperature"), [
+    ({"preset": "original"}, [182.6, 258.2, 316.2, 365.1], 0.5),  # 1000 √(e / 30)
+    ({"preset": "quanproto"}, [0.0, 1.0, 141.4, 200.0, 244.9], 1.0),  # none, at least 1, 1000 √(e / 50)
+    ({"preset": "quanproto", "epoch_scale": 0.1}, [0.0, 1.0, 447.2, 632.5], 1.0),
+    ({"preset": "original", "epoch_scale": 0.001}, [1000.0, 1000.0], 0.5),
+    ({"preset": "original", "gumbel_epochs": 20, "temperature": 2.0}, [223.6, 316.2], 2.0),
 ])  # fmt: skip
-def test_the_gumbel_schedule_belongs_to_the_preset(options, epochs, temperature):
-    slots = make(**options).slots
-    assert (slots.epochs, slots.temperature) == (epochs, temperature)
+def test_the_gumbel_schedule_belongs_to_the_preset(options, scales, temperature, monkeypatch):
+    model = make(**options)
+    for epoch, scale in enumerate(scales):
+        monkeypatch.setattr(ProtoPool, "current_epoch", epoch)
+        model.on_train_epoch_start()
+        assert model.slots.scale.item() == pytest.approx(scale, abs=0.05)
+    assert model.slots.temperature == temperature
 
 
 def noisy(model: ProtoPool, step: int = 0) -> torch.Tensor:
