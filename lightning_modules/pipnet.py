@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
+from lightning import Trainer
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -29,6 +30,7 @@ TRAIN_LOSSES = {"alignment": 5.0, "tanh_uniformity": 2.0, "pipnet_class": 2.0}
 LED_LOSSES = {"alignment": 1.0, "tanh_uniformity": 1.0, "pipnet_class": 4.0}  # ours: led by the labels
 OWNER_THRESHOLD = 1e-3  # a class is explained by the units it weighs more than this
 SMALL_BATCH = 32
+SHRINK = "shrink_head"
 
 _EVERYTHING = ("stem", "backbone_early", "backbone", "backbone_last", "addon")
 _HEAD = {"head": 0.05}
@@ -65,10 +67,21 @@ def paired(batch: dict[str, Any]) -> dict[str, Any]:
 
 
 def _phase(
-    name: str, epochs: int, rates: dict[str, float], losses: dict[str, float], scheduler: SchedulerSpec, **changes: Any
+    name: str,
+    epochs: int,
+    rates: dict[str, float],
+    losses: dict[str, float],
+    scheduler: SchedulerSpec,
+    key: str | None = None,
+    **changes: Any,
 ) -> Phase:
-    optimizer = OptimizerSpec("AdamW", {"weight_decay": 0.0})
+    optimizer = OptimizerSpec("AdamW", {"weight_decay": 0.0}, key)
     return Phase(name, epochs, rates, losses, optimizer=optimizer, scheduler=scheduler, **changes)
+
+
+def _full(name: str, epochs: int, **changes: Any) -> Phase:
+    """A part of the original stage that trains everything; between the parts the head shrinks once more."""
+    return _phase(name, epochs, _WHOLE_NET | _HEAD, TRAIN_LOSSES, _RESTARTS, "full", bn=_ALL_MOVING, **changes)
 
 
 class PIPNet(InterpretableModule):
@@ -78,8 +91,9 @@ class PIPNet(InterpretableModule):
     2025, CUB; set ``score_threshold: 0``), and ours: ``sketch`` (a backbone from scratch; set ``shrinkage: 3.5e-2``)
     and ``pretrained`` (a pretrained backbone, few images; set ``num_features`` and ``shrinkage: 4e-2``). A backbone has
     the groups ``stem`` (up to one cell per 4 pixels), ``backbone_early``, ``backbone`` and ``backbone_last``. Phases
-    with scheduler ``CosineAnnealingWarmRestarts`` are one training stage: the restarts (every ``T_0`` epochs) are the
-    head's, the other groups follow one cosine over the whole stage down to a hundredth of their rates.
+    with scheduler ``CosineAnnealingWarmRestarts`` are one training stage, as in the released code: the restarts (every
+    ``T_0`` epochs, from the second step on) are the head's; the other groups follow one cosine that is as long as the
+    stage, waits while they are frozen, and ends at a hundredth of the rate of ``backbone``.
 
     Args:
         num_features: U, channels of a 1×1 convolution after the backbone; None takes the channels of the backbone,
@@ -107,7 +121,9 @@ class PIPNet(InterpretableModule):
                 _phase("pretrain", 10, _NET, PRETRAIN_LOSSES, _COSINE, bn=_MOVING),
                 _phase("head", 3, _HEAD, {"pipnet_class": 2.0}, _RESTARTS, bn="eval"),
                 _phase("partial", 7, _NET | _HEAD, TRAIN_LOSSES, _RESTARTS, bn=_MOVING),
-                _phase("full", 50, _WHOLE_NET | _HEAD, TRAIN_LOSSES, _RESTARTS, bn=_ALL_MOVING, selectable=True),
+                _full("full", 19),
+                _full("full_from_30", 30, on_enter=(SHRINK,)),
+                _full("full_from_60", 1, on_enter=(SHRINK,), on_exit=("ignore_silent",), selectable=True),
             )
         ),
         "quanproto": PhasePlan(
@@ -116,7 +132,7 @@ class PIPNet(InterpretableModule):
                 Phase(
                     "joint",
                     100,
-                    dict.fromkeys(_EVERYTHING, 3e-5) | {"backbone_last": 2e-4} | _HEAD,
+                    dict.fromkeys(_EVERYTHING, 3e-5) | {"backbone_last": 2e-4} | _HEAD | {"exponent": 0.05},
                     TRAIN_LOSSES,
                     scheduler=SchedulerSpec("StepLR", {"step_size": 35, "gamma": 0.5}),
                     selectable=True,
@@ -126,6 +142,7 @@ class PIPNet(InterpretableModule):
         "pretrained": PhasePlan((_phase("train", 15, _TUNED | _HEAD, LED_LOSSES, _CYCLE, bn="eval", selectable=True),)),
         "sketch": PhasePlan((_phase("train", 7, _SCRATCH | _HEAD, LED_LOSSES, _CYCLE, selectable=True),)),
     }
+    actions: ClassVar[tuple[str, ...]] = (SHRINK,)
 
     def __init__(
         self, num_features: int | None = None, shrinkage: float = 1e-3, score_threshold: float = 0.1, **kwargs: Any
@@ -145,6 +162,7 @@ class PIPNet(InterpretableModule):
             nn.init.xavier_uniform_(self.addon.weight)
         self.linear = nn.Linear(units, self.num_classes, bias=False)
         nn.init.normal_(self.linear.weight, 1.0, 0.1)
+        self.exponent = nn.Parameter(torch.tensor(2.0))
         self.score_threshold: Tensor
         self.register_buffer("score_threshold", torch.tensor(score_threshold))
         for group in {"stem", "addon"} - self.parameter_groups().keys():  # presets name them; not every model has them
@@ -166,8 +184,11 @@ class PIPNet(InterpretableModule):
         return F.linear(scores, self.linear.weight.relu())
 
     def probabilities(self, logits: Tensor) -> Tensor:
-        """softmax(log1p(o²)) ``(B, K)`` of logits o ``(B, K)``; sigmoid if multilabel."""
-        return super().probabilities(_class_logits(logits))
+        """softmax(log1p(o^e)) ``(B, K)`` of logits o ``(B, K)`` with the exponent e; sigmoid if multilabel."""
+        return super().probabilities(self._class_logits(logits))
+
+    def _class_logits(self, logits: Tensor) -> Tensor:
+        return torch.log1p(logits.float().pow(self.exponent))
 
     def units(self) -> UnitTable:
         """Channels; a class owns those it weighs more than 0.001, the threshold of compactness."""
@@ -179,9 +200,13 @@ class PIPNet(InterpretableModule):
         return (self.linear.weight > 0).any(dim=0)
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        """Groups ``stem``, ``backbone_early``, ``backbone``, ``backbone_last``, ``addon`` (if any) and ``head``."""
+        """Groups ``stem``, ``backbone_early``, ``backbone``, ``backbone_last``, ``addon``, ``head`` and ``exponent``.
+
+        Without stem or add-on there are no such groups. The exponent is constant unless a phase trains it.
+        """
         groups = backbone_sections(self.backbone)
         groups |= {"addon": list(self.addon.parameters()), "head": list(self.linear.parameters())}
+        groups |= {"exponent": [self.exponent]}
         return {name: parameters for name, parameters in groups.items() if parameters}
 
     # -- training ----------------------------------------------------------------------------------------------------
@@ -231,7 +256,7 @@ class PIPNet(InterpretableModule):
         return (self.plan.locate(self.current_epoch)[1] + 1) / self.phase.epochs
 
     def _class_loss(self, output: ModelOutput, batch: dict[str, Any]) -> Tensor:
-        logits = _class_logits(output.logits)
+        logits = self._class_logits(output.logits)
         if self.task == "multilabel":
             return multilabel_margin(logits, batch["labels"])
         return cross_entropy(logits, batch["label"], batch.get("class_targets"), self.class_weights)
@@ -244,14 +269,41 @@ class PIPNet(InterpretableModule):
         """The optimiser's step, then, if the phase trains the head, the proximal step W ← max(W - shrinkage, 0).
 
         Under a ``OneCycleLR`` the shrinkage follows the head's rate: ``shrinkage`` at the top, almost none at the end,
-        where steps that no longer learn would only forget.
+        where steps that no longer learn would only forget. An exponent that is trained stays at least 1, as in the code
+        of Schlinge et al. 2025.
         """
         super().optimizer_step(epoch, batch_idx, optimizer, *args, **kwargs)
         for group in optimizer.param_groups:
             if group["name"] == "head":
-                share = group["lr"] / group["max_lr"] if "max_lr" in group else 1.0
-                with torch.no_grad():
-                    self.linear.weight.sub_(share * self.shrinkage).clamp_(min=0.0)
+                self._shrink(group["lr"] / group["max_lr"] if "max_lr" in group else 1.0)
+            elif group["name"] == "exponent":
+                self.exponent.data.clamp_(min=1.0)
+
+    @torch.no_grad()
+    def _shrink(self, share: float = 1.0) -> None:
+        self.linear.weight.sub_(share * self.shrinkage).clamp_(min=0.0)
+
+    def shrink_head(self, trainer: Trainer) -> dict[str, float]:
+        """Action ``shrink_head``: one more proximal step, as the released code takes before epochs 30 and 60.
+
+        Args:
+            trainer: not used.
+
+        Returns:
+            weights_before and weights_after: weights above 0.
+        """
+        before = (self.linear.weight > 0).sum()
+        self._shrink()
+        return {"weights_before": float(before), "weights_after": float((self.linear.weight > 0).sum())}
+
+    @torch.no_grad()
+    def ignore(self, units: Tensor) -> None:
+        """Set the weights of some units to 0.
+
+        Args:
+            units: ``(U,)`` bool.
+        """
+        self.linear.weight.masked_fill_(units, 0.0)
 
     def on_train_epoch_end(self) -> None:
         """Log the number of classes without any weight, to which no gradient leads back."""
@@ -264,23 +316,23 @@ class PIPNet(InterpretableModule):
         if restarts is None or restarts.name != "CosineAnnealingWarmRestarts":
             return super().configure_optimizers()
         optimizer, _ = PhasePlan((replace(self.phase, scheduler=None),)).build(0, self.parameter_groups(), 1)
-        stage = [phase.epochs if phase.scheduler == restarts else 0 for phase in self.plan.phases]
-        done, length, steps = sum(stage[: self.phase_index]), sum(stage), self._steps_per_epoch()
-        period, least = restarts.kwargs["T_0"], restarts.kwargs.get("eta_min", 0.0)
+        phases, key, steps = self.plan.phases, self.phase.optimizer.key, self._steps_per_epoch()
+        stage = [phase for phase in phases if phase.scheduler == restarts]
+        first = next(p for p in stage if p is self.phase or (key is not None and p.optimizer.key == key))
+        before = stage[: stage.index(first)]  # phases with one optimiser have one scheduler, which counts their steps
+        done = sum(phase.epochs for phase in before)
+        net_done = sum(phase.epochs for phase in before if "backbone" in phase.trainable)
+        length, period = sum(phase.epochs for phase in stage), restarts.kwargs["T_0"]
+        net_least = self.phase.trainable.get("backbone", 0.0) / 100
 
-        def head_rate(step: int) -> float:
-            return _cosine((done + step / steps) % period / period, least / self.phase.trainable["head"])
+        def multiplier(name: str, rate: float) -> Callable[[int], float]:
+            least = (restarts.kwargs.get("eta_min", 0.0) if name == "head" else net_least) / (rate or 1.0)
+            if name == "head":  # the released code sets its rate after the step
+                return lambda step: _cosine(max(done + (step - 1) / steps, 0.0) % period / period, least)
+            return lambda step: _cosine((net_done + step / steps) / length, least)
 
-        def net_rate(step: int) -> float:
-            return _cosine((done + step / steps) / length, 0.01)
-
-        rates: list[Callable[[int], float]]
-        rates = [head_rate if name == "head" else net_rate for name in self.phase.trainable]
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": LambdaLR(optimizer, rates), "interval": "step"}}
-
-
-def _class_logits(logits: Tensor) -> Tensor:
-    return torch.log1p(logits.float().square())
+        schedule = LambdaLR(optimizer, [multiplier(name, rate) for name, rate in self.phase.trainable.items()])
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
 
 def _cosine(share: float, least: float) -> float:

@@ -1,7 +1,8 @@
-"""Pruning of prototypes whose nearest training images mostly belong to other classes, exact over processes.
+"""Pruning of prototypes that do not stand for their class, or that no training image shows, exact over processes.
 
-Source: Chen et al. 2019 (ProtoPNet), supplement: a prototype is dropped if fewer than 3 of its 6 nearest training
-patches carry its class. One patch per image counts.
+Sources: Chen et al. 2019 (ProtoPNet), supplement: a prototype is dropped if fewer than 3 of its 6 nearest training
+patches carry its class. One patch per image counts. Released code of Nauta et al. 2023 (PIP-Net): after training, a
+prototype that no training image shows with a score above 0.1 loses its weights.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from lightning_modules.contract import InterpretableModel, Projectable
 
 NEIGHBOURS = 6
 NEEDED = 3
+SEEN = 0.1  # the score above which an image shows a unit
 
 
 @runtime_checkable
@@ -27,6 +29,15 @@ class Prunable(Projectable, Protocol):
 
     def prune(self, keep: Tensor) -> None:
         """Deactivate the units where ``keep`` (U,) is False."""
+        ...
+
+
+@runtime_checkable
+class Weighted(Protocol):
+    """A model whose head can be made to ignore units."""
+
+    def ignore(self, units: Tensor) -> None:
+        """Set the weights of the units (U,) bool to 0."""
         ...
 
 
@@ -110,6 +121,39 @@ def prune(trainer: Trainer, module: LightningModule) -> dict[str, float]:
     kept, before = float(keep.sum()), float(units.active.sum())  # counted now: the table shows the model as it changes
     module.prune(keep)
     return {"kept": kept, "pruned": before - kept, "rescued": float(len(rescued))}
+
+
+@torch.no_grad()
+def ignore_silent(trainer: Trainer, module: LightningModule) -> dict[str, float]:
+    """Action ``ignore_silent``: take the weights of units that no training image shows.
+
+    Source: released code of Nauta et al. 2023 (PIP-Net), after the training.
+
+    Args:
+        trainer: its data module gives the training images.
+        module: a :class:`Weighted` model.
+
+    Returns:
+        kept and ignored counts among the units that some class owns.
+
+    Raises:
+        TypeError: if the model has no such head.
+    """
+    if not isinstance(module, Weighted):
+        raise TypeError(
+            f"Expected a model that can ignore units for the action 'ignore_silent', but got {type(module).__name__}."
+        )
+    model, datamodule = cast(InterpretableModel, module), cast(Any, trainer).datamodule
+    owned = model.units().owner.any(dim=1)
+    largest = torch.zeros(len(owned), device=module.device)
+    with evaluation_mode(module):
+        for batch in datamodule.projection_dataloader():
+            largest = largest.maximum(model(batch["image"].to(module.device)).maps.amax(dim=(0, 2, 3)))
+    if distributed.is_initialized():
+        distributed.all_reduce(largest, distributed.ReduceOp.MAX)
+    silent = owned & (largest <= SEEN)
+    module.ignore(silent)
+    return {"kept": float((owned & ~silent).sum()), "ignored": float(silent.sum())}
 
 
 def keep_one_per_class(keep: Tensor, owner: Tensor, neighbours: Neighbours) -> tuple[Tensor, list[int]]:

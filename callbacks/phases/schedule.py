@@ -20,14 +20,19 @@ from torch import Tensor
 
 from callbacks.phases.early_stopping import phase_is_over, start_over
 from callbacks.phases.projection import project
-from callbacks.phases.pruning import prune
+from callbacks.phases.pruning import ignore_silent, prune
 from callbacks.phases.ranks import assert_equal_over_ranks, broadcast_buffers
 from callbacks.phases.starting_patches import sample_patches
 from lightning_modules.contract import InterpretableModel
 from lightning_modules.phases import Phase, PhasedModule, PhasePlan
 
 Action = Callable[[Trainer, LightningModule], dict[str, float]]
-ACTIONS: dict[str, Action] = {"sample_patches": sample_patches, "project": project, "prune": prune}
+ACTIONS: dict[str, Action] = {
+    "sample_patches": sample_patches,
+    "project": project,
+    "prune": prune,
+    "ignore_silent": ignore_silent,
+}
 
 
 @runtime_checkable

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import io
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from lightning import Callback
-from torch.optim.lr_scheduler import OneCycleLR
+from torch.optim.lr_scheduler import CosineAnnealingLR, CosineAnnealingWarmRestarts, OneCycleLR
 
 from callbacks import Interpretability
+from callbacks.phases.pruning import ignore_silent
 from callbacks.phases.ranks import state_hash
+from callbacks.phases.schedule import ACTIONS
 from lightning_modules import Classifier
 from lightning_modules.losses import alignment, cross_entropy, multilabel_margin, tanh_uniformity
 from lightning_modules.phases import PhasePlan, SchedulerSpec
@@ -49,7 +52,7 @@ def fitted(model, *callbacks, data=None, **options):
 
 def short(*names, epochs=1, **options):
     """A backbone from scratch with a few epochs of each named phase of the original schedule."""
-    phases = {name: {"epochs": epochs} if name in names else None for name in ("pretrain", "head", "partial", "full")}
+    phases = {p.name: {"epochs": epochs} if p.name in names else None for p in PIPNet.presets["original"].phases}
     return make(num_classes=8, preset="original", phases=phases, **options)
 
 
@@ -158,8 +161,11 @@ def test_a_score_on_the_threshold_stays():
 
 
 def test_probabilities_by_hand():
-    """O = (0, 1, 3): 1 + o² = (1, 2, 10)."""
-    close(make().probabilities(torch.tensor([[0.0, 1.0, 3.0]])), torch.tensor([[1 / 13, 2 / 13, 10 / 13]]))
+    """O = (0, 1, 3): 1 + o² = (1, 2, 10); with the exponent 3, 1 + o³ = (1, 2, 28)."""
+    model, logits = make(), torch.tensor([[0.0, 1.0, 3.0]])
+    close(model.probabilities(logits), torch.tensor([[1 / 13, 2 / 13, 10 / 13]]))
+    model.exponent.data.fill_(3.0)
+    close(model.probabilities(logits), torch.tensor([[1 / 31, 2 / 31, 28 / 31]]))
 
 
 def test_owner_is_the_threshold_of_compactness():
@@ -215,6 +221,39 @@ def test_proximal_step_follows_the_optimiser_in_phases_of_the_head_only():
     close(model.linear.weight.detach(), (before - 2e-3).clamp(min=0))
     assert (model.linear.weight[0] == 0).all()
     assert all(math.isfinite(loss) for loss in watch.losses)
+
+
+def test_the_head_shrinks_once_more_before_epochs_30_and_60():
+    """Two steps, the extra one of the released code, two steps and a last extra one: 0.006 in all."""
+    model, watch = short("full", "full_from_30", "full_from_60"), Weights()
+    still = {"trainable": {"head": 0.0}, "scheduler": None}
+    model.plan = model.plan.override({phase.name: still for phase in model.plan.phases})
+    before = model.linear.weight.detach().clone()
+    fitted(model, watch)
+    for step, taken in enumerate((0, 1, 3, 4, 6, 7)):
+        close(watch.heads[step], before - taken * 1e-3)
+
+
+def test_units_that_no_training_image_shows_lose_their_weights():
+    """Largest scores 0.09, 0.2, 0.8 and 0.05: the first is dropped, the last is ignored by all classes already."""
+    scores = iter(([[0.09, 0.11, 0.77, 0.03]], [[0.04, 0.2, 0.71, 0.05]]))
+    model = make(num_classes=2, num_features=4)
+    model.backbone.forward = lambda _: torch.tensor(next(scores))[:, :, None, None].log()
+    model.addon = torch.nn.Identity()
+    model.linear.weight.data = torch.tensor([[0.5, 0.5, 0.0, 1e-3], [0.0, 0.0, 2.0, 0.0]])
+    data = SimpleNamespace(projection_dataloader=lambda: [{"image": images(1)}] * 2)
+    assert ignore_silent(SimpleNamespace(datamodule=data), model) == {"kept": 2.0, "ignored": 1.0}
+    close(model.linear.weight.data, torch.tensor([[0.0, 0.5, 0.0, 1e-3], [0.0, 0.0, 2.0, 0.0]]))
+
+
+@pytest.mark.parametrize(("rate", "expected"), [(None, 2.0), (0.05, 1.9), (5.0, 1.0)])
+def test_the_exponent_is_trained_where_the_plan_says_and_stays_at_least_one(rate, expected):
+    """Adam's two steps are about as long as its rate."""
+    model = make(num_classes=8, preset="quanproto")
+    assert model.plan.phases[1].trainable["exponent"] == model.plan.phases[1].trainable["head"] == 0.05
+    model.plan = model.plan.override({"warm": None, "joint": {"epochs": 1, "trainable": {"exponent": rate}}})
+    fitted(model)
+    assert model.exponent.item() == pytest.approx(expected, abs=0.01)
 
 
 def test_under_one_cycle_the_proximal_step_follows_the_rate():
@@ -283,12 +322,15 @@ def test_original_schedule():
         ("pretrain", 10, {"alignment_ramp": 1.0, "tanh_uniformity": 5.0}),
         ("head", 3, {"pipnet_class": 2.0}),
         ("partial", 7, {"alignment": 5.0, "tanh_uniformity": 2.0, "pipnet_class": 2.0}),
-        ("full", 50, {"alignment": 5.0, "tanh_uniformity": 2.0, "pipnet_class": 2.0}),
+        ("full", 19, {"alignment": 5.0, "tanh_uniformity": 2.0, "pipnet_class": 2.0}),
+        ("full_from_30", 30, {"alignment": 5.0, "tanh_uniformity": 2.0, "pipnet_class": 2.0}),
+        ("full_from_60", 1, {"alignment": 5.0, "tanh_uniformity": 2.0, "pipnet_class": 2.0}),
     ]
     net = {"backbone": 5e-4, "backbone_last": 5e-4, "addon": 5e-3}
-    rates = [net, {"head": 0.05}, net | {"head": 0.05}, net | {"backbone_early": 5e-4, "head": 0.05}]
+    rates = [net, {"head": 0.05}, net | {"head": 0.05}, *[net | {"backbone_early": 5e-4, "head": 0.05}] * 3]
     assert [p.trainable for p in phases] == rates
-    assert [p.selectable for p in phases] == [False, False, False, True]
+    assert [p.selectable for p in phases] == [False] * 5 + [True]
+    assert [(*p.on_enter, *p.on_exit) for p in phases[4:]] == [("shrink_head",), ("shrink_head", "ignore_silent")]
     assert {(p.optimizer.name, p.optimizer.kwargs["weight_decay"]) for p in phases} == {("AdamW", 0.0)}
 
 
@@ -308,37 +350,59 @@ def test_the_alignment_ramp_rises_over_the_phase(monkeypatch):
     assert model.loss_terms()["alignment_ramp"](output, batch).item() == pytest.approx(0.2 * whole, rel=1e-6)
 
 
-def rates_of(model, index, steps):
-    """The rates of phase ``index`` at each step, with 2 steps per epoch."""
+def released_rates(epochs, frozen, restart, steps=2):
+    """The rates at every step of the second stage, by the two optimisers and schedulers of the released code."""
+    groups = [{"params": [torch.zeros(1, requires_grad=True)], "lr": lr} for lr in (5e-4, 5e-3, 0.05)]
+    net, head = torch.optim.AdamW(groups[:2]), torch.optim.AdamW(groups[2:])
+    cosine = CosineAnnealingLR(net, epochs * steps, eta_min=5e-6)
+    restarts = CosineAnnealingWarmRestarts(head, restart, eta_min=1e-3)
+    for epoch in range(epochs):
+        for step in range(steps):
+            backbone, addon = (group["lr"] for group in net.param_groups)
+            rates = {"backbone_early": backbone, "backbone": backbone, "backbone_last": backbone, "addon": addon}
+            yield rates | {"head": head.param_groups[0]["lr"]}
+            head.step()
+            restarts.step(epoch + step / steps)
+            if epoch >= frozen:
+                net.step()
+                cosine.step()
+
+
+class Rates(Callback):
+    """The learning rates of every step."""
+
+    def __init__(self):
+        self.table = []
+
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+        self.table.append({group["name"]: group["lr"] for group in trainer.optimizers[0].param_groups})
+
+
+def test_rates_of_the_stage_are_those_of_the_released_code():
+    """The head starts again every 10 epochs; the net waits 3 epochs, then falls along the cosine of 60 epochs."""
+    model, table = make(preset="original"), []
     model._steps_per_epoch = lambda: 2
-    model.enter_phase(index)
-    built = model.configure_optimizers()
-    optimizer, scheduler = built["optimizer"], built["lr_scheduler"]["scheduler"]
-    assert built["lr_scheduler"]["interval"] == "step"
-    table = []
-    for _ in range(steps):
-        table.append({group["name"]: group["lr"] for group in optimizer.param_groups})
-        optimizer.step()
-        scheduler.step()
-    return table
+    for index, epochs in ((1, 3), (2, 7), (3, 50)):  # the last three phases have one optimiser and one scheduler
+        model.enter_phase(index)
+        built = model.configure_optimizers()
+        assert built["lr_scheduler"]["interval"] == "step"
+        for _ in range(2 * epochs):
+            table.append({group["name"]: group["lr"] for group in built["optimizer"].param_groups})
+            built["optimizer"].step()
+            built["lr_scheduler"]["scheduler"].step()
+    for row, rates in zip(table, released_rates(60, frozen=3, restart=10), strict=True):
+        assert row == pytest.approx({name: rates[name] for name in row}, rel=1e-6)
+    assert [len(table[step]) for step in (0, 5, 6, 19, 20, 119)] == [1, 1, 4, 4, 5, 5]
+    assert table[6]["addon"] == 5e-3  # the full rate in the first epoch after three of the head alone
+    assert table[119]["addon"] == pytest.approx(5e-6 + 4.995e-3 * (1 + math.cos(math.pi * 113 / 120)) / 2)
 
 
-def test_the_stage_has_one_cosine_and_restarts_for_the_head():
-    """60 epochs of 2 steps: the head starts again at epochs 0, 10, 20, …; the net falls once from epoch 0 to 60."""
-    model = make(preset="original")
-    table = [row for index, epochs in ((1, 3), (2, 7), (3, 50)) for row in rates_of(model, index, 2 * epochs)]
-    assert len(table) == 120
-    for step, row in enumerate(table):
-        epoch = step / 2
-        head = 1e-3 + (0.05 - 1e-3) * (1 + math.cos(math.pi * (epoch % 10) / 10)) / 2
-        assert row["head"] == pytest.approx(head, rel=1e-6)
-        if "backbone" in row:
-            share = (1 + math.cos(math.pi * epoch / 60)) / 2
-            assert row["backbone"] == pytest.approx(5e-6 + (5e-4 - 5e-6) * share, rel=1e-6)
-            assert row["addon"] == pytest.approx(5e-5 + (5e-3 - 5e-5) * share, rel=1e-6)
-    assert table[0].keys() == {"head"}
-    assert "backbone_early" in table[20]
-    assert "backbone_early" not in table[19]
+def test_rates_go_on_over_the_phases_of_a_run():
+    """A tenth of the epochs, in a run: 1 of pretraining, then 1, 1, 2, 3 and 1 with a restart every epoch."""
+    watch = Rates()
+    fitted(make(num_classes=8, preset="original", epoch_scale=0.1), watch)
+    for row, rates in zip(watch.table[2:], released_rates(8, frozen=1, restart=1), strict=True):
+        assert row == pytest.approx({name: rates[name] for name in row}, rel=1e-6)
 
 
 def test_other_schedulers_are_those_of_the_plan():
@@ -351,10 +415,11 @@ def test_other_schedulers_are_those_of_the_plan():
 
 
 def test_every_phase_of_the_original_schedule_trains():
-    model, watch = short("pretrain", "head", "partial", "full"), Weights()
+    names = [phase.name for phase in PIPNet.presets["original"].phases]
+    model, watch = short(*names), Weights()
     before = {name: [p.detach().clone() for p in members] for name, members in model.parameter_groups().items()}
     trainer = fitted(model, watch)
-    assert watch.phases == [name for name in ("pretrain", "head", "partial", "full") for _ in range(2)]
+    assert watch.phases == [name for name in names for _ in range(2)]
     assert all(math.isfinite(loss) for loss in watch.losses)
     assert trainer.callback_metrics["train/dead_classes"].item() == 0
     moved = {name for name, members in model.parameter_groups().items()
@@ -363,10 +428,10 @@ def test_every_phase_of_the_original_schedule_trains():
 
 
 def test_a_run_resumed_within_the_stage_is_the_straight_run(tmp_path):
-    """Two epochs of ``partial``, interrupted after the first: rates, moments and weights go on where they were."""
-    straight, interrupted, resumed = (short("head", "partial", epochs=2) for _ in range(3))
+    """Two epochs of ``full_from_30``, interrupted after the first: rates, moments and weights go on where they were."""
+    straight, interrupted, resumed = (short("head", "full", "full_from_30", epochs=2) for _ in range(3))
     fitted(straight)
-    fitted(interrupted, max_epochs=3).save_checkpoint(tmp_path / "last.ckpt")
+    fitted(interrupted, max_epochs=5).save_checkpoint(tmp_path / "last.ckpt")
     assert state_hash(interrupted) != state_hash(straight)
     tiny_trainer(limit_val_batches=1).fit(resumed, datamodule=birds(), ckpt_path=tmp_path / "last.ckpt")
     assert state_hash(resumed) == state_hash(straight)
@@ -408,7 +473,7 @@ def test_backbones_are_cut_at_named_stages(backbone, first):
     names = {id(p): name for name, p in model.backbone.net.named_parameters()}
     groups = model.parameter_groups()
     stem = [] if backbone == "convnext_tiny" else ["stem"]
-    assert list(groups) == [*stem, "backbone_early", "backbone", "backbone_last", "head"]
+    assert list(groups) == [*stem, "backbone_early", "backbone", "backbone_last", "head", "exponent"]
     for group, stage in first.items():
         assert names[id(groups[group][0])].startswith(stage)
     ordered = [id(p) for group in (*stem, *first) for p in groups[group]]
@@ -421,7 +486,7 @@ def test_without_a_convolution_no_phase_names_it():
         model = make(num_features=None, preset=preset)
         assert "addon" not in model.parameter_groups()
         assert all("addon" not in phase.trainable for phase in model.plan.phases)
-        model.plan.check(model.parameter_groups(), model.loss_terms(), ())
+        model.plan.check(model.parameter_groups(), model.loss_terms(), [*ACTIONS, *model.actions])
         assert "addon" in make(preset=preset).plan.phases[0].trainable
 
 
