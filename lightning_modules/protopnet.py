@@ -7,6 +7,7 @@ patch keeps its vector. The pruned variant is a phase plan with a ``prune`` phas
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 import torch
@@ -16,7 +17,7 @@ from lightning_modules.contract import ModelOutput, SourceTable, UnitTable, show
 from lightning_modules.heads.addon import AddonKind, addon_layers
 from lightning_modules.heads.prototypes import PrototypeLayer, Similarity
 from lightning_modules.interpretable import InterpretableModule, LossTerm
-from lightning_modules.losses import cluster, off_class_l1, separation
+from lightning_modules.losses import cluster, multilabel_margin, off_class_l1, separation
 from lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec
 
 LOSSES = {"cross_entropy": 1.0, "cluster": 0.8, "separation": -0.08}
@@ -81,7 +82,8 @@ class ProtoPNet(InterpretableModule):
     """Prototypical part network.
 
     Source: Chen et al. 2019. Presets: ``original`` (two cycles of the published schedule), ``quanproto`` (Schlinge et
-    al. 2025, CUB; without its class weights and its prototype range U(0.4, 1)), ``sketch`` (ours, for the from-scratch
+    al. 2025, CUB; set ``off_class_init: 0``, ``epsilon: 1e-14``, ``prototype_range: [0.4, 1]`` and, with single labels,
+    ``class_weights: true``, as the files in ``configs/model/quanproto`` do), ``sketch`` (ours, for the from-scratch
     backbone) and ``pretrained`` (ours, for a pretrained backbone, cosine similarity and few images).
 
     Args:
@@ -93,6 +95,7 @@ class ProtoPNet(InterpretableModule):
         epsilon: ε of ``l2_log``.
         own_class_init: initial head weight between a class and its own prototypes.
         off_class_init: initial head weight between a class and a prototype of another class.
+        prototype_range: with ``l2_log``, prototypes start uniformly between these two numbers.
         kwargs: arguments of :class:`~lightning_modules.interpretable.InterpretableModule`.
 
     Example:
@@ -152,15 +155,23 @@ class ProtoPNet(InterpretableModule):
         epsilon: float = 1e-4,
         own_class_init: float = 1.0,
         off_class_init: float = -0.5,
+        prototype_range: tuple[float, float] = (0.0, 1.0),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        low, high = prototype_range
+        if not -math.inf < low < high < math.inf:
+            raise ValueError(
+                f"Expected argument `prototype_range` to be two finite numbers, the lower first, but got {low}, {high}."
+            )
         for name, value in (("prototypes_per_class", prototypes_per_class), ("prototype_channels", prototype_channels)):
             if value < 1:
                 raise ValueError(f"Expected argument `{name}` to be at least 1, but got {value}.")
         self.addon = addon_layers(self.backbone.out_channels, prototype_channels, 1 if addon == "linear" else 2, addon)
         units = prototypes_per_class * self.num_classes
         self.prototypes = PrototypeLayer(units, prototype_channels, similarity, epsilon)
+        if similarity == "l2_log":
+            self.prototypes.vectors.data.mul_(high - low).add_(low)
         classes = torch.arange(self.num_classes).repeat_interleave(prototypes_per_class)
         self.owner: Tensor
         self.register_buffer("owner", classes[:, None] == torch.arange(self.num_classes))
@@ -204,9 +215,22 @@ class ProtoPNet(InterpretableModule):
         }
 
     def loss_terms(self) -> dict[str, LossTerm]:
-        """Adds ``cluster``, ``separation`` (both among active prototypes) and ``off_class_l1``."""
+        """Adds ``cluster``, ``separation`` (both among active prototypes) and ``off_class_l1``.
+
+        For multilabel data, as the released code of Schlinge et al. 2025 has them: ``multilabel_margin_sum`` (over the
+        images of a batch, not their mean) and ``absent_separation`` (mean over the labels an image does not have of
+        the distance to their nearest prototype).
+        """
         own, active = self.owner.T, self.prototypes.active
-        return super().loss_terms() | {
+        several: dict[str, LossTerm] = {
+            "multilabel_margin_sum": lambda output, batch: (
+                len(batch["labels"]) * multilabel_margin(output.logits, batch["labels"])
+            ),
+            "absent_separation": lambda output, batch: cluster(
+                output.extras["distance"], own & active, ~batch["labels"]
+            ),
+        }
+        return (super().loss_terms() | (several if self.task == "multilabel" else {})) | {
             "cluster": lambda output, batch: cluster(output.extras["distance"], own & active, self.targets(batch)),
             "separation": lambda output, batch: separation(
                 output.extras["distance"], own | ~active, self.targets(batch)

@@ -285,9 +285,18 @@ class ProtoPool(InterpretableModule):
         return torch.zeros_like(mass, dtype=torch.bool).scatter_(1, top.indices, top.values > 0)
 
     def loss_terms(self) -> dict[str, LossTerm]:
-        """Adds ``cluster``, ``separation`` (against all active others), ``slot_orthogonality`` and ``off_class_l1``."""
-        active, own = self.prototypes.active, cache(self.own)  # once for both terms
-        return super().loss_terms() | {
+        """Adds ``cluster``, ``separation`` (against all active others), ``slot_orthogonality`` and ``off_class_l1``.
+
+        For multilabel data also ``absent_separation``, the separation of the labels an image does not have, as in the
+        released code of Schlinge et al. 2025.
+        """
+        active, own = self.prototypes.active, cache(self.own)  # once for all terms
+        several: dict[str, LossTerm] = {
+            "absent_separation": lambda output, batch: separation(
+                output.extras["distance"], own() | ~active, ~batch["labels"]
+            )
+        }
+        return (super().loss_terms() | (several if self.task == "multilabel" else {})) | {
             "cluster": lambda output, batch: cluster(output.extras["distance"], own(), self.targets(batch)),
             "separation": lambda output, batch: separation(
                 output.extras["distance"], own() | ~active, self.targets(batch)

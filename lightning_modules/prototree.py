@@ -71,9 +71,11 @@ class ProtoTree(InterpretableModule):
 
     Source: Nauta et al. 2021. A node asks how near its prototype comes to a patch of the image: exp(-d) of the smallest
     distance is the probability of going right. The loss is the negative log-likelihood of the mixture of leaves; the
-    leaves learn without a gradient, once per batch (with accumulated gradients too). Presets: ``original`` (the default
-    schedule of the released code, 100 epochs), ``sketch`` (ours, for the sketch backbone of a trained black box) and
-    ``pretrained`` (ours, for a pretrained backbone and few images). In ours prototypes start as random patches.
+    leaves learn without a gradient, once per batch (with accumulated gradients too). Presets: ``original`` (the
+    command for CUB in the README of the released code, whose backbone is a ResNet-50 trained on iNaturalist; other
+    backbones it freezes as a whole, see ``configs/model/prototree.yaml``), ``sketch`` (ours, for the sketch backbone of
+    a trained black box) and ``pretrained`` (ours, for a pretrained backbone and few images). In ours prototypes start
+    as random patches.
 
     With multilabel data (ours, no published reference) leaves hold independent probabilities, trained by
     gradient as group ``head`` at the rate of the prototypes, and the tree is not pruned.
@@ -100,12 +102,12 @@ class ProtoTree(InterpretableModule):
     presets: ClassVar[dict[str, PhasePlan]] = {
         "original": PhasePlan(
             (
-                _original("freeze", 2, {}, bn=["backbone_last"]),
+                _original("freeze", 30, {}, bn=["backbone_last"]),
                 _original(
                     "train",
-                    98,
+                    70,
                     {"backbone": 1e-5},
-                    scheduler=SchedulerSpec("MultiStepLR", {"milestones": [58, 68, 78, 88, 98], "gamma": 0.5}),
+                    scheduler=SchedulerSpec("MultiStepLR", {"milestones": [30, 40, 50, 60, 70], "gamma": 0.5}),
                     on_exit=FINISH,
                 ),
             )

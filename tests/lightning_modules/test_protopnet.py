@@ -58,6 +58,11 @@ def test_forward_follows_the_definition():
     close(output.logits.double(), scores @ model.linear.weight.detach().double().T, rtol=1e-5, atol=1e-5)
 
 
+def test_prototypes_start_in_their_range():
+    vectors = make().prototypes.vectors
+    close(make(prototype_range=(0.4, 1.0)).prototypes.vectors, 0.4 + 0.6 * vectors)
+
+
 def fake_output(model, distance):
     output = model(images())
     output.extras["distance"] = torch.tensor(distance)
@@ -94,6 +99,17 @@ def test_loss_terms_with_several_labels_by_hand():
     output = fake_output(model, DISTANCE)
     values = {name: model.loss_terms()[name](output, batch).item() for name in PROTOTYPE_TERMS}
     assert values == {"cluster": 5.5, "separation": 1.5, "off_class_l1": 6.0}
+
+
+def test_loss_terms_of_the_published_code_for_several_labels():
+    """Absent are class 1, at min(2, 9), and classes 0 and 1, at 150 and 1: (2 + 75.5) / 2. The margins are a sum."""
+    model, labels = make(task="multilabel"), torch.tensor([[True, False, True], [False, False, True]])
+    output, terms = fake_output(model, DISTANCE), model.loss_terms()
+    assert terms["absent_separation"](output, {"labels": labels}).item() == 38.75
+    padded = torch.tensor([[0, 2, -1], [2, -1, -1]])
+    margin = torch.nn.functional.multilabel_margin_loss(output.logits, padded, reduction="sum")
+    close(terms["multilabel_margin_sum"](output, {"labels": labels}), margin)
+    assert "absent_separation" not in make().loss_terms()
 
 
 def test_images_may_be_projected_onto_by_their_class_or_any_of_their_labels():
@@ -157,6 +173,7 @@ def test_counts_must_be_positive(name):
     ({"epsilon": 0.0}, "`epsilon` to be above 0 and below 1, but got 0.0"),
     ({"epsilon": 2.0}, "`epsilon` to be above 0 and below 1, but got 2.0"),
     ({"similarity": "l2"}, r"`similarity` to be one of .*, but got 'l2'"),
+    ({"prototype_range": (1.0, 0.4)}, "`prototype_range` to be two finite numbers, the lower first, but got 1.0, 0.4"),
     ({"addon": "relu"}, r"`addon` to be one of \('sigmoid', 'linear'\), but got 'relu'"),
 ])  # fmt: skip
 def test_bad_input(options, message):

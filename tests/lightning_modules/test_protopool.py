@@ -165,6 +165,14 @@ def test_loss_terms_by_hand():
     assert terms(model, DISTANCE, [0, 1]) == pytest.approx(expected)
 
 
+def test_separation_of_absent_labels_by_hand():
+    """Absent are 0 (not 0, 3: min(3, 8, 2)) and 2 (not 4, 0: min(3, 8, 9)); then 1 (not 3) and 2, both at 1."""
+    model = plant(make(task="multilabel"), SLOTS)
+    output, labels = model(images()), torch.tensor([[False, True, False], [True, False, False]])
+    output.extras["distance"] = torch.tensor([[5.0, 3.0, 8.0, 9.0, 2.0], DISTANCE[1]])
+    assert model.loss_terms()["absent_separation"](output, {"labels": labels}).item() == (2.5 + 1.0) / 2
+
+
 def test_inactive_prototypes_are_left_out_of_the_losses():
     """Prototypes 1 and 2 have no slot: separation (8 + 6) / 2."""
     model = plant(make(), SLOTS)

@@ -462,7 +462,7 @@ def test_several_labels_by_definition():
 # -- plans, groups, bad input ----------------------------------------------------------------------------------------
 def test_published_schedule():
     freeze, train = ProtoTree.presets["original"].phases
-    assert (freeze.epochs, train.epochs) == (2, 98)
+    assert (freeze.epochs, train.epochs) == (30, 70)
     assert freeze.trainable == {"backbone_last": 1e-3, "addon": 1e-3, "prototypes": 1e-3}
     assert train.trainable == freeze.trainable | {"backbone": 1e-5}
     assert freeze.optimizer == train.optimizer
