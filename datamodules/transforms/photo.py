@@ -59,8 +59,8 @@ class PhotoTransform:
         geometry: ``stretch`` resizes to the frame; ``letterbox`` fits the photo inside and pads with black;
             ``shorter_crop`` fills the frame and cuts the centre; ``center_crop`` cuts the centre without resizing.
         crop: ``box`` cuts the photo to its box first.
-        variant: ``paper`` averages when shrinking; ``quanproto`` samples, and shows the other side of the photo where a
-            warp leaves it, as the published code of Schlinge et al. 2025 does.
+        variant: ``paper`` averages when shrinking; ``quanproto`` samples, and warps as :func:`augmentation_steps` says,
+            as the published code of Schlinge et al. 2025 does.
         augmentation: ``geometric`` (flip, perspective, affine), ``photometric`` (colour jitter), both, or ``none``.
 
     Raises:
@@ -160,21 +160,22 @@ class PhotoTransform:
 def augmentation_steps(augmentation: Augmentation, variant: PhotoVariant = "paper") -> list[Any]:
     """The random steps of a training preset, applied after the resize (cheaper, and the same for all photo sizes).
 
-    Schlinge et al. 2025: ``geometric`` is a flip with probability .5, a perspective of scale 0-.05 with probability .5
-    and an affine of scale .85-1.15, translation, rotation and shear up to .15, 15 and 15 degrees; ``photometric`` is
-    colour jitter of .85-1.15 with a hue of .025.
+    Schlinge et al. 2025: ``geometric`` is a flip with probability .5, a perspective of scale 0-.05 and an affine of
+    scale .85-1.15, translation, rotation and shear up to .15, 15 and 15 degrees; ``photometric`` is colour jitter of
+    .85-1.15 with a hue of .025.
 
     Args:
         augmentation: see :class:`PhotoTransform`.
-        variant: beyond the photo, ``paper`` repeats its edge and ``quanproto`` the whole photo (their published code).
+        variant: ``paper`` has the perspective with probability .5, and repeats the edge of the photo beyond it;
+            ``quanproto``, as their published code, always has it, and repeats the whole photo.
 
     Returns:
         albumentations transforms.
     """
-    border_mode = cv2.BORDER_WRAP if variant == "quanproto" else cv2.BORDER_REPLICATE
+    border_mode, probability = (cv2.BORDER_WRAP, 1.0) if variant == "quanproto" else (cv2.BORDER_REPLICATE, 0.5)
     geometric = [
         A.HorizontalFlip(p=0.5),
-        A.Perspective(scale=(0.0, 0.05), border_mode=border_mode, p=0.5),
+        A.Perspective(scale=(0.0, 0.05), border_mode=border_mode, p=probability),
         A.Affine(
             scale=(0.85, 1.15),
             translate_percent=(-0.15, 0.15),

@@ -262,8 +262,8 @@ class TestArguments:
         for found in (steps, compose.transforms):
             assert [(type(step).__name__, step.get_transform_init_args()) for step in found] == STEPS[augmentation]
 
-    def test_a_wrapped_border_changes_nothing_else(self):
-        wrapped = {"border_mode": cv2.BORDER_WRAP}
+    def test_the_published_warps_have_another_border_and_always_a_perspective(self):
+        wrapped = {"border_mode": cv2.BORDER_WRAP, "p": 1.0}
         steps = PhotoTransform((32, 48), augmentation="geometric", variant="quanproto")._compose.transforms
         found = [(type(step).__name__, step.get_transform_init_args()) for step in steps]
         assert found == [FLIP, *((name, arguments | wrapped) for name, arguments in (PERSPECTIVE, AFFINE))]
