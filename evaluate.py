@@ -20,7 +20,7 @@ from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 
 from callbacks import Interpretability, PhaseProgressBar, RunCheckpoint
 from callbacks.evaluation.interpretability import announce_directions
-from callbacks.evaluation.request import EvaluatedSplit, Request
+from callbacks.evaluation.request import DRAWN, EvaluatedSplit, Request
 from callbacks.evaluation_mode import full_precision
 from callbacks.run.command_line import from_shell
 from callbacks.run.training_record import code_version, cut_short, told_training
@@ -81,7 +81,8 @@ def run(  # noqa: PLR0913 - every argument is a flag
         ckpt_path: the checkpoint file.
         suite: "quanproto", "all", metric families or single keys, separated by commas.
         split: "test" or "val".
-        limit: number of images, evenly spread over the split; all by default.
+        limit: number of images; all by default. They are drawn by class: each gives one before any gives a second, and
+            beyond that its share; hashes of sample ids decide which.
         seed: seed of perturbations.
         explainer: what makes the saliency, such as ``explanations.GradCAM``; by default PRP where it supports the
             model, else upsampled maps.
@@ -212,6 +213,7 @@ def _describe(request: Request, model: dict[str, Any], datamodule: ImageDataModu
             "image_size": list(datamodule.image_size),
             "augmentation": settings.get("augmentation"),
             "selection": "best validation score" if best else "last epoch",
+            **({"drawn": DRAWN} if request.limit else {}),
             **({"inference": request.inference} if request.inference else {}),
             **evaluation.protocol,
             "data": {name: value for name, value in settings.items() if name not in INCIDENTAL},

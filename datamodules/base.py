@@ -17,7 +17,7 @@ from datamodules.dataset import EpochSampler, ExactSampler, ImageDataset, ImageL
 from datamodules.sample import Capabilities, ClassTables
 from datamodules.splits import Split
 from datamodules.transforms.continuity import ContinuityVariant
-from datamodules.views import SecondView, Spread, TwoViews
+from datamodules.views import SecondView, Stratified, TwoViews
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Loading:
 
     Args:
         split: the split of ``test_dataloader``.
-        limit: number of images of that split, evenly spread over it; all if None.
+        limit: number of images of that split, drawn by class (:class:`.Stratified`); all if None.
         continuity: variant of the continuity view that validation and test samples carry as ``second_view``; without it
             if None.
         continuity_seed: seed of that view.
@@ -165,7 +165,7 @@ class ImageDataModule(LightningDataModule, ABC):
         return self._loader(self.loading.split, self.loading.limit)
 
     def _loader(self, split: Split, limit: int | None = None) -> ImageLoader:
-        dataset = self.dataset(split) if limit is None else Spread(self.dataset(split), limit)
+        dataset = self.dataset(split) if limit is None else Stratified(self.dataset(split), limit)
         if self.loading.continuity is not None and split in ("val", "test"):
             dataset = SecondView(dataset, self.loading.continuity, self.loading.continuity_seed)
         if self.loading.two_views and split == "train":

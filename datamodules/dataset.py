@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, default_collate
@@ -43,6 +44,11 @@ class ImageDataset(Dataset[Sample], ABC):
     @abstractmethod
     def sample_ids(self) -> list[str]:
         """The ids of all samples, in order."""
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """``(n,)`` the classes of all samples, in order; a subclass that knows them without making samples says so."""
+        return np.array([int(self[index]["label"]) for index in range(len(self))], dtype=np.int64)
 
     @abstractmethod
     def __len__(self) -> int: ...

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from datamodules.dataset import ImageDataset, Index, epoch_and_position, with_float_images
 from datamodules.plot import image_pixels
-from datamodules.sample import Batch
+from datamodules.sample import Batch, sample_key
 from datamodules.transforms.continuity import ContinuityVariant, continuity_view
 from datamodules.transforms.training_views import training_views
 
 
-class Spread(ImageDataset):
-    """A few samples of a data set, evenly spread over it.
+class Stratified(ImageDataset):
+    """A few samples of a data set, drawn by class.
+
+    Every class gives one image before any gives a second, and beyond that each gives its share; within a class, the
+    hashes of sample ids decide. So the choice depends on ids and classes only, not on the order of the data, and a
+    smaller limit chooses from what a larger one does.
 
     Args:
         dataset: the data set.
@@ -28,14 +34,19 @@ class Spread(ImageDataset):
         if limit < 1:
             raise ValueError(f"Expected argument `limit` to be at least 1 image, but got {limit}.")
         self.dataset = dataset
-        count = min(limit, len(dataset))
-        self.rows = [index * len(dataset) // count for index in range(count)]
+        keys = np.array([sample_key(name) for name in dataset.sample_ids], dtype=np.int64)
+        self.rows = stratified_rows(dataset.labels, keys, limit)
 
     @property
     def sample_ids(self) -> list[str]:
         """The ids of the chosen samples, in order."""
         names = self.dataset.sample_ids
         return [names[row] for row in self.rows]
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """The classes of the chosen samples, in order."""
+        return self.dataset.labels[self.rows]
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -44,6 +55,32 @@ class Spread(ImageDataset):
         """Some of the chosen samples."""
         pairs = [epoch_and_position(index) for index in indices]
         return self.dataset.batch([(epoch, self.rows[position]) for epoch, position in pairs])
+
+
+def stratified_rows(labels: NDArray[np.int64], keys: NDArray[np.int64], limit: int) -> list[int]:
+    """A few samples of every class, see :class:`Stratified`.
+
+    Args:
+        labels: ``(n,)`` class of each sample.
+        keys: ``(n,)`` hash of each sample.
+        limit: how many; all if there are fewer.
+
+    Returns:
+        Positions of samples, in ascending order.
+
+    Example:
+        >>> labels, keys = np.array([0, 1, 0, 1, 0, 0]), np.array([5, 1, 3, 2, 4, 0])
+        >>> stratified_rows(labels, keys, 2), stratified_rows(labels, keys, 3)
+        ([1, 5], [1, 2, 5])
+    """
+    order = np.lexsort((keys, labels))
+    classes, first, counts = np.unique(labels[order], return_index=True, return_counts=True)
+    place = np.searchsorted(classes, labels[order])
+    rank = np.arange(len(order)) - first[place]
+    share = np.where(rank == 0, 0.0, (rank + 0.5) / counts[place])
+    chosen = order[np.lexsort((keys[order], share))[:limit]]
+    rows: list[int] = np.sort(chosen).tolist()
+    return rows
 
 
 class View(ImageDataset):
@@ -55,6 +92,11 @@ class View(ImageDataset):
     def sample_ids(self) -> list[str]:
         """The ids of all samples, in order."""
         return self.dataset.sample_ids
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """The classes of all samples, in order."""
+        return self.dataset.labels
 
     def __len__(self) -> int:
         return len(self.dataset)

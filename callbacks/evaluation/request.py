@@ -13,6 +13,7 @@ from callbacks.evaluation.interpretability import Interpretability
 from checkpoints import run_folder
 
 LONGEST_NAME = 200  # file systems allow 255 bytes
+DRAWN = "stratified by class"  # how the images of a limit are chosen
 EvaluatedSplit = Literal["test", "val"]
 
 
@@ -24,7 +25,7 @@ class Request:
         ckpt_path: checkpoint of a run.
         engine: computes the metrics.
         split: which split of the data.
-        limit: number of images, evenly spread over the split; None for all.
+        limit: number of images, drawn by class; None for all.
         overwrite: replace an earlier result of the same request.
         inference: how a ProtoTree decides, None for other models.
     """
@@ -60,6 +61,7 @@ class Request:
     def is_done(self, earlier: dict[str, Any], step: int) -> bool:
         """Whether an earlier result is the answer to this request."""
         wanted = {"inference": self.inference} | self.identity(step) | self.engine.settings
+        wanted |= {"drawn": DRAWN} if self.limit else {}
         found = earlier | earlier.get("protocol", {})
         return {name: found.get(name) for name in wanted} == wanted
 

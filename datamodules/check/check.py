@@ -19,7 +19,7 @@ from datamodules.photos.problems import Problems
 from datamodules.progress import track
 from datamodules.sample import Capabilities, Sample
 from datamodules.splits import SPLITS, Split
-from datamodules.views import Spread
+from datamodules.views import Stratified
 
 # images of the whole data set by the class of its data module
 OFFICIAL_IMAGES = {"Cub200": 11_788, "Cars196": 16_185, "Nico": 12_980, "AwA2": 37_322, "FunnyBirds": 50_500}
@@ -105,7 +105,7 @@ def check_data(data: ImageDataModule, limit: int | None = None) -> DataCheck:
 
     Args:
         data: the data module.
-        limit: look at so many samples per split, evenly spread; all if None.
+        limit: look at so many samples per split, drawn by class; all if None.
 
     Returns:
         What was found.
@@ -159,7 +159,7 @@ def _parts(data: ImageDataModule, record: dict[str, Any] | None) -> list[Split]:
 def _check_split(data: ImageDataModule, split: Split, limit: int | None, problems: Problems) -> SplitCheck:
     whole, flags, sizes = data.dataset(split), data.capabilities(split), field_sizes(data)
     count = AUGMENTED_SAMPLES if split == "train" else limit
-    chosen = whole if count is None else Spread(whole, count)
+    chosen = whole if count is None else Stratified(whole, count)
     positions = range(len(chosen))
     kept = {i * len(chosen) // SHOWN_SAMPLES for i in range(SHOWN_SAMPLES)}
     labels: dict[str, int] = {}

@@ -88,6 +88,11 @@ class PhotoDataset(ImageDataset):
         """Ids of the photos, in order."""
         return [self.table.files[row].sample_id for row in self.rows.tolist()]
 
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """The source classes of the photos, in order."""
+        return self.table.labels[self.rows]
+
     def __len__(self) -> int:
         return len(self.rows)
 

@@ -11,7 +11,7 @@ from datamodules import Cub200Dataset, ImageDataset, SketchBirds
 from datamodules.check.sample import same_sample
 from datamodules.dataset import EpochSampler, ExactSampler, ImageLoader, image_tensor, with_float_images
 from datamodules.plot import image_pixels
-from datamodules.views import SecondView, Spread, TwoViews
+from datamodules.views import SecondView, Stratified, TwoViews
 
 
 def pixels(*shape):
@@ -34,7 +34,8 @@ class Floats(ImageDataset):
 
     def __getitem__(self, index):
         position = index[1] if isinstance(index, tuple) else index
-        return {"image": torch.full((3, 4, 5), [0.2, 0.8][position]), "sample_key": torch.tensor(position)}
+        image = torch.full((3, 4, 5), [0.2, 0.8][position])
+        return {"image": image, "label": position, "sample_key": torch.tensor(position)}
 
 
 class TestPixels:
@@ -66,7 +67,7 @@ class TestLoader:
     @pytest.mark.parametrize("view", ["plain", "spread", "second", "two"])
     def test_batches_are_the_samples_stacked(self, loader, workers, view):
         birds = small_birds().dataset("train")
-        views = {"plain": birds, "spread": Spread(birds, 5)}
+        views = {"plain": birds, "spread": Stratified(birds, 5)}
         views |= {"second": SecondView(birds, "paper", 3), "two": TwoViews(birds, 3)}
         dataset = views[view]
         batches = list(loader(dataset, batch_size=3, num_workers=workers))
@@ -85,7 +86,7 @@ class TestLoader:
         assert batch["image"].shape == (2, 3, 4, 5)
         (batch,) = ImageLoader(TwoViews(Floats(), 0), batch_size=2)
         assert torch.equal(batch["second_view"][1], TwoViews(Floats(), 0)[1]["second_view"])
-        assert torch.equal(Spread(Floats(), 1)[0]["image"], Floats()[0]["image"])
+        assert Stratified(Floats(), 9).labels.tolist() == [0, 1]
 
     def test_a_loader_of_torch_stacks_samples_too(self, cub_tree):
         (batch,) = DataLoader(ConcatDataset([Floats(), Floats()]), batch_size=4)
@@ -121,7 +122,7 @@ class TestLoader:
 
 
 class TestSubclasses:
-    @pytest.mark.parametrize("kind", [Cub200Dataset, type(small_birds().dataset("train")), Spread])
+    @pytest.mark.parametrize("kind", [Cub200Dataset, type(small_birds().dataset("train")), Stratified])
     def test_a_getitem_that_loaders_would_overlook_is_refused(self, kind):
         with pytest.raises(TypeError, match=r"Expected Mine to override `batch`, .* but it overrides `__getitem__`"):
 

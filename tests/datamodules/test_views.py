@@ -8,11 +8,12 @@ from datamodules import Cub200, SketchBirds
 from datamodules.check.sample import same_sample
 from datamodules.dataset import image_tensor
 from datamodules.plot import image_pixels
+from datamodules.sample import sample_key
 from datamodules.splits import SPLITS
 from datamodules.transforms.continuity import continuity_view
 from datamodules.transforms.photo import geometric_part
 from datamodules.transforms.training_views import _colour_augmentation, training_views
-from datamodules.views import SecondView, Spread, TwoViews
+from datamodules.views import SecondView, Stratified, TwoViews, stratified_rows
 
 
 def picture(seed=0, side=16):
@@ -73,25 +74,43 @@ class TestTrainingViews:
         assert 75 <= sum(bool(view[5, 11, 0] > view[5, 5, 0]) for view in views) <= 125
 
 
-class TestSpread:
-    @pytest.mark.parametrize(("limit", "rows"), [(1, [0]), (3, [0, 2, 5]), (8, list(range(8))), (9, list(range(8)))])
-    def test_samples_are_evenly_spread(self, limit, rows):
-        train = sketch_birds(None).dataset("train")
-        few = Spread(train, limit)
-        assert few.rows == rows
-        assert few.sample_ids == [train.sample_ids[row] for row in rows]
-        assert len(few) == len(rows)
+def keys_of(names):
+    return np.array([sample_key(name) for name in names])
+
+
+class TestStratified:
+    @pytest.mark.parametrize("limit", [1, 7, 20, 50, 70, 99])
+    def test_every_class_before_any_twice_then_its_share(self, limit):
+        """Cyclic classes as well as sorted ones, of 2 to 10 images; 60 in all."""
+        names = [f"{label}-{n}" for label, count in enumerate([2, 10] * 5) for n in range(count)]
+        labels = np.array([int(name[0]) for name in names])
+        few = [names[row] for row in stratified_rows(labels, keys_of(names), limit)]
+        counts = np.bincount([int(name[0]) for name in few], minlength=10)
+        assert counts.sum() == min(limit, 60)
+        assert counts.max() == 1 if limit <= 10 else counts.min() >= 1
+        if limit == 20:  # beyond the first, a class of ten gives two and one of two nothing
+            assert counts.tolist() == [1, 3] * 5
+        other = np.random.default_rng(0).permutation(60)
+        shuffled = [names[row] for row in other]
+        assert set(few) == {shuffled[row] for row in stratified_rows(labels[other], keys_of(shuffled), limit)}
+        assert set(few) <= {names[row] for row in stratified_rows(labels, keys_of(names), limit + 1)}
+
+    def test_samples_are_in_the_order_of_the_data(self):
+        train = sketch_birds(None).dataset("train")  # class-cyclic
+        few = Stratified(train, train.labels.max() + 1)
+        assert sorted(few.labels) == list(range(train.labels.max() + 1))
+        assert few.sample_ids == [train.sample_ids[row] for row in sorted(few.rows)]
 
     def test_none_at_all_is_refused(self):
         with pytest.raises(ValueError, match="`limit` to be at least 1 image, but got 0"):
-            Spread(sketch_birds(None).dataset("train"), 0)
+            Stratified(sketch_birds(None).dataset("train"), 0)
 
     def test_samples_are_those_of_the_epoch(self, cub_tree):
         train = cub(cub_tree).dataset("train")
-        few = Spread(train, 3)
+        few = Stratified(train, 3)
         for position, row in enumerate(few.rows):
             assert torch.equal(few[2, position]["image"], train[2, row]["image"])
-            assert not torch.equal(few[2, position]["image"], few[1, position]["image"])
+        assert not all(torch.equal(few[2, index]["image"], few[1, index]["image"]) for index in range(3))
 
 
 def loaded(data, epoch=0):
@@ -155,7 +174,8 @@ class TestLoaders:
         assert torch.equal(torch.cat([batch["second_view"] for batch in data.test_dataloader()]), alone)
         data.configure_loaders(limit=2)
         (batch,) = data.test_dataloader()
-        assert torch.equal(batch["second_view"], alone[[0, len(alone) // 2]])
+        chosen = [data.dataset("test").sample_ids.index(name) for name in batch["sample_id"]]
+        assert torch.equal(batch["second_view"], alone[chosen])
 
     @pytest.mark.parametrize("view", [TwoViews, lambda dataset, seed: SecondView(dataset, "identity", seed)])
     def test_a_view_is_its_data_set_with_a_field_more(self, make, cub_tree, view):
