@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, get_args
 
 from torch import Tensor
@@ -47,6 +48,7 @@ class PrototypeActivationChange(ImageMean):
 
     name = "pac"
     unit = "fraction"
+    value_range = (0.0, 1.0)
     reads = ("maps", "perturbed_maps", "valid")
     higher_is_better = False
 
@@ -90,6 +92,7 @@ class VisualizationActivationChange(ImageMean):
 
     name = "vac"
     unit = "fraction"
+    value_range = (0.0, 1.0)
     reads = ("saliency", "perturbed_saliency", "valid")
     higher_is_better = False
 
@@ -135,6 +138,7 @@ class ClassificationActivationChange(ImageMean):
 
     name = "cac"
     unit = "fraction"
+    value_range = (0.0, 1.0)
     reads = ("logits", "perturbed_logits")
     higher_is_better = False
 
@@ -144,6 +148,8 @@ class ClassificationActivationChange(ImageMean):
         check_variant(variant)
         self.link: Link = link
         self.variant: Variant = variant
+        if variant == "quanproto":  # of logits, which may be negative
+            self.value_range = (-math.inf, math.inf)
 
     def update(self, logits: Tensor, perturbed_logits: Tensor) -> None:
         """Add a batch."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from itertools import count
 from typing import Any, Literal
@@ -12,9 +13,10 @@ from torchmetrics import Metric
 from torchmetrics.utilities import rank_zero_warn
 
 from metrics.functional.primitives.checks import check_tensor
-from metrics.functional.primitives.intervals import mean_interval, ratio_interval, wilson_interval
+from metrics.functional.primitives.intervals import Range, mean_interval, ratio_interval, wilson_interval
 
 AveragedOver = Literal["image", "object", "pair", "unit", "class", "concept", "label", "none"]
+Interval = Literal["mean", "wilson"]
 
 
 _SERIALS = count()
@@ -48,12 +50,14 @@ class SummaryMetric(SeparateMetric):
         reads: argument names of ``update``.
         higher_is_better: direction of the source paper.
         averaged_over: what ``n`` counts; ``"none"`` for a number of the model.
+        value_range: smallest and largest possible value, which the interval does not leave.
     """
 
     name: str
     unit: str
     reads: tuple[str, ...]
     averaged_over: AveragedOver
+    value_range: Range = (-math.inf, math.inf)
 
     @abstractmethod
     def _estimate(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -104,7 +108,7 @@ class ImageMean(SummaryMetric):
     not too narrow. Values that are not finite are undefined: left out and counted. Sums are float64 and counts int64,
     so that batch size, order and number of processes cannot move the result.
 
-    Subclasses call ``_accumulate`` in ``update``. The interval is the normal one over images, or Wilson's where a
+    Subclasses call ``_accumulate`` in ``update``. The interval is that of a mean over images, or Wilson's where a
     subclass sets ``interval = "wilson"`` because an image's value is 0 or 1.
 
     Args:
@@ -115,7 +119,7 @@ class ImageMean(SummaryMetric):
     """
 
     averaged_over: AveragedOver = "image"
-    interval: Literal["normal", "wilson"] = "normal"
+    interval: Interval = "mean"
     image_values: Tensor
     value_sum: Tensor
     square_sum: Tensor
@@ -156,7 +160,7 @@ class ImageMean(SummaryMetric):
     def _interval(self) -> tuple[Tensor, Tensor]:
         if self.interval == "wilson":
             return wilson_interval(self.value_sum, self.image_count)
-        return mean_interval(self.value_sum, self.square_sum, self.image_count)
+        return mean_interval(self.value_sum, self.square_sum, self.image_count, value_range=self.value_range)
 
 
 class ImageRatio(SummaryMetric):
@@ -193,19 +197,21 @@ class ImageRatio(SummaryMetric):
         return self.sums[0] / self.sums[1], self.image_count, self.skipped
 
     def _interval(self) -> tuple[Tensor, Tensor]:
-        return ratio_interval(self.sums, self.image_count)
+        return ratio_interval(self.sums, self.image_count, value_range=self.value_range)
 
 
 class ItemMean(SummaryMetric):
     """Mean over the items whose value is defined.
 
-    The interval is that of the items' spread, not of the sampling of images, unless a subclass says otherwise. ``n``
-    counts items; ``skipped`` counts undefined items and the inputs that ``update`` left out (state ``dropped``).
+    The interval is that of the items' spread, not of the sampling of images, unless a subclass says otherwise: that of
+    a mean, or Wilson's where a subclass sets ``interval = "wilson"`` because an item's value is 0 or 1. ``n`` counts
+    items; ``skipped`` counts undefined items and the inputs that ``update`` left out (state ``dropped``).
 
     Args:
         kwargs: arguments of :class:`torchmetrics.Metric`.
     """
 
+    interval: Interval = "mean"
     dropped: Tensor
 
     def __init__(self, **kwargs: Any) -> None:
@@ -227,7 +233,10 @@ class ItemMean(SummaryMetric):
 
     def _interval(self) -> tuple[Tensor, Tensor]:
         values, undefined = self._defined()
-        return mean_interval(values.sum(), values.square().sum(), (~undefined).sum())
+        n = (~undefined).sum()
+        if self.interval == "wilson":
+            return wilson_interval(values.sum(), n)
+        return mean_interval(values.sum(), values.square().sum(), n, value_range=self.value_range)
 
     def _defined(self) -> tuple[Tensor, Tensor]:
         values = self.values()

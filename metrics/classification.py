@@ -17,7 +17,7 @@ from metrics.functional.classification import (
     top_k_accuracy,
 )
 from metrics.functional.primitives.checks import check_at_least
-from metrics.functional.primitives.intervals import bootstrap_interval
+from metrics.functional.primitives.intervals import stratified_wilson_interval
 
 
 class Accuracy(ImageMean):
@@ -43,6 +43,7 @@ class Accuracy(ImageMean):
 
     name = "accuracy"
     unit = "fraction"
+    value_range = (0.0, 1.0)
     reads = ("logits", "labels", "abstained")
     higher_is_better = True
     interval = "wilson"
@@ -73,6 +74,7 @@ class Abstention(ImageMean):
 
     name = "abstention"
     unit = "fraction"
+    value_range = (0.0, 1.0)
     reads = ("abstained",)
     higher_is_better = False
     interval = "wilson"
@@ -110,6 +112,7 @@ class TopKAccuracy(ImageMean):
 
     name = "top3_accuracy"
     unit = "fraction"
+    value_range = (0.0, 1.0)
     reads = ("logits", "labels", "abstained")
     higher_is_better = True
     interval = "wilson"
@@ -126,9 +129,10 @@ class TopKAccuracy(ImageMean):
 
 
 class ConfusionMean(ItemMean):
-    """Mean over classes of a statistic of the confusion table; its interval redraws images from that table."""
+    """Mean over classes of a statistic of the confusion table; its interval is over the images of each class."""
 
     unit = "fraction"
+    value_range = (0.0, 1.0)
     reads = ("logits", "labels", "abstained")
     averaged_over: AveragedOver = "class"
     higher_is_better = True
@@ -157,14 +161,15 @@ class ConfusionMean(ItemMean):
         return self.statistic(self.confusion)
 
     def _interval(self) -> tuple[Tensor, Tensor]:
-        return bootstrap_interval(self.confusion, self.statistic)
+        value, _, _ = self._estimate()
+        return stratified_wilson_interval(value, self.confusion.diagonal(), self.confusion.sum(dim=1))
 
 
 class BalancedAccuracy(ConfusionMean):
     """Mean recall over the classes that have an image (higher is better).
 
     Source: Schlinge et al. (2025), section 5: the mean over classes of ``tp / (tp + fn)``. An image on which the model
-    abstains is a false negative of its class. Interval: bootstrap of the confusion table.
+    abstains is a false negative of its class. Interval: Wilson, over the images of each class.
 
     Args:
         num_classes: K.
@@ -198,7 +203,7 @@ class F1Score(ConfusionMean):
 
     Source: Schlinge et al. (2025), section 5: the mean over classes of ``2 tp / (2 tp + fp + fn)``. A class that is
     predicted but never true scores 0. An image on which the model abstains is a false negative of its class. Interval:
-    bootstrap of the confusion table.
+    Wilson, over the images of each class.
 
     Args:
         num_classes: K.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from torch import Tensor
@@ -48,6 +49,7 @@ class GlobalSize(ModelValue):
 
     name = "global_size"
     unit = "count"
+    value_range = (0.0, math.inf)
     reads = ("weight", "active", "presence")
     higher_is_better = False
 
@@ -85,6 +87,7 @@ class Sparsity(ModelValue):
 
     name = "sparsity"
     unit = "fraction"
+    value_range = (0.0, 1.0)
     reads = ("weight", "active")
     higher_is_better = True
 
@@ -121,6 +124,7 @@ class NegativePositiveRatio(ModelValue):
 
     name = "npr"
     unit = "ratio"
+    value_range = (0.0, math.inf)
     reads = ("weight", "active")
     higher_is_better = False
 
@@ -156,6 +160,7 @@ class NumberOfFeatures(ModelValue):
 
     name = "number_of_features"
     unit = "count"
+    value_range = (0.0, math.inf)
     reads = ("weight", "active")
     higher_is_better = False
 
@@ -187,6 +192,7 @@ class FeaturesPerClass(ModelValue):
 
     name = "features_per_class"
     unit = "count"
+    value_range = (0.0, math.inf)
     reads = ("weight", "active")
     higher_is_better = False
 
@@ -219,6 +225,7 @@ class LocalSize(ImageMean):
 
     name = "local_size"
     unit = "count"
+    value_range = (1.0, math.inf)
     reads = ("scores",)
     higher_is_better = False
     active: Tensor | None

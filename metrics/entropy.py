@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -75,6 +76,7 @@ class PrototypeEntropy(ItemMean):
         self.num_units = num_units
         self.bins = bins
         self.variant: Variant = variant
+        self.value_range = (0.0, 1.0 if variant == "quanproto" else math.log2(bins))
         self.register_buffer("active", active.clone(), persistent=False)
         self.add_state("scores", torch.zeros(0, num_units), dist_reduce_fx="cat")
         self._room = torch.zeros(0, num_units)  # whose first rows ``scores`` is

@@ -32,6 +32,7 @@ class PointingGame(ImageMean):
 
     name = "pointing_game"
     unit = "fraction"
+    value_range = (0.0, 1.0)
     reads = ("saliency", "object_masks")
     higher_is_better = True
 
@@ -64,6 +65,7 @@ class EnergyPointingGame(ImageMean):
 
     name = "energy"
     unit = "fraction"
+    value_range = (0.0, 1.0)
     reads = ("saliency", "object_masks")
     higher_is_better = True
 
@@ -96,6 +98,7 @@ class RegionIntersectionOverUnion(ImageMean):
 
     name = "iou"
     unit = "fraction"
+    value_range = (0.0, 1.0)
     reads = ("saliency", "object_masks")
     higher_is_better = True
 

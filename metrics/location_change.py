@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, get_args
 
 from torch import Tensor
@@ -45,6 +46,7 @@ class PrototypeLocationChange(ImageMean):
 
     name = "plc"
     unit = "cells"
+    value_range = (0.0, math.inf)
     reads = ("maps", "perturbed_maps", "valid")
     higher_is_better = False
 
@@ -52,6 +54,7 @@ class PrototypeLocationChange(ImageMean):
         super().__init__(**kwargs)
         self.relative = relative
         self.unit = "fraction" if relative else "cells"
+        self.value_range = (0.0, 1.0 if relative else math.inf)
 
     def update(self, maps: Tensor, perturbed_maps: Tensor, valid: Tensor | None = None) -> None:
         """Add a batch."""
@@ -87,6 +90,7 @@ class PrototypeActivationLocationChange(ImageMean):
 
     name = "palc"
     unit = "fraction"
+    value_range = (0.0, 1.0)
     reads = ("maps", "perturbed_maps", "valid")
     higher_is_better = False
 
@@ -131,6 +135,7 @@ class VisualizationLocationChange(ImageMean):
 
     name = "vlc"
     unit = "fraction"
+    value_range = (0.0, 1.0)
     reads = ("saliency", "perturbed_saliency", "valid")
     higher_is_better = False
 
@@ -171,6 +176,7 @@ class PrototypeLocationContrast(ImageMean):
 
     name = "plc"
     unit = "cells"
+    value_range = (0.0, math.inf)
     reads = ("maps",)
     higher_is_better = True
 
@@ -206,6 +212,7 @@ class PrototypeActivationLocationContrast(ImageMean):
 
     name = "palc"
     unit = "fraction"
+    value_range = (0.0, 1.0)
     reads = ("maps",)
     higher_is_better = True
 

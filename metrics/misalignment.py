@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 import torch
@@ -16,7 +17,7 @@ from metrics.functional.misalignment import (
     misalignment_rank_change,
 )
 from metrics.functional.primitives.checks import check_tensor
-from metrics.functional.primitives.intervals import mean_interval
+from metrics.functional.primitives.intervals import Range, mean_interval
 
 
 class SpatialMisalignment(SeparateMetric):
@@ -65,6 +66,12 @@ class SpatialMisalignment(SeparateMetric):
 
     name = "misalignment"
     units: ClassVar[dict[str, str]] = {"pac": "fraction", "plc": "fraction", "prc": "ranks", "ac": "fraction"}
+    value_ranges: ClassVar[dict[str, Range]] = {
+        "pac": (-math.inf, 1.0),
+        "plc": (0.0, 1.0),
+        "prc": (-math.inf, math.inf),
+        "ac": (-1.0, 1.0),
+    }
     parts = tuple(units)
     unit = "fraction, ranks"
     reads = (
@@ -153,12 +160,15 @@ class SpatialMisalignment(SeparateMetric):
             number of undefined ones ``skipped``; NaN for what is undefined.
         """
         with self.sync_context(dist_sync_fn=self.dist_sync_fn, should_sync=self._to_sync), torch.no_grad():
-            low, high = mean_interval(self.value_sum, self.square_sum, self.image_count)
-            fields = {
-                "value": (self.value_sum / self.image_count).tolist(),
-                "low": low.tolist(),
-                "high": high.tolist(),
-                "n": self.image_count.tolist(),
-                "skipped": self.skipped.tolist(),
-            }
-        return {part: {field: entries[i] for field, entries in fields.items()} for i, part in enumerate(self.parts)}
+            summaries = {}
+            for i, part in enumerate(self.parts):
+                total, n = self.value_sum[i], self.image_count[i]
+                low, high = mean_interval(total, self.square_sum[i], n, value_range=self.value_ranges[part])
+                summaries[part] = {
+                    "value": float(total / n),
+                    "low": float(low),
+                    "high": float(high),
+                    "n": int(n),
+                    "skipped": int(self.skipped[i]),
+                }
+        return summaries

@@ -35,6 +35,7 @@ class SubsetAccuracy(ImageMean):
 
     name = "accuracy"
     unit = "fraction"
+    value_range = (0.0, 1.0)
     reads = ("logits", "labels")
     higher_is_better = True
     interval = "wilson"
@@ -52,7 +53,7 @@ class LabelF1Score(ItemMean):
     """Mean F1 over the labels that are true or predicted anywhere (higher is better).
 
     Source: label-wise macro F1, the mean over labels of ``2 tp / (2 tp + fp + fn)``; a label is predicted where its
-    logit exceeds ``threshold``. Interval: normal over labels.
+    logit exceeds ``threshold``. Interval: over labels.
 
     Args:
         num_classes: K, the number of labels.
@@ -75,6 +76,7 @@ class LabelF1Score(ItemMean):
 
     name = "f1"
     unit = "fraction"
+    value_range = (0.0, 1.0)
     reads = ("logits", "labels")
     averaged_over: AveragedOver = "label"
     higher_is_better = True

@@ -15,6 +15,7 @@ class OverlapMean(ImageMean):
     """Mean over images of a comparison of clipped saliency with the object; subclasses bring the kernel."""
 
     unit = "fraction"
+    value_range = (0.0, 1.0)
     reads = ("saliency", "object_masks")
 
     def __init__(self, quantile: float | None = 0.95, **kwargs: Any) -> None:
@@ -113,6 +114,7 @@ class InsideOutsideRelevanceDifference(OverlapMean):
 
     name = "iord"
     unit = "[-1, 1]"
+    value_range = (-1.0, 1.0)
     higher_is_better = True
 
     def update(self, saliency: Tensor, object_masks: Tensor) -> None:

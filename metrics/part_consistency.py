@@ -45,6 +45,8 @@ class PartConsistency(ItemMean):
 
     name = "consistency"
     unit = "fraction"
+    value_range = (0.0, 1.0)
+    interval = "wilson"
     reads = ("owned_ids", "owned_peaks", "part_locations", "part_visible")
     averaged_over: AveragedOver = "unit"
     higher_is_better = True

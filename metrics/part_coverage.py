@@ -51,6 +51,7 @@ class PartCoverageConsistency(ItemMean):
 
     name = "consistency"
     unit = "fraction"
+    value_range = (0.0, 1.0)
     reads = ("saliency", "unit_ids", "part_locations", "part_visible")
     averaged_over: AveragedOver = "unit"
     higher_is_better = True

@@ -57,6 +57,7 @@ class PartPurity(ItemMean):
 
     name = "purity"
     unit = "fraction"
+    value_range = (0.0, 1.0)
     reads = ("scores", "unit_boxes", "part_locations", "part_visible", "sample_ids")
     averaged_over: AveragedOver = "unit"
     higher_is_better = True

@@ -50,6 +50,7 @@ class PartStability(ItemMean):
 
     name = "stability"
     unit = "fraction"
+    value_range = (0.0, 1.0)
     reads = ("owned_ids", "owned_peaks", "perturbed_owned_peaks", "part_locations", "part_visible")
     averaged_over: AveragedOver = "unit"
     higher_is_better = True

@@ -50,6 +50,7 @@ class AveragePrototypeDistance(ItemMean):
 
     name = "apd_inter"
     unit = "cosine distance"
+    value_range = (0.0, 2.0)
     reads = ("unit_ids", "labels")
     averaged_over: AveragedOver = "class"
     higher_is_better = True
@@ -122,6 +123,7 @@ class AverageFeatureDistance(ItemMean):
 
     name = "afd_inter"
     unit = "cosine distance"
+    value_range = (0.0, 2.0)
     reads = ("latent", "maps", "labels")
     averaged_over: AveragedOver = "class"
     higher_is_better = True

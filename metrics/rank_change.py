@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from torch import Tensor
@@ -37,6 +38,7 @@ class PrototypeRankChange(ImageMean):
 
     name = "prc"
     unit = "ranks"
+    value_range = (0.0, math.inf)
     reads = ("scores", "perturbed_scores", "unit_ids", "valid")
     higher_is_better = False
     active: Tensor | None
@@ -74,6 +76,7 @@ class ClassificationRankChange(ImageMean):
 
     name = "crc"
     unit = "ranks"
+    value_range = (0.0, math.inf)
     reads = ("logits", "perturbed_logits")
     higher_is_better = False
 

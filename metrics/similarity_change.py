@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from torch import Tensor
 
 from metrics.base import ImageMean
@@ -35,6 +37,7 @@ class PrototypeSimilarityChange(ImageMean):
 
     name = "psc"
     unit = "fraction"
+    value_range = (0.0, math.inf)
     reads = ("scores", "perturbed_scores", "unit_ids", "valid")
     higher_is_better = False
 

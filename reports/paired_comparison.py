@@ -13,7 +13,7 @@ from reports.differences import NOT_STATED, differing, named, short
 from reports.images_csv import ImageValues, read_images
 from reports.markdown import UNDEFINED, arrow, interval, lines, number, printed_unit
 from reports.metrics_json import Result
-from reports.paired_statistics import bootstrap_interval, holm, sign_flip_test
+from reports.paired_statistics import difference_interval, holm, sign_flip_test
 from reports.runs import read
 
 # numbers of runs that differ in one of these mean different things
@@ -29,7 +29,7 @@ class Paired:
         first: mean of the first run, NaN without pairs.
         second: mean of the second run.
         difference: mean of second - first.
-        low: lower bound of its 95 % interval, NaN below two pairs.
+        low: lower bound of its 95 % interval, NaN below two pairs and where all differences are equal.
         high: upper bound.
         p_value: two-sided, of a sign-flip test; NaN without pairs.
         corrected: the same after Holm's correction over all metrics.
@@ -63,7 +63,7 @@ def compare(
         across: conditions in which the runs may differ although their numbers then mean different things, such as
             explainer.
         common: compare on the images both have, if they do not have the same.
-        draws: of the bootstrap and of the test.
+        draws: of the test.
         seed: of these draws.
     """
     results = read(run), read(other)
@@ -107,7 +107,7 @@ def paired(
         first: values of one run.
         second: values of the other.
         sample_ids: the images to compare on.
-        draws: of the bootstrap and of the test.
+        draws: of the test.
         seed: of these draws.
 
     Returns:
@@ -131,7 +131,7 @@ def paired(
     for indices in groups.values():
         rows = np.flatnonzero(defined[:, indices[0]])
         a, b = (each[rows][:, indices] for each in values)
-        low, high = bootstrap_interval(b - a, draws, seed)
+        low, high = difference_interval(b - a)
         p_values = sign_flip_test(b - a, draws, seed)
         means = [each.mean(axis=0) if len(rows) else np.full(len(indices), np.nan) for each in (a, b, b - a)]
         for place, index in enumerate(indices):
@@ -195,8 +195,9 @@ def _differing_notes(differing: Mapping[str, tuple[Any, Any]]) -> list[str]:
 def _method_notes(draws: int, seed: int, tests: int) -> list[str]:
     return [
         "means and differences over the n images on which both are defined",
-        f"95 %: percentile bootstrap of the mean difference, {draws} draws of images, seed {seed}",
-        f"p: two-sided sign-flip test of the mean difference, {draws} draws; Holm: corrected over {tests} metrics",
+        "95 %: Student's interval of the mean difference; undefined where the difference of all images is the same",
+        f"p: two-sided sign-flip test of the mean difference, {draws} draws, seed {seed}; Holm: corrected over "
+        f"{tests} metrics",
     ]
 
 

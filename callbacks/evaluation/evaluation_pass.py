@@ -24,7 +24,8 @@ class Evaluation:
     """The results of one pass over a split.
 
     Args:
-        metrics: key -> value, ci95, n, skipped, unit, higher_is_better, and what else a metric says of itself.
+        metrics: key -> value, ci95, n, skipped, unit, higher_is_better, averaged_over, and what else a metric says of
+            itself.
         skipped: key -> why it was not computed.
         explainer: key of the explainer, or None if nothing was explained.
         protocol: how the numbers were made.
@@ -111,6 +112,7 @@ class EvaluationPass:
                     "skipped": int(summary.pop("skipped")),
                     "unit": unit,
                     "higher_is_better": metric.higher_is_better,
+                    "averaged_over": metric.averaged_over,
                     **summary,
                 },
             )

@@ -49,7 +49,13 @@ from metrics.functional.primitives.intersection_over_union import (
     mask_intersection_over_union,
     weighted_intersection_over_union,
 )
-from metrics.functional.primitives.intervals import bootstrap_interval, mean_interval, ratio_interval, wilson_interval
+from metrics.functional.primitives.intervals import (
+    bootstrap_interval,
+    mean_interval,
+    ratio_interval,
+    stratified_wilson_interval,
+    wilson_interval,
+)
 from metrics.functional.primitives.peaks import peak_cells, peak_locations
 from metrics.functional.primitives.perturbation import (
     completeness_perturbation,
@@ -136,6 +142,7 @@ __all__ = [
     "ratio_interval",
     "region_intersection_over_union",
     "sparsity",
+    "stratified_wilson_interval",
     "subset_accuracy",
     "top_k_accuracy",
     "top_units",

@@ -166,13 +166,11 @@ def test_intervals():
     hits = {"logits": torch.tensor([[1.0, 0.0]] * 10), "labels": torch.tensor([0] * 8 + [1] * 2)}
     summary = updated(Accuracy(), hits).summary()
     assert [summary["low"], summary["high"]] == pytest.approx([0.4902, 0.9433], abs=5e-5)
-    table = kernels.confusion_matrix(hits["logits"], hits["labels"], 2)
-    for metric, kernel in ((F1Score(2), kernels.f1_score), (BalancedAccuracy(2), kernels.balanced_accuracy)):
+    # 8 of 8 and 0 of 2: effective number 4 / (1/8 + 1/2) = 6.4
+    for metric, value in ((F1Score(2), 4 / 9), (BalancedAccuracy(2), 1 / 2)):
         summary = updated(metric, hits).summary()
-        assert (summary["low"], summary["high"]) == kernels.bootstrap_interval(table, kernel)
-    # label values 1, 1, 2/3: mean 8/9, s² = 1/27, half width z sqrt(1/81) = 1.959964 / 9
-    summary = updated(LabelF1Score(3), {"logits": MULTI_LOGITS, "labels": MULTI_LABELS}).summary()
-    assert [summary["low"], summary["high"]] == pytest.approx([(8 - 1.959964) / 9, (8 + 1.959964) / 9], abs=1e-6)
+        expected = kernels.wilson_interval(torch.tensor(6.4 * value), torch.tensor(6.4))
+        assert [summary["low"], summary["high"]] == pytest.approx([bound.item() for bound in expected], abs=1e-6)
 
 
 def test_values_per_class():

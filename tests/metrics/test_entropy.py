@@ -90,10 +90,10 @@ def test_hand_case():
     assert metric.compute() == 1.5
     assert updated(PrototypeEntropy(1, variant="quanproto"), {"scores": CASE}).compute() == 1
     assert updated(PrototypeEntropy(1, bins=1), {"scores": CASE}).compute() == 0
-    # two units, 1.5 and 0 bits: s² = 1.125, half width z * .75
+    # two units, 1.5 and 0 bits: the interval is that of 1 of 2 units with 1.5, of Wilson with t = 12.7062
     metric = updated(PrototypeEntropy(3), {"scores": torch.cat([CASE, CASE * 0 + 1, -CASE], dim=1)})
     summary = metric.summary()
-    assert [summary["value"], summary["low"], summary["high"]] == pytest.approx([0.75, -0.71997, 2.21997], abs=1e-5)
+    assert [summary["value"], summary["low"], summary["high"]] == pytest.approx([0.75, 0.00460, 1.49540], abs=1e-5)
     assert (summary["n"], summary["skipped"]) == (2, 1)
 
 

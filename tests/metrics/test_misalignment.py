@@ -82,10 +82,11 @@ def test_hand_case():
     assert {part: value.item() for part, value in metric.compute().items()} == pytest.approx(
         {"pac": 0.6, "plc": 2 / 3, "prc": 2, "ac": 1}
     )
-    # a second image without any change: s² = x²/2, half width z x / 2
+    # a second image without any change: s² = x²/2, half width t x / 2 with t = 12.706205
     metric.update(scores, scores, torch.tensor([0]), maps, maps, logits, logits, torch.tensor([0]))
     summary = metric.summary()
-    assert summary["prc"] == pytest.approx({"value": 1, "low": 1 - 1.959964, "high": 2.959964, "n": 2, "skipped": 0})
+    assert summary["prc"] == pytest.approx({"value": 1, "low": 1 - 12.706205, "high": 13.706205, "n": 2, "skipped": 0})
+    assert [(summary[part]["low"] >= -1, summary[part]["high"] <= 1) for part in ("plc", "ac")] == [(True, True)] * 2
     assert [summary[part]["value"] for part in PARTS] == pytest.approx([0.3, 1 / 3, 1, 0.5])
 
 

@@ -212,8 +212,9 @@ def check_change(build: Callable[[], SummaryMetric], record: Record) -> None:
             unchanged[name] = (clean if clean.shape == shape else clean[:, None].expand(shape)).clone()
     summaries = [updated(build(), unchanged, batch).summary() for batch in (1, 4, 16)]
     assert summaries[0]["n"] > 1
-    assert all(summary["value"] == summary["low"] == summary["high"] == 0 for summary in summaries)
-    assert summaries[0] == summaries[1] == summaries[2]
+    assert all(summary["value"] == 0 for summary in summaries)
+    assert same_summaries(summaries[0], summaries[1])
+    assert same_summaries(summaries[0], summaries[2])
 
 
 def summarise_share(rank: int, world_size: int, metric: SummaryMetric, record: Record, shares: list[slice]) -> Any:

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest
+from scipy.stats import binomtest, ttest_rel
 
 from reports import compare
 from reports.images_csv import ImageValues
@@ -43,11 +43,11 @@ def test_identical_runs(compared):
     data = values()
     (first, second), ids = table_of(data, data)
     for row in paired(first, second, ids, 500):
-        assert (row.difference, row.low, row.high, row.p_value, row.corrected) == (0, 0, 0, 1, 1)
+        assert (row.difference, row.p_value, row.corrected) == (0, 1, 1)
         assert row.first == row.second
         assert row.pairs == 40
     row = parsed(compared(data, data))[ACCURACY]
-    assert (row["B - A"], row["95 %"], row["p"], row["p (Holm)"], row["n"]) == ("0.00", "[0.00, 0.00]", "1", "1", "40")
+    assert (row["B - A"], row["95 %"], row["p"], row["p (Holm)"], row["n"]) == ("0.00", "undefined", "1", "1", "40")
 
 
 def test_a_constant_shift(compared):
@@ -56,16 +56,10 @@ def test_a_constant_shift(compared):
     found = parsed(out)
     assert found[ACCURACY]["p"] == "1"
     psc, plc = found[PSC], found[PLC]
-    assert (psc["metric"], psc["unit"], psc["B - A"], psc["95 %"]) == (
-        "continuity/psc ↓",
-        "%",
-        "+12.50",
-        "[12.50, 12.50]",
-    )
-    assert (plc["unit"], plc["B - A"], plc["95 %"]) == ("cells", "-2.00", "[-2.00, -2.00]")
+    assert (psc["metric"], psc["unit"], psc["B - A"]) == ("continuity/psc ↓", "%", "+12.50")
+    assert (plc["unit"], plc["B - A"], plc["95 %"]) == ("cells", "-2.00", "undefined")
     assert (psc["p"], psc["p (Holm)"]) == ("0.002", "0.006")  # 1 / 501, three tests
-    assert "two-sided sign-flip test of the mean difference, 500 draws; Holm: corrected over 3 metrics" in out
-    assert "percentile bootstrap of the mean difference, 500 draws of images, seed 0" in out
+    assert "two-sided sign-flip test of the mean difference, 500 draws, seed 0; Holm: corrected over 3 metrics" in out
 
 
 def test_accuracy_gets_the_exact_sign_test():
@@ -85,16 +79,12 @@ def test_against_a_loop_by_the_definition():
     tables, ids = table_of(first, second)
     row = paired(*tables, ids, 4000)[1]
     pairs = [(a, b) for a, b in zip(first[:, 1], second[:, 1], strict=True) if not np.isnan(a) and not np.isnan(b)]
-    draw = np.random.default_rng(9)
-    means = []
-    for _ in range(2000):
-        drawn = [pairs[draw.integers(len(pairs))] for _ in pairs]
-        means.append(sum(b - a for a, b in drawn) / len(drawn))
     assert row.pairs == len(pairs) == 22
     assert row.first == pytest.approx(sum(a for a, _ in pairs) / 22)
     assert row.second == pytest.approx(sum(b for _, b in pairs) / 22)
     assert row.difference == pytest.approx(row.second - row.first)
-    assert (row.low, row.high) == pytest.approx(np.quantile(means, [0.025, 0.975]), abs=0.02)
+    expected = ttest_rel([b for _, b in pairs], [a for a, _ in pairs]).confidence_interval()
+    assert (row.low, row.high) == pytest.approx(list(expected))
 
 
 def test_undefined_images_move_no_other_metric():

@@ -5,10 +5,10 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest
+from scipy.stats import binomtest, ttest_1samp
 
 from reports import paired_statistics
-from reports.paired_statistics import bootstrap_interval, holm, sign_flip_test
+from reports.paired_statistics import difference_interval, holm, sign_flip_test
 
 SMALL = np.array([0.5, -0.25, 1.0, 0.0, 0.75, -0.5, 0.25, 0.25])
 
@@ -17,32 +17,21 @@ def column(values):
     return np.asarray(values, dtype=np.float64)[:, None]
 
 
-# -- bootstrap --------------------------------------------------------------------------------------------------------
-def test_bootstrap_against_a_loop():
-    data = np.random.default_rng(3).normal(0.2, 1.0, 25)
-    redraw = np.random.default_rng(4)
-    means = [np.mean([data[redraw.integers(25)] for _ in range(25)]) for _ in range(2000)]
-    found = bootstrap_interval(column(data), draws=20_000)[:, 0]
-    # two Monte Carlo quantiles: the standard error of the slow one is about 0.01
-    assert found == pytest.approx(np.quantile(means, [0.025, 0.975]), abs=0.04)
+# -- intervals --------------------------------------------------------------------------------------------------------
+def test_intervals_against_scipy():
+    found = difference_interval(np.stack([SMALL, SMALL + 5], axis=1), confidence=0.9)
+    expected = ttest_1samp(SMALL, 0).confidence_interval(0.9)
+    assert found[:, 0] == pytest.approx(list(expected))
+    assert found[:, 1] == pytest.approx(found[:, 0] + 5)
+    # 30 of 40 pairs agree: one more pair in each direction
+    rare = column([2] * 8 + [-2] * 2 + [0] * 30)
+    expected = ttest_1samp(np.append(rare, [2, -2]), 0).confidence_interval()
+    assert difference_interval(rare)[:, 0] == pytest.approx(list(expected))
 
 
-def test_two_images_have_three_possible_means():
-    # differences 0 and 1: the mean is 0, 1/2, 1 with probabilities 1/4, 1/2, 1/4
-    assert bootstrap_interval(column([0, 1]))[:, 0].tolist() == [0, 1]
-    assert bootstrap_interval(column([0, 1]), confidence=0.4)[:, 0].tolist() == [0.5, 0.5]
-
-
-def test_identical_and_shifted():
-    assert bootstrap_interval(np.zeros((7, 2))).tolist() == [[0, 0], [0, 0]]
-    assert bootstrap_interval(np.full((7, 1), 0.1))[:, 0] == pytest.approx([0.1, 0.1], abs=1e-15)
-    shifted = bootstrap_interval(column(SMALL + 5)) - bootstrap_interval(column(SMALL))
-    assert shifted == pytest.approx(np.full((2, 1), 5.0))
-
-
-def test_too_few_images():
-    assert np.isnan(bootstrap_interval(np.ones((1, 2)))).all()
-    assert np.isnan(bootstrap_interval(np.ones((0, 2)))).all()
+@pytest.mark.parametrize("same", [np.zeros((7, 2)), np.full((7, 2), 0.1), np.ones((1, 2)), np.ones((0, 2))])
+def test_no_interval_without_a_spread(same):
+    assert np.isnan(difference_interval(same)).all()
 
 
 # -- sign flips -------------------------------------------------------------------------------------------------------
@@ -81,26 +70,24 @@ def test_false_alarms_are_as_rare_as_promised():
     assert 0.02 <= alarms <= 0.08  # standard error 0.01
 
 
-# -- both -------------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("statistic", [bootstrap_interval, sign_flip_test])
-def test_chunks_and_neighbours_move_nothing(statistic, monkeypatch):
+def test_chunks_and_neighbours_move_nothing(monkeypatch):
     data = np.random.default_rng(5).normal(0, 1, (30, 4))
-    whole = statistic(data, 200)
-    assert statistic(data[:, 2:3], 200)[..., 0] == pytest.approx(whole[..., 2], abs=1e-12)
-    monkeypatch.setattr(paired_statistics, "MAX_ENTRIES", 30 * 7 + 1)
-    assert statistic(data, 200) == pytest.approx(whole, abs=1e-12)
-    monkeypatch.setattr(paired_statistics, "MAX_ENTRIES", 1)
-    assert statistic(data, 200) == pytest.approx(whole, abs=1e-12)
-    assert statistic(data, 200, seed=1) != pytest.approx(whole, abs=1e-12)
+    whole = sign_flip_test(data, 200)
+    assert sign_flip_test(data[:, 2:3], 200)[0] == pytest.approx(whole[2], abs=1e-12)
+    for entries in (30 * 7 + 1, 1):
+        monkeypatch.setattr(paired_statistics, "MAX_ENTRIES", entries)
+        assert sign_flip_test(data, 200) == pytest.approx(whole, abs=1e-12)
+    assert sign_flip_test(data, 200, seed=1) != pytest.approx(whole, abs=1e-12)
 
 
-@pytest.mark.parametrize("statistic", [bootstrap_interval, sign_flip_test])
+# -- both -------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("statistic", [difference_interval, sign_flip_test])
 @pytest.mark.parametrize("wrong", [np.array([[1.0], [np.nan]]), np.array([[np.inf]]), np.ones(3)])
 def test_only_finite_matrices(statistic, wrong):
     with pytest.raises(ValueError, match="Expected argument `differences` to be a finite matrix"):
         statistic(wrong)
     with pytest.raises(ValueError, match="Expected argument `draws` to be at least 1, but got 0"):
-        statistic(np.ones((3, 1)), draws=0)
+        sign_flip_test(np.ones((3, 1)), draws=0)
 
 
 # -- Holm -------------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from statistics import NormalDist
 
@@ -9,6 +10,10 @@ import torch
 from torch import Tensor
 
 TABLE_ELEMENTS = 2**22  # redrawn tables held at once: 32 MiB of int64
+_ROUNDING = 1e-12  # of the sum of squares: a smaller variance is a rounding error
+
+Bounds = tuple[Tensor, Tensor]
+Range = tuple[float, float]
 
 
 def _normal_quantile(confidence: float) -> float:
@@ -17,26 +22,58 @@ def _normal_quantile(confidence: float) -> float:
     return NormalDist().inv_cdf(0.5 + confidence / 2)
 
 
-def _around(centre: Tensor, half_width: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+def _student_quantile(confidence: float, count: Tensor) -> Tensor:
+    """Two-sided quantile of Student's t with ``count - 1`` degrees of freedom, by Newton's method from below."""
+    freedom = (count.double() - 1).clamp(min=1)[..., None]
+    log_scale = torch.lgamma((freedom + 1) / 2) - torch.lgamma(freedom / 2) - (freedom * torch.pi).log() / 2
+    quantile = torch.full_like(freedom, _normal_quantile(confidence))
+    steps = torch.linspace(0, 1, 2001, dtype=torch.float64, device=count.device)
+    for _ in range(20):  # of the normal to that of one degree of freedom
+        density = (log_scale - (freedom + 1) / 2 * ((quantile * steps).square() / freedom).log1p()).exp()
+        missing = confidence / 2 - torch.trapezoid(density, quantile * steps)[..., None]
+        quantile = quantile + missing / density[..., -1:]
+    return quantile.squeeze(-1)
+
+
+def _around(centre: Tensor, half_width: Tensor, count: Tensor) -> Bounds:
     half_width = half_width.masked_fill(count < 2, torch.nan)
     return centre - half_width, centre + half_width
 
 
-def mean_interval(
-    value_sum: Tensor, square_sum: Tensor, count: Tensor, confidence: float = 0.95
-) -> tuple[Tensor, Tensor]:
-    """Normal interval of a mean.
+def _within(bounds: Bounds, spread: Tensor, centre: Tensor, n: Tensor, ends: Range, quantile: float) -> Bounds:
+    """Bounds clipped to a range. Without any spread, a share of those n that were not seen may lie at either end."""
+    unseen = quantile**2 / (n + quantile**2)  # the upper bound of Wilson's interval of 0 of n
+    low = torch.where(spread > 0, bounds[0], centre - (centre - ends[0]) * unseen)
+    high = torch.where(spread > 0, bounds[1], centre + (ends[1] - centre) * unseen)
+    undefined = ~(low.isfinite() & high.isfinite()) | (n < 2)
+    return low.clamp(*ends).masked_fill(undefined, torch.nan), high.clamp(*ends).masked_fill(undefined, torch.nan)
 
-    ``mean ± z sqrt(s² / n)`` with ``s² = (square_sum - value_sum² / n) / (n - 1)`` and n = ``count``.
+
+def mean_interval(
+    value_sum: Tensor,
+    square_sum: Tensor,
+    count: Tensor,
+    confidence: float = 0.95,
+    value_range: Range = (-math.inf, math.inf),
+) -> Bounds:
+    """Interval of a mean.
+
+    Student's ``mean ± t sqrt(s² / n)`` with ``s² = (square_sum - value_sum² / n) / (n - 1)`` and n = ``count``. It
+    misses means of rare events, where most values lie at an end of their range. Where the values deviate from an end by
+    a mean m below their standard deviation, they are taken for a share of ``m / d`` events that deviate by d, which
+    have the same mean and variance; the interval is d times that of Wilson (1927) with t. Where all values are equal,
+    a share that Wilson's interval of 0 of n allows may lie at either end of the range.
 
     Args:
         value_sum: sum of the values, any shape.
         square_sum: sum of their squares, same shape.
         count: number of values, same shape.
         confidence: coverage in (0, 1).
+        value_range: smallest and largest possible value.
 
     Returns:
-        Lower and upper bound, float64, not clipped; NaN where ``count`` is below 2.
+        Lower and upper bound, float64, within ``value_range``; NaN where ``count`` is below 2 and where all values are
+        equal in a range without an end.
 
     Raises:
         ValueError: if ``confidence`` is outside (0, 1).
@@ -44,15 +81,33 @@ def mean_interval(
     Example:
         >>> low, high = mean_interval(torch.tensor(15.0), torch.tensor(55.0), torch.tensor(5))  # of 1, 2, 3, 4, 5
         >>> round(low.item(), 4), round(high.item(), 4)
-        (1.6141, 4.3859)
+        (1.0368, 4.9632)
     """
-    quantile = _normal_quantile(confidence)
     total, squares, n = value_sum.double(), square_sum.double(), count.double()
-    variance = ((squares - total * total / n) / (n - 1)).clamp(min=0)
-    return _around(total / n, quantile * (variance / n).sqrt(), count)
+    quantile = _student_quantile(confidence, count)
+    variance = (squares - total * total / n) / (n - 1)
+    variance = variance.masked_fill(variance <= _ROUNDING * squares / n, 0)
+    low, high = _around(total / n, quantile * (variance / n).sqrt(), count)
+    for end, sign in zip(value_range, (1, -1), strict=True):
+        if math.isfinite(end):
+            deviations = sign * (total - n * end)
+            size = (squares - 2 * end * total + n * end * end) / deviations
+            share = deviations / size / n
+            bounds = [end + sign * size * bound for bound in _wilson(share, n, quantile)]
+            rare = share <= 0.5
+            low, high = (torch.where(rare, new, old) for new, old in zip(bounds[::sign], (low, high), strict=True))
+    return _within((low, high), variance, total / n, n, value_range, _normal_quantile(confidence))
 
 
-def wilson_interval(value_sum: Tensor, count: Tensor, confidence: float = 0.95) -> tuple[Tensor, Tensor]:
+def _wilson(share: Tensor, n: Tensor, quantile: Tensor | float) -> Bounds:
+    shift = quantile**2 / n
+    centre = (share + shift / 2) / (1 + shift)
+    spread = (share * (1 - share) / n + shift / (4 * n)).clamp(min=0).sqrt()
+    half_width = quantile * spread / (1 + shift)
+    return centre - half_width, centre + half_width
+
+
+def wilson_interval(value_sum: Tensor, count: Tensor, confidence: float = 0.95) -> Bounds:
     """Wilson interval of a share, for values that are 0 or 1.
 
     Source: Wilson (1927), without continuity correction.
@@ -73,27 +128,64 @@ def wilson_interval(value_sum: Tensor, count: Tensor, confidence: float = 0.95) 
         >>> round(low.item(), 4), round(high.item(), 4)
         (0.4902, 0.9433)
     """
-    quantile = _normal_quantile(confidence)
     n = count.double()
-    share, shift = value_sum.double() / n, quantile**2 / n
-    centre = (share + shift / 2) / (1 + shift)
-    spread = (share * (1 - share) / n + shift / (4 * n)).clamp(min=0).sqrt()
-    return _around(centre, quantile * spread / (1 + shift), count)
+    low, high = _wilson(value_sum.double() / n, n, _normal_quantile(confidence))
+    return low.masked_fill(n < 2, torch.nan), high.masked_fill(n < 2, torch.nan)
 
 
-def ratio_interval(sums: Tensor, count: Tensor, confidence: float = 0.95) -> tuple[Tensor, Tensor]:
-    """Normal interval of a ratio of sums, with images as the clusters.
+def stratified_wilson_interval(value: Tensor, correct: Tensor, images: Tensor, confidence: float = 0.95) -> Bounds:
+    """Wilson interval of a mean over classes of shares of their images, such as balanced accuracy and macro F1.
+
+    Wilson (1927) with the effective number of images (Korn and Graubard 1998): ``v (1 - v) / variance`` with the
+    variance ``Σ r (1 - r) / (n - 1) / K²`` of the mean of the recalls r, but at most ``K² / Σ (1 / n)``, the number if
+    all classes had the same recall. The numbers n of images of the K classes are taken as given. Macro F1 in place of
+    the mean recall v varies as much.
+
+    Args:
+        value: the mean, scalar.
+        correct: ``(K,)`` images of each class that are classified correctly.
+        images: ``(K,)`` images of each class; classes without any are left out.
+        confidence: coverage in (0, 1).
+
+    Returns:
+        Lower and upper bound, float64; NaN where the effective number is below 2.
+
+    Raises:
+        ValueError: if ``confidence`` is outside (0, 1).
+
+    Example:
+        >>> images = torch.tensor([3.0] * 20)
+        >>> low, high = stratified_wilson_interval(torch.tensor(1.0), images, images)  # as for 60 of 60
+        >>> round(low.item(), 4), round(high.item(), 4)
+        (0.9398, 1.0)
+    """
+    value, n = value.double(), images.double()
+    recall = correct.double() / n
+    classes = (n > 0).sum()
+    variance = torch.where(n > 1, recall * (1 - recall) / (n - 1), 0).sum() / classes**2
+    effective = classes**2 / torch.where(n > 0, 1 / n, 0).sum()
+    effective = torch.where(variance > 0, effective.minimum(value * (1 - value) / variance), effective)
+    return wilson_interval(value * effective, effective, confidence)
+
+
+def ratio_interval(
+    sums: Tensor, count: Tensor, confidence: float = 0.95, value_range: Range = (-math.inf, math.inf)
+) -> Bounds:
+    """Interval of a ratio of sums, with images as the clusters.
 
     Source: the linearised variance of a ratio estimator (Cochran 1977, section 6.3). With ``R = Σa / Σb`` and n =
-    ``count``, the variance is ``Σ (a - R b)² / ((n - 1) n mean(b)²)``.
+    ``count``, the variance is ``Σ (a - R b)² / ((n - 1) n mean(b)²)``; its quantile is Student's t. Images that all
+    have the same ratio are treated as in :func:`mean_interval`.
 
     Args:
         sums: ``(5,)``, over the images: Σa, Σb, Σa², Σb², Σab.
         count: number of images.
         confidence: coverage in (0, 1).
+        value_range: smallest and largest possible ratio.
 
     Returns:
-        Lower and upper bound, float64, not clipped; NaN where ``count`` is below 2 or Σb is 0.
+        Lower and upper bound, float64, within ``value_range``; NaN where ``count`` is below 2, where Σb is 0 and where
+        all images have the same ratio in a range without an end.
 
     Raises:
         ValueError: if ``confidence`` is outside (0, 1) or ``sums`` has another shape.
@@ -102,16 +194,18 @@ def ratio_interval(sums: Tensor, count: Tensor, confidence: float = 0.95) -> tup
         >>> sums = torch.tensor([3.0, 8.0, 5.0, 24.0, 6.0])  # a = 1, 2, 0 and b = 2, 2, 4
         >>> low, high = ratio_interval(sums, torch.tensor(3))
         >>> round(low.item(), 4), round(high.item(), 4)
-        (-0.2157, 0.9657)
+        (-0.9217, 1.6717)
     """
     if sums.shape != (5,):
         raise ValueError(f"Expected argument `sums` to have shape (5,), but got {tuple(sums.shape)}.")
-    quantile = _normal_quantile(confidence)
+    quantile = _student_quantile(confidence, count)
     a, b, aa, bb, ab = sums.double()
     n = count.double()
     ratio = a / b
-    residual = (aa - 2 * ratio * ab + ratio**2 * bb).clamp(min=0)
-    return _around(ratio, quantile * (residual / ((n - 1) * n)).sqrt() / (b / n), count)
+    residual = aa - 2 * ratio * ab + ratio**2 * bb
+    residual = residual.masked_fill(residual <= _ROUNDING * aa, 0)
+    bounds = _around(ratio, quantile * (residual / ((n - 1) * n)).sqrt() / (b / n), count)
+    return _within(bounds, residual, ratio, n, value_range, _normal_quantile(confidence))
 
 
 def bootstrap_interval(

@@ -97,7 +97,8 @@ def one_pass(engine, model, stage="test", run=None, **options):
 def test_the_entries_of_an_evaluation(size):
     evaluation = one_pass(Interpretability(["general/accuracy", "compactness/npr"]), Model(), size=size)
     accuracy, npr = evaluation.metrics["general/accuracy"], evaluation.metrics["compactness/npr"]
-    assert list(accuracy) == ["value", "ci95", "n", "skipped", "unit", "higher_is_better"]
+    assert list(accuracy) == ["value", "ci95", "n", "skipped", "unit", "higher_is_better", "averaged_over"]
+    assert (accuracy["averaged_over"], npr["averaged_over"]) == ("image", "none")
     assert (accuracy["value"], accuracy["n"], accuracy["skipped"]) == (0.75, 4, 0)
     assert accuracy["ci95"][0] < 0.75 < accuracy["ci95"][1]
     assert npr["value"] == pytest.approx(0.5)  # one negative weight, two positive ones

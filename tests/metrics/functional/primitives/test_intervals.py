@@ -2,6 +2,7 @@ import math
 
 import pytest
 import torch
+from scipy import stats
 
 from metrics.functional import (
     balanced_accuracy,
@@ -9,6 +10,7 @@ from metrics.functional import (
     f1_score,
     mean_interval,
     ratio_interval,
+    stratified_wilson_interval,
     wilson_interval,
 )
 
@@ -35,28 +37,43 @@ def draw_table(classes, images, seed):
 
 class TestMeanInterval:
     def test_hand_case(self):
-        # 1..5: mean 3, s² = 2.5, half width 1.959964 * sqrt(0.5) = 1.385904
-        assert both(mean_interval(*tensors(15.0, 55.0, 5))) == pytest.approx([1.614096, 4.385904], abs=1e-6)
+        # 1..5: mean 3, s² = 2.5, half width 2.776445 * sqrt(0.5) = 1.963243
+        assert both(mean_interval(*tensors(15.0, 55.0, 5))) == pytest.approx([1.036757, 4.963243], abs=1e-6)
 
     @pytest.mark.parametrize("confidence", [0.5, 0.95, 0.99])
     def test_slow_oracle(self, confidence):
         for seed in range(3):
-            values = torch.randn(7, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).tolist()
-            mean = sum(values) / 7
-            deviation = math.sqrt(sum((value - mean) ** 2 for value in values) / 6)
-            quantile = {0.5: 0.6744897501960817, 0.95: Z, 0.99: 2.5758293035489004}[confidence]
-            expected = [mean - quantile * deviation / math.sqrt(7), mean + quantile * deviation / math.sqrt(7)]
-            sums = tensors(sum(values), sum(value**2 for value in values), 7)
-            assert both(mean_interval(*sums, confidence)) == pytest.approx(expected, abs=1e-12)
+            n = (2, 7, 300)[seed]
+            values = torch.randn(n, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).tolist()
+            expected = stats.ttest_1samp(values, 0).confidence_interval(confidence)
+            sums = tensors(sum(values), sum(value**2 for value in values), n)
+            assert both(mean_interval(*sums, confidence)) == pytest.approx(list(expected), rel=1e-6, abs=1e-6)
 
-    def test_equal_values_have_no_width_whatever_the_rounding(self):
-        low, high = both(mean_interval(*tensors(0.1 * 3, 0.1**2 * 3 - 1e-17, 3)))
-        assert low == high == pytest.approx(0.1)
+    @pytest.mark.parametrize("end", [0, 1, 5])
+    def test_of_rare_events_it_is_the_one_of_wilson_with_t(self, end):
+        # 3 of 40 deviate by 0.5 from an end of the range: half of Wilson's interval of 3 of 40
+        t = stats.t.ppf(0.975, 39)
+        wilson = list(stats.binomtest(3, 40).proportion_ci(1 - 2 * stats.norm.sf(t), "wilson"))
+        low, high = [bound / 2 for bound in wilson] if end != 1 else [1 - bound / 2 for bound in wilson[::-1]]
+        total, squares = (1.5, 0.75) if end != 1 else (38.5, 37.75)
+        sums = tensors(total + (end == 5) * 200, squares + (end == 5) * (15 + 1000), 40)
+        bounds = both(mean_interval(*sums, value_range=(5.0, math.inf) if end == 5 else (0.0, 1.0)))
+        assert bounds == pytest.approx([low + (end == 5) * 5, high + (end == 5) * 5])
+
+    @pytest.mark.parametrize(
+        ("value", "low", "high"),
+        # a share 3.8415 / 13.8415 = 0.27753 of the ten may lie at either end
+        [(0.0, 0, 0.27753), (1.0, 1 - 0.27753, 1), (0.1, 0.1 * 0.72247, 0.1 + 0.9 * 0.27753)],
+    )
+    def test_equal_values_may_hide_others_whatever_the_rounding(self, value, low, high):
+        sums = tensors(value * 10, value**2 * 10 * (1 + 1e-15), 10)
+        assert both(mean_interval(*sums, value_range=(0.0, 1.0))) == pytest.approx([low, high], abs=1e-5)
+        assert all(math.isnan(bound) for bound in both(mean_interval(*sums, value_range=(0.0, math.inf))))
 
     def test_elementwise_float64_and_too_few(self):
         low, high = mean_interval(torch.tensor([15.0, 2.0, 0.0]), torch.tensor([55.0, 4, 0]), torch.tensor([5, 1, 0]))
         assert low.dtype == high.dtype == torch.float64
-        assert low[0].item() == pytest.approx(1.614096, abs=1e-6)
+        assert low[0].item() == pytest.approx(1.036757, abs=1e-6)
         assert low[1:].isnan().all()
         assert high[1:].isnan().all()
 
@@ -93,10 +110,13 @@ class TestWilsonInterval:
 class TestRatioInterval:
     def test_hand_case(self):
         # a = 1, 2, 0; b = 2, 2, 4: R = 3/8; residuals .25, 1.25, -1.5, squares sum to 3.875;
-        # variance 3.875 / (2 * 3 * (8/3)²) = 0.0908203, standard error 0.30136
+        # variance 3.875 / (2 * 3 * (8/3)²) = 0.0908203, standard error 0.30136, t 4.302653
         low, high = both(ratio_interval(torch.tensor([3.0, 8, 5, 24, 6]), torch.tensor(3)))
         assert (low + high) / 2 == pytest.approx(0.375)
-        assert (high - low) / 2 / Z == pytest.approx(0.30136, abs=1e-5)
+        assert (high - low) / 2 / 4.302653 == pytest.approx(0.30136, abs=1e-5)
+        # no event among 30 objects of ten images
+        low, high = both(ratio_interval(torch.tensor([0.0, 30, 0, 90, 0]), torch.tensor(10), value_range=(0.0, 1.0)))
+        assert [low, high] == pytest.approx([0, 0.27753], abs=1e-5)
 
     def test_slow_oracle(self):
         for seed in range(3):
@@ -106,7 +126,8 @@ class TestRatioInterval:
             error = math.sqrt(residual / (8 * 9 * (sum(b) / 9) ** 2))
             products = [sum(x * y for x, y in zip(*pair, strict=True)) for pair in ((a, a), (b, b), (a, b))]
             interval = ratio_interval(torch.tensor([sum(a), sum(b), *products], dtype=torch.float64), torch.tensor(9))
-            assert both(interval) == pytest.approx([ratio - Z * error, ratio + Z * error], abs=1e-12)
+            t = stats.t.ppf(0.975, 8)
+            assert both(interval) == pytest.approx([ratio - t * error, ratio + t * error], rel=1e-6)
 
     def test_constant_denominator_is_the_interval_of_a_mean(self):
         values = torch.tensor([1.0, 2, 3, 4, 5], dtype=torch.float64)
@@ -119,6 +140,21 @@ class TestRatioInterval:
         assert all(math.isnan(bound) for bound in both(ratio_interval(torch.zeros(5), torch.tensor(4))))
         with pytest.raises(ValueError, match=r"`sums` to have shape \(5,\), but got \(4,\)"):
             ratio_interval(torch.ones(4), torch.tensor(4))
+
+
+class TestStratifiedWilsonInterval:
+    @pytest.mark.parametrize("right", [[3, 3, 3], [3, 0, 0], [0, 0, 0]])
+    def test_of_classes_alike_it_is_the_one_of_all_images(self, right):
+        value = sum(right) / 9
+        interval = stratified_wilson_interval(
+            torch.tensor(value), torch.tensor([*right, 0]), torch.tensor([3, 3, 3, 0])
+        )
+        assert both(interval) == pytest.approx(both(wilson_interval(*tensors(sum(right), 9))))
+
+    def test_a_small_class_weighs_more(self):
+        # recalls 1/2 of 4 and 1 of 96: variance (1/12 + 0) / 4 = 1/48, 0.75 * 0.25 * 48 = 9 images
+        interval = stratified_wilson_interval(torch.tensor(0.75), torch.tensor([2, 96]), torch.tensor([4, 96]))
+        assert both(interval) == pytest.approx(both(wilson_interval(*tensors(6.75, 9))))
 
 
 class TestBootstrapInterval:

@@ -1,0 +1,17 @@
+import pytest
+
+from benchmarks.interval_coverage import CASES, coverage
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=case.name, marks=[pytest.mark.slow] if "100 classes" in case.name else [])
+        for case in CASES
+        if case.claimed
+    ],
+)
+def test_nine_of_ten_intervals_hold_the_truth_from_30_images_on(case):
+    found = coverage(case, 400)
+    held = [share for n, (share, _) in found.items() if n >= 30 or "classes" in case.name]
+    assert min(held) >= 0.9 - 2 * 0.015  # two standard errors of 400 draws
