@@ -16,13 +16,14 @@ from typing import Any
 from jsonargparse import ArgumentParser, auto_cli
 from lightning import Trainer, seed_everything
 from lightning.pytorch.loggers import Logger
-from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
+from lightning.pytorch.utilities import rank_zero_info, rank_zero_only, rank_zero_warn
 
 from callbacks import Interpretability, PhaseProgressBar, RunCheckpoint
 from callbacks.evaluation.interpretability import announce_directions
 from callbacks.evaluation.request import DRAWN, EvaluatedSplit, Request
 from callbacks.evaluation_mode import full_precision
 from callbacks.run.command_line import from_shell
+from callbacks.run.lock import only_process
 from callbacks.run.training_record import code_version, cut_short, told_training
 from checkpoints import class_paths, read_checkpoint
 from datamodules import load_datamodule
@@ -142,16 +143,41 @@ def evaluate(
     Raises:
         FileNotFoundError: if the checkpoint is missing.
         FileExistsError: if the result exists.
-        ValueError: if the checkpoint is foreign or does not fit the data.
+        ValueError: if the checkpoint is foreign or does not fit the data, or another process evaluates it already.
     """
     checkpoint = read_checkpoint(request.ckpt_path, mmap=True)
-    training = told_training(request.ckpt_path, checkpoint)
-    if told := cut_short(training):
+    if told := cut_short(told_training(request.ckpt_path, checkpoint)):
         rank_zero_warn(f"{told}. The result is marked as incomplete.")
     step, trained = checkpoint["global_step"], checkpoint["hyper_parameters"]
     if request.inference is None:
         request = replace(request, inference=trained.get("inference"))
     folder = request.folder(step, trained)
+    with only_process(folder):
+        if request.folder(step, trained) != folder:
+            raise FileExistsError(f"Expected {folder} to be free, but another result now lies there. Evaluate again.")
+        result, images = _measure(request, hardware, data_changes, allow_classes, checkpoint)
+        _save(result, images, folder, loggers)
+    return result
+
+
+@rank_zero_only
+def _save(result: dict[str, Any], images: dict[str, dict[str, float]], folder: Path, loggers: Sequence[Logger]) -> None:
+    """Write and print a result; ``metrics.json`` comes last: where it is, the evaluation is whole."""
+    write_images(images, folder)
+    _log(result, loggers, max(0, result["step"] - 1))  # next to the validation of the epoch that ended there
+    write_metrics(result, folder)
+    print_summary(result, folder)
+
+
+def _measure(
+    request: Request,
+    hardware: Hardware,
+    data_changes: dict[str, Any],
+    allow_classes: Sequence[str],
+    checkpoint: dict[str, Any],
+) -> tuple[dict[str, Any], dict[str, dict[str, float]]]:
+    """The content of ``metrics.json``, and of ``images.csv`` by sample id."""
+    step, trained = checkpoint["global_step"], checkpoint["hyper_parameters"]
     seed_everything(request.engine.seed, verbose=False)
     changes = {} if request.inference is None else {"inference": request.inference}
     module = load_model(request.ckpt_path, allow_classes=allow_classes, **changes)
@@ -175,15 +201,10 @@ def evaluate(
     seconds = time.perf_counter() - start
     names = datamodule.test_dataloader().dataset.sample_ids  # type: ignore[attr-defined]
     result = {"schema": SCHEMA, **request.identity(step), **_describe(request, trained, datamodule)}
-    result |= {"training": training, **_numbers(request)}
+    result |= {"training": told_training(request.ckpt_path, checkpoint), **_numbers(request)}
     result["timing"] = {"seconds": seconds, "images": len(names), "images_per_second": len(names) / seconds}
-    if trainer.is_global_zero:
-        by_key = {sample_key(name): name for name in names}
-        write_images({by_key[key]: row for key, row in request.engine.evaluation.images.items()}, folder)
-        write_metrics(result, folder)  # last: where it is, the evaluation is whole
-        _log(result, loggers, max(0, step - 1))  # next to the validation of the epoch that ended with the checkpoint
-        print_summary(result, folder)
-    return result
+    by_key = {sample_key(name): name for name in names}
+    return result, {by_key[key]: row for key, row in request.engine.evaluation.images.items()}
 
 
 def _refuse_unfit(request: Request, num_classes: int, datamodule: ImageDataModule) -> None:

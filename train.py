@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import callbacks
 import evaluate
 from callbacks.run.command_line import from_shell
 from callbacks.run.folder import SaveConfig, belongs_to, check_unchanged, resume_path, run_name
+from callbacks.run.lock import only_process
 from callbacks.run.loggers import place_loggers
 from datamodules.base import ImageDataModule
 from lightning_modules import InterpretableModule
@@ -33,6 +35,10 @@ DEFAULTS = {
 
 class TrainCLI(LightningCLI):
     """Links facts of the data to the model and gives each run a folder of its own."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        with ExitStack() as self.until_the_end:
+            super().__init__(*args, **options)
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """The arguments of a run and the callbacks every run has."""
@@ -67,6 +73,8 @@ class TrainCLI(LightningCLI):
         fitting = self.subcommand == "fit"
         if not fitting and self.ckpt_path is None:
             raise ValueError("Expected argument `ckpt_path` to name a checkpoint or to be `last`, but got none.")
+        if fitting:
+            self.until_the_end.enter_context(only_process(folder))
         path = resume_path(folder, self.ckpt_path) if fitting or self.ckpt_path == "last" else self.ckpt_path
         checkpoint = check_unchanged(Path(path), model, data) if path else {}
         self.requested = config.clone()

@@ -110,7 +110,11 @@ class RunCheckpoint(Checkpoint):
         self._validated = not trainer.sanity_checking
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Save the best one first, so that the last one remembers it; end the phase in between if it is over."""
+        """Save the best one first, so that the last one remembers it, and before both the rows they are about.
+
+        In between, the phase ends if it is over.
+        """
+        _log_epoch(trainer)
         plan = cast(InterpretableModel, pl_module).phases()
         selectable = plan.phases[plan.locate(trainer.current_epoch)[0]].selectable
         if self._validated and self._improved(trainer, selectable):
@@ -172,3 +176,16 @@ class RunCheckpoint(Checkpoint):
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Go on with the record of the interrupted run."""
         self._earlier = checkpoint.get("training", {})
+
+
+def _log_epoch(trainer: Trainer) -> None:
+    """Send the metrics of an epoch to the loggers.
+
+    Lightning does so after the callbacks (and then finds nothing left): a run killed in between would resume after an
+    epoch that has no row, while a row that has no checkpoint yet is dropped and repeated.
+    """
+    connector, loop = trainer._logger_connector, trainer.fit_loop.epoch_loop
+    connector.on_epoch_end()
+    loop._batches_that_stepped -= 1  # the last step of the epoch, as Lightning counts for such rows
+    connector.update_train_epoch_metrics()
+    loop._batches_that_stepped += 1

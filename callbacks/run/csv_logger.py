@@ -44,15 +44,20 @@ class MetricsFile:
         self.path = path
         self.metrics: list[dict[str, Any]] = []
         self.columns: list[str] = []
+        self._kept: list[dict[str, str]] = []
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():
             rows = self._read()
-            self._rewrite([row for row in rows if int(row["step"]) < resume_step], set().union(*rows))
+            self._kept = [row for row in rows if int(row["step"]) < resume_step]
+            self._rewrite(self._kept, set().union(*rows))
 
     def log_metrics(self, metrics: Mapping[str, Any], step: int) -> None:
-        """Take in one row, to be written by the next :meth:`save`."""
+        """Take in one row, to be written by the next :meth:`save`; one that a resumed run repeats is there already."""
         values = {key: value.item() if isinstance(value, Tensor) else value for key, value in metrics.items()}
-        self.metrics.append(values | {"step": step})
+        row = values | {"step": step}
+        written = {key: "" if value is None else str(value) for key, value in row.items()}
+        if not any(written.items() <= kept.items() for kept in self._kept):
+            self.metrics.append(row)
 
     def save(self) -> None:
         """Write the rows taken in since the last call."""

@@ -24,18 +24,21 @@ class SaveConfig(SaveConfigCallback):
     """
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Nothing outside training: the folder describes the run, not what is done with it later."""
-        if stage == "fit":
-            super().setup(trainer, pl_module, stage)
+        """Nothing: others still check their settings."""
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Save on rank zero, once all settings have been checked; outside training, nothing is saved."""
+        if trainer.is_global_zero:
+            self.save_config(trainer, pl_module, "fit")
 
     def save_config(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Called on rank zero, before training."""
+        """Write the files, then start the loggers."""
         folder = Path(trainer.default_root_dir)
         folder.mkdir(parents=True, exist_ok=True)
-        self.parser.save(self.config, folder / "config.yaml", skip_none=False, overwrite=True)
+        save_split(trainer.datamodule.split_record(), folder / "split.json")  # type: ignore[attr-defined]
+        _write_whole(folder / "config.yaml", self.parser.dump(self.config, skip_none=False))
         for logger in trainer.loggers:
             logger.log_hyperparams(json.loads(self.parser.dump(self.config, format="json")))
-        save_split(trainer.datamodule.split_record(), folder / "split.json")  # type: ignore[attr-defined]
 
 
 def save_split(record: dict[str, Any] | None, path: Path) -> None:
@@ -56,7 +59,14 @@ def save_split(record: dict[str, Any] | None, path: Path) -> None:
             f"Expected the split this run began with, but {path} differs from what the data gives now. Restore the "
             "data, or start another run with `--experiment NAME`."
         )
-    path.write_text(text, encoding="utf-8")
+    _write_whole(path, text)
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Write a file that a kill leaves as it was or as it is to be."""
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)
 
 
 def run_name(model: str, data: str, fold: int | None, seed: int) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,10 @@ class RunWandbLogger(WandbLogger):
     @property
     @rank_zero_experiment
     def experiment(self) -> Any:
-        """The W&B run, started at the first use."""
+        """The W&B run, started when something is done with it: Lightning asks for it before settings are checked."""
+        return _NotStarted(self._start) if self._experiment is None else self._experiment
+
+    def _start(self) -> Any:
         if self._experiment is None:
             os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # its error reports use the network even offline
             mode = wandb_mode()
@@ -89,6 +92,16 @@ class RunWandbLogger(WandbLogger):
         if self._wandb_init["mode"] in ("offline", "dryrun") and not self._hinted:
             self._hinted = True
             rank_zero_info(f"W&B was offline. Upload the run with: wandb sync {self._folder / 'wandb'}")
+
+
+class _NotStarted:
+    """Stands for a W&B run, and starts it at the first use."""
+
+    def __init__(self, start: Callable[[], Any]) -> None:
+        self._start = start
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._start(), name)
 
 
 def wandb_mode() -> str:

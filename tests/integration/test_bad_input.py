@@ -71,7 +71,8 @@ def test_what_is_refused_before_training(argument, message, tmp_path):
 def test_a_corrected_start_takes_the_same_folder(tmp_path):
     folder = tmp_path / "run"
     with pytest.raises(ValueError, match="`monitor`"):
-        fit(folder, "--checkpoint.monitor=val/general/acc", "--trainer.max_epochs=1")
+        fit(folder, "--checkpoint.monitor=val/general/acc", "--trainer.logger=callbacks.RunWandbLogger")
+    assert not folder.exists()  # no W&B run has started
     fit(folder, "--trainer.max_epochs=1")
     assert last(folder)["global_step"] == STEPS_PER_EPOCH
 

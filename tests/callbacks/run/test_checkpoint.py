@@ -4,6 +4,7 @@ import errno
 import os
 import resource
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 import torch
@@ -93,6 +94,8 @@ class FakeTrainer:
         self.saved, self.callback_metrics, self.callbacks, self.loggers = [], {}, [], []
         self.global_step = self.current_epoch = 0
         self.fast_dev_run = self.sanity_checking = False
+        self._logger_connector = mock.Mock()
+        self.fit_loop = SimpleNamespace(epoch_loop=SimpleNamespace(_batches_that_stepped=0))
         vars(self).update(changes)
 
     def save_checkpoint(self, path, weights_only):
@@ -107,7 +110,9 @@ def run(keeper, trainer, scores):
             trainer.callback_metrics = {keeper.monitor: torch.tensor(score)}
             keeper.on_validation_end(trainer, MODULE)
         trainer.saved = []
+        trainer._logger_connector.update_train_epoch_metrics.side_effect = lambda: trainer.saved.append("row")
         keeper.on_train_epoch_end(trainer, MODULE)
+        assert trainer.saved.pop(0) == "row"  # what a checkpoint is about is on disk before it
         saved.append(trainer.saved)
     return saved
 

@@ -79,6 +79,7 @@ def test_resume_drops_a_line_cut_off_by_a_crash(tmp_path):
     path = tmp_path / "metrics.csv"
     path.write_text("step,loss\n0,0.5\n9,0.25\n1")  # the last row was meant to be 10,0.125
     table = MetricsFile(path, resume_step=10)
+    table.log_metrics({"loss": torch.tensor(0.25)}, 9)  # there already
     table.log_metrics({"loss": 0.125}, 10)
     table.save()
     assert path.read_text() == "step,loss\n0,0.5\n9,0.25\n10,0.125\n"

@@ -1,0 +1,67 @@
+"""One process at a time in a folder of results."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from lightning.pytorch.utilities import rank_zero_only, rank_zero_warn
+
+LOCK = ".lock"
+
+
+@contextlib.contextmanager
+def only_process(folder: Path) -> Iterator[None]:
+    """Keep other processes out of a folder, on rank zero; other ranks belong to a process that does.
+
+    The lock is one of the operating system on the file ``.lock`` (POSIX, so that it holds over NFS, and loader workers
+    do not inherit it): it ends with the process, however that ends. The file is removed afterwards, and the folder, if
+    it was made for it and nothing was written there.
+
+    Args:
+        folder: made if it is not there.
+
+    Raises:
+        ValueError: if another process holds the lock.
+    """
+    if rank_zero_only.rank or int(os.environ.get("NODE_RANK", 0)):  # type: ignore[attr-defined]
+        yield
+        return
+    made = [place for place in (folder, *folder.parents) if not place.exists()]
+    file = _lock(folder)
+    try:
+        yield
+    finally:
+        (folder / LOCK).unlink(missing_ok=True)  # while it is held, so that no other process holds it
+        file.close()
+        with contextlib.suppress(OSError):  # the first that is not empty
+            for place in made:
+                place.rmdir()
+
+
+def _lock(folder: Path) -> IO[str]:
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / LOCK
+        file = path.open("a+")
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            file.seek(0)
+            raise ValueError(
+                f"Expected no other process in {folder}, but {file.read() or 'one'} is at work there. Let it end first."
+            ) from None
+        except OSError as error:  # a network disk without locks
+            rank_zero_warn(f"{folder} cannot be locked ({error}): let no other process write there.")
+            return file
+        with contextlib.suppress(FileNotFoundError):
+            if os.fstat(file.fileno()).st_ino == path.stat().st_ino:  # not removed between opening and locking it
+                file.truncate(0)
+                print(f"process {os.getpid()} on {socket.gethostname()}", end="", file=file, flush=True)
+                return file
+        file.close()
