@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -15,13 +16,19 @@ from datamodules.arguments import check_choice
 from datamodules.cub200.attributes import IMAGE_LABELS, Attributes, attributes_missing, read_attributes
 from datamodules.cub200.concepts import Selection, part_groups, part_of_concept, select_concepts
 from datamodules.cub200.rows import MASKS
-from datamodules.cub200.tables import CubTable, marks_of, mask_folder, read_tables
+from datamodules.cub200.tables import CubTable, marks_of, mask_folder, parts_missing, read_tables
 from datamodules.photos.dataset import AUGMENTED, PhotoDataset
 from datamodules.photos.problems import Problems
 from datamodules.photos.verify import ImageFile
 from datamodules.sample import Batch, Capabilities, ClassTables
 from datamodules.splits import Split
 from datamodules.transforms.photo import PhotoTransform
+
+
+@cache
+def _tell(absent: str) -> None:
+    """Once, although a run reads the tables more than once."""
+    rank_zero_info(absent)
 
 
 class Cub200Dataset(PhotoDataset):
@@ -37,7 +44,7 @@ class Cub200Dataset(PhotoDataset):
         transform: what makes the model's frame; by default, photos are resized to 224 x 224 pixels.
 
     Raises:
-        FileNotFoundError: if the folder or a table is missing.
+        FileNotFoundError: if the folder or a table is missing, other than those of parts and attributes.
         ValueError: if tables are malformed or disagree, or an argument is out of range.
     """
 
@@ -60,17 +67,20 @@ class Cub200Dataset(PhotoDataset):
         self._attributes = None if self._missing["class_attributes"] else read_attributes(self.table)
         by_image = self._attributes is not None and self._attributes.present is not None
         self._missing["concepts_image"] = None if by_image else f"no {IMAGE_LABELS} under root"
-        for reason in filter(None, self._missing.values()):
-            rank_zero_info(f"{folder.name}: {reason}.")
+        self._missing["part_points"] = parts_missing(folder)
+        if reasons := list(filter(None, self._missing.values())):
+            _tell(f"{folder}: {'; '.join(reasons)}.")
         assert self.table.is_test is not None
         self.learn(np.flatnonzero(~self.table.is_test))
 
     def learn(self, train_rows: NDArray[np.int64]) -> None:
         """Choose the concepts; the votes of the training photos count."""
         groups, part_to_group = part_groups(self.table.part_names)
-        self.tables = ClassTables(
-            part_names=self.table.part_names, part_group_names=groups, part_to_group=torch.tensor(part_to_group)
-        )
+        self.tables = ClassTables()
+        if part_to_group:
+            self.tables = ClassTables(
+                part_names=self.table.part_names, part_group_names=groups, part_to_group=torch.tensor(part_to_group)
+            )
         self._concepts: dict[str, Tensor] = {}
         if self._attributes is None:
             return
@@ -127,6 +137,7 @@ class Cub200Dataset(PhotoDataset):
         return replace(
             flags,
             object_mask=masks,
+            part_points=self._missing["part_points"] or flags.part_points,
             concepts_class=by_class,
             concepts_image=by_image,
             concept_certainty=by_image,

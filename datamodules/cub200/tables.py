@@ -40,7 +40,7 @@ class CubTable(PhotoTable):
     """What the tables say about the photos of the kept classes, in the order of the official image id.
 
     Args:
-        part_names: names of the points in file order; those that are not visible hold (0, 0).
+        part_names: names of the points in file order; those that are not visible hold (0, 0). None without part tables.
         all_ids: ids of all photos in the tables, also of classes that were cut off.
     """
 
@@ -73,9 +73,12 @@ def read_tables(root: str, classes: int | None = None) -> CubTable:
             f"{classes}."
         )
     images = sorted((int(row[0]), row[1]) for row in text_rows(folder, IMAGES, 2, problems))
-    columns = {LABELS: 2, SPLIT: 2, BOXES: 5, PART_LOCATIONS: 5}
+    columns = {LABELS: 2, SPLIT: 2, BOXES: 5}
+    part_names: list[str] = []
+    if parts_missing(folder) is None:
+        columns[PART_LOCATIONS] = 5
+        part_names = [" ".join(row[1:]) for row in numbered(text_rows(folder, PARTS, 2, problems), PARTS, problems)]
     tables = {name: numbers(folder, name, count, problems) for name, count in columns.items()}
-    part_names = [" ".join(row[1:]) for row in numbered(text_rows(folder, PARTS, 2, problems), PARTS, problems)]
     problems.raise_any()
     ids = [image for image, _ in images]
     _compare(tables, ids, len(part_names), problems)
@@ -88,7 +91,9 @@ def read_tables(root: str, classes: int | None = None) -> CubTable:
     _check_paths(names, images, labels, problems)
     problems.raise_any()
     keep = labels < (classes or len(names))
-    parts = tables[PART_LOCATIONS].reshape(len(images), len(part_names), 5)[keep]
+    parts = None
+    if PART_LOCATIONS in tables:
+        parts = tables[PART_LOCATIONS].reshape(len(images), len(part_names), 5)[keep]
     boxes = tables[BOXES][keep, 1:]
     return CubTable(
         dataset="cub200",
@@ -98,10 +103,17 @@ def read_tables(root: str, classes: int | None = None) -> CubTable:
         labels=labels[keep],
         is_test=is_test[keep],
         boxes=inclusive_boxes(np.concatenate([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]], 1)),
-        points=parts[:, :, 2:4].astype(np.float32),
-        visible=parts[:, :, 4] == 1,
+        points=None if parts is None else parts[:, :, 2:4].astype(np.float32),
+        visible=None if parts is None else parts[:, :, 4] == 1,
         part_names=part_names,
         all_ids=ids,
+    )
+
+
+def parts_missing(folder: Path) -> str | None:
+    """Why there are no part points under ``folder``; None if there are, or if one of their two tables is lost."""
+    return (
+        None if any((folder / name).exists() for name in (PARTS, PART_LOCATIONS)) else f"no {PART_LOCATIONS} under root"
     )
 
 
@@ -128,9 +140,10 @@ def _image_files(folder: Path, images: list[tuple[int, str]]) -> list[ImageFile]
 def marks_of(table: CubTable, row: int) -> tuple[Mark, ...]:
     """The box and the visible points of a photo, which must not lie outside it."""
     assert table.boxes is not None
-    assert table.points is not None
-    assert table.visible is not None
     image = table.files[row].sample_id
+    box = Mark.box(f"{BOXES}, image {image}: the box", table.boxes[row])
+    if table.points is None or table.visible is None:
+        return (box,)
     points = [
         Mark.point(
             f"{PART_LOCATIONS}, image {image}: the visible point of part {part + 1}",
@@ -138,7 +151,7 @@ def marks_of(table: CubTable, row: int) -> tuple[Mark, ...]:
         )
         for part in np.flatnonzero(table.visible[row]).tolist()
     ]
-    return (Mark.box(f"{BOXES}, image {image}: the box", table.boxes[row]), *points)
+    return (box, *points)
 
 
 def _compare(tables: dict[str, NDArray[np.float64]], ids: list[int], num_parts: int, problems: Problems) -> None:
@@ -168,6 +181,8 @@ def _check_values(tables: dict[str, NDArray[np.float64]], problems: Problems) ->
     for row in boxes[(boxes[:, 3:] <= 0).any(axis=1)][:1]:
         problems.wrong(f"{BOXES}: expected a box with a size, but got {row[3]:g} x {row[4]:g} for image {row[0]:g}")
     for name, column, meaning in ((SPLIT, 1, "training image"), (PART_LOCATIONS, 4, "visible")):
+        if name not in tables:
+            continue
         other = np.flatnonzero(~np.isin(tables[name][:, column], (0, 1)))
         if len(other):
             row = tables[name][other[0]]

@@ -1,6 +1,7 @@
 """CUB-200-2011: samples by hand, concepts of classes and photos, the split, and what is found before a run."""
 
 import hashlib
+import shutil
 import tarfile
 
 import pytest
@@ -106,6 +107,19 @@ class TestConcepts:
         assert flags.missing("concepts_class") == flags.missing("class_attributes")
         assert flags.missing("concepts_class") == "no attributes.txt in or above CUB_200_2011"
         assert data.tables.class_concepts is data.tables.concept_to_part is None
+
+    def test_without_part_tables(self, cub_tree, monkeypatch):
+        """Told once, although the tables are read before a run and in it."""
+        told = []
+        monkeypatch.setattr("datamodules.cub200.dataset.rank_zero_info", told.append)
+        root = cub_tree()
+        shutil.rmtree(root / "CUB_200_2011/parts")
+        data = module(root)
+        data.prepare_data()
+        assert "part_points" not in data.dataset("test")[0]
+        assert data.capabilities("test").missing("part_points") == "no parts/part_locs.txt under root"
+        assert (data.tables.part_names, data.tables.part_to_group) == ([], None)
+        assert [text.count("no parts/part_locs.txt under root") for text in told] == [1]
 
     def test_image_level_without_labels(self, cub_tree):
         with pytest.raises(
