@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from dataclasses import dataclass, fields
-from typing import ClassVar, Literal, cast, get_args
+from typing import Any, ClassVar, Literal, cast, get_args
 from weakref import WeakKeyDictionary
 
 import torch
@@ -51,8 +51,9 @@ class _Propagation(Explainer):
     def __init__(self, bounds: Bounds = "channel") -> None:
         check_choice("bounds", bounds, get_args(Bounds))
         self.bounds: Bounds = bounds
-        self._started = 0.0
-        self._carried: Counter[str] = Counter()
+        self._started: Tensor | float = 0.0
+        self._carried: Counter[str] = Counter()  # of scalar tensors: counting must not wait for the device
+        self._amplified: Tensor | None = None
 
     @property
     def bypass(self) -> dict[str, float]:
@@ -60,7 +61,7 @@ class _Propagation(Explainer):
 
         It is the relevance of outputs that are carried by their bias; layers without any are left out.
         """
-        return {path: carried / self._started for path, carried in self._carried.items() if carried}
+        return {path: float(carried / self._started) for path, carried in self._carried.items() if carried}
 
     def supports(self, model: InterpretableModel) -> str | None:
         """None, or what stands in the way; a model not seen before is shown one black image to find out.
@@ -75,6 +76,18 @@ class _Propagation(Explainer):
                 raise ValueError("Expected argument `model` to be in evaluation mode, but it is in training mode.")
             _reasons[module] = (structure, _obstacle(model))
         return _reasons[module][1]
+
+    def attribute(self, *args: Any, **options: Any) -> Tensor:
+        """As in the base; also warns of amplified relevance."""
+        self._amplified = None
+        maps = super().attribute(*args, **options)
+        if self._amplified is not None and self._amplified:
+            warnings.warn(
+                f"Sums of opposite signs amplified relevance more than {MAX_AMPLIFICATION:g} times, so that these maps "
+                f"say little. {_INSTEAD}.",
+                stacklevel=2,
+            )
+        return maps
 
     def observe(self, model: InterpretableModel, images: Tensor) -> ModelOutput:
         """The model's forward pass, recorded; bit for bit what ``model(images)`` returns."""
@@ -96,12 +109,8 @@ class _Propagation(Explainer):
         one_cell = asked.kind == "unit" and model.units().pool != "mean"
         maps, carried = tape.backward(start, start.abs().sum(1).flatten(1).argmax(1) if one_cell else None)
         self._count(model, size, carried)
-        if (maps.abs().sum((1, 2)) > MAX_AMPLIFICATION * size).any():
-            warnings.warn(
-                f"Sums of opposite signs amplified relevance more than {MAX_AMPLIFICATION:g} times, so that these maps "
-                f"say little. {_INSTEAD}.",
-                stacklevel=2,
-            )
+        amplified = (maps.abs().sum((1, 2)) > MAX_AMPLIFICATION * size).any()
+        self._amplified = amplified if self._amplified is None else self._amplified | amplified
         return maps
 
     def _start(self, model: InterpretableModel, output: ModelOutput, ids: Tensor) -> Tensor:
@@ -109,10 +118,10 @@ class _Propagation(Explainer):
         raise NotImplementedError
 
     def _count(self, model: InterpretableModel, size: Tensor, carried: list[tuple[Tensor, Tensor]]) -> None:
-        self._started += float(size.sum())
+        self._started = self._started + size.sum().double()
         if carried:
             paths = {id(weight): path.rpartition(".")[0] for path, weight in cast(nn.Module, model).named_parameters()}
-            self._carried.update({paths.get(id(weight), "?"): float(amount) for weight, amount in carried})
+            self._carried.update({paths.get(id(weight), "?"): amount.double() for weight, amount in carried})
 
 
 class PRP(_Propagation):

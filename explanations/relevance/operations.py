@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 from torch.nn.modules.utils import _pair
 
@@ -82,7 +83,7 @@ def _convolution(  # noqa: PLR0913 - the signature of `conv2d`
     if isinstance(padding, str) or (bounds is not None and groups > 1):
         return None
     if bounds is not None and context.scheme == "scalar":
-        bounds = input.new_tensor(_SCALAR_BOUNDS).view(2, 1, 1, 1).expand_as(bounds)
+        bounds = torch.stack([torch.full_like(plane, value) for plane, value in zip(bounds, _SCALAR_BOUNDS, strict=True)])
     operator = ConvolutionMap(_pair(stride), _pair(padding), _pair(dilation), groups)
     return _weighted(context, operator, input, weight, bounds)
 

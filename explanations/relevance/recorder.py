@@ -39,7 +39,7 @@ class _Recorder(TorchFunctionMode):
 
     def __init__(self, images: Tensor, scheme: Bounds) -> None:
         super().__init__()
-        extremes = torch.tensor([0.0, 1.0], device=images.device).view(2, 1, 1, 1)
+        extremes = torch.arange(2.0, device=images.device).view(2, 1, 1, 1)
         root = Node("images", non_negative=True, bounds=extremes.expand(2, images.shape[1], 1, 1))
         self.order = [root]
         self.of = WeakTensorKeyDictionary({images: root})

@@ -2,11 +2,13 @@
 
 A rule holds what the operation saw in a batch and takes the relevance of its output (which it may overwrite) to the
 relevance of its inputs. What depends on the images alone is computed at the first call and kept, so that all targets of
-an image share it. Image i of a batch is never mixed with image j, and no branch taken changes a result.
+an image share it. Image i of a batch is never mixed with image j, and no branch taken changes a result. Which branch to
+take depends on values; :func:`settle` reads those of many rules at once, since an accelerator has to wait for a read.
 """
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Protocol
@@ -24,6 +26,37 @@ class Rule(Protocol):
     def __call__(self, relevance: Tensor) -> tuple[Tensor, ...]:
         """One new tensor per input, or slices of ``relevance`` that do not overlap."""
         ...
+
+
+class Branching:
+    """A rule that computes more where values ask for it."""
+
+    _look: Generator[Tensor, bool, None] | None = None
+
+    def look(self) -> Generator[Tensor, bool, None]:
+        """Compute what depends on the images alone; yields scalar bools and is sent their values."""
+        raise NotImplementedError
+
+
+def settle(rules: Iterable[Branching]) -> None:
+    """Let rules look at the images, those that have not yet: as many reads as the rule with the most questions has."""
+    waiting = []
+    for rule in rules:
+        if rule._look is None:
+            rule._look = rule.look()
+            waiting.append((rule._look, next(rule._look)))
+    while waiting:
+        answers = torch.stack([question for _, question in waiting]).tolist()
+        told = [(look, _told(look, answer)) for (look, _), answer in zip(waiting, answers, strict=True)]
+        waiting = [(look, question) for look, question in told if question is not None]
+
+
+def _told(look: Generator[Tensor, bool, None], answer: bool) -> Tensor | None:
+    """The next question of a rule, or None if it has no more."""
+    try:
+        return look.send(answer)
+    except StopIteration:
+        return None
 
 
 def passed(relevance: Tensor) -> tuple[Tensor]:
@@ -48,7 +81,7 @@ def split(relevance: Tensor, sizes: list[int], dim: int) -> tuple[Tensor, ...]:
     return torch.split(relevance, sizes, dim)
 
 
-class Residual:
+class Residual(Branching):
     """Sum of two tensors: R_a = R·a / (a + b + ε·sign(a + b)), half each where a + b is zero.
 
     Args:
@@ -58,20 +91,21 @@ class Residual:
 
     def __init__(self, a: Tensor, b: Tensor) -> None:
         self.a, self.b = a, b
+        self._quotient: tuple[Tensor, Tensor | None]
 
-    @cached_property
-    def _quotient(self) -> tuple[Tensor, Tensor | None]:
+    def look(self) -> Generator[Tensor, bool, None]:
         """1 / (a + b + ε·sign), 0 where a + b is zero; and 0.5 there, if that is anywhere."""
         total = self.a + self.b
         size = total.abs()
-        inverse = total.add_(total.new_tensor(EPSILON).copysign(total)).reciprocal_()
-        if size.amin() > TINY:
-            return inverse, None
-        zero = size <= TINY
-        return inverse.masked_fill_(zero, 0), zero * 0.5
+        inverse = total.add_(total.new_full((), EPSILON).copysign(total)).reciprocal_()
+        self._quotient = inverse, None
+        if not (yield size.amin() > TINY):
+            zero = size <= TINY
+            self._quotient = inverse.masked_fill_(zero, 0), zero * 0.5
 
     def __call__(self, relevance: Tensor) -> tuple[Tensor, Tensor]:
         """Relevance of ``a`` and of ``b``."""
+        settle((self,))
         inverse, half = self._quotient
         equal = None if half is None else relevance * half
         quotient = relevance.mul_(inverse)
@@ -131,7 +165,7 @@ class AveragePool:
 
     @cached_property
     def _inverse(self) -> Tensor:
-        return (self.pooled + self.pooled.new_tensor(EPSILON).copysign(self.pooled)).reciprocal_()
+        return (self.pooled + self.pooled.new_full((), EPSILON).copysign(self.pooled)).reciprocal_()
 
     def __call__(self, relevance: Tensor) -> tuple[Tensor]:
         """Relevance of the input."""

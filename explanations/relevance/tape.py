@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary, ref
 from torch import Tensor, nn
 
 from explanations.relevance.operations import Bounds, Node
+from explanations.relevance.rules import Branching, settle
 from explanations.relevance.weighted import Filters, Scale, Weighted
 from explanations.relevance.window import Window, narrowed
 
@@ -117,14 +118,12 @@ class Tape:
             self.latent: (start if first is None else first.take(start), first)
         }
         bypass = []
-        for node in reversed(self.nodes):
+        steps = self._steps(first)
+        settle(rule for _, rule, _ in steps if isinstance(rule, Branching))
+        for node, rule, inner in steps:
             relevance, window = waiting.pop(node)
-            rule, inner = cast(Any, node.rule), cast("list[Window | None]", [None] * len(self._sources(node)))
-            if window is not None:
-                if (cut := narrowed(rule, window)) is None:
-                    relevance = window.put(relevance)
-                else:
-                    rule, inner[:] = cut
+            if window is not None and inner[0] is None:
+                relevance = window.put(relevance)
             if isinstance(rule, Weighted) and (carried := rule.bypass(relevance)) is not None:
                 bypass.append((rule.filters.weight, carried))
             for source, share, where in zip(self._sources(node), rule(relevance), inner, strict=True):
@@ -132,6 +131,19 @@ class Tape:
                 waiting[source] = _added(waiting.get(source), part, where)
         pixels, window = waiting[self._root]
         return (pixels if window is None else window.put(pixels)).sum(1), bypass
+
+    def _steps(self, first: Window | None) -> list[tuple[Node, Any, list[Window | None]]]:
+        """Every operation on the way back, with the rule within its window and the windows of what it reads."""
+        windows: dict[Node, Window | None] = {self.latent: first}
+        steps = []
+        for node in reversed(self.nodes):
+            window, sources = windows.pop(node), self._sources(node)
+            cut = None if window is None else narrowed(node.rule, window)
+            rule, inner = cut or (node.rule, [None] * len(sources))
+            for source, where in zip(sources, inner, strict=True):
+                windows[source] = where if windows.get(source, where) is where else None
+            steps.append((node, cast(Any, rule), list[Window | None](inner)))
+        return steps
 
 
 def _added(

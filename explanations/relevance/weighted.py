@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from explanations.relevance.rules import TINY
+from explanations.relevance.rules import TINY, Branching, settle
 
 ROUNDING = 1e-6  # what counts as zero in the pixel layer, whose terms cancel, relative to the largest possible sum
 _VECTOR = 16  # channels CPU kernels compute at once
@@ -119,7 +120,7 @@ Part = tuple[Tensor, Tensor]  # input and weight
 Term = tuple[Tensor, list[Part]]  # what relevance is divided by, inverted, and what it is shared by
 
 
-class Weighted:
+class Weighted(Branching):
     """Convolution or linear layer: α1β0 (bias ignored), zᴮ where it sees pixels, and the ladder.
 
     α1β0: z = w⁺∗x⁺ + w⁻∗x⁻, s = R/z, R_x = x⁺ ⊙ w⁺ᵀs + x⁻ ⊙ w⁻ᵀs. zᴮ with pixels between l and h: the same with x - l
@@ -150,30 +151,31 @@ class Weighted:
     ) -> None:
         self.x, self.operator, self.filters = x, operator, filters
         self.non_negative, self.bounds, self.ladder = non_negative, bounds, ladder
+        self._terms: list[Term]
 
-    @cached_property
-    def _terms(self) -> list[Term]:
+    def look(self) -> Generator[Tensor, bool, None]:
         """1/z and its parts; then, only if some z is zero, the rungs of the ladder, each 0 where it is not used.
 
         Masks are floats, with which CPUs are several times faster than with booleans.
         """
         parts, floor = self._parts()
         z = self._sum(parts)
-        if z.amin() > floor:
-            return [(z.reciprocal_(), parts)]
+        if (yield z.amin() > floor):
+            self._terms = [(z.reciprocal_(), parts)]
+            return
         inverse = _inverse(z, floor)
+        self._terms = [(inverse, parts)]
         if not self.ladder:
-            return [(inverse, parts)]
+            return
         left = 1 - inverse.sign()
         by_size = [(self.x if self.non_negative else self.x.abs(), self.filters.magnitude)]
         by_size_inverse = _inverse(self._sum(by_size), TINY).mul_(left)
-        terms = [(inverse, parts), (by_size_inverse, by_size)]
+        self._terms.append((by_size_inverse, by_size))
         left = left - by_size_inverse.sign()
-        if left.amax() > 0:
+        if (yield left.amax() > 0):
             ones = torch.ones_like(self.x) if self.frame is None else self.frame.expand_as(self.x)
             evenly = [(ones, torch.ones_like(self.filters.folded))]
-            terms.append((_inverse(self._sum(evenly), TINY).mul_(left), evenly))
-        return terms
+            self._terms.append((_inverse(self._sum(evenly), TINY).mul_(left), evenly))
 
     @cached_property
     def _ladder_mask(self) -> Tensor:
@@ -201,6 +203,7 @@ class Weighted:
 
     def bypass(self, relevance: Tensor) -> Tensor | None:
         """Sum of |R| that takes the ladder, or None if no output in the batch is carried by its bias."""
+        settle((self,))
         if len(self._terms) == 1:
             return None
         carried: Tensor = torch.linalg.vector_norm(relevance * self._ladder_mask, ord=1)
@@ -208,6 +211,7 @@ class Weighted:
 
     def __call__(self, relevance: Tensor) -> tuple[Tensor]:
         """Relevance of the input; of pixels, summed over their channels."""
+        settle((self,))
         shares: list[Tensor] = []
         for inverse, parts in self._terms:
             last = inverse is self._terms[-1][0]
