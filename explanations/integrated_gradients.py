@@ -79,7 +79,8 @@ class IntegratedGradients(Explainer):
                 f"Expected argument `baseline` to be of the images' size {tuple(images.shape[2:])}, but got "
                 f"{tuple(self.baseline.shape[1:])}."
             )
-        return self.baseline.to(images).expand_as(images)
+        self.baseline = self.baseline.to(images)  # kept there: a copy to the device waits for it
+        return self.baseline.expand_as(images)
 
     def _maps(self, model: InterpretableModel, asked: Question) -> Tensor:
         with torch.inference_mode(False), torch.enable_grad():

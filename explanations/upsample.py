@@ -60,16 +60,16 @@ def upsample_maps(
             return F.interpolate(planes, size, mode="nearest-exact")[:, 0]
         return F.interpolate(planes, size, mode=mode, align_corners=False)[:, 0]
     rows, columns = (
-        _grid_coordinates(cells, pixels, mode, geometry).to(maps)
+        _grid_coordinates(cells, pixels, mode, geometry, maps.device).to(maps)
         for cells, pixels in zip(maps.shape[1:], size, strict=True)
     )
     grid = torch.stack([columns.expand(*size), rows[:, None].expand(*size)], dim=-1).expand(len(maps), -1, -1, -1)
     return F.grid_sample(planes, grid, mode=mode, padding_mode="border", align_corners=False)[:, 0]
 
 
-def _grid_coordinates(cells: int, pixels: int, mode: Mode, geometry: Geometry) -> Tensor:
+def _grid_coordinates(cells: int, pixels: int, mode: Mode, geometry: Geometry, device: torch.device) -> Tensor:
     """Where the pixels of one axis read the grid, in the coordinates of ``grid_sample``: -1 to 1 over all cells."""
-    position = (torch.arange(pixels, dtype=torch.float64) + 0.5 - geometry.start) / geometry.jump
+    position = (torch.arange(pixels, dtype=torch.float64, device=device) + 0.5 - geometry.start) / geometry.jump
     if mode == "nearest":
         position = (position + 0.5).floor()  # here, because `grid_sample` would round ties to even cells
     return (2 * position + 1) / cells - 1

@@ -277,8 +277,8 @@ class ProtoTree(InterpretableModule):
 
     def test_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Count the images on which the ways of inference agree, at the price of one more forward pass."""
-        agreed = self.fidelity(self(batch["image"]).scores)
-        self._faithful += torch.stack([*(same.sum() for same in agreed.values()), torch.tensor(len(batch["image"]))])
+        agreed = torch.stack(list(self.fidelity(self(batch["image"]).scores).values())).sum(dim=1)
+        self._faithful += torch.cat([agreed, agreed.new_full((1,), len(batch["image"]))])
 
     def on_test_epoch_end(self) -> None:
         """Say and log how often they agreed."""

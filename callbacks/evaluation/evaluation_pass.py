@@ -83,16 +83,20 @@ class EvaluationPass:
         Args:
             batch: a :class:`~datamodules.sample.Batch`.
             keep_images: whether to keep the value of every image, for the files of an evaluation.
+
+        Raises:
+            ValueError: if an output of the model is not finite, with the sample ids.
         """
         clean = Clean(batch, self.observer, self.setting, self._owned)
         for name, metrics in self._by_view.items():
             for view in VIEWS[name](clean):
                 for metric in metrics:
                     metric.update(**{field: getattr(view, field) for field in metric.reads})
+        self.observer.refuse_broken()
         if keep_images:
             values = [metric.image_values for metric in self._image_means().values()]
             columns = torch.stack(values, dim=1) if values else torch.empty(len(clean.sample_ids), 0)
-            self._images.append((clean.sample_ids.cpu(), columns.cpu()))
+            self._images.append((clean.sample_ids, columns))
 
     def entries(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Key and result of every metric over all processes, in the form of :attr:`Evaluation.metrics`."""
@@ -124,7 +128,7 @@ class EvaluationPass:
             Sample key -> key -> value under every metric that averages over images, and whether some map was below
             zero: activation changes then compare max(map, 0).
         """
-        own = self._images, bool(self.observer.signed)
+        own = [(keys.cpu(), values.cpu()) for keys, values in self._images], bool(self.observer.signed)
         shares: list[Any] = [own]
         if distributed.is_initialized():
             shares = [None] * distributed.get_world_size()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, cast
 
 import torch
@@ -73,6 +74,8 @@ class Observer:
         self.chunk = chunk
         self.top_k = top_k
         self.active = model.units().active
+        self._candidates = self.active.nonzero().squeeze(1)
+        self._broken: list[tuple[Tensor, list[str]]] = []
         self.signed = torch.zeros((), dtype=torch.bool, device=self.active.device)  # a map below zero was seen
 
     def see(
@@ -86,15 +89,14 @@ class Observer:
             explain: whether to make ``saliency``.
             keep_maps: whether to keep ``all_maps``.
 
-        Raises:
-            ValueError: if an output is not finite, with the sample ids.
+        Outputs that are not finite are noted for :meth:`refuse_broken`.
         """
         parts: list[dict[str, Tensor | None]] = []
         broken = []
         for rows, count in self._chunks(len(images.pixels)):
             pixels, keys = images.pixels[rows], images.keys[rows]
             output = self.explainer.observe(self.model, pixels) if explain else self.model(pixels)
-            ids = top_units(output.scores, self.top_k, self.active) if unit_ids is None else unit_ids[rows]
+            ids = top_units(output.scores, self.top_k, self._candidates) if unit_ids is None else unit_ids[rows]
             seen = {
                 "logits": output.logits,
                 "scores": output.scores,
@@ -108,12 +110,28 @@ class Observer:
             finite = [torch.isfinite(t).flatten(1).all(1) for t in (output.logits, output.scores, output.maps)]
             self.signed |= (cast(Tensor, seen["maps"]) < 0).any()
             broken.append(~torch.stack(finite).all(0)[:count])
-        _refuse(torch.cat(broken), images.names)
+        self._broken.append((torch.cat(broken), images.names))
         joined: dict[str, Any] = {
             name: None if first is None else torch.cat([cast(Tensor, part[name]) for part in parts])
             for name, first in parts[0].items()
         }
         return Seen(**joined)
+
+    def refuse_broken(self) -> None:
+        """Refuse outputs of earlier calls that were not finite; in one read, since an accelerator has to wait for it.
+
+        Raises:
+            ValueError: with the sample ids.
+        """
+        names = chain.from_iterable(names for _, names in self._broken)
+        broken = torch.cat([flags for flags, _ in self._broken]).tolist() if self._broken else []
+        self._broken = []
+        if named := list(dict.fromkeys(name for name, is_bad in zip(names, broken, strict=True) if is_bad)):
+            raise ValueError(
+                "Expected finite model outputs, but got NaN or infinity for the samples "
+                f"{', '.join(named[:10])}{' ...' if len(named) > 10 else ''}. The checkpoint is damaged or training "
+                "diverged."
+            )
 
     def attack(self, images: Images, unit_ids: Tensor, mask: Tensor, start: Tensor, settings: Attack) -> Tensor:
         """Images on which a unit scores less although only the pixels of a mask changed.
@@ -173,13 +191,3 @@ class Attack:
     epsilon: Tensor
     step_size: Tensor
     steps: int
-
-
-def _refuse(broken: Tensor, names: list[str]) -> None:
-    if broken.any():
-        named = [name for name, is_bad in zip(names, broken.tolist(), strict=True) if is_bad]
-        named = list(dict.fromkeys(named))
-        raise ValueError(
-            f"Expected finite model outputs, but got NaN or infinity for the samples {', '.join(named[:10])}"
-            f"{' ...' if len(named) > 10 else ''}. The checkpoint is damaged or training diverged."
-        )

@@ -45,11 +45,14 @@ def fit_threshold(module: LightningModule, datamodule: Any, memory_budget: float
         chunk, _ = images_per_forward(module, datamodule.image_size, module.device, memory_budget)
         observer = Observer(cast(InterpretableModel, module), Upsample(), chunk, top_k=1)
         for batch in datamodule.val_dataloader():
-            pixels, keys, labels = (batch[name].to(module.device) for name in ("image", "sample_key", "labels"))
+            pixels, keys, labels = (
+                batch[name].to(module.device, non_blocking=True) for name in ("image", "sample_key", "labels")
+            )
             logits = observer.see(Images(pixels, keys, batch["sample_id"])).logits.double()
             for row, present in enumerate((labels, ~labels)):
                 sums[row] += (logits * present).sum()
                 counts[row] += present.sum()
+        observer.refuse_broken()
     if distributed.is_initialized():
         distributed.all_reduce(sums)
         distributed.all_reduce(counts)

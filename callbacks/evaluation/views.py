@@ -140,7 +140,7 @@ class Misalignment(View):
         box = bounding_boxes(region)[:, 0]
         found = (clean.unit_ids[:, 0] >= 0) & (box[:, 2] >= 0)
         margin = scaled(10, clean.image_size)
-        free = ~inside(box + torch.tensor([-margin, -margin, margin, margin], device=box.device), clean.image_size)
+        free = ~inside(torch.cat([box[:, :2] - margin, box[:, 2:] + margin], dim=1), clean.image_size)
         epsilon = 0.4 * std
         rank = torch.zeros_like(images.keys)[:, None]
         shape = tuple(images.pixels.shape[1:])

@@ -145,7 +145,7 @@ def patch_distances(
     """
     projectable = cast(Projectable, module)
     for batch in batches:
-        images, keys, labels = (batch[name].to(device) for name in ("image", "sample_key", "label"))
+        images, keys, labels = (batch[name].to(device, non_blocking=True) for name in ("image", "sample_key", "label"))
         latent = cast(InterpretableModel, module)(images).latent
         assert latent is not None
         distances = projectable.distance_maps(latent)
@@ -154,7 +154,7 @@ def patch_distances(
                 "Expected finite distances to the prototypes, but got NaN or infinity in the batch of the samples "
                 f"{', '.join(batch['sample_id'])}. Training has diverged."
             )
-        targets = batch["labels"].to(device) if "labels" in batch else labels
+        targets = batch["labels"].to(device, non_blocking=True) if "labels" in batch else labels
         yield PatchDistances(latent, distances, projectable.allowed(targets), keys, labels)
 
 
@@ -193,9 +193,10 @@ def _validation_accuracy(module: LightningModule, datamodule: Any) -> float | No
         return None
     counts = torch.zeros(2, dtype=torch.int64, device=module.device)
     for batch in datamodule.val_dataloader():
-        labels = batch["label"].to(module.device)
-        logits = cast(InterpretableModel, module)(batch["image"].to(module.device)).logits
-        counts += torch.stack([(logits.argmax(dim=1) == labels).sum(), torch.tensor(len(labels), device=module.device)])
+        images, labels = (batch[name].to(module.device, non_blocking=True) for name in ("image", "label"))
+        logits = cast(InterpretableModel, module)(images).logits
+        counts[0] += (logits.argmax(dim=1) == labels).sum()
+        counts[1] += len(labels)
     if distributed.is_initialized():
         distributed.all_reduce(counts)
     return float(counts[0] / counts[1])

@@ -65,7 +65,7 @@ class PhaseSchedule(Callback):
         self.entered = False
         self.parked: dict[str, dict[str, Any]] = {}
         self.ended: dict[int, int] = {}
-        self._previous: tuple[Tensor, list[str], int] | None = None
+        self._previous: tuple[Tensor, torch.Event | None, list[str], int] | None = None
         self._module: PhasedModule | None = None
         self._trainer: Trainer | None = None
 
@@ -184,7 +184,7 @@ class PhaseSchedule(Callback):
     ) -> None:
         """Check the loss of the batch before, and run the exit actions after the last batch of a phase."""
         self._check_loss(trainer, pl_module)
-        self._previous = (outputs["loss"].detach(), list(batch["sample_id"]), trainer.global_step)
+        self._previous = (*_copied(outputs["loss"].detach()), list(batch["sample_id"]), trainer.global_step)
         if trainer.is_last_batch:
             self._check_loss(trainer, pl_module)
             plan = _plan(pl_module)
@@ -218,11 +218,13 @@ class PhaseSchedule(Callback):
             self._exit(trainer, module, phase)
 
     def _check_loss(self, trainer: Trainer, module: LightningModule) -> None:
-        """Stop on a loss that is not finite; read one step late, so that the device need not wait."""
+        """Stop on a loss that is not finite; read one step late, when the next one is queued on the device already."""
         if self._previous is None:
             return
-        loss, sample_ids, step = self._previous
+        loss, copied, sample_ids, step = self._previous
         self._previous = None
+        if copied is not None:
+            copied.synchronize()
         if not torch.isfinite(loss):
             phase = _plan(module).phases[self.index].name
             raise RuntimeError(
@@ -230,6 +232,15 @@ class PhaseSchedule(Callback):
                 f"sample ids of the batch: {', '.join(sample_ids)}. Lower the learning rates of the phase "
                 "(`model.init_args.phases`) or clip gradients (`trainer.gradient_clip_val`)."
             )
+
+
+def _copied(loss: Tensor) -> tuple[Tensor, torch.Event | None]:
+    """The loss on its way to the host, and the event of its arrival; reading the loss itself would empty the queue."""
+    if loss.device.type == "cpu":
+        return loss, None
+    host, event = loss.to("cpu", non_blocking=True), torch.Event(loss.device)
+    event.record()
+    return host, event
 
 
 def _plan(module: LightningModule) -> PhasePlan:

@@ -53,7 +53,7 @@ class _Propagation(Explainer):
         self.bounds: Bounds = bounds
         self._started: Tensor | float = 0.0
         self._carried: Counter[str] = Counter()  # of scalar tensors: counting must not wait for the device
-        self._amplified: Tensor | None = None
+        self._amplified: list[Tensor] = []
 
     @property
     def bypass(self) -> dict[str, float]:
@@ -79,9 +79,9 @@ class _Propagation(Explainer):
 
     def attribute(self, *args: Any, **options: Any) -> Tensor:
         """As in the base; also warns of amplified relevance."""
-        self._amplified = None
+        self._amplified.clear()
         maps = super().attribute(*args, **options)
-        if self._amplified is not None and self._amplified:
+        if self._amplified and torch.stack(self._amplified).any():
             warnings.warn(
                 f"Sums of opposite signs amplified relevance more than {MAX_AMPLIFICATION:g} times, so that these maps "
                 f"say little. {_INSTEAD}.",
@@ -109,8 +109,7 @@ class _Propagation(Explainer):
         one_cell = asked.kind == "unit" and model.units().pool != "mean"
         maps, carried = tape.backward(start, start.abs().sum(1).flatten(1).argmax(1) if one_cell else None)
         self._count(model, size, carried)
-        amplified = (maps.abs().sum((1, 2)) > MAX_AMPLIFICATION * size).any()
-        self._amplified = amplified if self._amplified is None else self._amplified | amplified
+        self._amplified.append((maps.abs().sum((1, 2)) > MAX_AMPLIFICATION * size).any())
         return maps
 
     def _start(self, model: InterpretableModel, output: ModelOutput, ids: Tensor) -> Tensor:

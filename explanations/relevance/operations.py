@@ -83,7 +83,9 @@ def _convolution(  # noqa: PLR0913 - the signature of `conv2d`
     if isinstance(padding, str) or (bounds is not None and groups > 1):
         return None
     if bounds is not None and context.scheme == "scalar":
-        bounds = torch.stack([torch.full_like(plane, value) for plane, value in zip(bounds, _SCALAR_BOUNDS, strict=True)])
+        bounds = torch.stack(
+            [torch.full_like(plane, value) for plane, value in zip(bounds, _SCALAR_BOUNDS, strict=True)]
+        )
     operator = ConvolutionMap(_pair(stride), _pair(padding), _pair(dilation), groups)
     return _weighted(context, operator, input, weight, bounds)
 

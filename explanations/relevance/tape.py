@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, cast
+from typing import Any
 from weakref import WeakKeyDictionary, ref
 
 from torch import Tensor, nn
@@ -132,17 +133,18 @@ class Tape:
         pixels, window = waiting[self._root]
         return (pixels if window is None else window.put(pixels)).sum(1), bypass
 
-    def _steps(self, first: Window | None) -> list[tuple[Node, Any, list[Window | None]]]:
+    def _steps(self, first: Window | None) -> list[tuple[Node, Any, Sequence[Window | None]]]:
         """Every operation on the way back, with the rule within its window and the windows of what it reads."""
         windows: dict[Node, Window | None] = {self.latent: first}
         steps = []
         for node in reversed(self.nodes):
             window, sources = windows.pop(node), self._sources(node)
             cut = None if window is None else narrowed(node.rule, window)
-            rule, inner = cut or (node.rule, [None] * len(sources))
+            step: tuple[Any, Sequence[Window | None]] = cut or (node.rule, [None] * len(sources))
+            rule, inner = step
             for source, where in zip(sources, inner, strict=True):
                 windows[source] = where if windows.get(source, where) is where else None
-            steps.append((node, cast(Any, rule), list[Window | None](inner)))
+            steps.append((node, rule, inner))
         return steps
 
 

@@ -82,7 +82,7 @@ class PrototypeLayer(nn.Module):
         empty = empty_sources(num_prototypes)
         for name in SOURCE_BUFFERS:
             self.register_buffer(name, getattr(empty, name))
-        self.sample_id = empty.sample_id
+        self.sample_id: list[str] = []  # until the first projection; on the host, so that no device is asked for it
 
     def distances(self, latent: Tensor, direct: bool | None = None) -> Tensor:
         """Distances of every cell to every prototype.
@@ -122,7 +122,7 @@ class PrototypeLayer(nn.Module):
 
     def source(self) -> SourceTable | None:
         """Where the prototypes come from, or None before the first projection."""
-        if not self.projected:
+        if not self.sample_id:
             return None
         return SourceTable(sample_id=list(self.sample_id), **{n: getattr(self, n).clone() for n in SOURCE_BUFFERS})
 
@@ -147,4 +147,4 @@ class PrototypeLayer(nn.Module):
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Restore the source ids."""
-        self.sample_id = list(state["sample_id"])
+        self.sample_id = list(state["sample_id"]) if self.projected else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
 import torch
 from torch import Tensor
@@ -47,7 +48,8 @@ def merge_parts(inside: Tensor, visible: Tensor, groups: Sequence[Sequence[int]]
     check_groups(groups, inside.shape[-1])
 
     def merge(parts: Tensor) -> Tensor:
-        return torch.stack([parts[..., list(group)].any(dim=-1) for group in groups], dim=-1)
+        each = parts.unbind(dim=-1)  # indexing by a list would copy it to the device and wait
+        return torch.stack([reduce(torch.logical_or, (each[part] for part in group)) for group in groups], dim=-1)
 
     return merge(inside & visible), merge(visible)
 

@@ -32,8 +32,8 @@ def bounding_boxes(masks: Tensor) -> Tensor:
     pixels = masks.view(torch.uint8)  # its maximum is an order of magnitude faster than `any` of bool
     columns, rows = pixels.amax(dim=-2), pixels.amax(dim=-1)
     first = torch.stack([columns.argmax(dim=-1), rows.argmax(dim=-1)], dim=-1)
-    after = torch.stack([columns.flip(-1).argmax(dim=-1), rows.flip(-1).argmax(dim=-1)], dim=-1)
-    last = torch.tensor([masks.shape[-1] - 1, masks.shape[-2] - 1], device=masks.device) - after
+    after = columns.flip(-1).argmax(dim=-1), rows.flip(-1).argmax(dim=-1)
+    last = torch.stack([masks.shape[-1] - 1 - after[0], masks.shape[-2] - 1 - after[1]], dim=-1)
     empty = rows.amax(dim=-1, keepdim=True) == 0
     return torch.cat([first, last.masked_fill(empty, -1)], dim=-1)
 
@@ -88,8 +88,9 @@ def window_boxes(peaks: Tensor, image_size: tuple[int, int], half_width: int = 3
     """
     check_last_axis("peaks", peaks, 2)
     check_at_least("half_width", half_width, 0)
-    last = torch.tensor([image_size[1] - 1, image_size[0] - 1], device=peaks.device)
-    return torch.cat([(peaks - half_width).clamp(min=0), torch.minimum(peaks + half_width, last)], dim=-1)
+    x, y = (peaks + half_width).unbind(dim=-1)
+    last = torch.stack([x.clamp(max=image_size[1] - 1), y.clamp(max=image_size[0] - 1)], dim=-1)
+    return torch.cat([(peaks - half_width).clamp(min=0), last], dim=-1)
 
 
 def patch_boxes(cells: Tensor, grid: tuple[int, int], image_size: tuple[int, int], patch: int = 32) -> Tensor:

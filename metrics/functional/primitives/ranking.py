@@ -17,7 +17,8 @@ def top_units(scores: Tensor, k: int = 5, active: Tensor | None = None) -> Tenso
     Args:
         scores: ``(B, U)`` float, what the head consumes on the clean image.
         k: number of units, at least 1.
-        active: ``(U,)`` bool, units that take part; None for all.
+        active: ``(U,)`` bool, units that take part; None for all. Or their ids, int64 in ascending order, with which an
+            accelerator need not be asked how many there are.
 
     Returns:
         ``(B, min(k, active units))`` int64, best first; -1 throughout a row in which an active score is not finite.
@@ -34,6 +35,8 @@ def top_units(scores: Tensor, k: int = 5, active: Tensor | None = None) -> Tenso
     check_tensor("scores", scores, ("B", "U"), "float")
     if active is None:
         candidates = torch.arange(scores.shape[1], device=scores.device)
+    elif active.dtype == torch.int64:
+        candidates = active
     else:
         check_tensor("active", active, (scores.shape[1],), "bool")
         candidates = active.nonzero().squeeze(1)
