@@ -149,8 +149,9 @@ def slot_orthogonality(logits: Tensor) -> Tensor:
         >>> slot_orthogonality(twice).item()
         1.0
     """
-    unit = F.normalize(logits.float(), dim=1)
-    cosines = torch.einsum("kui,kuj->kij", unit, unit)
+    with torch.autocast(logits.device.type, enabled=False):  # products in half precision would lose the small cosines
+        unit = F.normalize(logits.float(), dim=1)
+        cosines = torch.einsum("kui,kuj->kij", unit, unit)
     pairs = cosines.sum() - cosines.diagonal(dim1=1, dim2=2).sum()
     return pairs / (logits.shape[0] * logits.shape[2])
 

@@ -136,12 +136,13 @@ class Tape:
     def _steps(self, first: Window | None) -> list[tuple[Node, Any, Sequence[Window | None]]]:
         """Every operation on the way back, with the rule within its window and the windows of what it reads."""
         windows: dict[Node, Window | None] = {self.latent: first}
-        steps = []
+        steps: list[tuple[Node, Any, Sequence[Window | None]]] = []
         for node in reversed(self.nodes):
             window, sources = windows.pop(node), self._sources(node)
             cut = None if window is None else narrowed(node.rule, window)
-            step: tuple[Any, Sequence[Window | None]] = cut or (node.rule, [None] * len(sources))
-            rule, inner = step
+            rule: Any
+            inner: Sequence[Window | None]
+            rule, inner = (node.rule, [None] * len(sources)) if cut is None else cut
             for source, where in zip(sources, inner, strict=True):
                 windows[source] = where if windows.get(source, where) is where else None
             steps.append((node, rule, inner))

@@ -1,0 +1,201 @@
+"""Models, explainers, metrics and the engine on tensors that claim to be on CUDA, which needs no GPU.
+
+A tensor made on another device fails here as it would there, and every place where the host waits for the device is
+noted; docs/many_gpus.md lists them. Answers to the host are made up.
+"""
+
+import copy
+import sys
+from collections import Counter
+from types import SimpleNamespace
+from unittest.mock import Mock
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from torch.utils import _pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from callbacks import Interpretability, PhaseSchedule
+from callbacks.phases.projection import nearest_patches, source_table
+from explanations import Targets
+from lightning_modules.contract import Projectable
+from metrics.functional.primitives.perturbation import normal_quantiles
+from tests.engine_runs import Run
+from tests.explanations.registry import EXPLAINERS
+from tests.lightning_modules.registry import MODELS, tiny_birds
+
+ROOMS = ("callbacks", "explanations", "lightning_modules", "metrics")
+WAITING = ("aten::_local_scalar_dense", "aten::nonzero", "aten::equal", "aten::masked_select", "aten::bincount")
+CHECK, FINITE = "explanations.explainer._check", "callbacks.evaluation.observer.refuse_broken"
+LADDER, AMPLIFIED = "explanations.relevance.rules.settle", "explanations.relevance.explainers.attribute"
+FIRST = "metrics.functional.primitives.perturbation.normal_quantiles"  # the table of noise, once per process
+PROJECTION = "callbacks.phases.projection.patch_distances"
+BATCH = {
+    "image": torch.zeros(4, 3, 32, 32), "second_view": torch.zeros(4, 3, 32, 32),
+    "label": torch.zeros(4, dtype=torch.int64), "sample_key": torch.zeros(4, dtype=torch.int64),
+    "sample_id": list("abcd"),
+}  # fmt: skip
+
+
+class Waits(TorchDispatchMode):
+    """Counts where the host waits for the device, by module and function.
+
+    ``answer`` is what the host is told; masks are taken to be true everywhere.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.places, self.answer = Counter(), 0
+
+    def note(self):
+        frame = sys._getframe(1)
+        while frame and frame.f_globals["__name__"].split(".")[0] not in ROOMS:
+            frame = frame.f_back
+        if frame:  # else the test itself
+            self.places[f"{frame.f_globals['__name__']}.{frame.f_code.co_name}"] += 1
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        options, name = kwargs or {}, func._schema.name
+        tensors = [leaf for leaf in _pytree.arg_tree_leaves(*args, **options) if isinstance(leaf, torch.Tensor)]
+        devices = {tensor.device.type for tensor in tensors}
+        if name in WAITING and isinstance(args[0], FakeTensor):
+            return self.wait(name, args[0])
+        if name in ("aten::index", "aten::index_put", "aten::index_put_") and torch.bool in _dtypes(args[1]):
+            self.note()
+            chosen = [torch.arange(len(i), device="cuda") if torch.bool in _dtypes([i]) else i for i in args[1]]
+            args = (args[0], chosen, *args[2:])
+        if name in ("aten::_to_copy", "aten::copy_"):
+            target = {torch.device(options["device"]).type} if options.get("device") else set()
+            if len(devices | target) > 1 and not (options.get("non_blocking") or True in args[2:]):
+                self.note()
+        elif len(devices) > 1 and torch.Tag.pointwise not in func.tags:
+            raise RuntimeError(f"Expected the tensors of {name} on one device, but got {devices}.")
+        return func(*args, **options)
+
+    def wait(self, name, tensor):
+        if tensor.device.type == "cuda":
+            self.note()
+        if name == "aten::nonzero":
+            return torch.empty(tensor.numel(), tensor.ndim, dtype=torch.int64, device=tensor.device)
+        kind = bool if tensor.dtype == torch.bool else float if tensor.is_floating_point() else int
+        return kind(self.answer)
+
+
+def _dtypes(tensors):
+    return {tensor.dtype for tensor in tensors if tensor is not None}
+
+
+@pytest.fixture
+def cuda(monkeypatch):
+    """Tensors may claim to be on CUDA; backward passes, all of whose kernels are torch's, are left out."""
+    waits = Waits()
+
+    def gradient(outputs, inputs, *args, **options):
+        assert outputs.device == inputs.device
+        return (torch.empty_like(inputs),)
+
+    def zeros(tensor):
+        waits.note()
+        return _nested(tensor.shape)
+
+    def copied(value):
+        return value.clone() if isinstance(value, FakeTensor) else copy.deepcopy(value)
+
+    monkeypatch.setattr(torch.autograd, "grad", gradient)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch, "Event", Mock())
+    monkeypatch.setattr(torch, "Generator", lambda device: SimpleNamespace(manual_seed=lambda seed: None))
+    monkeypatch.setattr(FakeTensor, "tolist", zeros)
+    monkeypatch.setattr("torchmetrics.metric.deepcopy", copied)
+    normal_quantiles.cache_clear()
+    torch.__future__.set_overwrite_module_params_on_conversion(True)
+    with FakeTensorMode(allow_non_fake_inputs=False) as waits.mode, waits:
+        yield waits
+    torch.__future__.set_overwrite_module_params_on_conversion(False)
+    normal_quantiles.cache_clear()
+
+
+def _nested(shape):
+    return [_nested(shape[1:]) for _ in range(shape[0])] if shape else 0
+
+
+def fake(values, device="cuda"):
+    return {
+        name: torch.empty(value.shape, dtype=value.dtype, device=device) if isinstance(value, torch.Tensor) else value
+        for name, value in values.items()
+    }
+
+
+def built(name, cuda):
+    with unset_fake_temporarily():
+        model = MODELS[name](num_classes=8, image_size=(32, 32)).eval()
+    model.log = lambda *args, **options: None
+    cuda.mode.allow_non_fake_inputs = True
+    model.to("cuda")
+    cuda.mode.allow_non_fake_inputs = False
+    cuda.places.clear()
+    return model
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_no_step_of_a_model_waits(cuda, name):
+    model, batch = built(name, cuda), fake(BATCH)
+    output = model(batch["image"])
+    model.contributions(output, batch["label"])
+    model.probabilities(model.head(output.scores))
+    model.units()
+    model.on_test_epoch_start()
+    model.test_step(batch, 0)
+    schedule, phases = PhaseSchedule(), model.phases().phases
+    model.trainer = SimpleNamespace(num_training_batches=3, global_step=0, current_epoch=0, is_last_batch=False)
+    cuda.answer = 1  # the loss is finite
+    for index in {frozenset(phase.losses): index for index, phase in enumerate(phases)}.values():
+        model.enter_phase(index)
+        cuda.places.pop("lightning_modules.heads.slots.read_seed", None)  # once per phase
+        loss = model.training_step(batch, 0)
+        schedule.on_train_batch_end(model.trainer, model, {"loss": loss}, batch, 0)
+    assert not cuda.places
+    if isinstance(model, Projectable):
+        nearest = nearest_patches(model.eval(), [fake(BATCH, "cpu")] * 2, model.device)
+        assert cuda.places == {PROJECTION: 2}
+        valid = torch.isfinite(nearest.distance)
+        model.load_patches(nearest.patch, valid, source_table(model, nearest, valid, {0: "a"}))
+
+
+@pytest.mark.parametrize("name", EXPLAINERS)
+def test_waits_of_an_explainer(cuda, name):
+    """For two targets: one check of their ids; of a propagation one more, and two where new windows are looked at."""
+    extra = {"PRP": {LADDER: 4, AMPLIFIED: 1}, "LRP": {LADDER: 2, AMPLIFIED: 1}}
+    model, batch = built(name="ProtoPNet", cuda=cuda), fake(BATCH)
+    cuda.answer = 1
+    explainer = EXPLAINERS[name]()
+    normal_quantiles(batch["image"].device)
+    explainer.supports(model)
+    cuda.answer = 0
+    targets = Targets(min(explainer.explains), torch.empty(4, 2, dtype=torch.int64, device="cuda"))
+    for _ in range(2):  # what is copied to the device once stays there
+        cuda.places.clear()
+        output = explainer.observe(model, batch["image"])
+        maps = explainer.attribute(model, batch["image"], targets, output=output, sample_ids=batch["sample_key"])
+    assert maps.device.type == "cuda"
+    assert cuda.places == {CHECK: 1} | extra.get(name, {})
+
+
+@pytest.mark.parametrize(
+    "name", ["ProtoPNet", *(pytest.param(n, marks=pytest.mark.slow) for n in ("ProtoTree", "PIPNet"))]
+)
+def test_waits_of_an_evaluation(cuda, name):
+    """All metrics on a batch of one chunk: six explained forwards, of five units and five times of one."""
+    model, data = built(name, cuda), tiny_birds(test_size=9)
+    engine, run = Interpretability(["all"]), Run(data)
+    engine.setup(run, model, "test")
+    with unset_fake_temporarily():
+        batch = next(iter(data.test_dataloader()))
+    cuda.answer = 2  # some units are active
+    engine.on_test_start(run, model)
+    cuda.answer = 0
+    cuda.places.clear()
+    engine.on_test_batch_end(run, model, None, fake(batch), 0)
+    assert cuda.places == {CHECK: 6, LADDER: 20, AMPLIFIED: 6, FIRST: 1, FINITE: 1}
+    engine.on_test_epoch_end(run, model)
