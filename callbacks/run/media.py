@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -15,10 +15,13 @@ from PIL import Image
 from torch import Tensor
 
 from callbacks.run.loggers import log_images
-from explanations.views import prototype_tile, sheet, to_image
-from lightning_modules.contract import InterpretableModel, UnitTable
+from explanations.views import Box, prototype_tile, sheet, to_image
+from lightning_modules.contract import InterpretableModel
 
-COLUMNS = ("unit", "class", "sample_id", "row", "col", "x0", "y0", "x1", "y1", "distance", "weight", "duplicate_of")
+COLUMNS = (
+    *("unit", "class", "sample_id", "row", "col", "x0", "y0", "x1", "y1", "distance", "weight", "duplicate_of"),
+    "on_object",
+)
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ class PrototypeRecord:
         sample_id: the source image.
         cell: grid row and column.
         box: inclusive pixels (x0, y0, x1, y1) of the cell in the evaluation transform's frame.
+        field: the same of what the cell saw, its field of view.
         distance: to the patch before it was copied.
         weight: of the head towards ``label``, or None for models without a weight matrix.
         duplicate_of: the first unit with the same source patch, or None.
@@ -42,7 +46,8 @@ class PrototypeRecord:
     class_name: str
     sample_id: str
     cell: tuple[int, int]
-    box: tuple[int, int, int, int]
+    box: Box
+    field: Box
     distance: float
     weight: float | None
     duplicate_of: int | None
@@ -59,7 +64,9 @@ class PrototypeMedia(Callback):
 
     Writes ``prototypes/<phase>-epoch<NN>.png``, one group of tiles per class, and a table of all active prototypes
     with the same name and ending ``.csv`` into the run folder; sends the tiles to the loggers as ``media/prototypes``.
-    A file that is already there with other content stays, and the new one gets a number.
+    A tile shows what the prototype's cell saw: its whole field of view. Where the data have masks, ``on_object`` of the
+    table is the share of the cell that is object; no model sees a mask. A file that is already there with other content
+    stays, and the new one gets a number.
 
     Args:
         limit: the most prototypes to draw, in the order of classes and units.
@@ -80,34 +87,39 @@ class PrototypeMedia(Callback):
         model = cast(InterpretableModel, module)
         datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
         multilabel = datamodule.capabilities("train").multi_label is True
-        records = prototype_records(model.units(), datamodule.class_names, multilabel)
+        records = prototype_records(model, datamodule.class_names, multilabel)
         if not records:
             rank_zero_info("No prototype has a source image; none is drawn.")
             return
         shown = records[: self.limit]
         if len(shown) < len(records):
             rank_zero_info(f"Drawing {len(shown)} of {len(records)} prototypes (`limit` of PrototypeMedia).")
-        tiles = draw_tiles(shown, datamodule.dataset("projection"))
+        masked = datamodule.capabilities("projection").object_mask is True
+        samples = source_samples(records if masked else shown, datamodule.dataset("projection"))
+        tiles = draw_tiles(shown, samples)
         plan = model.phases()
         phase = plan.phases[plan.locate(trainer.current_epoch)[0]].name.replace("/", "-")
         stem = Path(trainer.default_root_dir) / "prototypes" / f"{phase}-epoch{trainer.current_epoch:02d}"
         _write(stem.with_name(f"{stem.name}.png"), _png(class_sheet(shown, tiles)))
-        _write(stem.with_name(f"{stem.name}.csv"), _table(records))
+        _write(stem.with_name(f"{stem.name}.csv"), _table(records, samples if masked else {}))
         captions = [f"prototype {r.unit} · {r.class_name} · {r.figures}" for r in shown]
         log_images(trainer.loggers, "media/prototypes", tiles, captions, trainer.global_step)
 
 
-def prototype_records(units: UnitTable, class_names: Sequence[str], multilabel: bool = False) -> list[PrototypeRecord]:
+def prototype_records(
+    model: InterpretableModel, class_names: Sequence[str], multilabel: bool = False
+) -> list[PrototypeRecord]:
     """The active units that have a source, ordered by class and unit.
 
     Args:
-        units: of a projected model.
+        model: whose units are drawn, once it is projected.
         class_names: K names.
         multilabel: whether the data are multilabel; the class of a source image is then none of the K.
 
     Returns:
         One record per unit; none before the first projection.
     """
+    units = model.units()
     if (source := units.source) is None:
         return []
     first = {unit: group[0] for group in source.duplicates() for unit in group[1:]}
@@ -122,6 +134,7 @@ def prototype_records(units: UnitTable, class_names: Sequence[str], multilabel: 
             sample_id=source.sample_id[unit],
             cell=(row[unit], col[unit]),
             box=(box[unit][0], box[unit][1], box[unit][2], box[unit][3]),
+            field=model.geometry.cell_box(row[unit], col[unit], "receptive_field"),
             distance=distance[unit],
             weight=None if units.weight is None else units.weight[label[unit], unit].item(),
             duplicate_of=first.get(unit),
@@ -131,18 +144,28 @@ def prototype_records(units: UnitTable, class_names: Sequence[str], multilabel: 
     return sorted(records, key=lambda record: (record.label, record.unit))
 
 
-def draw_tiles(records: Sequence[PrototypeRecord], dataset: Any) -> list[Image.Image]:
-    """One tile per prototype.
+def source_samples(records: Sequence[PrototypeRecord], dataset: Any) -> dict[str, dict[str, Tensor]]:
+    """The sources of prototypes by sample id, each read once.
 
     Args:
-        records: what to draw.
+        records: the prototypes.
         dataset: the projection images, with ``sample_ids`` in order.
     """
     wanted = {record.sample_id for record in records}
     index = {sample_id: index for index, sample_id in enumerate(dataset.sample_ids) if sample_id in wanted}
-    images = {sample_id: to_image(cast(Tensor, dataset[index[sample_id]]["image"])) for sample_id in sorted(wanted)}
+    return {sample_id: dataset[index[sample_id]] for sample_id in sorted(wanted)}
+
+
+def draw_tiles(records: Sequence[PrototypeRecord], samples: Mapping[str, dict[str, Tensor]]) -> list[Image.Image]:
+    """One tile per prototype.
+
+    Args:
+        records: what to draw.
+        samples: their sources.
+    """
+    images = {record.sample_id: to_image(samples[record.sample_id]["image"]) for record in records}
     return [
-        prototype_tile(images[record.sample_id], record.box, caption=f"prototype {record.unit}\n{record.figures}")
+        prototype_tile(images[record.sample_id], record.field, caption=f"prototype {record.unit}\n{record.figures}")
         for record in records
     ]
 
@@ -163,12 +186,16 @@ def class_sheet(records: Sequence[PrototypeRecord], tiles: Sequence[Image.Image]
     return sheet(list(groups.values()), min(widest, columns), [names[label] for label in groups])
 
 
-def _table(records: Sequence[PrototypeRecord]) -> bytes:
+def _table(records: Sequence[PrototypeRecord], masked: Mapping[str, dict[str, Tensor]]) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
     for r in records:
-        writer.writerow([r.unit, r.class_name, r.sample_id, *r.cell, *r.box, r.distance, r.weight, r.duplicate_of])
+        x0, y0, x1, y1 = r.box
+        mask = masked[r.sample_id]["object_mask"] if masked else None
+        share = None if mask is None else mask[y0 : y1 + 1, x0 : x1 + 1].double().mean().item()
+        row = (r.unit, r.class_name, r.sample_id, *r.cell, *r.box, r.distance, r.weight, r.duplicate_of, share)
+        writer.writerow(row)
     return text.getvalue().encode()
 
 

@@ -13,6 +13,7 @@ from callbacks.phases.schedule import ActionListener
 from callbacks.run.media import PrototypeMedia, class_sheet, prototype_records
 from datamodules.sample import Capabilities
 from lightning_modules.contract import SourceTable, UnitTable, empty_sources
+from lightning_modules.geometry import Geometry, Layer
 from lightning_modules.phases import Phase, PhasePlan
 
 COLOURS = {"a": (1.0, 0.0, 0.0), "b": (0.0, 1.0, 0.0), "c": (0.0, 0.0, 1.0)}
@@ -29,7 +30,9 @@ class Images:
 
     def __getitem__(self, index):
         self.asked.append(index)
-        return {"image": torch.tensor(COLOURS[self.sample_ids[index]]).view(3, 1, 1).expand(3, 16, 16)}
+        image = torch.tensor(COLOURS[self.sample_ids[index]]).view(3, 1, 1).repeat(1, 16, 16)
+        image[:, :, 8:] = 1  # white on the right, beyond what a cell of the first column sees
+        return {"image": image, "object_mask": torch.arange(16)[:, None].expand(16, 16) < 5}
 
 
 def units(weight=True):
@@ -62,6 +65,8 @@ class Recorder(WandbLogger):
 
 
 class Model:
+    geometry = Geometry.of([Layer(8, 4, 2)], (16, 16))  # cells of 4 pixels that see 8
+
     def __init__(self, table):
         self.table = table
 
@@ -72,13 +77,13 @@ class Model:
         return PLAN
 
 
-def trainer(folder, epoch=1, is_global_zero=True):
+def trainer(folder, epoch=1, is_global_zero=True, masks="no masks"):
     images = Images()
     datamodule = SimpleNamespace(
         class_names=["crow, black", "jay"],
         dataset=lambda split: {"projection": images}[split],
         images=images,
-        capabilities=lambda split: Capabilities(),
+        capabilities=lambda split: Capabilities(object_mask=masks),
     )
     return SimpleNamespace(
         default_root_dir=str(folder),
@@ -95,7 +100,7 @@ def test_media_listens_to_actions():
 
 
 def test_records_are_ordered_by_class_and_leave_out_units_without_source():
-    records = prototype_records(units(), ["crow", "jay"])
+    records = prototype_records(Model(units()), ["crow", "jay"])
     assert [record.unit for record in records] == [1, 0, 3]
     crow, jay, twin = records
     assert (crow.class_name, crow.sample_id, crow.cell, crow.box) == ("crow", "c", (0, 0), (0, 0, 3, 3))
@@ -103,14 +108,15 @@ def test_records_are_ordered_by_class_and_leave_out_units_without_source():
     assert [record.weight for record in records] == [1.0, 5.0, 8.0]
     assert (jay.duplicate_of, twin.duplicate_of) == (None, 0)
     assert twin.figures == "distance 0.75, weight 8"
-    assert prototype_records(units(weight=False), ["crow", "jay"])[0].figures == "distance 0.25"
+    assert (crow.field, jay.field) == ((0, 0, 5, 5), (6, 2, 13, 9))
+    assert prototype_records(Model(units(weight=False)), ["crow", "jay"])[0].figures == "distance 0.25"
 
 
 def test_of_multilabel_data_the_class_is_the_first_label_that_owns_the_prototype():
     """The class of a source image, here 1 and 0, is then none of the labels."""
     owner = torch.tensor([[False, False, True], [False, True, True], *[[True] * 3] * 3])
     table = replace(units(weight=False), owner=owner)
-    records = prototype_records(table, ["beak", "eye", "tail"], multilabel=True)
+    records = prototype_records(Model(table), ["beak", "eye", "tail"], multilabel=True)
     assert [(record.unit, record.class_name) for record in records] == [(3, "beak"), (1, "eye"), (0, "tail")]
 
 
@@ -123,7 +129,7 @@ def test_nothing_is_drawn_before_a_projection(tmp_path, source):
 
 
 def test_projection_leaves_a_sheet_a_table_and_captioned_tiles(tmp_path):
-    run = trainer(tmp_path)
+    run = trainer(tmp_path, masks=True)
     PrototypeMedia().on_action_end(run, Model(units()), "project", {})
     folder = tmp_path / "prototypes"
     assert sorted(file.name for file in folder.iterdir()) == ["warm-epoch01.csv", "warm-epoch01.png"]
@@ -132,25 +138,26 @@ def test_projection_leaves_a_sheet_a_table_and_captioned_tiles(tmp_path):
     assert [row["unit"] for row in rows] == ["1", "0", "3"]
     assert rows[2] == {
         "unit": "3", "class": "jay", "sample_id": "a", "row": "1", "col": "2", "x0": "8", "y0": "4", "x1": "11",
-        "y1": "7", "distance": "0.75", "weight": "8.0", "duplicate_of": "0",
+        "y1": "7", "distance": "0.75", "weight": "8.0", "duplicate_of": "0", "on_object": "0.25",
     }  # fmt: skip
     assert rows[0]["class"] == "crow, black"
-    assert rows[0]["duplicate_of"] == ""
+    assert (rows[0]["duplicate_of"], rows[0]["on_object"]) == ("", "1.0")
     ((key, tiles, step, captions),) = run.loggers[0].sent
     assert (key, step) == ("media/prototypes", 12)
     assert captions[:2] == [
         "prototype 1 · crow, black · distance 0.25, weight 1",
         "prototype 0 · jay · distance 0.5, weight 5",
     ]
-    # the crops, on the right of the tiles, show the colours of the source images c and a
-    assert [tile.getpixel((tile.width - 1, 0)) for tile in tiles] == [(0, 0, 255), (255, 0, 0), (255, 0, 0)]
+    # the crops, on the right of the tiles, show the fields of view: pixels 0 to 5 of c, and 6 to 13 of a with its white
+    edges = [(tile.getpixel((tile.width - 112, 0)), tile.getpixel((tile.width - 1, 0))) for tile in tiles]
+    assert edges == [((0, 0, 255), (0, 0, 255)), *[((255, 0, 0), (255, 255, 255))] * 2]
     assert run.datamodule.images.asked == [0, 2]  # every image once, and only those that are needed
     contact = Image.open(folder / "warm-epoch01.png")
-    assert contact.size == class_sheet(prototype_records(units(), ["crow, black", "jay"]), tiles).size
+    assert contact.size == class_sheet(prototype_records(Model(units()), ["crow, black", "jay"]), tiles).size
 
 
 def test_classes_are_rows():
-    records = prototype_records(units(), ["crow", "jay"])
+    records = prototype_records(Model(units()), ["crow", "jay"])
     tiles = [Image.new("RGB", (40, 10), colour) for colour in ("#0000ff", "#ff0000", "#00ff00")]
     contact = class_sheet(records, tiles)
     # two columns of 40 + 8; titles of 24 and tiles of 10 + 4 pixels in turn
@@ -172,7 +179,8 @@ def test_limit_cuts_the_pictures_but_not_the_table(tmp_path):
     run = trainer(tmp_path)
     PrototypeMedia(limit=1).on_action_end(run, Model(units()), "project", {})
     assert len(run.loggers[0].sent[0][1]) == 1
-    assert len((tmp_path / "prototypes" / "warm-epoch01.csv").read_text().splitlines()) == 4
+    lines = (tmp_path / "prototypes" / "warm-epoch01.csv").read_text().splitlines()
+    assert [line.split(",")[-1] for line in lines] == ["on_object", "", "", ""]  # no masks
 
 
 def test_exact_repetition_changes_nothing_and_a_different_sheet_gets_a_number(tmp_path):
