@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from lightning_modules.contract import ModelOutput, SourceTable, UnitTable, shown
 from lightning_modules.heads.addon import AddonKind, addon_layers
@@ -94,7 +95,8 @@ class ProtoPNet(InterpretableModule):
         similarity: ``l2_log`` or ``cosine``.
         epsilon: ε of ``l2_log``.
         own_class_init: initial head weight between a class and its own prototypes.
-        off_class_init: initial head weight between a class and a prototype of another class.
+        off_class_init: initial head weight between a class and a prototype of another class; null if a class reads its
+            own prototypes only, so that these weights are 0 and stay 0.
         prototype_range: with ``l2_log``, prototypes start uniformly between these two numbers.
         kwargs: arguments of :class:`~lightning_modules.interpretable.InterpretableModule`.
 
@@ -154,7 +156,7 @@ class ProtoPNet(InterpretableModule):
         similarity: Similarity = "l2_log",
         epsilon: float = 1e-4,
         own_class_init: float = 1.0,
-        off_class_init: float = -0.5,
+        off_class_init: float | None = -0.5,
         prototype_range: tuple[float, float] = (0.0, 1.0),
         **kwargs: Any,
     ) -> None:
@@ -176,8 +178,9 @@ class ProtoPNet(InterpretableModule):
         self.owner: Tensor
         self.register_buffer("owner", classes[:, None] == torch.arange(self.num_classes))
         self.linear = nn.Linear(units, self.num_classes, bias=False)
+        self.own_only = off_class_init is None
         with torch.no_grad():
-            self.linear.weight.copy_(torch.where(self.owner.T, own_class_init, off_class_init))
+            self.linear.weight.copy_(torch.where(self.owner.T, own_class_init, off_class_init or 0.0))
 
     def forward(self, images: Tensor) -> ModelOutput:
         """Backbone, add-on, similarity of every cell to every prototype, best cell, linear head."""
@@ -190,7 +193,8 @@ class ProtoPNet(InterpretableModule):
 
     def head(self, scores: Tensor) -> Tensor:
         """Logits ``(B, K)`` of scores ``(B, U)``."""
-        return self.linear(scores)  # type: ignore[no-any-return]
+        weight = self.linear.weight
+        return F.linear(scores, weight * self.owner.T if self.own_only else weight)  # a weight cut off has no gradient
 
     def units(self) -> UnitTable:
         """Prototypes, owned by their class."""

@@ -196,7 +196,7 @@ ENTRIES: dict[str, MetricEntry] = {
         lambda facts: PartPurity(len(facts.active), facts.num_parts, active=facts.used, groups=facts.part_groups),
         _PARTS,
     ),
-    "alignment/on_object": MetricEntry(lambda facts: OnObject(len(facts.active)), ("units", "object_mask")),
+    "alignment/on_object": MetricEntry(lambda facts: OnObject(len(facts.active)), _OBJECT, "localisation"),
     "alignment/parts_covered": MetricEntry(_parts_covered, ("units", *_OWNED)),
     **_misalignment("misalignment"),
     **_misalignment("misalignment_noise"),

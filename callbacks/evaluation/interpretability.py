@@ -212,7 +212,7 @@ def announce_directions(loggers: Iterable[Any], directions: Mapping[str, bool | 
 
 
 def _object(keys: Iterable[str], datamodule: Any, split: str) -> str | None:
-    """The annotation that stands for the object in localisation."""
+    """The annotation that stands for the object in localisation and ``alignment/on_object``."""
     if not any(ENTRIES[key].view == "localisation" for key in keys):
         return None
     return "bounding box" if datamodule.capabilities(split).missing("object_mask") else "mask"

@@ -39,6 +39,20 @@ def test_initial_weights():
     assert wide.weight.std().item() == pytest.approx((2 / 128) ** 0.5, rel=0.05)  # Kaiming, fan-out 128, gain sqrt 2
 
 
+def test_a_class_may_read_its_own_prototypes_only():
+    model = make(off_class_init=None)
+    own = model.units().owner.T
+    optimizer = torch.optim.Adam(model.linear.parameters(), lr=0.1)
+    terms, batch = model.loss_terms(), {"label": torch.tensor([0, 2])}
+    for _ in range(3):
+        output = model(images())
+        optimizer.zero_grad()
+        (terms["cross_entropy"](output, batch) + terms["off_class_l1"](output, batch)).backward()
+        optimizer.step()
+    assert (model.units().weight[~own] == 0).all()
+    assert (model.units().weight[own] != 1).all()
+
+
 def test_forward_follows_the_definition():
     model, pictures = make(), images()
     with torch.no_grad():

@@ -143,9 +143,11 @@ def test_reasons():
         "alignment/stability": f"{parts}; {labels}",
         "alignment/stability_nonempty": f"{parts}; {labels}",
         "alignment/purity": parts,
-        "alignment/on_object": "object_mask: no object_mask",
         "alignment/parts_covered": f"{parts}; {labels}",
-        **dict.fromkeys(FAMILIES["localisation"], "object_mask|bounding_box: no object_mask; no bounding_box"),
+        **dict.fromkeys(
+            ("alignment/on_object", *FAMILIES["localisation"]),
+            "object_mask|bounding_box: no object_mask; no bounding_box",
+        ),
     }
     assert build(["general/top3_accuracy"], facts(num_classes=4))[1] == {}
 
