@@ -23,8 +23,9 @@ class OnObject(ItemMean):
     (``touching``) and for one that lies on it with more than half (``mostly``). A unit that was in no top k is
     undefined; empty slots, flat maps and images without an object are left out and counted.
 
-    A large object is easily hit: compare with the share of all cells that lie on it. The cell is not what the unit
-    saw, which is its larger field of view.
+    A large object is easily hit: compare with the share of all cells that lie on it. A cell is not what the unit saw,
+    which is its larger field of view. In the suite, the filled bounding box stands for the object where data have no
+    masks, and ``protocol.object`` says so.
 
     Args:
         num_units: U.
