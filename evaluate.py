@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from jsonargparse import ArgumentParser, auto_cli
+from jsonargparse import auto_cli
 from lightning import Trainer, seed_everything
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_only, rank_zero_warn
@@ -22,7 +22,7 @@ from callbacks import Interpretability, PhaseProgressBar, RunCheckpoint
 from callbacks.evaluation.interpretability import announce_directions
 from callbacks.evaluation.request import DRAWN, EvaluatedSplit, Request
 from callbacks.evaluation_mode import full_precision
-from callbacks.run.command_line import from_shell
+from callbacks.run.command_line import StrictParser, from_shell, trainer_settings
 from callbacks.run.lock import only_process
 from callbacks.run.training_record import code_version, cut_short, told_training
 from checkpoints import class_paths, read_checkpoint
@@ -184,17 +184,18 @@ def _measure(
     datamodule = load_datamodule(request.ckpt_path, allow_classes=allow_classes, **data_changes)
     datamodule.configure_loaders(split=request.split, limit=request.limit)
     _refuse_unfit(request, module.num_classes, datamodule)
-    trainer = Trainer(
-        accelerator=hardware.accelerator,
-        devices=hardware.devices,
-        num_nodes=hardware.num_nodes,
-        logger=False,
-        callbacks=[request.engine, PhaseProgressBar()],
-        default_root_dir=request.run_folder,
-        enable_checkpointing=False,
-        enable_model_summary=False,
-        use_distributed_sampler=False,
-    )
+    with trainer_settings():
+        trainer = Trainer(
+            accelerator=hardware.accelerator,
+            devices=hardware.devices,
+            num_nodes=hardware.num_nodes,
+            logger=False,
+            callbacks=[request.engine, PhaseProgressBar()],
+            default_root_dir=request.run_folder,
+            enable_checkpointing=False,
+            enable_model_summary=False,
+            use_distributed_sampler=False,
+        )
     start = time.perf_counter()
     with full_precision(trainer.strategy.root_device):
         trainer.test(module, datamodule, verbose=False)
@@ -260,7 +261,7 @@ def _log(result: dict[str, Any], loggers: Sequence[Logger], step: int) -> None:
         logger.finalize("success")
 
 
-class CommandLine(ArgumentParser):
+class CommandLine(StrictParser):
     """``run`` takes flags only; ``table`` and ``compare`` take the runs they read without flags."""
 
     def add_function_arguments(self, function: Any, *args: Any, **options: Any) -> list[str]:

@@ -6,14 +6,15 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from lightning import Trainer
+from lightning import Callback, Trainer
+from lightning.pytorch.callbacks import Checkpoint, ProgressBar
 from lightning.pytorch.cli import ArgsType, LightningArgumentParser, LightningCLI
 from lightning.pytorch.utilities import rank_zero_info
 
 import callbacks
 import evaluate
-from callbacks.run.command_line import from_shell
-from callbacks.run.folder import SaveConfig, belongs_to, check_unchanged, resume_path, run_name
+from callbacks.run.command_line import StrictParser, from_shell, trainer_settings
+from callbacks.run.folder import SaveConfig, belongs_to, check_name, check_unchanged, resume_path, run_name
 from callbacks.run.lock import only_process
 from callbacks.run.loggers import place_loggers
 from datamodules.base import ImageDataModule
@@ -31,6 +32,23 @@ DEFAULTS = {
     "num_sanity_val_steps": 0,
     "logger": [{"class_path": "callbacks.RunCSVLogger"}, {"class_path": "callbacks.RunWandbLogger"}],
 }
+LEAST = {  # of settings that Lightning does not check
+    "seed_everything": 0,
+    "trainer.accumulate_grad_batches": 1,
+    "trainer.check_val_every_n_epoch": 1,
+    "trainer.gradient_clip_val": 0,
+    "trainer.log_every_n_steps": 0,
+    "trainer.min_epochs": 0,
+    "trainer.min_steps": 0,
+    "trainer.num_nodes": 1,
+    "trainer.num_sanity_val_steps": -1,
+    "trainer.reload_dataloaders_every_n_epochs": 0,
+}
+SEEDS = 2**32  # as many as numpy has
+
+
+class TrainParser(StrictParser, LightningArgumentParser):
+    """The parser of a training run."""
 
 
 class TrainCLI(LightningCLI):
@@ -54,6 +72,10 @@ class TrainCLI(LightningCLI):
         parser.link_arguments("data.num_classes", "model.init_args.num_classes", apply_on="instantiate")
         parser.link_arguments("data.image_size", "model.init_args.image_size", apply_on="instantiate")
 
+    def add_default_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """A seed is a number here: no run may be left without."""
+        parser.add_argument("--seed_everything", type=int, default=0, help="seed of the run")
+
     @staticmethod
     def subcommands() -> dict[str, set[str]]:
         """All but predict."""
@@ -62,6 +84,7 @@ class TrainCLI(LightningCLI):
     def parse_arguments(self, parser: LightningArgumentParser, args: ArgsType) -> None:
         """Keep the checkpoint from Lightning, which would let its hyper-parameters override the command line."""
         super().parse_arguments(parser, args)
+        _check_least(self.config[self.config.subcommand])
         self.ckpt_path = self.config[self.config.subcommand].pop("ckpt_path", None)
 
     def before_instantiate_classes(self) -> None:
@@ -69,7 +92,7 @@ class TrainCLI(LightningCLI):
         config = self.config[self.subcommand]
         data, model = config.data.as_dict(), config.model.as_dict()
         name = run_name(model["class_path"], data["class_path"], data["init_args"].get("fold"), config.seed_everything)
-        folder = Path(config.runs) / (config.experiment or name)
+        folder = Path(config.runs) / check_name(name if config.experiment is None else config.experiment)
         fitting = self.subcommand == "fit"
         if not fitting and self.ckpt_path is None:
             raise ValueError("Expected argument `ckpt_path` to name a checkpoint or to be `last`, but got none.")
@@ -97,15 +120,38 @@ class TrainCLI(LightningCLI):
         self.config[self.subcommand] = self.requested
         plugins = self.config_init[self.subcommand].trainer.plugins or []
         plugins = [*(plugins if isinstance(plugins, list) else [plugins]), callbacks.AtomicCheckpointIO()]
-        trainer = super().instantiate_trainer(plugins=plugins, **kwargs)
+        with trainer_settings():
+            trainer = super().instantiate_trainer(plugins=plugins, **kwargs)
         trainer.callbacks.sort(key=lambda callback: not isinstance(callback, callbacks.PhaseSchedule))  # type: ignore[attr-defined]
         return trainer
+
+    def _instantiate_trainer(self, config: dict[str, Any], callbacks: list[Callback]) -> Trainer:
+        """Leave out the callbacks that a run is asked to go without."""
+        switches = {"enable_progress_bar": ProgressBar, "enable_checkpointing": Checkpoint}
+        unwanted = tuple(kind for switch, kind in switches.items() if config[switch] is False)
+        kept = [callback for callback in callbacks if not isinstance(callback, unwanted)]
+        return super()._instantiate_trainer(config, kept)
 
     def after_fit(self) -> None:
         """Evaluate the best checkpoint and say where everything lies."""
         if self.config.fit.test_after_fit and not self.trainer.fast_dev_run:  # type: ignore[attr-defined]
             evaluate.after_fit(self.trainer)
         rank_zero_info(f"Run folder: {self.trainer.default_root_dir}")
+
+
+def _check_least(config: Any) -> None:
+    """Refuse numbers below the least."""
+    low = [
+        f"`{name}` to be at least {least}, but got {config[name]}"
+        for name, least in LEAST.items()
+        if config[name] is not None and config[name] < least
+    ]
+    if config.seed_everything >= SEEDS:
+        low.append(f"`seed_everything` to be below 2^32, but got {config.seed_everything}")
+    if config.get("test_after_fit") and config.trainer.enable_checkpointing is False:
+        low.append("`trainer.enable_checkpointing` to be true with `test_after_fit`, which evaluates a checkpoint")
+    if low:
+        raise ValueError(f"Expected {'; '.join(low)}.")
 
 
 def main(args: ArgsType = None) -> TrainCLI:
@@ -115,7 +161,7 @@ def main(args: ArgsType = None) -> TrainCLI:
         ImageDataModule,
         save_config_callback=SaveConfig,
         save_config_kwargs={"save_to_log_dir": False},
-        seed_everything_default=0,
+        parser_class=TrainParser,
         trainer_defaults=DEFAULTS,
         subclass_mode_model=True,
         subclass_mode_data=True,

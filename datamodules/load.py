@@ -30,11 +30,16 @@ def load_datamodule(path: str | Path, *, allow_classes: Sequence[str] = (), **ch
     Raises:
         FileNotFoundError: if there is no such file.
         ValueError: if the file is no checkpoint of this project, or names a class that is not allowed or is no data
-            module.
+            module, or if the data module has no argument of a name in ``changes``.
     """
     path = Path(path)
     stored = read_checkpoint(path, mmap=True)["datamodule_hyper_parameters"]
     kind = stored_class(stored, ImageDataModule, path, allow_classes)  # type: ignore[type-abstract]
+    if unknown := [name for name in changes if name not in stored]:
+        raise ValueError(
+            f"Expected arguments of {kind.__name__}, the data of {path}, but got `{unknown[0]}`, which it does not "
+            "have. Leave it out."
+        )
     split_file = run_folder(path) / "split.json"
     if "split_file" in stored and split_file.exists():
         changes = {"split_file": str(split_file)} | changes

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from reports.metrics_json import cut_short
@@ -25,7 +26,7 @@ def print_summary(result: dict[str, Any], folder: Path) -> None:
     where = f"{result['model']} on {result['dataset']} ({result['split']}), {result['checkpoint']}{explained}"
     if mark := cut_short(result["training"]):
         where += f"\n{mark}"
-    table = Table(title=where)
+    table = Table(title=escape(where))
     for name in ("metric", "value", "95 % interval", "n", "unit", "better"):
         table.add_column(name, justify="right" if name in ("value", "95 % interval", "n") else "left", no_wrap=True)
     for key, entry in result["metrics"].items():
@@ -33,10 +34,11 @@ def print_summary(result: dict[str, Any], folder: Path) -> None:
         interval = "–" if not math.isfinite(low) else f"{low:.4f} … {high:.4f}"
         better = {True: "↑", False: "↓"}.get(entry["higher_is_better"], "")
         value = f"{entry['value']:.4f}" if math.isfinite(entry["value"]) else "undefined"
-        table.add_row(key, value, interval, str(entry["n"]), entry["unit"], better)
+        table.add_row(escape(key), value, interval, str(entry["n"]), entry["unit"], better)
     console.print(table)
+    plain: Any = {"highlight": False, "soft_wrap": True, "markup": False}  # names may hold [ and ]
     for key, reason in result["skipped"].items():
-        console.print(f"not applicable: {key}, because {reason}", highlight=False, soft_wrap=True)
+        console.print(f"not applicable: {key}, because {reason}", **plain)
     run_folder = folder.parent if folder.name == "evaluation" else folder.parent.parent
     for name, path in (
         ("metrics", folder / "metrics.json"),
@@ -46,4 +48,4 @@ def print_summary(result: dict[str, Any], folder: Path) -> None:
         ("checkpoints", run_folder / "checkpoints"),
     ):
         if path.exists():
-            console.print(f"{name + ':':<12} {path}", highlight=False, soft_wrap=True)
+            console.print(f"{name + ':':<12} {path}", **plain)

@@ -95,6 +95,8 @@ class PhaseSchedule(Callback):
                 f"got {loop.max_epochs} (1 is the least). Pass -1, or change the plan with "
                 "`model.init_args.phases`."
             )
+        if not trainer.limit_train_batches:
+            raise ValueError("Expected `trainer.limit_train_batches` to leave a batch to train on, but got 0.")
         self._module, self._trainer = module, trainer
         module.enter_phase(self.index)
 
@@ -228,9 +230,9 @@ class PhaseSchedule(Callback):
         if not torch.isfinite(loss):
             phase = _plan(module).phases[self.index].name
             raise RuntimeError(
-                f"The loss is {loss.item()} in phase {phase!r} at step {step}, epoch {trainer.current_epoch + 1}; "
-                f"sample ids of the batch: {', '.join(sample_ids)}. Lower the learning rates of the phase "
-                "(`model.init_args.phases`) or clip gradients (`trainer.gradient_clip_val`)."
+                f"Expected a finite loss, but the loss is {loss.item()} in phase {phase!r} at step {step}, epoch "
+                f"{trainer.current_epoch + 1}; sample ids of the batch: {', '.join(sample_ids)}. Lower the learning "
+                "rates of the phase (`model.init_args.phases`) or clip gradients (`trainer.gradient_clip_val`)."
             )
 
 

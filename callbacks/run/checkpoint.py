@@ -47,7 +47,10 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         except (OSError, RuntimeError) as error:
             temporary.unlink(missing_ok=True)
             kept = f"the earlier {target.name} is untouched" if target.exists() else f"there is no {target.name} yet"
-            raise OSError(f"Could not write the checkpoint {target} ({error}); {kept}. Free some space.") from error
+            cause = error if isinstance(error, OSError) else error.__context__ or error  # torch says where, not why
+            failure = OSError(f"Could not write the checkpoint {target} ({cause}); {kept}.")
+            failure.errno = getattr(cause, "errno", None)
+            raise failure from error
 
     def load_checkpoint(self, path: str | Path, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Read with :func:`read_checkpoint`, whatever the caller asks."""

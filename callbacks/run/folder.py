@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from lightning import LightningModule, Trainer
@@ -84,6 +84,27 @@ def run_name(model: str, data: str, fold: int | None, seed: int) -> str:
     """
     parts = [model.rsplit(".", 1)[-1].lower(), *([f"fold{fold}"] if fold is not None else []), f"seed{seed}"]
     return f"{data.rsplit('.', 1)[-1].lower()}/{'-'.join(parts)}"
+
+
+def check_name(experiment: str) -> str:
+    """The name of a run, which must be a folder of its own below the folder of all runs.
+
+    Args:
+        experiment: such as ``quickstart`` or ``cub200/protopnet-fold0``.
+
+    Returns:
+        The same.
+
+    Raises:
+        ValueError: if the name is empty, absolute, leads out of the folder of all runs or cannot be printed.
+    """
+    path = PurePath(experiment)
+    if not path.parts or path.is_absolute() or ".." in path.parts or not experiment.isprintable():
+        raise ValueError(
+            f"Expected argument `experiment` to name a folder below `--runs`, but got {experiment!r}. To store runs "
+            "elsewhere, pass `--runs DIR`."
+        )
+    return experiment
 
 
 def given_folder(save_dir: str | None) -> str:

@@ -8,6 +8,7 @@ from typing import Any, cast
 from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import RichProgressBar
 from rich.console import Console
+from rich.markup import escape
 
 from lightning_modules.contract import InterpretableModel
 
@@ -74,7 +75,7 @@ class PhaseProgressBar(RichProgressBar):
             print(f"evaluated about {self._images} images · {rate}", flush=True)
 
     def _get_train_description(self, current_epoch: int) -> str:
-        return phase_description(self.trainer.lightning_module, current_epoch, self.trainer.max_epochs)
+        return escape(phase_description(self.trainer.lightning_module, current_epoch, self.trainer.max_epochs))
 
 
 def phase_description(module: LightningModule, epoch: int, max_epochs: int | None) -> str:

@@ -48,10 +48,14 @@ def plain(changes: Mapping[str, PhaseOverride | None]) -> dict[str, dict[str, An
 
 
 def merged(phase: Phase, change: PhaseOverride) -> Phase:
-    """Mappings key by key, everything else replaced."""
-    if unknown := [name for name in change if name not in PhaseOverride.__annotations__]:
-        known = list(PhaseOverride.__annotations__)
-        raise ValueError(f"Expected `phases.{phase.name}` to have only fields of {known}, but got {unknown}.")
+    """Mappings key by key, everything else replaced.
+
+    Raises:
+        ValueError: with everything that is wrong.
+    """
+    known, problems = list(PhaseOverride.__annotations__), []
+    if unknown := [name for name in change if name not in known]:
+        problems.append(f"Expected `phases.{phase.name}` to have only fields of {known}, but got {unknown}.")
     values: dict[str, Any] = {}
     for f in fields(Phase):
         if f.name not in change:
@@ -60,11 +64,17 @@ def merged(phase: Phase, change: PhaseOverride) -> Phase:
         if f.name in ("trainable", "losses", "weight_decay"):
             old = {k: v for k, v in getattr(phase, f.name).items() if k}
             if absent := [k for k, v in value.items() if v is None and k not in old]:
-                raise ValueError(
+                problems.append(
                     f"Expected `phases.{phase.name}.{f.name}` to remove only {list(old)}, but got {absent}."
                 )
             value = {k: v for k, v in (old | value).items() if v is not None}
         elif f.name in _SPECS and isinstance(value, Mapping):
             value = _SPECS[f.name](**value)
         values[f.name] = tuple(value) if f.name in ("on_enter", "on_exit") else value
-    return replace(phase, **values)
+    try:
+        result = replace(phase, **values)
+    except ValueError as error:
+        problems.append(str(error))
+    if problems:
+        raise ValueError(" ".join(problems))
+    return result

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 BEHIND_PROTOTYPES = {"assignment", "head", "residual"}  # groups that see scores only
+LONGEST = 100_000  # epochs; more is a slip of the hand
 
 
 @dataclass(frozen=True)
@@ -45,10 +47,10 @@ class Phase:
 
     Args:
         name: unique within the plan.
-        epochs: at least 1.
-        trainable: parameter group -> learning rate; all other groups are frozen.
-        losses: loss term -> coefficient; terms not named are not computed.
-        weight_decay: parameter group -> weight decay, 0 if not named.
+        epochs: from 1 to 100,000.
+        trainable: parameter group -> learning rate, at least 0; all other groups are frozen.
+        losses: loss term -> finite coefficient; terms not named are not computed.
+        weight_decay: parameter group -> weight decay, at least 0; 0 if not named.
         bn: "train" or "eval" for all BatchNorm layers, or the groups whose BatchNorm layers are in train mode.
         optimizer: the optimiser.
         scheduler: the learning-rate schedule, or None for constant rates.
@@ -72,13 +74,24 @@ class Phase:
     ended_after: int | None = None
 
     def __post_init__(self) -> None:
-        if self.epochs < 1:
-            raise ValueError(
-                f"Expected argument `epochs` of phase {self.name!r} to be at least 1, but got {self.epochs}. "
-                f"Remove the phase with `phases: {{{self.name}: null}}`."
+        if problems := self._problems():
+            raise ValueError(" ".join(problems))
+
+    def _problems(self) -> list[str]:
+        problems = []
+        if not 1 <= self.epochs <= LONGEST:
+            problems.append(
+                f"Expected argument `epochs` of phase {self.name!r} to be at least 1 and at most {LONGEST}, but got "
+                f"{self.epochs}. Remove the phase with `phases: {{{self.name}: null}}`."
             )
         if not self.trainable:
-            raise ValueError(f"Expected argument `trainable` of phase {self.name!r} to name at least one group.")
+            problems.append(f"Expected argument `trainable` of phase {self.name!r} to name at least one group.")
+        for name, least in (("trainable", 0.0), ("weight_decay", 0.0), ("losses", -math.inf)):
+            given = getattr(self, name)
+            if wrong := {key: value for key, value in given.items() if not (math.isfinite(value) and value >= least)}:
+                which = "finite numbers" if name == "losses" else "finite numbers of at least 0"
+                problems.append(f"Expected argument `{name}` of phase {self.name!r} to hold {which}, but got {wrong}.")
+        return problems
 
     @property
     def length(self) -> int:

@@ -15,8 +15,9 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
+from lightning_modules.phases.check import problems_of
 from lightning_modules.phases.override import PhaseOverride, merged
-from lightning_modules.phases.phase import Phase, SchedulerSpec
+from lightning_modules.phases.phase import LONGEST, Phase, SchedulerSpec
 
 _EPOCH_COUNTS = {"step_size", "T_max", "T_0", "total_steps", "total_iters", "milestones"}
 
@@ -78,7 +79,16 @@ class PhasePlan:
         return PhasePlan(tuple(changed))
 
     def scaled(self, factor: float) -> PhasePlan:
-        """The same plan with epochs and epoch-wise scheduler steps multiplied by ``factor``, at least 1 each."""
+        """The same plan with epochs and epoch-wise scheduler steps multiplied by ``factor``, at least 1 each.
+
+        Raises:
+            ValueError: if that makes more epochs than anybody trains.
+        """
+        if self.total_epochs * factor > LONGEST:
+            raise ValueError(
+                f"Expected argument `epoch_scale` to make at most {LONGEST} of the {self.total_epochs} epochs of the "
+                f"plan, but got {factor}."
+            )
         return PhasePlan(
             tuple(
                 replace(
@@ -98,25 +108,30 @@ class PhasePlan:
                 a phase and must state ``epochs``, ``trainable`` and ``losses``.
 
         Raises:
-            ValueError: for a new phase that is incomplete (often a misspelt name), the removal of an unknown phase or
-                key, or an unknown field.
+            ValueError: with all that is wrong: new phases that are incomplete (often a misspelt name), removals of
+                unknown phases or keys, unknown fields, and numbers out of range.
         """
-        phases = {phase.name: phase for phase in self.phases}
+        phases, problems = {phase.name: phase for phase in self.phases}, []
         for name, change in changes.items():
-            if change is None and name in phases:
-                del phases[name]
-            elif change is None:
-                raise ValueError(f"Expected `phases.{name}` to be one of {list(phases)} to be removed.")
-            elif name in phases:
-                phases[name] = merged(phases[name], change)
-            elif {"epochs", "trainable", "losses"} <= set(change):
-                phases[name] = merged(Phase(name, change["epochs"], {"": 0.0}, {}), change)
-            else:
-                raise ValueError(
-                    f"Expected `phases.{name}` to be one of {list(phases)}, or a new phase that states epochs, "
-                    f"trainable and losses, but got only {sorted(change)}."
-                )
+            try:
+                if change is not None:
+                    phases[name] = self._changed(name, change)
+                elif phases.pop(name, None) is None:
+                    problems.append(f"Expected `phases.{name}` to be one of {list(phases)} to be removed.")
+            except ValueError as error:
+                problems.append(str(error))
+        if problems:
+            raise ValueError(" ".join(problems))
         return PhasePlan(tuple(phases.values()))
+
+    def _changed(self, name: str, change: PhaseOverride) -> Phase:
+        known = {phase.name: phase for phase in self.phases}
+        if name not in known and not {"epochs", "trainable", "losses"} <= set(change):
+            raise ValueError(
+                f"Expected `phases.{name}` to be one of {list(known)}, or a new phase that states epochs, trainable "
+                f"and losses, but got only {sorted(change)}."
+            )
+        return merged(known.get(name, Phase(name, 1, {"": 0.0}, {})), change)
 
     def check(self, groups: Collection[str], losses: Collection[str], actions: Collection[str]) -> None:
         """Refuse names the model does not have, before any work starts.
@@ -127,44 +142,10 @@ class PhasePlan:
             actions: actions that can be run.
 
         Raises:
-            ValueError: naming the phase, the field and what is known.
+            ValueError: with all that is wrong, naming the phase, the field and what is known.
         """
-        for phase in self.phases:
-            bn = [] if isinstance(phase.bn, str) else phase.bn
-            for place, used, known in (
-                ("trainable", phase.trainable, groups),
-                ("weight_decay", phase.weight_decay, groups),
-                ("bn", bn, groups),
-                ("losses", phase.losses, losses),
-                ("on_enter", phase.on_enter, actions),
-                ("on_exit", phase.on_exit, actions),
-            ):
-                if unknown := [name for name in used if name not in known]:
-                    raise ValueError(
-                        f"Expected `phases.{phase.name}.{place}` to use only {sorted(known)}, but got {unknown}."
-                    )
-            _named(torch.optim, phase.optimizer.name, f"phases.{phase.name}.optimizer")
-            if phase.scheduler:
-                _named(torch.optim.lr_scheduler, phase.scheduler.name, f"phases.{phase.name}.scheduler")
-        self._check_shared_optimizers()
-
-    def _check_shared_optimizers(self) -> None:
-        first: dict[str, Phase] = {}
-        for phase in self.phases:
-            if (key := phase.optimizer.key) is None:
-                continue
-            other = first.setdefault(key, phase)
-            if list(other.trainable) != list(phase.trainable):
-                raise ValueError(
-                    f"Expected the phases with optimizer key {key!r} to train the same groups, but "
-                    f"{other.name!r} trains {list(other.trainable)} and {phase.name!r} {list(phase.trainable)}."
-                )
-            for name in ("trainable", "weight_decay", "optimizer", "scheduler"):
-                if (value := getattr(phase, name)) != getattr(other, name):
-                    raise ValueError(
-                        f"Expected the phases with optimizer key {key!r} to have equal `{name}`, because they share "
-                        f"one optimiser, but {other.name!r} has {getattr(other, name)} and {phase.name!r} has {value}."
-                    )
+        if problems := problems_of(self, groups, losses, actions):
+            raise ValueError(" ".join(problems))
 
     def build(
         self, index: int, groups: Mapping[str, list[nn.Parameter]], steps_per_epoch: int
@@ -184,10 +165,12 @@ class PhasePlan:
             {"params": groups[name], "lr": lr, "weight_decay": phase.weight_decay.get(name, 0.0), "name": name}
             for name, lr in phase.trainable.items()
         ]
-        optimizer = _named(torch.optim, phase.optimizer.name, "optimizer")(options, **phase.optimizer.kwargs)
+        place = f"phases.{phase.name}"
+        kind = _named(torch.optim, torch.optim.Optimizer, phase.optimizer.name, f"{place}.optimizer")
+        optimizer = kind(options, **phase.optimizer.kwargs)
         if phase.scheduler is None:
             return optimizer, None
-        kind = _named(torch.optim.lr_scheduler, phase.scheduler.name, "scheduler")
+        kind = _named(torch.optim.lr_scheduler, LRScheduler, phase.scheduler.name, f"{place}.scheduler")
         key = phase.optimizer.key
         length = sum(p.epochs for p in self.phases if p is phase or (key is not None and p.optimizer.key == key))
         length *= steps_per_epoch if phase.scheduler.per == "step" else 1
@@ -220,10 +203,10 @@ class PhasedModule(Protocol):
         ...
 
 
-def _named(module: Any, name: str, place: str) -> Any:
+def _named(module: Any, base: type, name: str, place: str) -> Any:
     """A class of a torch module by name."""
     found = getattr(module, name, None)
-    if not inspect.isclass(found):
+    if not (inspect.isclass(found) and issubclass(found, base)):
         raise ValueError(f"Expected `{place}.name` to be a class of {module.__name__}, but got {name!r}.")
     return found
 

@@ -62,7 +62,7 @@ def test_changes_replace_what_was_stored(cub, cub_tree, tmp_path):
     again = load_datamodule(path, root=str(cub_tree("moved")), batch_size=7, split_file=str(other))
     assert (again.batch_size, again.split_file) == (7, str(other))
     assert again.split_record() == cub.split_record()
-    with pytest.raises(TypeError, match="colour"):
+    with pytest.raises(ValueError, match=r"Expected arguments of Cub200, .*`colour`, which it does not have"):
         load_datamodule(path, colour="red")
 
 

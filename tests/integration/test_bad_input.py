@@ -1,6 +1,7 @@
 """Mistakes end in one clear error: settings before work, bad numbers at once."""
 
 import errno
+import io
 import os
 
 import pytest
@@ -26,13 +27,21 @@ def files(folder):
         ("--model.backbone={name: resnet19}", "resnet50.*Got value: resnet19"),
         ("--data.preset=huge", "'full'.*Got value: huge"),
         ("--model.phases={warm: {epoch: 1}}", "Unexpected keys: {'epoch'}"),
+        ("--model.phases={warm: {epochs: 1, epochs: 2}}", "Expected every key once, but `epochs` stands twice"),
+        ("--model.phases.warm.epoch=1", "Unexpected keys: {'epoch'}"),
+        (
+            "--model.phases.warm.trainable.addon=.nan",
+            "Expected finite numbers only, but got nan as `phases.warm.trainable.addon`",
+        ),
+        ("--evaluation.memory_budget=.inf", "Expected finite numbers only, but got inf as `evaluation.memory_budget`"),
+        ("--seed_everything=true", "\"seed_everything\": Expected a <class 'int'>. Got value: True"),
     ],
 )
 def test_what_the_parser_refuses(argument, message, tmp_path, capsys):
     with pytest.raises(SystemExit) as end:
         fit(tmp_path / "run", argument)
     assert end.value.code == 2
-    text = " ".join(capsys.readouterr().err.split())
+    _, text = capsys.readouterr().err.splitlines()  # after a tip where to look
     assert pytest.raises(AssertionError, match=message).matches(AssertionError(text)), text
     assert files(tmp_path) == []
 
@@ -52,6 +61,18 @@ def test_what_the_parser_refuses(argument, message, tmp_path, capsys):
         ),
         ("--trainer.max_epochs=0", "Expected `trainer.max_epochs` to be .*5 epochs of the phase plan, but got 0"),
         ("--trainer.max_epochs=99", "Expected `trainer.max_epochs` to be .*5 epochs of the phase plan, but got 99"),
+        (
+            "--model.phases={warm: {epochs: 0, losses: {x: null}}, jiont: {epochs: 1}, nope: null}",
+            "warm.losses` to remove only .* of phase 'warm' to be at least 1 .*`phases.jiont` to .*`phases.nope` to",
+        ),
+        ("--model.epoch_scale=1e9", "`epoch_scale` to make at most 100000 of .*, but got 1000000000.0"),
+        ("--experiment=../x", "`experiment` to name a folder below `--runs`, but got '../x'"),
+        ("--experiment=", "`experiment` to name a folder below `--runs`, but got ''"),
+        ("--experiment=/tmp/x", "`experiment` to name a folder below `--runs`, but got '/tmp/x'"),
+        ("--seed_everything=-1", "Expected `seed_everything` to be at least 0, but got -1"),
+        ("--trainer.accumulate_grad_batches=0", "`trainer.accumulate_grad_batches` to be at least 1, but got 0"),
+        ("--trainer.limit_train_batches=0", "`trainer.limit_train_batches` to leave a batch to train on, but got 0"),
+        ("--trainer.accelerator=abacus", "Expected settings below `trainer` that Lightning accepts, .*'abacus'"),
         ("--checkpoint.monitor=general/accuracy", "Expected argument `monitor` to be a validation key"),
         ("--checkpoint.monitor=val/general/acc", "Expected argument `monitor` to be one of .*'val/general/accuracy'"),
         ("--evaluation.suite=[genral]", "Expected argument `suite` to hold names among .*'general'.*got .'genral'"),
@@ -160,11 +181,12 @@ def test_a_loss_that_is_not_finite_names_phase_step_and_samples(tmp_path):
 def test_a_full_disk_leaves_the_last_checkpoint(tmp_path, monkeypatch, finished_run):
     folder, save = tmp_path / "run", torch.save
 
-    def fills_the_disk(checkpoint, file):
-        if checkpoint["global_step"] == 2 * STEPS_PER_EPOCH:
-            file.write(b"half of it")
+    class FullDisk(io.BytesIO):
+        def write(self, data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        save(checkpoint, file)
+
+    def fills_the_disk(checkpoint, file):
+        save(checkpoint, FullDisk() if checkpoint["global_step"] == 2 * STEPS_PER_EPOCH else file)
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint_module.torch, "save", fills_the_disk)

@@ -98,6 +98,16 @@ def test_other_subcommands_change_nothing(subcommand, run_copy):
         assert float(last_row["val/general/accuracy"]) == cli.trainer.callback_metrics["val/general/accuracy"]
 
 
+def test_flags_of_phases_and_a_run_without_bars_and_checkpoints(tmp_path, capsys):
+    flags = ["--model.phases.warm.trainable.addon=1e-2", "--model.phases.joint=null", "--model.phases.joint2", "null"]
+    switches = ["--trainer.enable_progress_bar=false", "--trainer.enable_checkpointing=false"]
+    cli = fit(tmp_path / "run", *flags, *switches)
+    warm, _ = cli.model.plan.phases
+    assert (warm.epochs, warm.trainable["addon"]) == (1, 1e-2)  # the epochs are those given before
+    assert {name.split("/")[0] for name in contents(tmp_path / "run")} == {"config.yaml", "metrics.csv", "prototypes"}
+    assert "epoch" not in capsys.readouterr().out
+
+
 def test_a_trial_run_leaves_nothing_in_the_way(tmp_path):
     fit(tmp_path / "run", "--trainer.fast_dev_run=true")
     assert contents(tmp_path) == {}

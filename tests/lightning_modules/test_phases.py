@@ -46,10 +46,16 @@ def test_a_plan_needs_phases_with_unique_names_epochs_and_groups():
         PhasePlan(())
     with pytest.raises(ValueError, match=r"unique names, but got \['warm', 'warm'\]"):
         PhasePlan((WARM, WARM))
-    with pytest.raises(ValueError, match=r"`epochs` of phase 'warm' to be at least 1, but got 0\. Remove .*warm: null"):
+    with pytest.raises(
+        ValueError, match=r"`epochs` of phase 'warm' to be at least 1 .*but got 0\. Remove .*warm: null"
+    ):
         replace(WARM, epochs=0)
     with pytest.raises(ValueError, match="`trainable` of phase 'warm' to name at least one group"):
         replace(WARM, trainable={})
+    with pytest.raises(
+        ValueError, match=r"`trainable` of .* at least 0, but got {'addon': -1}.* `losses` .*{'a': nan}"
+    ):
+        replace(WARM, trainable={"addon": -1, "head": 0}, losses={"a": float("nan"), "b": -1})
 
 
 # -- changing a plan -------------------------------------------------------------------------------------------------
@@ -153,8 +159,13 @@ def test_check_names_the_phase_the_field_and_what_is_known(field, value, unknown
     ({"optimizer": OptimizerSpec("Admm")}, r"`phases.warm.optimizer.name` to be a class of .*, but got 'Admm'"),
     ({"optimizer": OptimizerSpec("lr_scheduler")}, "to be a class of torch.optim"),  # a module
     ({"scheduler": SchedulerSpec("Step")}, r"`phases.warm.scheduler.name` to be a class of torch.*, but got 'Step'"),
+    ({"optimizer": OptimizerSpec("SGD", {"momentums": 1})}, "`phases.warm` to have an optimizer .*'momentums'"),
+    ({"scheduler": SchedulerSpec("StepLR", {"step_size": 0})}, "`phases.warm` .* a scheduler that work, but .*zero"),
+    ({"scheduler": SchedulerSpec("StepLR", {"step_size": 1, "gamma": -1})}, r"but its learning rates become \[-0.003"),
+    ({"scheduler": SchedulerSpec("ReduceLROnPlateau")}, "a scheduler that work, but .*'metrics'"),  # nothing gives it
+    ({"losses": {"x": 1.0}, "bn": ["y"]}, r"`phases.warm.bn` .*\['y'\]\. Expected `phases.warm.losses` .*\['x'\]"),
 ])  # fmt: skip
-def test_check_refuses_unknown_classes(changes, message):
+def test_check_refuses_what_would_fail_later(changes, message):
     with pytest.raises(ValueError, match=message):
         PhasePlan((replace(WARM, **changes),)).check(**KNOWN)
 

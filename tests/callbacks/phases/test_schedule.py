@@ -327,7 +327,8 @@ def test_unknown_names_are_refused_before_any_work(change, message):
 def test_unverified_strategies_are_refused(kind):
     """DeepSpeed's strategy is a subclass of DDP's."""
     strategy, schedule = kind.__new__(kind), PhaseSchedule()
-    trainer = SimpleNamespace(callbacks=[schedule], strategy=strategy, fit_loop=SimpleNamespace(max_epochs=-1))
+    loop = SimpleNamespace(max_epochs=-1)
+    trainer = SimpleNamespace(callbacks=[schedule], strategy=strategy, fit_loop=loop, limit_train_batches=1.0)
     with pytest.raises(ValueError, match=f"to be a single device or ddp, but got {kind.__name__}"):
         schedule.setup(trainer, make(), "fit")
     trainer.strategy = DDPStrategy()

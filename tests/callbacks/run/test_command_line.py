@@ -1,8 +1,11 @@
 """Errors as the shell sees them."""
 
-import pytest
+import errno
 
-from callbacks.run.command_line import from_shell
+import pytest
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+
+from callbacks.run.command_line import StrictParser, from_shell
 
 
 @pytest.mark.parametrize(
@@ -10,6 +13,18 @@ from callbacks.run.command_line import from_shell
     [
         (ValueError("Expected argument `x` to be 1, but got 2."), 2, "error: Expected argument `x` to be 1, but got"),
         (FileNotFoundError("Expected a file."), 2, "error: Expected a file.\n"),
+        (RuntimeError("Expected a finite loss,\nbut got nan."), 2, "error: Expected a finite loss, but got nan.\n"),
+        (
+            OSError(errno.ENOSPC, "No space left", "a.csv"),
+            2,
+            "error: [Errno 28] No space left: 'a.csv' Free some space",
+        ),
+        (
+            PermissionError(errno.EACCES, "Denied", "runs"),
+            2,
+            "error: [Errno 13] Denied: 'runs' Make the folder writable",
+        ),
+        (MisconfigurationException("`a` and `b` exclude"), 2, "error: `a` and `b` exclude\n"),
     ],
 )
 def test_the_shell_sees_one_line(raised, code, said, capsys):
@@ -23,6 +38,30 @@ def test_the_shell_sees_one_line(raised, code, said, capsys):
         from_shell(command)
     assert end.value.code == code
     assert capsys.readouterr().err.startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"a: 1\nb: {c: 2, c: 3}\n", "Expected every key once, but `c` stands twice in FILE, line 2, column 11"),
+        (b"a:\n\tb: 1\n", "cannot start any token in FILE, line 2, column 1"),
+        (b"a: [1\n", "in FILE, line 1, column 4"),
+        (b"", "FILE: Expected settings as `key: value`, but got only"),
+        (b"\xff\xfe\x00", "FILE: Expected a text file in UTF-8"),
+        (b"&a a: *a\nx: 1\n", "Option 'x' is not accepted"),
+        (b"a: .inf\n", "Expected finite numbers only, but got inf as `a`"),
+    ],
+)
+def test_an_error_in_a_config_names_file_and_line(text, said, tmp_path, capsys):
+    parser = StrictParser()
+    parser.add_argument("--config", action="config")
+    parser.add_argument("--a", type=float | str)
+    parser.add_argument("--b", type=dict)
+    (tmp_path / "x.yaml").write_bytes(text)
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--config", str(tmp_path / "x.yaml")])
+    _, error = capsys.readouterr().err.splitlines()
+    assert said.replace("FILE", str(tmp_path / "x.yaml")) in error
 
 
 def test_other_errors_keep_their_traceback():

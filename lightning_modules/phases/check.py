@@ -1,0 +1,87 @@
+"""What is wrong with a plan for the model that it is to train: all of it, before any work starts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from lightning_modules.phases.phase import Phase
+
+if TYPE_CHECKING:
+    from lightning_modules.phases.plan import PhasePlan
+
+
+def problems_of(
+    plan: PhasePlan, groups: Collection[str], losses: Collection[str], actions: Collection[str]
+) -> list[str]:
+    """Everything that is wrong, a sentence each.
+
+    Args:
+        plan: of a model.
+        groups: parameter groups of the model.
+        losses: loss terms of the model.
+        actions: actions that can be run.
+    """
+    problems = []
+    for index, phase in enumerate(plan.phases):
+        bn = [] if isinstance(phase.bn, str) else phase.bn
+        for place, used, known in (
+            ("trainable", phase.trainable, groups),
+            ("weight_decay", phase.weight_decay, groups),
+            ("bn", bn, groups),
+            ("losses", phase.losses, losses),
+            ("on_enter", phase.on_enter, actions),
+            ("on_exit", phase.on_exit, actions),
+        ):
+            if unknown := [name for name in used if name not in known]:
+                problems.append(
+                    f"Expected `phases.{phase.name}.{place}` to use only {sorted(known)}, but got {unknown}."
+                )
+        try:
+            _try_out(plan, index)
+        except Exception as error:  # torch's optimisers and schedulers raise any type
+            said = f"Expected `phases.{phase.name}` to have an optimizer and a scheduler that work, but {error}."
+            problems.append(str(error) if str(error).startswith("Expected `phases") else said)
+    return [*problems, *_unequal_with_one_key(plan.phases)]
+
+
+def _try_out(plan: PhasePlan, index: int) -> None:
+    """Run the optimiser and the scheduler of a phase through it, on numbers that stand for its parameters."""
+    phase = plan.phases[index]
+    groups = {name: [nn.Parameter(torch.zeros(()))] for name in phase.trainable}
+    optimizer, scheduler = plan.build(index, groups, steps_per_epoch=9)
+    optimizer.step(lambda: 0.0)
+    if phase.scheduler is None or scheduler is None:
+        return
+    for _ in range(phase.epochs if phase.scheduler.per == "epoch" else 1):
+        scheduler.step()
+        rates = [float(group["lr"]) for group in optimizer.param_groups]
+        if not all(math.isfinite(rate) and rate >= 0 for rate in rates):
+            raise ValueError(f"its learning rates become {rates}")
+
+
+def _unequal_with_one_key(phases: Iterable[Phase]) -> list[str]:
+    """Phases that share an optimiser train the same groups in the same way."""
+    first: dict[str, Phase] = {}
+    problems = []
+    for phase in phases:
+        if (key := phase.optimizer.key) is None:
+            continue
+        other = first.setdefault(key, phase)
+        if list(other.trainable) != list(phase.trainable):
+            problems.append(
+                f"Expected the phases with optimizer key {key!r} to train the same groups, but "
+                f"{other.name!r} trains {list(other.trainable)} and {phase.name!r} {list(phase.trainable)}."
+            )
+            continue
+        for name in ("trainable", "weight_decay", "optimizer", "scheduler"):
+            if (value := getattr(phase, name)) != getattr(other, name):
+                problems.append(
+                    f"Expected the phases with optimizer key {key!r} to have equal `{name}`, because they share "
+                    f"one optimiser, but {other.name!r} has {getattr(other, name)} and {phase.name!r} has {value}."
+                )
+    return problems
