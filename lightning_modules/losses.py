@@ -132,27 +132,28 @@ def off_class_l1(weight: Tensor, owner: Tensor) -> Tensor:
     return weight.float().abs().masked_fill(owner.T, 0.0).sum()
 
 
-def slot_orthogonality(logits: Tensor) -> Tensor:
-    """How alike the slots of a class are: cosines of their logits, summed over all ordered pairs, per slot.
+def slot_orthogonality(logits: Tensor, adjacent: bool = False) -> Tensor:
+    """How alike the slots of a class are: cosines of their logits, summed over ordered pairs, per slot.
 
-    Source: Rymarczyk et al. 2022 (ProtoPool), orthogonality loss: Σ_k Σ_{i≠j} cos(Q_ki, Q_kj) / (S·K). Deviation from
-    the code of Schlinge et al. 2025: all pairs, not the adjacent ones only.
+    Source: Rymarczyk et al. 2022 (ProtoPool), orthogonality loss: Σ_k Σ_{i≠j} cos(Q_ki, Q_kj) / (S·K). The released
+    code of Schlinge et al. 2025 has Σ_k Σ_i cos(Q_ki, Q_k,i+1) / (S·K), a tenth of it for ten slots that are all alike.
 
     Args:
         logits: ``(K, U, S)`` float, Q.
+        adjacent: only pairs of a slot and the next.
 
     Returns:
         Scalar in [-1, S - 1], lower is better.
 
     Example:
         >>> twice = torch.tensor([[[1.0, 2.0], [0.0, 0.0]]])  # one class, two slots on one prototype
-        >>> slot_orthogonality(twice).item()
-        1.0
+        >>> slot_orthogonality(twice).item(), slot_orthogonality(twice, adjacent=True).item()
+        (1.0, 0.5)
     """
-    with torch.autocast(logits.device.type, enabled=False):  # products in half precision would lose the small cosines
-        unit = F.normalize(logits.float(), dim=1)
-        cosines = torch.einsum("kui,kuj->kij", unit, unit)
-    pairs = cosines.sum() - cosines.diagonal(dim1=1, dim2=2).sum()
+    unit = F.normalize(logits.float(), dim=1)
+    cosines = torch.einsum("kui,kuj->kij", unit, unit)
+    following = cosines.diagonal(offset=1, dim1=1, dim2=2).sum()
+    pairs = following if adjacent else cosines.sum() - cosines.diagonal(dim1=1, dim2=2).sum()
     return pairs / (logits.shape[0] * logits.shape[2])
 
 

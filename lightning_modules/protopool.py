@@ -3,8 +3,8 @@
 Architecture, losses and phases top to bottom. Every class has S slots; each slot is a distribution over the pool while
 it is trained (Gumbel-softmax) and one prototype everywhere else. Deviations from the released code: no noise and hard
 slots in evaluation; the focal similarity of the paper (its equation 2) instead of similarities of pooled distances;
-orthogonality over all pairs of slots; only prototypes with a positive probability count as a class's own; unassigned
-prototypes become inactive instead of zero vectors; no mixup.
+only prototypes with a positive probability count as a class's own; unassigned prototypes become inactive instead of
+zero vectors; no mixup.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ from lightning_modules.losses import cluster, off_class_l1, separation, slot_ort
 from lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec
 
 LOSSES = {"cross_entropy": 1.0, "cluster": 0.8, "separation": -0.08, "slot_orthogonality": 1.0}
+QUANPROTO_LOSSES = {"cross_entropy": 1.0, "cluster": 0.8, "separation": -0.08, "adjacent_orthogonality": 1.0}
 HEAD_LOSSES = {"cross_entropy": 1.0, "off_class_l1": 1e-4}
 COSINE_LOSSES = {"cross_entropy": 1.0, "cluster": 1.0, "separation": -0.1, "slot_orthogonality": 1.0}
 HARDEN = "harden_assignment"
 
 
-def _warm(epochs: int, rate: float, decay: dict[str, float]) -> Phase:
+def _warm(epochs: int, rate: float, losses: dict[str, float], decay: dict[str, float]) -> Phase:
     rates = dict.fromkeys(("addon", "assignment", "prototypes"), rate)
-    return Phase("warm", epochs, rates, LOSSES, weight_decay=decay, bn="eval")
+    return Phase("warm", epochs, rates, losses, weight_decay=decay, bn="eval")
 
 
 def _last(epochs: int, rate: float, l1: float, **changes: Any) -> Phase:
@@ -104,7 +105,7 @@ class ProtoPool(InterpretableModule):
     presets: ClassVar[dict[str, PhasePlan]] = {
         "original": PhasePlan(
             (
-                _warm(10, 3e-3, {"addon": 1e-3}),
+                _warm(10, 3e-3, LOSSES, {"addon": 1e-3}),
                 Phase(
                     "joint",
                     20,
@@ -124,12 +125,12 @@ class ProtoPool(InterpretableModule):
         ),
         "quanproto": PhasePlan(
             (
-                _warm(25, 2e-3, {}),
+                _warm(25, 2e-3, QUANPROTO_LOSSES, {}),
                 Phase(
                     "joint",
                     100,
                     {"backbone": 7.9e-5, "addon": 1.3e-4, "assignment": 9e-4, "prototypes": 9e-4},
-                    LOSSES,
+                    QUANPROTO_LOSSES,
                     scheduler=SchedulerSpec("StepLR", {"step_size": 20, "gamma": 0.5}),
                 ),
                 _last(10, 5e-4, 1e-3),
@@ -285,7 +286,7 @@ class ProtoPool(InterpretableModule):
         return torch.zeros_like(mass, dtype=torch.bool).scatter_(1, top.indices, top.values > 0)
 
     def loss_terms(self) -> dict[str, LossTerm]:
-        """Adds ``cluster``, ``separation`` (against all active others), ``slot_orthogonality`` and ``off_class_l1``.
+        """Adds ``cluster``, ``separation`` (against all active others), two orthogonalities and ``off_class_l1``.
 
         For multilabel data also ``absent_separation``, the separation of the labels an image does not have, as in the
         released code of Schlinge et al. 2025.
@@ -302,6 +303,7 @@ class ProtoPool(InterpretableModule):
                 output.extras["distance"], own() | ~active, self.targets(batch)
             ),
             "slot_orthogonality": lambda output, batch: slot_orthogonality(self.slots.logits),
+            "adjacent_orthogonality": lambda output, batch: slot_orthogonality(self.slots.logits, adjacent=True),
             "off_class_l1": lambda output, batch: off_class_l1(self.linear.weight, self.slot_owner),
         }
 

@@ -215,14 +215,16 @@ def test_off_class_l1_sums_over_foreign_prototypes(seed):
 @pytest.mark.parametrize(("classes", "units", "slots", "seed"), [(1, 4, 2, 0), (3, 7, 4, 1), (2, 5, 1, 2)])
 def test_slot_orthogonality_by_definition(classes, units, slots, seed):
     logits = torch.randn(classes, units, slots, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    total = 0.0
+    total = following = 0.0
     for label in range(classes):
         for i in range(slots):
             for j in range(slots):
-                if i != j:
-                    a, b = logits[label, :, i], logits[label, :, j]
-                    total += ((a @ b) / (a.norm() * b.norm())).item()
+                a, b = logits[label, :, i], logits[label, :, j]
+                cosine = ((a @ b) / (a.norm() * b.norm())).item()
+                total += cosine * (i != j)
+                following += cosine * (j == i + 1)
     assert slot_orthogonality(logits).item() == pytest.approx(total / (slots * classes), abs=1e-6)
+    assert slot_orthogonality(logits, adjacent=True).item() == pytest.approx(following / (slots * classes), abs=1e-6)
 
 
 def test_any_two_slots_on_one_prototype_cost():

@@ -324,7 +324,15 @@ def test_published_schedules():
     assert joint.losses == {"cross_entropy": 1.0, "cluster": 0.8, "separation": -0.08, "slot_orthogonality": 1.0}
     assert last.losses == {"cross_entropy": 1.0, "off_class_l1": 1e-4}
     assert last.weight_decay == {"head": 1e-3}
+    published = joint.losses
     warm, joint, last = ProtoPool.presets["quanproto"].phases
+    assert (
+        warm.losses
+        == joint.losses
+        == {
+            {"slot_orthogonality": "adjacent_orthogonality"}.get(name, name): value for name, value in published.items()
+        }
+    )
     assert [phase.epochs for phase in (warm, joint, last)] == [25, 100, 10]
     assert joint.trainable == {"backbone": 7.9e-5, "addon": 1.3e-4, "assignment": 9e-4, "prototypes": 9e-4}
     assert last.trainable == {"head": 5e-4}
