@@ -46,6 +46,7 @@ class OnObject(ItemMean):
 
     name = "on_object"
     unit = "fraction"
+    value_range = (0.0, 1.0)
     reads = ("maps", "unit_ids", "object_masks")
     averaged_over: AveragedOver = "unit"
     higher_is_better = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -54,6 +55,7 @@ class PartsCovered(ItemMean):
 
     name = "parts_covered"
     unit = "count"
+    value_range = (0.0, math.inf)
     reads = ("owned_ids", "owned_peaks", "part_locations", "part_visible")
     averaged_over: AveragedOver = "class"
     higher_is_better = True

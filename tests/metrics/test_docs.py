@@ -1,9 +1,15 @@
-"""The metric of the guide passes the tests that the guide gives it."""
+"""The metric of the guide passes the tests that the guide gives it; the page of all metrics says what the code says."""
 
+import math
+import re
 import sys
 from types import SimpleNamespace
 
-from tests.pages import run_page
+from metrics.entries import ENTRIES
+from metrics.suite import build
+from reports.markdown import arrow
+from tests.metrics.test_suite import facts
+from tests.pages import DOCS, run_page
 
 
 def test_the_metric_of_the_guide(monkeypatch):
@@ -14,3 +20,21 @@ def test_the_metric_of_the_guide(monkeypatch):
     tests.test_any_batches_give_the_value_of_the_oracle(case)
     tests.test_protocol(case)
     tests.test_undefined(case)
+
+
+def printed_range(low, high):
+    left = "(−∞" if low == -math.inf else f"[{low:.4g}".replace("-", "−")
+    return left + (", ∞)" if high == math.inf else f", {high:.4g}]")
+
+
+def test_the_page_of_all_metrics():
+    rows = re.findall(r"^\| `(\w+/\w+)` \|(.*)\|$", (DOCS / "metrics.md").read_text("utf-8"), re.MULTILINE)
+    assert sorted(key for key, _ in rows) == sorted(ENTRIES)
+    for key, row in rows:
+        name, formula, *told, source, misread = (cell.strip() for cell in row.split("|"))
+        metric, part = build([key], facts())[0][key], ENTRIES[key].part
+        unit = metric.units[part] if part else metric.unit
+        ends = metric.value_ranges[part] if part else metric.value_range
+        expected = [printed_range(*ends), arrow(metric.higher_is_better), unit, metric.averaged_over]
+        assert told == expected, key
+        assert min(map(len, (name, formula, source, misread))) > 3, key
