@@ -19,7 +19,6 @@ from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_only, rank_zero_warn
 
 from callbacks import Interpretability, PhaseProgressBar, RunCheckpoint
-from callbacks.evaluation.interpretability import announce_directions
 from callbacks.evaluation.request import DRAWN, EvaluatedSplit, Request
 from callbacks.evaluation_mode import full_precision
 from callbacks.run.command_line import StrictParser, from_shell, trainer_settings
@@ -134,7 +133,7 @@ def evaluate(
         request: what to evaluate.
         hardware: where.
         data_changes: arguments of the data module that differ from training, such as ``root``.
-        loggers: receive the same numbers under the same keys.
+        loggers: receive the same numbers, under keys that begin with the split.
         allow_classes: packages whose classes the checkpoint may name besides those of this project.
 
     Returns:
@@ -253,10 +252,11 @@ def _numbers(request: Request) -> dict[str, Any]:
 
 
 def _log(result: dict[str, Any], loggers: Sequence[Logger], step: int) -> None:
-    """The same numbers under the same keys."""
-    announce_directions(loggers, {key: entry["higher_is_better"] for key, entry in result["metrics"].items()})
+    """The same numbers, under keys that begin with the split."""
     for logger in loggers:
-        logger.log_metrics({key: entry["value"] for key, entry in result["metrics"].items()}, step)
+        logger.log_metrics(
+            {f"{result['split']}/{key}": entry["value"] for key, entry in result["metrics"].items()}, step
+        )
         logger.save()
         logger.finalize("success")
 

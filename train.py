@@ -17,6 +17,7 @@ from callbacks.run.command_line import StrictParser, from_shell, trainer_setting
 from callbacks.run.folder import SaveConfig, belongs_to, check_name, check_unchanged, resume_path, run_name
 from callbacks.run.lock import only_process
 from callbacks.run.loggers import place_loggers
+from callbacks.run.step_curves import StepCurves
 from datamodules.base import ImageDataModule
 from lightning_modules import InterpretableModule
 
@@ -92,7 +93,8 @@ class TrainCLI(LightningCLI):
         config = self.config[self.subcommand]
         data, model = config.data.as_dict(), config.model.as_dict()
         name = run_name(model["class_path"], data["class_path"], data["init_args"].get("fold"), config.seed_everything)
-        folder = Path(config.runs) / check_name(name if config.experiment is None else config.experiment)
+        name = check_name(name if config.experiment is None else config.experiment)
+        folder = Path(config.runs) / name
         fitting = self.subcommand == "fit"
         if not fitting and self.ckpt_path is None:
             raise ValueError("Expected argument `ckpt_path` to name a checkpoint or to be `last`, but got none.")
@@ -104,7 +106,7 @@ class TrainCLI(LightningCLI):
         config.ckpt_path = str(path) if path else None
         config.trainer.default_root_dir = str(folder)
         config.trainer.logger = config.trainer.logger if fitting else False
-        place_loggers(config.trainer.logger, folder, checkpoint if path and belongs_to(folder, path) else {})
+        place_loggers(config.trainer.logger, folder, name, checkpoint if path and belongs_to(folder, path) else {})
         self.trained_classes = checkpoint.get("hyper_parameters", {}).get("num_classes")
 
     def after_instantiate_classes(self) -> None:
@@ -122,6 +124,7 @@ class TrainCLI(LightningCLI):
         plugins = [*(plugins if isinstance(plugins, list) else [plugins]), callbacks.AtomicCheckpointIO()]
         with trainer_settings():
             trainer = super().instantiate_trainer(plugins=plugins, **kwargs)
+        trainer.callbacks.insert(0, StepCurves())  # type: ignore[attr-defined]
         trainer.callbacks.sort(key=lambda callback: not isinstance(callback, callbacks.PhaseSchedule))  # type: ignore[attr-defined]
         return trainer
 

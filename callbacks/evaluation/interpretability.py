@@ -7,7 +7,7 @@ data is listed with the reason, never replaced by a number.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Literal, cast, get_args
 
 from lightning import Callback, LightningModule, Trainer
@@ -158,11 +158,16 @@ class Interpretability(Callback):
 
     def _end(self, trainer: Trainer, module: LightningModule, prefix: str) -> None:
         directions = {prefix + key: metric.higher_is_better for key, metric in self.this_pass.metrics.items()}
-        announce_directions(trainer.loggers, {k: v for k, v in directions.items() if k not in self._announced})
+        for logger in trainer.loggers:
+            if hasattr(logger, "define_results"):
+                logger.define_results({k: v for k, v in directions.items() if k not in self._announced})
         self._announced |= set(directions)
         for key, entry in self.this_pass.entries():
             self.evaluation.metrics[key] = entry
             module.log(prefix + key, entry["value"], sync_dist=True, prog_bar=key == "general/accuracy")
+        for logger in trainer.loggers:
+            if hasattr(logger, "sum_up") and trainer.state.fn == "fit" and _selectable(trainer, module):
+                logger.sum_up({prefix + key: self.evaluation.metrics[key]["value"] for key in self.this_pass.metrics})
 
     # -- hooks -------------------------------------------------------------------------------------------------------
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -199,16 +204,10 @@ class Interpretability(Callback):
         self.evaluation.images, self.evaluation.protocol["signed_maps"] = self.this_pass.gather_images()
 
 
-def announce_directions(loggers: Iterable[Any], directions: Mapping[str, bool | None]) -> None:
-    """Tell the loggers that keep a summary whether larger or smaller values are better.
-
-    Args:
-        loggers: any loggers.
-        directions: key as logged -> ``higher_is_better``.
-    """
-    for logger in loggers:
-        if directions and hasattr(logger, "define_results"):
-            logger.define_results(directions)
+def _selectable(trainer: Trainer, module: LightningModule) -> bool:
+    """Whether the phase under way leaves the model in a form that may be selected."""
+    plan = cast(InterpretableModel, module).phases()
+    return plan.phases[plan.locate(trainer.current_epoch)[0]].selectable and not trainer.sanity_checking
 
 
 def _object(keys: Iterable[str], datamodule: Any, split: str) -> str | None:

@@ -21,7 +21,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 from callbacks.evaluation.interpretability import Interpretability
 from callbacks.phases.schedule import PhaseSchedule
 from callbacks.run.training_record import cut_short, training_record
-from callbacks.run.wandb_logger import store_run_id
+from callbacks.run.wandb_logger import store_run
 from checkpoints import read_checkpoint
 from lightning_modules.contract import InterpretableModel
 
@@ -173,7 +173,7 @@ class RunCheckpoint(Checkpoint):
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Store the id of the W&B run, so that a resumed run continues it, and what decided the weights."""
-        store_run_id(trainer.loggers, checkpoint)
+        store_run(trainer.loggers, checkpoint)
         checkpoint["training"] = training_record(trainer, pl_module, self._earlier)
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:

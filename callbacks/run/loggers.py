@@ -12,26 +12,28 @@ from lightning.pytorch.loggers import Logger, TensorBoardLogger, WandbLogger
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_only
 from PIL import Image
 
-from callbacks.run.wandb_logger import stored_run_id
+from callbacks.run.wandb_logger import stored_run
 
 
-def place_loggers(loggers: Any, folder: Path, checkpoint: Mapping[str, Any]) -> None:
-    """Tell the configured loggers their folder and, on resume, where the earlier segment ended.
+def place_loggers(loggers: Any, folder: Path, name: str, checkpoint: Mapping[str, Any]) -> None:
+    """Tell the configured loggers their folder and name and, on resume, where the earlier segment ended.
 
     Args:
         loggers: parsed logger configuration; an argument of a logger is filled in only if it is None.
         folder: the run folder.
+        name: of the run, to show.
         checkpoint: the checkpoint resumed from, or an empty mapping.
     """
     known = {
         "save_dir": str(folder),
+        "name": name,
         "resume_step": checkpoint.get("global_step"),
-        "run_id": stored_run_id(checkpoint),
+        **stored_run(checkpoint),
     }
     for logger in loggers if isinstance(loggers, list) else [loggers]:
-        for name, value in known.items():
-            if name in getattr(logger, "init_args", ()) and logger.init_args[name] is None:
-                logger.init_args[name] = value
+        for argument, value in known.items():
+            if argument in getattr(logger, "init_args", ()) and logger.init_args[argument] is None:
+                logger.init_args[argument] = value
 
 
 @rank_zero_only

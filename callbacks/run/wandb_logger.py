@@ -1,11 +1,12 @@
-"""The logger that writes to Weights & Biases from the run folder, and the id by which a resumed run continues its run.
+"""The logger that writes to Weights & Biases from the run folder, and what a resumed run continues of it.
 
-The id is drawn by :class:`RunWandbLogger`, stored in every checkpoint by :func:`store_run_id` and handed to the logger
-of a resumed run by :func:`stored_run_id`.
+The id of the W&B run is drawn by :class:`RunWandbLogger`, stored in every checkpoint by :func:`store_run` together with
+the best values so far, and handed to the logger of a resumed run by :func:`stored_run`.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 from collections.abc import Callable, Iterable, Mapping
@@ -20,6 +21,7 @@ from lightning.pytorch.utilities import rank_zero_info, rank_zero_only
 from callbacks.run.folder import given_folder
 
 CHECKPOINT_KEY = "logger_run_ids"
+BEST_KEY = "logger_best_values"
 
 
 class RunWandbLogger(WandbLogger):
@@ -31,8 +33,9 @@ class RunWandbLogger(WandbLogger):
     Args:
         save_dir: the run folder, filled in by the command line; local files land in ``<save_dir>/wandb``.
         project: W&B project.
-        name: name to show, chosen by W&B if None.
+        name: name to show; the command line fills in the experiment.
         run_id: id of the run; the same id continues the same run. None draws one.
+        best: the best values of the run so far, by key; of a run that is resumed.
 
     Raises:
         ValueError: without a folder; when the run starts, if ``WANDB_MODE=online`` comes without credentials.
@@ -44,11 +47,14 @@ class RunWandbLogger(WandbLogger):
         project: str = "protometry",
         name: str | None = None,
         run_id: str | None = None,
+        best: dict[str, float] | None = None,
     ) -> None:
         self._folder = Path(given_folder(save_dir))
         super().__init__(name=name, save_dir=self._folder, project=project, id=run_id or secrets.token_hex(4))
         del self._wandb_init["anonymous"]  # wandb warns about the argument, whatever its value
         self._hinted = False
+        self._directions: dict[str, bool] = {}
+        self.best = dict(best or {})
 
     @property
     def run_id(self) -> str:
@@ -72,14 +78,30 @@ class RunWandbLogger(WandbLogger):
 
     @rank_zero_only
     def define_results(self, directions: Mapping[str, bool | None]) -> None:
-        """Tell W&B which value of a result key is the best one, for the summary.
+        """Keep W&B from summing up keys whose best value :meth:`sum_up` knows.
 
         Args:
             directions: key as logged -> ``higher_is_better``; None keeps the last value.
         """
         for key, higher_is_better in directions.items():
-            summary = None if higher_is_better is None else "max" if higher_is_better else "min"
+            summary = None if higher_is_better is None else "none"
             self.experiment.define_metric(key, step_metric="trainer/global_step", summary=summary)
+            if higher_is_better is not None:
+                self._directions[key] = higher_is_better
+
+    @rank_zero_only
+    def sum_up(self, values: Mapping[str, float]) -> None:
+        """Put the best values so far into the summary, as ``<key>.max`` or ``<key>.min``.
+
+        Args:
+            values: by key, of a model in a form that may be selected; others must not be passed.
+        """
+        for key, value in values.items():
+            if key not in self._directions or not math.isfinite(value):
+                continue
+            name, better = ("max", max) if self._directions[key] else ("min", min)
+            self.best[key] = better(value, self.best.get(key, value))
+            self.experiment.summary[key] = {name: self.best[key]}
 
     @rank_zero_only
     def finalize(self, status: str) -> None:
@@ -117,23 +139,26 @@ def wandb_mode() -> str:
     return "offline"
 
 
-def store_run_id(loggers: Iterable[Logger], checkpoint: dict[str, Any]) -> None:
-    """Write the ids of the W&B runs into a checkpoint, by the class of their logger.
+def store_run(loggers: Iterable[Logger], checkpoint: dict[str, Any]) -> None:
+    """Write the ids and the best values of the W&B runs into a checkpoint, by the class of their logger.
 
     Args:
         loggers: of the trainer.
         checkpoint: about to be saved.
     """
-    checkpoint[CHECKPOINT_KEY] = {
-        type(logger).__name__: logger.run_id for logger in loggers if isinstance(logger, RunWandbLogger)
-    }
+    runs = {type(logger).__name__: logger for logger in loggers if isinstance(logger, RunWandbLogger)}
+    checkpoint[CHECKPOINT_KEY] = {name: logger.run_id for name, logger in runs.items()}
+    checkpoint[BEST_KEY] = {name: dict(logger.best) for name, logger in runs.items()}
 
 
-def stored_run_id(checkpoint: Mapping[str, Any]) -> str | None:
-    """The id of the W&B run that a checkpoint belongs to, or None.
+def stored_run(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+    """The ``run_id`` and ``best`` of the W&B run that a checkpoint belongs to, or None.
 
     Args:
         checkpoint: as loaded, or an empty mapping.
     """
-    found: str | None = checkpoint.get(CHECKPOINT_KEY, {}).get(RunWandbLogger.__name__)
-    return found
+    name = RunWandbLogger.__name__
+    return {
+        "run_id": checkpoint.get(CHECKPOINT_KEY, {}).get(name),
+        "best": checkpoint.get(BEST_KEY, {}).get(name),
+    }

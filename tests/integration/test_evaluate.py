@@ -105,8 +105,8 @@ def test_images_csv(evaluated_run):
 def test_the_loggers_get_the_same_numbers(evaluated_run):
     result = strict(evaluated_run / "evaluation" / "metrics.json")
     with (evaluated_run / "metrics.csv").open(newline="") as file:
-        (row,) = [row for row in csv.DictReader(file) if row["general/accuracy"]]
-    assert {key: float(row[key]) for key in result["metrics"]} == {
+        (row,) = [row for row in csv.DictReader(file) if row["test/general/accuracy"]]
+    assert {key: float(row[f"test/{key}"]) for key in result["metrics"]} == {
         key: entry["value"] for key, entry in result["metrics"].items()
     }
 

@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 from lightning.pytorch.utilities import rank_zero_only
 
-from callbacks.run.lock import only_process
+from callbacks.run.lock import LOCK, only_process
 from tests.tiny_runs import differences, fit, run_evaluation, state
 
 FORK = multiprocessing.get_context("fork")  # a process that has imported everything
@@ -52,7 +52,7 @@ def train(folder, *more, moment=-1, seconds=None):
 def lost(folder, straight):
     """What a run lacks that one that was not killed has, or has otherwise."""
     found = [name for name in ("last", "best") if differences(state(folder, name), state(straight, name))]
-    for path in {path.relative_to(run) for run in (folder, straight) for path in run.rglob("*")}:
+    for path in {path.relative_to(run) for run in (folder, straight) for path in run.rglob("*") if path.name != LOCK}:
         first, second = folder / path, straight / path
         if not (first.exists() and second.exists()):
             found.append(str(path))

@@ -117,7 +117,7 @@ def test_a_finished_run_stays_as_it_is(run_copy, finished_run):
 
 def test_results_of_the_test_split_stay_in_the_table(evaluated_copy):
     table = (evaluated_copy / "metrics.csv").read_text()
-    assert "general/accuracy" in table
+    assert "test/general/accuracy" in table
     fit(evaluated_copy, "--test_after_fit=true", "--ckpt_path", "last")
     assert (evaluated_copy / "metrics.csv").read_text() == table
 

@@ -2,13 +2,16 @@
 
 import csv
 import json
+from unittest import mock
 
 import pytest
 import torch
+import wandb
 import yaml
 
 import train
 from callbacks import read_checkpoint
+from callbacks.run import wandb_logger
 from tests.tiny_runs import EPOCHS, STEPS_PER_EPOCH, differences, fit, fit_args, state
 
 
@@ -145,6 +148,39 @@ def test_without_validation_the_last_checkpoint_is_evaluated(tmp_path, cub_tree)
     result = json.loads((tmp_path / "run" / "evaluation" / "metrics.json").read_text())
     assert result["checkpoint"] == "checkpoints/last.ckpt"
     assert result["protocol"]["selection"] == "last epoch"
+
+
+def test_what_wandb_is_told(tmp_path, monkeypatch):
+    segments = []  # a fake of W&B: one run per start
+
+    def init(**arguments):
+        segments.append(mock.MagicMock(arguments=arguments, summary={}))
+        return segments[-1]
+
+    monkeypatch.setattr(wandb, "init", init)
+    monkeypatch.setattr(wandb_logger, "wandb_mode", lambda: "offline")
+    folder, loggers = tmp_path / "birds" / "first", "--trainer.logger+=callbacks.RunWandbLogger"
+    args = [*fit_args(folder, loggers, "--runs", str(tmp_path), "--experiment", "birds/first")]
+    train.main([*args, "--trainer.max_epochs=4", "--trainer.log_every_n_steps=3"])
+    cli = train.main([*args, "--ckpt_path", "last", "--test_after_fit=true"])
+
+    assert {segment.arguments["name"] for segment in segments} == {"birds/first"}
+    logged = [call.args[0] for segment in segments for call in segment.log.call_args_list]
+    steps = [row for row in logged if "train/loss_step" in row]
+    assert [row["trainer/global_step"] for row in steps] == [0, 2, 4, 5, 8, 11, 12, 14, 16]
+    assert [row["phase/joint"] for row in steps if "phase/joint" in row] == [1, 1, 2, 2]
+    rates = [{key for key in row if key.startswith("lr/")} for row in steps]
+    assert rates[0] == {"lr/addon", "lr/prototypes"}
+    assert rates[6] == {"lr/head"}
+    assert all(row[key] > 0 for row, keys in zip(steps, rates, strict=True) for key in keys)
+    updates = [call.args[0] for call in segments[0].config.update.call_args_list]
+    assert {"phases": ["warm", "joint", "last", "joint2"]} in updates
+    best = [row["val/general/accuracy"] for row in rows(folder) if row["epoch"] == "3" and row["val/general/accuracy"]]
+    assert segments[0].summary["val/general/accuracy"] == {"max": float(best[0])}  # epoch 3 alone is selectable
+    assert "val/general/accuracy" not in segments[1].summary
+    assert cli.trainer.loggers[1].best["val/general/accuracy"] == float(best[0])
+    assert "test/general/accuracy" in logged[-1]
+    assert not [key for row in logged for key in row if key.startswith("general/")]
 
 
 @pytest.mark.slow

@@ -11,7 +11,11 @@ from PIL import Image
 from callbacks import RunCSVLogger, RunWandbLogger
 from callbacks.run.loggers import log_images, place_loggers, say_images_skipped
 
-CHECKPOINT = {"global_step": 12, "logger_run_ids": {"RunWandbLogger": "abc"}}
+CHECKPOINT = {
+    "global_step": 12,
+    "logger_run_ids": {"RunWandbLogger": "abc"},
+    "logger_best_values": {"RunWandbLogger": {"val/a": 0.5}},
+}
 
 
 def logger(**arguments):
@@ -19,27 +23,31 @@ def logger(**arguments):
 
 
 def test_loggers_learn_their_folder_and_place(tmp_path):
-    table, wandb = logger(save_dir=None, resume_step=None), logger(save_dir=None, run_id=None, project="mine")
-    place_loggers([table, wandb], tmp_path, CHECKPOINT)
+    table, wandb = (
+        logger(save_dir=None, resume_step=None),
+        logger(save_dir=None, run_id=None, best=None, name=None, project="mine"),
+    )
+    place_loggers([table, wandb], tmp_path, "cub/first", CHECKPOINT)
     assert table.init_args.as_dict() == {"save_dir": str(tmp_path), "resume_step": 12}
-    assert wandb.init_args.as_dict() == {"save_dir": str(tmp_path), "run_id": "abc", "project": "mine"}
+    learnt = {"save_dir": str(tmp_path), "run_id": "abc", "best": {"val/a": 0.5}, "name": "cub/first"}
+    assert wandb.init_args.as_dict() == learnt | {"project": "mine"}
 
 
 def test_a_single_logger_and_a_fresh_run(tmp_path):
     table = logger(save_dir=None, resume_step=None)
-    place_loggers(table, tmp_path, {})
+    place_loggers(table, tmp_path, "x", {})
     assert table.init_args.as_dict() == {"save_dir": str(tmp_path), "resume_step": None}
 
 
 def test_what_the_user_says_stays(tmp_path):
     table = logger(save_dir="mine", version=None)
-    place_loggers([table], tmp_path, CHECKPOINT)
+    place_loggers([table], tmp_path, "x", CHECKPOINT)
     assert table.init_args.as_dict() == {"save_dir": "mine", "version": None}
 
 
 @pytest.mark.parametrize("loggers", [None, True, False, []])
 def test_no_loggers(loggers, tmp_path):
-    place_loggers(loggers, tmp_path, CHECKPOINT)
+    place_loggers(loggers, tmp_path, "x", CHECKPOINT)
 
 
 @pytest.mark.parametrize("kind", [RunCSVLogger, RunWandbLogger])

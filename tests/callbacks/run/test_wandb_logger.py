@@ -13,7 +13,7 @@ from wandb.proto import wandb_internal_pb2
 
 from callbacks.run.csv_logger import RunCSVLogger
 from callbacks.run.loggers import log_images
-from callbacks.run.wandb_logger import RunWandbLogger, store_run_id, stored_run_id, wandb_mode
+from callbacks.run.wandb_logger import RunWandbLogger, store_run, stored_run, wandb_mode
 
 
 @pytest.fixture
@@ -81,6 +81,8 @@ def test_resumed_run_continues_the_same_offline_run(offline, caplog):
     first.define_results({"val/general/accuracy": True, "val/complexity/size": False, "val/open": None})
     for step in range(3):
         first.log_metrics({"val/general/accuracy": 0.25 * step, "phase": 0}, step)
+    for size in (0.5, 0.25, float("nan"), 0.75):
+        first.sum_up({"val/complexity/size": size, "val/open": 3.0})
     red = Image.new("RGB", (4, 4), "#ff0000")
     log_images([first], "media/prototypes", [red, red], ["prototype 0", "prototype 1"], step=2)
     with caplog.at_level(logging.INFO):
@@ -105,12 +107,11 @@ def test_resumed_run_continues_the_same_offline_run(offline, caplog):
     assert old.config["_class_path"] == "lightning_modules.ProtoPNet"
     assert old.config["model"] == {"phases": {"warm": None}, "k": [1, 2]}
     assert old.metrics["*"].step_metric == "trainer/global_step"
-    accuracy, size = old.metrics["val/general/accuracy"], old.metrics["val/complexity/size"]
-    assert accuracy.step_metric == size.step_metric == "trainer/global_step"
-    assert (accuracy.summary.max, accuracy.summary.min) == (True, False)
-    assert (size.summary.max, size.summary.min) == (False, True)
+    assert old.metrics["val/general/accuracy"].step_metric == "trainer/global_step"
+    assert old.metrics["val/general/accuracy"].summary.none
     assert not old.metrics["val/open"].HasField("summary")
-    assert old.summary["val/general/accuracy"] == {"max": 0.5}
+    assert "val/general/accuracy" not in old.summary  # no model in a form that may be selected had it
+    assert old.summary["val/complexity/size"] == {"min": 0.25}
     (media,) = [row for row in old.history if "media/prototypes/captions" in row]
     assert media["media/prototypes/captions"] == ["prototype 0", "prototype 1"]
     assert media["trainer/global_step"] == 2
@@ -163,8 +164,8 @@ def test_online_without_credentials_is_an_error_and_no_prompt(offline, monkeypat
 
 
 def test_a_checkpoint_knows_the_run(tmp_path):
-    checkpoint = {}
-    store_run_id([RunCSVLogger(str(tmp_path)), RunWandbLogger(str(tmp_path), run_id="abc")], checkpoint)
-    assert checkpoint == {"logger_run_ids": {"RunWandbLogger": "abc"}}
-    assert stored_run_id(checkpoint) == "abc"
-    assert stored_run_id({}) is None
+    checkpoint, logger = {}, RunWandbLogger(str(tmp_path), run_id="abc", best={"val/a": 0.5})
+    store_run([RunCSVLogger(str(tmp_path)), logger], checkpoint)
+    assert checkpoint["logger_run_ids"] == {"RunWandbLogger": "abc"}
+    assert stored_run(checkpoint) == {"run_id": "abc", "best": {"val/a": 0.5}}
+    assert stored_run({}) == {"run_id": None, "best": None}
