@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import yaml
 from jsonargparse import auto_cli
 from lightning import Trainer, seed_everything
 from lightning.pytorch.loggers import Logger
@@ -27,6 +28,7 @@ from callbacks.run.training_record import code_version, cut_short, told_training
 from checkpoints import class_paths, read_checkpoint
 from datamodules import load_datamodule
 from datamodules.base import ImageDataModule
+from datamodules.load import make_datamodule, match_data
 from datamodules.sample import sample_key
 from datamodules.transforms.continuity import codec_versions
 from explanations import Explainer
@@ -74,6 +76,7 @@ def run(  # noqa: PLR0913 - every argument is a flag
     data_root: str | None = None,
     inference: str | None = None,
     allow_classes: str | None = None,
+    data: str | None = None,
 ) -> None:
     """Evaluate one checkpoint; the run folder it lies in says everything else.
 
@@ -91,17 +94,20 @@ def run(  # noqa: PLR0913 - every argument is a flag
         memory_budget: GiB for the activations of one forward; sets how many images it takes.
         overwrite: replace an earlier result of the same evaluation.
         trainer: hardware to run on.
-        data_root: where the data lies now, if it has moved since training.
+        data_root: where the data lies now, if it has moved since training; with ``--data``, its root.
         inference: of a ProtoTree: "distributed", "sample_max" or "greedy"; by default that of the run.
         allow_classes: packages, separated by commas, whose classes the checkpoint may name besides those of this
             project; importing one runs its code.
+        data: evaluate on other data than the run's: a yaml file as in configs/data. Classes are matched by name, and
+            images of classes that the model does not know are left out. A folder without parts is evaluated as a whole.
     """
     engine = Interpretability(
         suite.split(","), explainer=explainer, top_k=top_k, variant=variant, seed=seed, memory_budget=memory_budget
     )
     request = Request(Path(ckpt_path), engine, split, limit, overwrite, inference)
     allowed = allow_classes.split(",") if allow_classes else ()
-    evaluate(request, trainer, {"root": data_root} if data_root else {}, allow_classes=allowed)
+    changes = {"root": data_root} if data_root else {}
+    evaluate(request, trainer, changes, allow_classes=allowed, data=Path(data) if data else None)
 
 
 def after_fit(trainer: Trainer) -> None:
@@ -126,15 +132,17 @@ def evaluate(
     data_changes: dict[str, Any],
     loggers: Sequence[Logger] = (),
     allow_classes: Sequence[str] = (),
+    data: Path | None = None,
 ) -> dict[str, Any]:
     """Run one evaluation, write ``metrics.json`` and print the table.
 
     Args:
         request: what to evaluate.
         hardware: where.
-        data_changes: arguments of the data module that differ from training, such as ``root``.
+        data_changes: arguments of the data module that differ from training or from ``data``, such as ``root``.
         loggers: receive the same numbers, under keys that begin with the split.
         allow_classes: packages whose classes the checkpoint may name besides those of this project.
+        data: config of other data than the run's.
 
     Returns:
         The content of ``metrics.json``.
@@ -150,11 +158,18 @@ def evaluate(
     step, trained = checkpoint["global_step"], checkpoint["hyper_parameters"]
     if request.inference is None:
         request = replace(request, inference=trained.get("inference"))
+    other = None
+    if data is not None:
+        names = checkpoint.get("training", {}).get("class_names")
+        if names is None:  # a checkpoint from before they were recorded
+            names = load_datamodule(request.ckpt_path, allow_classes=allow_classes).class_names
+        other = _read_datamodule(data, {"image_size": trained["image_size"], **data_changes})
+        request = replace(request, other_data=match_data(other, names, request.split, data))
     folder = request.folder(step, trained)
     with only_process(folder):
         if request.folder(step, trained) != folder:
             raise FileExistsError(f"Expected {folder} to be free, but another result now lies there. Evaluate again.")
-        result, images = _measure(request, hardware, data_changes, allow_classes, checkpoint)
+        result, images = _measure(request, hardware, data_changes, allow_classes, checkpoint, other)
         _save(result, images, folder, loggers)
     return result
 
@@ -168,19 +183,32 @@ def _save(result: dict[str, Any], images: dict[str, dict[str, float]], folder: P
     print_summary(result, folder)
 
 
+def _read_datamodule(config: Path, changes: dict[str, Any]) -> ImageDataModule:
+    """The data module of a yaml file with the key ``data``; ``changes`` win, its ``image_size`` must be the run's."""
+    try:
+        content = yaml.safe_load(config.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise ValueError(
+            f"Expected argument `data` to be a yaml file as in configs/data, but {' '.join(str(error).split())}."
+        ) from error
+    described = content.get("data") if isinstance(content, dict) else None
+    return make_datamodule(described, config, **changes)
+
+
 def _measure(
     request: Request,
     hardware: Hardware,
     data_changes: dict[str, Any],
     allow_classes: Sequence[str],
     checkpoint: dict[str, Any],
+    other: ImageDataModule | None,
 ) -> tuple[dict[str, Any], dict[str, dict[str, float]]]:
     """The content of ``metrics.json``, and of ``images.csv`` by sample id."""
-    step, trained = checkpoint["global_step"], checkpoint["hyper_parameters"]
+    step = checkpoint["global_step"]
     seed_everything(request.engine.seed, verbose=False)
     changes = {} if request.inference is None else {"inference": request.inference}
     module = load_model(request.ckpt_path, allow_classes=allow_classes, **changes)
-    datamodule = load_datamodule(request.ckpt_path, allow_classes=allow_classes, **data_changes)
+    datamodule = other or load_datamodule(request.ckpt_path, allow_classes=allow_classes, **data_changes)
     datamodule.configure_loaders(split=request.split, limit=request.limit)
     _refuse_unfit(request, module.num_classes, datamodule)
     with trainer_settings():
@@ -200,7 +228,7 @@ def _measure(
         trainer.test(module, datamodule, verbose=False)
     seconds = time.perf_counter() - start
     names = datamodule.test_dataloader().dataset.sample_ids  # type: ignore[attr-defined]
-    result = {"schema": SCHEMA, **request.identity(step), **_describe(request, trained, datamodule)}
+    result = {"schema": SCHEMA, **request.identity(step), **_describe(request, checkpoint, datamodule)}
     result |= {"training": told_training(request.ckpt_path, checkpoint), **_numbers(request)}
     result["timing"] = {"seconds": seconds, "images": len(names), "images_per_second": len(names) / seconds}
     by_key = {sample_key(name): name for name in names}
@@ -209,37 +237,43 @@ def _measure(
 
 def _refuse_unfit(request: Request, num_classes: int, datamodule: ImageDataModule) -> None:
     """Refuse data that the model or the request does not fit."""
-    if datamodule.num_classes != num_classes:
+    if request.other_data is None and datamodule.num_classes != num_classes:
         raise ValueError(
             f"Expected data with the {num_classes} classes of {request.ckpt_path}, but {type(datamodule).__name__} has "
             f"{datamodule.num_classes}."
         )
     if request.split == "val" and not datamodule.has_validation:
-        raise ValueError(f"Expected {request.ckpt_path} to be of a run with a validation split, but it has none.")
+        whose = (
+            f"{request.other_data['config']} to have"
+            if request.other_data
+            else f"{request.ckpt_path} to be of a run with"
+        )
+        raise ValueError(f"Expected {whose} a validation split, but it has none.")
 
 
-def _describe(request: Request, model: dict[str, Any], datamodule: ImageDataModule) -> dict[str, Any]:
+def _describe(request: Request, checkpoint: dict[str, Any], datamodule: ImageDataModule) -> dict[str, Any]:
     """Model, data and protocol of an evaluation."""
+    model, trained = checkpoint["hyper_parameters"], checkpoint["datamodule_hyper_parameters"]
     best, settings = request.ckpt_path.stem == "best", datamodule.hparams
     evaluation, backbone = request.engine.evaluation, model.get("backbone") or {"name": "sketch"}
     return {
         "model": model["_class_path"].rsplit(".", 1)[-1],
         "dataset": type(datamodule).__module__.removeprefix("datamodules.").split(".")[0],
-        "fold": settings.get("fold"),
+        "fold": trained.get("fold"),
         "explainer": evaluation.explainer,
         "protocol": {
             "backbone": backbone["name"],
             "weights": backbone.get("weights") and Path(backbone["weights"]).name,  # wherever the file lay
             "crop": getattr(datamodule, "crop", None),
             "image_size": list(datamodule.image_size),
-            "augmentation": settings.get("augmentation"),
+            "augmentation": trained.get("augmentation"),
             "selection": "best validation score" if best else "last epoch",
             **({"drawn": DRAWN} if request.limit else {}),
             **({"inference": request.inference} if request.inference else {}),
             **evaluation.protocol,
             "data": {name: value for name, value in settings.items() if name not in INCIDENTAL},
             **({"concept_source": source} if (source := datamodule.tables.concept_source) else {}),
-            "train_seed": settings.get("seed"),
+            "train_seed": trained.get("seed"),
             "codecs": codec_versions(),
             "evaluation_code": code_version(),
         },

@@ -14,6 +14,7 @@ from typing import Any, cast
 from lightning import LightningDataModule
 
 from datamodules.dataset import EpochSampler, ExactSampler, ImageDataset, ImageLoader
+from datamodules.matching import Matched
 from datamodules.sample import Capabilities, ClassTables
 from datamodules.splits import Split
 from datamodules.transforms.continuity import ContinuityVariant
@@ -30,6 +31,8 @@ class Loading:
         continuity: variant of the continuity view that validation and test samples carry as ``second_view``; without it
             if None.
         continuity_seed: seed of that view.
+        classes: for other data than a model was trained on, the logit of each class of that split, -1 for a class whose
+            images are left out (:class:`.Matched`).
         two_views: whether training samples are two colour augmentations of one geometry, ``image`` and ``second_view``.
 
     Raises:
@@ -40,6 +43,7 @@ class Loading:
     limit: int | None = None
     continuity: ContinuityVariant | None = None
     continuity_seed: int = 0
+    classes: tuple[int, ...] | None = None
     two_views: bool = False
 
     def __post_init__(self) -> None:
@@ -165,7 +169,10 @@ class ImageDataModule(LightningDataModule, ABC):
         return self._loader(self.loading.split, self.loading.limit)
 
     def _loader(self, split: Split, limit: int | None = None) -> ImageLoader:
-        dataset = self.dataset(split) if limit is None else Stratified(self.dataset(split), limit)
+        dataset: ImageDataset = self.dataset(split)
+        if self.loading.classes is not None:
+            dataset = Matched(dataset, self.loading.classes, self.capabilities(split).multi_label is True)
+        dataset = dataset if limit is None else Stratified(dataset, limit)
         if self.loading.continuity is not None and split in ("val", "test"):
             dataset = SecondView(dataset, self.loading.continuity, self.loading.continuity_seed)
         if self.loading.two_views and split == "train":

@@ -1,13 +1,21 @@
-"""Data modules rebuilt from the checkpoints of their runs, with the split of the run."""
+"""Data modules rebuilt from the checkpoints of their runs, with the split of the run, or made from a description."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import importlib
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from lightning.pytorch.utilities import rank_zero_info
+
 from checkpoints import read_checkpoint, run_folder, stored_class
 from datamodules.base import ImageDataModule
+from datamodules.matching import Matched, match_classes, some
+from datamodules.photos.folders import split_folders
+from datamodules.splits import Split
 
 
 def load_datamodule(path: str | Path, *, allow_classes: Sequence[str] = (), **changes: Any) -> ImageDataModule:
@@ -44,3 +52,99 @@ def load_datamodule(path: str | Path, *, allow_classes: Sequence[str] = (), **ch
     if "split_file" in stored and split_file.exists():
         changes = {"split_file": str(split_file)} | changes
     return kind(**{name: value for name, value in stored.items() if not name.startswith("_")} | changes)
+
+
+def make_datamodule(described: Any, source: Path, image_size: Sequence[int], **changes: Any) -> ImageDataModule:
+    """A data module to evaluate a model on that was trained on other data.
+
+    An image folder without ``train/``, ``val/`` and ``test/`` and without a ``scheme`` of its own is test data as a
+    whole.
+
+    Args:
+        described: ``class_path`` and perhaps ``init_args``.
+        source: where the description stands, for messages.
+        image_size: of the model; the description must have the same, or none.
+        changes: arguments that replace the described ones, such as ``root``.
+
+    Returns:
+        The data module, not yet set up.
+
+    Raises:
+        ValueError: if there is no such class, it is no data module or does not take the arguments.
+    """
+    if not (isinstance(described, Mapping) and isinstance(described.get("class_path"), str)):
+        raise ValueError(
+            f"Expected {source} to hold `data` with a `class_path` as in configs/data, but got {described!r}."
+        )
+    path, arguments = described["class_path"], {**(described.get("init_args") or {}), **changes}
+    module, _, name = path.rpartition(".")
+    try:
+        kind = getattr(importlib.import_module(module or "datamodules"), name, None)
+    except ImportError as error:
+        raise ValueError(f"Expected `class_path` in {source} to be importable, but {error}.") from error
+    if not (isinstance(kind, type) and issubclass(kind, ImageDataModule)):
+        raise ValueError(f"Expected `class_path` in {source} to name a data module, but got {path!r}.")
+    given = arguments.setdefault("image_size", list(image_size))
+    if (list(given) if isinstance(given, Sequence) else [given, given]) != list(image_size):
+        raise ValueError(
+            f"Expected `image_size` in {source} to be that of the model, {list(image_size)}, but got {given}. Leave it "
+            "out."
+        )
+    if name == "ImageFolder" and not split_folders(Path(str(arguments.get("root"))).expanduser()):
+        arguments.setdefault("scheme", "test")
+    try:
+        return kind(**arguments)
+    except TypeError as error:
+        raise ValueError(f"Expected `init_args` in {source} to be arguments of {name}, but {error}.") from error
+
+
+def match_data(datamodule: ImageDataModule, trained: Sequence[str], split: Split, config: Path) -> dict[str, Any]:
+    """Let loaders hand out the images that a model trained on other data knows, and say what is left out.
+
+    Args:
+        datamodule: the other data.
+        trained: names of the logits of the model.
+        split: which of its splits.
+        config: where it is described.
+
+    Returns:
+        For ``metrics.json``: name of the ``config``, number of ``classes`` of the model and of those ``matched``, names
+        of classes that are ``without_images`` or ``left_out``, number of ``images`` and of ``images_left_out``, and a
+        ``fingerprint`` of the images and of the settings that decide what they look like.
+
+    Raises:
+        ValueError: if no class matches, or with several labels per image not every label does.
+    """
+    names = datamodule.class_names
+    classes = match_classes(names, trained)
+    multi_label = datamodule.capabilities(split).multi_label is True
+    dataset = datamodule.dataset(split)
+    matched = Matched(dataset, classes, multi_label)
+    present = set(classes) if multi_label else set(matched.labels.tolist())
+    lacking = [name for index, name in enumerate(trained) if index not in present]
+    if multi_label and lacking:
+        raise ValueError(
+            f"Expected {config} to know every label of the model, by name, but it lacks {some(lacking)}. Without them "
+            "no image can be judged."
+        )
+    if not len(matched):
+        raise ValueError(f"Expected {config} to have {split} images of classes of the model, but there are none.")
+    left_out = [name for name, index in zip(names, classes, strict=True) if index < 0]
+    dropped = len(dataset) - len(matched)
+    rank_zero_info(
+        f"{config}: {len(matched)} images of {len(present)} of the {len(trained)} classes of the model"
+        + (f"; {dropped} images of other classes ({some(left_out)}) are left out." if left_out else ".")
+    )
+    datamodule.configure_loaders(classes=tuple(classes))
+    looks = {name: datamodule.hparams.get(name) for name in ("crop", "geometry", "variant", "image_size")}
+    told = json.dumps([sorted(matched.sample_ids), classes, looks], default=str)
+    return {
+        "config": config.name,
+        "classes": len(trained),
+        "matched": len(present),
+        "without_images": lacking,
+        "left_out": left_out,
+        "images": len(matched),
+        "images_left_out": dropped,
+        "fingerprint": hashlib.sha256(told.encode()).hexdigest()[:16],
+    }

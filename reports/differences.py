@@ -127,33 +127,34 @@ def _in_words(place: str, value: Any) -> str:
 def told_apart(results: Sequence[Result]) -> list[str]:
     """Lines that name all differences between the columns of a table.
 
-    Arguments and phases are compared among columns of one model only, everything else among all.
+    Arguments and phases are compared among columns of one model only, settings of the data where all are on one data
+    set, everything else among all.
 
     Args:
         results: one per column.
     """
-    of_model = ("model", "training.model", "training.phases")
-    names = titles(results)
-    lines = _lines([without(result.conditions, of_model) for result in results], names)
+    apart = ["model", "training.model", "training.phases"]
+    apart += ["data"] if len({result.dataset for result in results}) > 1 else []  # settings of different data modules
+    lines = _lines([without(result.conditions, apart) for result in results], range(len(results)))
     for model in dict.fromkeys(result.model for result in results):
         own = [index for index, result in enumerate(results) if result.model == model]
         blocks = [results[index].training or {} for index in own]
         told = [{name: block.get(name, NOT_STATED) for name in ("model", "phases")} for block in blocks]
-        lines += _lines([{"training": each} for each in told], [names[index] for index in own])
+        lines += _lines([{"training": each} for each in told], own)
     return lines
 
 
-def _lines(conditions: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[str]:
-    """As :func:`named`; among more than two columns, every value with the columns that have it."""
+def _lines(conditions: Sequence[Mapping[str, Any]], columns: Sequence[int]) -> list[str]:
+    """As :func:`named`; among more than two columns, every value with the numbers of those that have it."""
     found = differing(conditions)
-    if len(names) < 3:
+    if len(columns) < 3:
         return named(found)
     lines = []
     for place, values in found.items():
-        columns: dict[str, list[str]] = {}
-        for name, value in zip(names, map(short, values), strict=True):
-            columns.setdefault(value, []).append(name)
-        told = [f"{value} ({'; '.join(those)})" for value, those in columns.items()]
+        having: dict[str, list[str]] = {}
+        for column, value in zip(columns, map(short, values), strict=True):
+            having.setdefault(value, []).append(str(column + 1))
+        told = [f"{value} ({', '.join(those)})" for value, those in having.items()]
         lines.append(f"{short_name(place)}: {' vs '.join(told)}")
     return lines
 
@@ -164,8 +165,10 @@ def short_name(place: str) -> str:
 
 
 def short(value: Any) -> str:
-    """A value on a line; a phase as its length, what is long without its end."""
+    """A value on a line; a phase as its length, other data as its config, what is long without its end."""
     if isinstance(value, Mapping) and "epochs" in value:
         return f"{value['epochs']} epochs"
+    if isinstance(value, Mapping) and "config" in value:
+        return str(value["config"])
     text = json.dumps(value, ensure_ascii=False) if isinstance(value, Mapping | list) else str(value)
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

@@ -60,6 +60,7 @@ class Result:
         metrics: by key.
         skipped: key -> why it is not applicable.
         training: what decided the weights; None in a file from before that was recorded.
+        other_data: what it was evaluated on if not the data of the run, else None.
     """
 
     path: Path
@@ -74,6 +75,7 @@ class Result:
     metrics: dict[str, Measured]
     skipped: dict[str, str]
     training: dict[str, Any] | None = None
+    other_data: dict[str, Any] | None = None
 
     @property
     def run(self) -> Path:
@@ -99,6 +101,7 @@ class Result:
             "variant": self.variant,
             "explainer": self.explainer,
             **told,
+            "other_data": self.other_data,
             "training": self._told_training,
         }
 
@@ -179,7 +182,8 @@ def read_metrics(file: Path) -> Result:
         raise ValueError(f"Expected {file} to hold {', '.join(_FIELDS)}, but it lacks {', '.join(missing)}.")
     plain = {name: content[name] for name in _FIELDS if name != "metrics"}
     metrics = {key: _measured(file, key, entry) for key, entry in content["metrics"].items()}
-    return Result(path=file, limit=content.get("limit"), training=content.get("training"), metrics=metrics, **plain)
+    optional = {name: content.get(name) for name in ("limit", "training", "other_data")}
+    return Result(path=file, metrics=metrics, **plain, **optional)
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -17,7 +17,19 @@ from reports.paired_statistics import difference_interval, holm, sign_flip_test
 from reports.runs import read
 
 # numbers of runs that differ in one of these mean different things
-MUST_AGREE = ("dataset", "data", "split", "variant", "explainer", "explained_by", "object", "top_k", "noise", "view")
+MUST_AGREE = (
+    "dataset",
+    "data",
+    "other_data",
+    "split",
+    "variant",
+    "explainer",
+    "explained_by",
+    "object",
+    "top_k",
+    "noise",
+    "view",
+)
 
 
 @dataclass(frozen=True)

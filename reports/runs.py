@@ -69,7 +69,9 @@ def _refuse_outdated(file: Path) -> None:
 
     def told(path: Path) -> tuple[Any, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
-        return (content.get("checkpoint"), content.get("step")) if isinstance(content, dict) else (None, None)
+        if not isinstance(content, dict) or content.get("other_data"):
+            return None, None
+        return content.get("checkpoint"), content.get("step")
 
     try:
         checkpoint, step = told(file)

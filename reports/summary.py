@@ -24,6 +24,8 @@ def print_summary(result: dict[str, Any], folder: Path) -> None:
     console = console if console.is_terminal else Console(width=120)  # a log has room for whole names
     explained = f", explained by {result['explainer']}" if result["explainer"] else ""
     where = f"{result['model']} on {result['dataset']} ({result['split']}), {result['checkpoint']}{explained}"
+    if other := result["other_data"]:
+        where += f"\nother data than trained on: {other['config']}, {other['matched']} of {other['classes']} classes"
     if mark := cut_short(result["training"]):
         where += f"\n{mark}"
     table = Table(title=escape(where))

@@ -57,7 +57,8 @@ def markdown(results: Sequence[Result], paper: str | None = None, across: Sequen
     for group in groups:
         _refuse_repeats(group)
     apart = "\n".join(f"- {line}" for line in told_apart([group[0] for group in groups])) if len(groups) > 1 else ""
-    apart = apart and f"Not averaged, because they differ in:\n\n{apart}"
+    numbered = " (the numbers are those of the columns)" if len(groups) > 2 else ""
+    apart = apart and f"Not averaged, because they differ in{numbered}:\n\n{apart}"
     if len(groups) > 1 and paper is None:
         parts = [_side_by_side(groups), apart, *map(_conditions, groups)]
     else:
@@ -131,7 +132,7 @@ def _heading(group: Sequence[Result], total: int) -> str:
     conditions = {
         name: value
         for name, value in first.conditions.items()
-        if name not in ("dataset", "model", "split", "folds", "data", "evaluation_code", "training")
+        if name not in ("dataset", "model", "split", "folds", "data", "evaluation_code", "other_data", "training")
         and value is not None
     }
     if first.fold is not None:
@@ -142,6 +143,8 @@ def _heading(group: Sequence[Result], total: int) -> str:
     told = ", ".join(f"{name} {value}" for name, value in conditions.items())
     runs = f"{total} runs" if total > 1 else "1 run"
     marks = f", {first.cut_short}" if first.cut_short else ""
+    if other := first.other_data:
+        marks += f", other data than trained on ({other['config']}, {other['matched']} of {other['classes']} classes)"
     return f"### {first.model} on {first.dataset}, {first.split} split, {runs}{marks}\n\n{told}"
 
 

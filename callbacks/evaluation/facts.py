@@ -39,7 +39,7 @@ def gather_facts(
     units, tables = model.units(), datamodule.tables
     threshold = threshold_of(model)
     return Facts(
-        num_classes=datamodule.num_classes,
+        num_classes=output.logits.shape[1],
         multi_label=capabilities.multi_label is True,
         active=units.active,
         owner=units.owner,

@@ -28,6 +28,7 @@ class Request:
         limit: number of images, drawn by class; None for all.
         overwrite: replace an earlier result of the same request.
         inference: how a ProtoTree decides, None for other models.
+        other_data: what is evaluated on if not the data of the run, with a ``config`` and a ``fingerprint``.
     """
 
     ckpt_path: Path
@@ -36,6 +37,7 @@ class Request:
     limit: int | None = None
     overwrite: bool = False
     inference: str | None = None
+    other_data: dict[str, Any] | None = None
 
     @property
     def run_folder(self) -> Path:
@@ -56,6 +58,7 @@ class Request:
             "limit": self.limit,
             "suite": self.engine.requested,
             "seed": self.engine.seed,
+            "other_data": self.other_data,
         }
 
     def is_done(self, earlier: dict[str, Any], step: int) -> bool:
@@ -63,10 +66,14 @@ class Request:
         wanted = {"inference": self.inference} | self.identity(step) | self.engine.settings
         wanted |= {"drawn": DRAWN} if self.limit else {}
         found = earlier | earlier.get("protocol", {})
+        for told in (wanted, found):
+            told["other_data"] = (told.get("other_data") or {}).get("fingerprint")  # wherever the data lies
         return {name: found.get(name) for name in wanted} == wanted
 
     def folder(self, step: int, trained: dict[str, Any]) -> Path:
         """The folder of the result: ``evaluation``, or a folder of its own if another result already lies there.
+
+        A result on other data than the run's always has a folder of its own.
 
         Args:
             step: the checkpoint's ``global_step``.
@@ -79,12 +86,14 @@ class Request:
         usual = {"seed": 0, "limit": None, "inference": trained.get("inference")} | Interpretability().settings
         named = {"seed": self.engine.seed, "limit": self.limit, "inference": self.inference} | self.engine.settings
         changed = [f"{name}={value}" for name, value in named.items() if value != usual[name]]
+        if self.other_data:
+            changed.insert(0, f"data={Path(self.other_data['config']).stem}-{self.other_data['fingerprint'][:8]}")
         words = "-".join([self.ckpt_path.stem, f"step{step}", self.split, *self.engine.requested, *changed])
         name = re.sub(r"[^\w.=-]+", ".", words).strip(".")
         if len(name) > LONGEST_NAME:
             name = f"{name[:LONGEST_NAME]}-{hashlib.sha256(words.encode()).hexdigest()[:8]}"
         own = first / name
-        for folder in (first, own):
+        for folder in (own,) if self.other_data else (first, own):
             if not (folder / "metrics.json").exists():
                 return folder
             earlier = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))

@@ -5,10 +5,12 @@ import json
 import shutil
 
 import pytest
+from PIL import Image
 
 import evaluate
 from callbacks import Interpretability
 from callbacks.evaluation.request import Request
+from datamodules import SketchBirdsDataset
 from evaluate import Hardware
 from metrics.suite import resolve
 from reports.runs import collect
@@ -36,8 +38,8 @@ def number_or_null(value):
 
 def assert_valid(result):
     assert list(result) == [
-        *("schema", "checkpoint", "step", "split", "limit", "suite", "seed", "model", "dataset", "fold", "explainer"),
-        *("protocol", "training", "metrics", "skipped", "timing"),
+        *("schema", "checkpoint", "step", "split", "limit", "suite", "seed", "other_data", "model", "dataset", "fold"),
+        *("explainer", "protocol", "training", "metrics", "skipped", "timing"),
     ]
     assert result["schema"] == 1
     assert result["protocol"].keys() - {"concept_source"} == {  # which only data with concepts of classes have
@@ -84,6 +86,7 @@ def test_metrics_json(evaluated_run):
         "skipped": 0,
         "unit": "count",
         "higher_is_better": False,
+        "averaged_over": "none",
     }
 
 
@@ -165,6 +168,66 @@ def test_a_data_module_of_the_user(tmp_path):
     assert (result["model"], result["dataset"]) == ("ProtoPNet", "tests")
 
 
+# -- other data -------------------------------------------------------------------------------------------------------
+@pytest.fixture
+def other_birds(tmp_path):
+    """A folder with birds 0 to 2 and herons, five of each, and the config that reads it."""
+    birds = SketchBirdsDataset("tiny", "test")
+    for index in range(40):
+        name = {0: "Bird_0", 1: "bird 1", 2: "002.bird-2", 5: "heron"}.get(int(birds.labels[index]))
+        if name:
+            (tmp_path / "birds" / name).mkdir(parents=True, exist_ok=True)
+            Image.fromarray(birds.image(index)).save(tmp_path / "birds" / name / f"{index}.png")
+    config = tmp_path / "other.yaml"
+    config.write_text(f"data:\n  class_path: datamodules.ImageFolder\n  init_args: {{root: {tmp_path / 'birds'}}}\n")
+    return config
+
+
+def test_other_data_than_the_run_s(evaluated_copy, other_birds):
+    own = (evaluated_copy / "evaluation" / "metrics.json").read_bytes()
+    args = ["--suite", "general,continuity/plc", "--data", str(other_birds)]
+    run_evaluation(evaluated_copy, *args)
+    run_evaluation(evaluated_copy, *args, "--limit", "4")
+    with pytest.raises(FileExistsError, match="overwrite"):
+        run_evaluation(evaluated_copy, *args)
+    assert (evaluated_copy / "evaluation" / "metrics.json").read_bytes() == own
+    assert collect([evaluated_copy])[0].other_data is None  # a result on other data is none of a later step
+    whole, few = sorted(evaluated_copy.glob("evaluation/*data=other*/metrics.json"), key=lambda path: len(str(path)))
+    result = strict(whole)
+    assert_valid(result)
+    told = result["other_data"]
+    assert {name: told[name] for name in ("config", "classes", "matched", "left_out", "images", "images_left_out")} == {
+        "config": "other.yaml", "classes": 8, "matched": 3, "left_out": ["heron"], "images": 15, "images_left_out": 5,
+    }  # fmt: skip
+    assert (result["dataset"], result["metrics"]["general/accuracy"]["n"]) == ("image_folder", 15)
+    assert result["protocol"]["train_seed"] == 0
+    assert strict(few)["metrics"]["general/accuracy"]["n"] == 4
+    assert "other data than trained on (other.yaml, 3 of 8 classes)" in markdown(collect([whole]))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("data: [", "`data` to be a yaml file as in configs/data, but while parsing"),
+        ("model: 3", "to hold `data` with a `class_path` as in configs/data, but got None"),
+        ("data: {class_path: datamodules.Nope}", "to name a data module, but got 'datamodules.Nope'"),
+        ("data: {class_path: nowhere.Nope}", "to be importable, but No module named 'nowhere'"),
+        (
+            "data: {class_path: datamodules.SketchBirds, init_args: {prest: tiny}}",
+            "arguments of SketchBirds, but .*prest",
+        ),
+        (
+            "data: {class_path: datamodules.SketchBirds, init_args: {image_size: 64}}",
+            r"of the model, \[32, 32\], but got 64",
+        ),
+    ],
+)
+def test_a_wrong_config_of_other_data(evaluated_copy, tmp_path, text, message):
+    (tmp_path / "other.yaml").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        run_evaluation(evaluated_copy, "--data", str(tmp_path / "other.yaml"))
+
+
 # -- what is made of results ------------------------------------------------------------------------------------------
 def test_runs_next_to_published_numbers(evaluated_run, capsys):
     evaluate.main(["table", str(evaluated_run), "--published", "quanproto"])
@@ -178,7 +241,7 @@ def test_two_runs_image_by_image(evaluated_run, evaluated_copy, capsys):
     run_evaluation(evaluated_copy, "--overwrite", "true", checkpoint="best")
     evaluate.main(["compare", str(evaluated_run), str(evaluated_copy)])
     (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| completeness/vac")]
-    assert [cell.strip() for cell in row.split("|")[5:9]] == ["0.00", "[0.00, 0.00]", "1", "1"]
+    assert [cell.strip() for cell in row.split("|")[5:9]] == ["0.00", "undefined", "1", "1"]
 
 
 # -- no result replaces another ---------------------------------------------------------------------------------------
