@@ -44,6 +44,9 @@ class ModelOutput:
     extras: dict[str, Tensor] = field(default_factory=dict)
 
 
+torch.export.register_dataclass(ModelOutput, serialized_type_name="protometry.ModelOutput")  # what an export returns
+
+
 @dataclass(frozen=True)
 class SourceTable:
     """Where each unit was projected from; the identity of a source is ``(sample_key, row, col)``.

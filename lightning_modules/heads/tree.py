@@ -90,7 +90,7 @@ class SoftTree(nn.Module):
             ``(B, L)`` float32, log π; -inf where the leaf cannot be reached.
         """
         left, right = self._branches(scores, hard)
-        reach = scores.new_zeros(len(scores), 1, dtype=torch.float32)
+        reach = scores.new_zeros(scores.shape[0], 1, dtype=torch.float32)  # `len` would fix the batch of an export
         for level in range(self.depth):
             nodes = _level(level)
             reach = _interleave(reach + left[:, nodes], reach + right[:, nodes])

@@ -267,6 +267,16 @@ class ContractTest:
         assert not math.isnan(first.metrics["general/f1"]["value"])
         assert first.protocol["decision_threshold"] == model.decision_threshold.item()
 
+    def test_an_export_gives_equal_logits(self, model):
+        """Also once it was saved, and in batches of another size."""
+        size = ({0: torch.export.Dim("batch")},)
+        file = io.BytesIO()
+        torch.export.save(torch.export.export(model, (images(),), dynamic_shapes=size), file)
+        output = torch.export.load(io.BytesIO(file.getvalue())).module()(images(7))
+        assert isinstance(output, ModelOutput)
+        for name, tensor in tensors_of(output).items():
+            assert torch.equal(tensor, tensors_of(seen(model, images(7)))[name]), name
+
     @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
     def test_every_phase_trains(self, build, precision):
         """One batch each, in the order of the plan; finite losses; the named groups move. bfloat16: one preset."""
