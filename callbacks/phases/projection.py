@@ -103,13 +103,16 @@ class NearestPatches:
 
 
 @torch.no_grad()
-def nearest_patches(module: nn.Module, batches: Iterable[dict[str, Any]], device: torch.device) -> NearestPatches:
+def nearest_patches(
+    module: nn.Module, batches: Iterable[dict[str, Any]], device: torch.device, taken: Tensor | None = None
+) -> NearestPatches:
     """The nearest allowed patch of every unit over all batches of all processes.
 
     Args:
         module: a projectable model in evaluation mode.
         batches: images through the evaluation transform, each once over all processes.
         device: where to compute.
+        taken: ``(U, n)`` sample keys of images that a unit may not have, -1 for none.
 
     Returns:
         Equal on all processes.
@@ -119,9 +122,44 @@ def nearest_patches(module: nn.Module, batches: Iterable[dict[str, Any]], device
         raise TypeError(f"Expected a model whose units have vectors, but got {type(module).__name__}.")
     nearest = NearestPatches.empty(len(units.active), units.vectors.shape[1], device)
     for seen in patch_distances(module, batches, device):
-        nearest.update(seen.distances, seen.latent, seen.allowed & units.active, seen.keys, seen.labels)
+        allowed = seen.allowed & units.active
+        if taken is not None:
+            allowed &= ~(seen.keys[:, None, None] == taken).any(dim=2)
+        nearest.update(seen.distances, seen.latent, allowed, seen.keys, seen.labels)
     nearest.reduce()
     return nearest
+
+
+def distinct_patches(module: nn.Module, batches: Iterable[dict[str, Any]], device: torch.device) -> NearestPatches:
+    """The nearest patches of units that share no image.
+
+    Ours: where several units are nearest to one image, the nearest of them has it (on ties the first), and the others
+    look for their nearest patch among the other images, until no image is shared. One pass over the images per round.
+
+    Args:
+        module: a projectable model in evaluation mode.
+        batches: images as for :func:`nearest_patches`, to be read several times.
+        device: where to compute.
+
+    Returns:
+        Equal on all processes. A unit for which no image is left has none.
+    """
+    nearest = nearest_patches(module, batches, device)
+    taken = nearest.sample_key.new_empty(len(nearest.sample_key), 0)
+    while (shared := _shared(nearest)).any():
+        taken = torch.cat([taken, nearest.sample_key.where(shared, -1)[:, None]], dim=1)
+        nearest = nearest_patches(module, batches, device, taken)
+    return nearest
+
+
+def _shared(nearest: NearestPatches) -> Tensor:
+    """``(U,)`` bool, a nearer unit, or an earlier one as near, has the same image."""
+    order = nearest.distance.argsort(stable=True)
+    order = order[nearest.sample_key[order].argsort(stable=True)]
+    keys = nearest.sample_key[order]
+    shared = torch.zeros_like(keys, dtype=torch.bool)
+    shared[order[1:]] = keys[1:] == keys[:-1]
+    return shared & torch.isfinite(nearest.distance)
 
 
 @dataclass(frozen=True)
@@ -159,12 +197,13 @@ def patch_distances(
 
 
 @torch.no_grad()
-def project(trainer: Trainer, module: LightningModule) -> dict[str, float]:
+def project(trainer: Trainer, module: LightningModule, distinct: bool = False) -> dict[str, float]:
     """Action ``project``: replace every unit by its nearest patch and remember where it came from.
 
     Args:
         trainer: its data module gives the images and the ids.
         module: a :class:`~lightning_modules.contract.Projectable`.
+        distinct: whether no two units may share an image (action ``project_distinct``).
 
     Returns:
         moved_mean and moved_max (distance of units to their patches), without_patch, duplicates (units that share a
@@ -178,7 +217,7 @@ def project(trainer: Trainer, module: LightningModule) -> dict[str, float]:
     ids = {sample_key(sample_id): sample_id for sample_id in loader.dataset.sample_ids}
     with evaluation_mode(module):
         before = _validation_accuracy(module, datamodule)
-        nearest = nearest_patches(module, loader, module.device)
+        nearest = (distinct_patches if distinct else nearest_patches)(module, loader, module.device)
         valid = torch.isfinite(nearest.distance)
         source = source_table(module, nearest, valid, ids)
         module.load_patches(nearest.patch, valid, source)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
@@ -30,6 +31,7 @@ Action = Callable[[Trainer, LightningModule], dict[str, float]]
 ACTIONS: dict[str, Action] = {
     "sample_patches": sample_patches,
     "project": project,
+    "project_distinct": partial(project, distinct=True),
     "prune": prune,
     "ignore_silent": ignore_silent,
 }

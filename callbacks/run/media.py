@@ -60,7 +60,7 @@ class PrototypeRecord:
 
 
 class PrototypeMedia(Callback):
-    """Draws the prototypes after each ``project`` action, on rank zero.
+    """Draws the prototypes after each projection, on rank zero.
 
     Writes ``prototypes/<phase>-epoch<NN>.png``, one group of tiles per class, and a table of all active prototypes
     with the same name and ending ``.csv`` into the run folder; sends the tiles to the loggers as ``media/prototypes``.
@@ -82,7 +82,7 @@ class PrototypeMedia(Callback):
 
     def on_action_end(self, trainer: Trainer, module: LightningModule, action: str, report: dict[str, float]) -> None:
         """Draw after a projection."""
-        if action != "project" or not trainer.is_global_zero:
+        if not action.startswith("project") or not trainer.is_global_zero:
             return
         model = cast(InterpretableModel, module)
         datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]

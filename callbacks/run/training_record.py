@@ -7,7 +7,7 @@ repeated here.
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -120,9 +120,13 @@ def projected(plan: PhasePlan, epochs: int) -> bool:
     """
     lasted, state = trained(plan, epochs), False
     for phase in plan.phases[: len(lasted)]:
-        state = (state or "project" in phase.on_enter) and not phase.moves_prototypes
-        state |= lasted[phase.name] == phase.length and "project" in phase.on_exit
+        state = (state or _projects(phase.on_enter)) and not phase.moves_prototypes
+        state |= lasted[phase.name] == phase.length and _projects(phase.on_exit)
     return state
+
+
+def _projects(actions: Sequence[str]) -> bool:
+    return any(action.startswith("project") for action in actions)
 
 
 def cut_short(record: Mapping[str, Any]) -> str | None:

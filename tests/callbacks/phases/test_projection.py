@@ -11,7 +11,7 @@ from lightning import Callback, LightningModule
 from torch import nn
 
 import callbacks.phases.projection
-from callbacks.phases.projection import LARGEST, NearestPatches, nearest_patches, project
+from callbacks.phases.projection import LARGEST, NearestPatches, distinct_patches, nearest_patches, project
 from datamodules.sample import sample_key
 from lightning_modules import Classifier
 from lightning_modules.contract import ModelOutput, SourceTable, UnitTable
@@ -106,6 +106,27 @@ def test_any_order_and_batch_size_equals_brute_force(seed, size):
     order = torch.randperm(17, generator=torch.Generator().manual_seed(seed))
     for chosen in (None, order, order.flip(0)):
         assert as_rows(nearest_patches(model, batches(data, size, chosen), model.device)) == brute_force(data, model)
+
+
+@pytest.mark.parametrize("size", [1, 4, 17])
+def test_distinct_patches_share_no_image(size):
+    data, model = draw()
+    shared = nearest_patches(model, batches(data, size), model.device)
+    apart = distinct_patches(model, batches(data, size), model.device)
+    # an image for the nearest unit, the others go on without it: one comparison at a time
+    barred, rows = set(), dict(enumerate(brute_force(data, model)))
+    while again := {
+        (unit, row[1])
+        for unit, row in rows.items()
+        if any(other[1] == row[1] < LARGEST and (other[0], v) < (row[0], unit) for v, other in rows.items())
+    }:
+        barred |= again
+        for unit, _ in again:
+            kept = ~torch.isin(data["sample_key"], torch.tensor([key for u, key in barred if u == unit]))
+            rows[unit] = brute_force({name: tensor[kept] for name, tensor in data.items()}, model)[unit]
+    assert as_rows(apart) == [rows[unit] for unit in range(len(rows))]
+    found = apart.sample_key[torch.isfinite(apart.distance)].tolist()
+    assert len(set(found)) == len(found) > len(set(shared.sample_key.tolist())) - 1
 
 
 def test_an_image_seen_twice_changes_nothing():
