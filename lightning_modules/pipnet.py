@@ -2,7 +2,7 @@
 
 Architecture, losses and phases top to bottom. Training sees two views of every image whose cells correspond; the same
 channel must answer in both. Deviations from the released code: BatchNorm keeps its running statistics where its group
-is frozen, the moments of AdamW restart with every phase, and both stages have one batch size.
+is frozen, and both stages have one batch size.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _phase(
 
 def _full(name: str, epochs: int, **changes: Any) -> Phase:
     """A part of the original stage that trains everything; between the parts the head shrinks once more."""
-    return _phase(name, epochs, _WHOLE_NET | _HEAD, TRAIN_LOSSES, _RESTARTS, "full", bn=_ALL_MOVING, **changes)
+    return _phase(name, epochs, _WHOLE_NET | _HEAD, TRAIN_LOSSES, _RESTARTS, "train", bn=_ALL_MOVING, **changes)
 
 
 class PIPNet(InterpretableModule):
@@ -119,8 +119,8 @@ class PIPNet(InterpretableModule):
         "original": PhasePlan(
             (
                 _phase("pretrain", 10, _NET, PRETRAIN_LOSSES, _COSINE, bn=_MOVING),
-                _phase("head", 3, _HEAD, {"pipnet_class": 2.0}, _RESTARTS, bn="eval"),
-                _phase("partial", 7, _NET | _HEAD, TRAIN_LOSSES, _RESTARTS, bn=_MOVING),
+                _phase("head", 3, _HEAD, {"pipnet_class": 2.0}, _RESTARTS, "train", bn="eval"),
+                _phase("partial", 7, _NET | _HEAD, TRAIN_LOSSES, _RESTARTS, "train", bn=_MOVING),
                 _full("full", 19),
                 _full("full_from_30", 30, on_enter=(SHRINK,)),
                 _full("full_from_60", 1, on_enter=(SHRINK,), on_exit=("ignore_silent",), selectable=True),
@@ -316,10 +316,9 @@ class PIPNet(InterpretableModule):
         if restarts is None or restarts.name != "CosineAnnealingWarmRestarts":
             return super().configure_optimizers()
         optimizer, _ = PhasePlan((replace(self.phase, scheduler=None),)).build(0, self.parameter_groups(), 1)
-        phases, key, steps = self.plan.phases, self.phase.optimizer.key, self._steps_per_epoch()
-        stage = [phase for phase in phases if phase.scheduler == restarts]
-        first = next(p for p in stage if p is self.phase or (key is not None and p.optimizer.key == key))
-        before = stage[: stage.index(first)]  # phases with one optimiser have one scheduler, which counts their steps
+        stage, steps = [p for p in self.plan.phases if p.scheduler == restarts], self._steps_per_epoch()
+        first = next(p for p in stage if p is self.phase or p.goes_on_with(self.phase))
+        before = stage[: stage.index(first)]  # phases that share a scheduler count on
         done = sum(phase.epochs for phase in before)
         net_done = sum(phase.epochs for phase in before if "backbone" in phase.trainable)
         length, period = sum(phase.epochs for phase in stage), restarts.kwargs["T_0"]

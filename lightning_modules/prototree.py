@@ -1,9 +1,9 @@
 """ProtoTree (Nauta et al. 2021, *Neural Prototype Trees*): a soft decision tree that asks for one prototype per node.
 
 Architecture, training and phases top to bottom; the tree itself is in ``heads/tree.py``. Deviations from the released
-code: routing is in log space throughout and its order is arithmetic; AdamW starts anew when the backbone is unfrozen;
-BatchNorm keeps its running statistics in frozen blocks; the leaves learn from soft targets too; the pruning threshold
-follows the number of classes; nodes that are cut off are not projected.
+code: routing is in log space throughout and its order is arithmetic; BatchNorm keeps its running statistics in frozen
+blocks; the leaves learn from soft targets too; the pruning threshold follows the number of classes; nodes that are cut
+off are not projected.
 """
 
 from __future__ import annotations
@@ -32,9 +32,8 @@ MODES: tuple[Inference, ...] = get_args(Inference)
 
 def _original(name: str, epochs: int, rates: dict[str, float], **changes: Any) -> Phase:
     rates = {"backbone_last": 1e-3, "addon": 1e-3, "prototypes": 1e-3} | rates
-    return Phase(
-        name, epochs, rates, LOSSES, optimizer=OptimizerSpec("AdamW", {"weight_decay": 0.0, "eps": 1e-7}), **changes
-    )
+    optimizer = OptimizerSpec("AdamW", {"weight_decay": 0.0, "eps": 1e-7}, key="original")
+    return Phase(name, epochs, rates, LOSSES, optimizer=optimizer, **changes)
 
 
 def _sketch(name: str, epochs: int, action: str, **changes: Any) -> Phase:

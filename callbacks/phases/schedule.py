@@ -157,9 +157,18 @@ class PhaseSchedule(Callback):
     def _unpark(self, trainer: Trainer, phase: Phase) -> None:
         if (state := self.parked.get(phase.optimizer.key or "")) is None:
             return
-        trainer.optimizers[0].load_state_dict(state["optimizer"])
-        for config, scheduler in zip(trainer.lr_scheduler_configs, state["schedulers"], strict=True):
-            config.scheduler.load_state_dict(scheduler)
+        optimizer, before = trainer.optimizers[0], state["optimizer"]
+        earlier = {group["name"]: group["params"] for group in before["param_groups"]}
+        if earlier.keys() == phase.trainable.keys():
+            optimizer.load_state_dict(before)
+            for config, scheduler in zip(trainer.lr_scheduler_configs, state["schedulers"], strict=True):
+                config.scheduler.load_state_dict(scheduler)
+            return
+        now = optimizer.state_dict()  # more groups: those of before keep their moments
+        for group in now["param_groups"]:
+            pairs = zip(group["params"], earlier.get(group["name"], ()), strict=False)
+            now["state"] |= {index: before["state"][old] for index, old in pairs if old in before["state"]}
+        optimizer.load_state_dict(now)
 
     def _run(self, actions: tuple[str, ...], trainer: Trainer, module: LightningModule, step: int) -> None:
         """Run actions and log their figures at ``step``, which a resume keeps or repeats together with them."""

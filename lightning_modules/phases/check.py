@@ -65,20 +65,22 @@ def _try_out(plan: PhasePlan, index: int) -> None:
 
 
 def _unequal_with_one_key(phases: Iterable[Phase]) -> list[str]:
-    """Phases that share an optimiser train the same groups in the same way."""
+    """Phases that share an optimiser train the same groups in the same way, or a later one unfreezes more of them."""
     first: dict[str, Phase] = {}
     problems = []
     for phase in phases:
         if (key := phase.optimizer.key) is None:
             continue
-        other = first.setdefault(key, phase)
-        if list(other.trainable) != list(phase.trainable):
+        other = first.get(key, phase)
+        unfreezes = set(other.trainable) < set(phase.trainable)
+        first[key] = phase if unfreezes else other
+        if not unfreezes and list(other.trainable) != list(phase.trainable):
             problems.append(
                 f"Expected the phases with optimizer key {key!r} to train the same groups, but "
                 f"{other.name!r} trains {list(other.trainable)} and {phase.name!r} {list(phase.trainable)}."
             )
             continue
-        for name in ("trainable", "weight_decay", "optimizer", "scheduler"):
+        for name in ("optimizer",) if unfreezes else ("trainable", "weight_decay", "optimizer", "scheduler"):
             if (value := getattr(phase, name)) != getattr(other, name):
                 problems.append(
                     f"Expected the phases with optimizer key {key!r} to have equal `{name}`, because they share "

@@ -17,7 +17,8 @@ class OptimizerSpec:
     Args:
         name: class name.
         kwargs: further arguments.
-        key: phases with the same key share the optimiser's state and scheduler.
+        key: phases with the same key share the optimiser's state and scheduler; one that trains more groups than those
+            before goes on with their state, under a scheduler of its own.
     """
 
     name: str = "Adam"
@@ -32,7 +33,7 @@ class SchedulerSpec:
     Args:
         name: class name.
         kwargs: further arguments; ``total_steps`` or ``T_max`` left out means the length of the phase (of all phases
-            with the optimiser's key), ``max_lr`` left out means the learning rates of the phase.
+            with the optimiser's key and the same groups), ``max_lr`` left out means the learning rates of the phase.
         per: step after every epoch or after every batch.
     """
 
@@ -103,3 +104,8 @@ class Phase:
         """Whether training changes what prototypes are, or the patches of images that they are compared with."""
         trained = {group for group, rate in self.trainable.items() if rate != 0}
         return not trained <= BEHIND_PROTOTYPES or self.bn not in ("eval", [])
+
+    def goes_on_with(self, other: Phase) -> bool:
+        """Whether two phases share optimiser and scheduler."""
+        shared = self.optimizer.key is not None and self.optimizer.key == other.optimizer.key
+        return shared and self.trainable.keys() == other.trainable.keys()

@@ -171,8 +171,7 @@ class PhasePlan:
         if phase.scheduler is None:
             return optimizer, None
         kind = _named(torch.optim.lr_scheduler, LRScheduler, phase.scheduler.name, f"{place}.scheduler")
-        key = phase.optimizer.key
-        length = sum(p.epochs for p in self.phases if p is phase or (key is not None and p.optimizer.key == key))
+        length = sum(p.epochs for p in self.phases if p is phase or p.goes_on_with(phase))
         length *= steps_per_epoch if phase.scheduler.per == "step" else 1
         known = inspect.signature(kind).parameters
         automatic = {"total_steps": length, "T_max": length, "max_lr": list(phase.trainable.values())}

@@ -183,6 +183,15 @@ def test_check_refuses_what_a_shared_optimizer_would_ignore(change):
         plan.check(**KNOWN)
 
 
+def test_a_later_phase_may_unfreeze_more_groups_with_the_same_optimizer():
+    less = replace(JOINT, name="less", trainable={"addon": 3e-3}, scheduler=None)
+    PhasePlan((less, JOINT)).check(**KNOWN)
+    with pytest.raises(ValueError, match=r"to have equal `optimizer`"):
+        PhasePlan((less, replace(JOINT, optimizer=OptimizerSpec("SGD", key="joint")))).check(**KNOWN)
+    with pytest.raises(ValueError, match=r"to train the same groups"):
+        PhasePlan((JOINT, less)).check(**KNOWN)
+
+
 # -- building a phase ------------------------------------------------------------------------------------------------
 def test_build_makes_one_named_group_per_trainable_group():
     members = groups()

@@ -437,6 +437,15 @@ def test_a_run_resumed_within_the_stage_is_the_straight_run(tmp_path):
     assert state_hash(resumed) == state_hash(straight)
 
 
+def test_unfreezing_keeps_the_moments_of_the_head():
+    """Two steps of the head, then two of everything, in one AdamW as in the released code."""
+    state = fitted(short("head", "partial")).optimizers[0].state_dict()
+    steps = {
+        group["name"]: {int(state["state"][i]["step"]) for i in group["params"]} for group in state["param_groups"]
+    }
+    assert steps == {"backbone": {2}, "backbone_last": {2}, "addon": {2}, "head": {4}}
+
+
 def test_dead_classes_are_counted():
     model = short("head")
     model.linear.weight.data[[1, 4]] = 0.0
