@@ -13,6 +13,7 @@ from lightning.pytorch.utilities import rank_zero_info
 
 import callbacks
 import evaluate
+from callbacks.evaluation.interpretability import SEEDS
 from callbacks.run.command_line import StrictParser, from_shell, trainer_settings
 from callbacks.run.folder import SaveConfig, belongs_to, check_name, check_unchanged, resume_path, run_name
 from callbacks.run.lock import only_process
@@ -45,7 +46,6 @@ LEAST = {  # of settings that Lightning does not check
     "trainer.num_sanity_val_steps": -1,
     "trainer.reload_dataloaders_every_n_epochs": 0,
 }
-SEEDS = 2**32  # as many as numpy has
 
 
 class TrainParser(StrictParser, LightningArgumentParser):
@@ -85,7 +85,7 @@ class TrainCLI(LightningCLI):
     def parse_arguments(self, parser: LightningArgumentParser, args: ArgsType) -> None:
         """Keep the checkpoint from Lightning, which would let its hyper-parameters override the command line."""
         super().parse_arguments(parser, args)
-        _check_least(self.config[self.config.subcommand])
+        _check_settings(self.config[self.config.subcommand])
         self.ckpt_path = self.config[self.config.subcommand].pop("ckpt_path", None)
 
     def before_instantiate_classes(self) -> None:
@@ -142,19 +142,21 @@ class TrainCLI(LightningCLI):
         rank_zero_info(f"Run folder: {self.trainer.default_root_dir}")
 
 
-def _check_least(config: Any) -> None:
-    """Refuse numbers below the least."""
-    low = [
+def _check_settings(config: Any) -> None:
+    """Refuse what Lightning would accept, all at once."""
+    wrong = [
         f"`{name}` to be at least {least}, but got {config[name]}"
         for name, least in LEAST.items()
         if config[name] is not None and config[name] < least
     ]
     if config.seed_everything >= SEEDS:
-        low.append(f"`seed_everything` to be below 2^32, but got {config.seed_everything}")
+        wrong.append(f"`seed_everything` to be below 2^32, but got {config.seed_everything}")
+    if not config.runs.strip() or not config.runs.isprintable():
+        wrong.append(f"`runs` to name a folder, but got {config.runs!r}")
     if config.get("test_after_fit") and config.trainer.enable_checkpointing is False:
-        low.append("`trainer.enable_checkpointing` to be true with `test_after_fit`, which evaluates a checkpoint")
-    if low:
-        raise ValueError(f"Expected {'; '.join(low)}.")
+        wrong.append("`trainer.enable_checkpointing` to be true with `test_after_fit`, which evaluates a checkpoint")
+    if wrong:
+        raise ValueError(f"Expected {'; '.join(wrong)}.")
 
 
 def main(args: ArgsType = None) -> TrainCLI:

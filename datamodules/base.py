@@ -20,6 +20,8 @@ from datamodules.splits import Split
 from datamodules.transforms.continuity import ContinuityVariant
 from datamodules.views import SecondView, Stratified, TwoViews
 
+MOST_WORKERS = 1024  # processes; more bring a machine down
+
 
 @dataclass(frozen=True)
 class Loading:
@@ -84,6 +86,8 @@ class ImageDataModule(LightningDataModule, ABC):
         for name, value, least in least_values:
             if value is not None and value < least:
                 raise ValueError(f"Expected argument `{name}` to be at least {least}, but got {value}.")
+        if num_workers > MOST_WORKERS:
+            raise ValueError(f"Expected argument `num_workers` to be at most {MOST_WORKERS}, but got {num_workers}.")
         sides = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
         if len(sides) != 2 or min(sides) < 1:
             raise ValueError(

@@ -51,7 +51,10 @@ def load_datamodule(path: str | Path, *, allow_classes: Sequence[str] = (), **ch
     split_file = run_folder(path) / "split.json"
     if "split_file" in stored and split_file.exists():
         changes = {"split_file": str(split_file)} | changes
-    return kind(**{name: value for name, value in stored.items() if not name.startswith("_")} | changes)
+    try:
+        return kind(**{name: value for name, value in stored.items() if not name.startswith("_")} | changes)
+    except TypeError as error:
+        raise ValueError(f"Expected {path} to hold arguments of {kind.__name__}, but {error}.") from error
 
 
 def make_datamodule(described: Any, source: Path, image_size: Sequence[int], **changes: Any) -> ImageDataModule:

@@ -35,7 +35,8 @@ class InterpretableModule(LightningModule, ABC):
         image_size: ``(H, W)`` pixels of the images, linked from the data.
         backbone: the backbone, as plain data.
         preset: name of one of the model's phase plans.
-        phases: changes to the preset: phase name -> fields, a new phase, or null to remove one.
+        phases: changes to the preset: phase name -> fields, a new phase, or null to remove one; single fields have
+            flags: ``--model.phases.joint.epochs 2``.
         epoch_scale: multiplies all epochs of the plan, after ``phases``.
         task: ``"multiclass"``, or ``"multilabel"`` for any number of labels per image, where the plan's
             ``cross_entropy`` becomes ``multilabel_margin``.

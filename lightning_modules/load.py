@@ -43,7 +43,10 @@ def load_model(path: str | Path, *, allow_classes: Sequence[str] = (), **changes
     arguments = {name: value for name, value in stored.items() if not name.startswith("_")} | changes
     if arguments.get("backbone"):
         arguments["backbone"] = {**arguments["backbone"], "weights": None}
-    model = kind(**arguments)
+    try:
+        model = kind(**arguments)
+    except TypeError as error:
+        raise ValueError(f"Expected {path} to hold arguments of {kind.__name__}, but {error}.") from error
     state = checkpoint["state_dict"]
     state.update((name, buffer) for name, buffer in model.named_buffers() if name in changes)
     try:

@@ -19,15 +19,19 @@ from lightning.pytorch.utilities import rank_zero_info
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 REMEDIES = {
-    errno.ENOSPC: "Free some space; a training run goes on from its last epoch with `--ckpt_path last`.",
-    errno.EDQUOT: "Free some space; a training run goes on from its last epoch with `--ckpt_path last`.",
-    errno.EACCES: "Make the folder writable, or name another with `--runs`.",
-    errno.EPERM: "Make the folder writable, or name another with `--runs`.",
-    errno.EROFS: "Make the folder writable, or name another with `--runs`.",
-    errno.ENOTDIR: "A file stands where a folder is needed: name another folder with `--runs` or `--experiment`.",
-    errno.EEXIST: "A file stands where a folder is needed: name another folder with `--runs` or `--experiment`.",
-    errno.ENAMETOOLONG: "Name a shorter one with `--experiment`.",
+    **dict.fromkeys(
+        (errno.ENOSPC, errno.EDQUOT),
+        "Free some space on the disk of the run; training goes on from its last epoch with `--ckpt_path last`.",
+    ),
+    **dict.fromkeys(
+        (errno.EACCES, errno.EPERM, errno.EROFS), "Make the folder writable, or name another with `--runs`."
+    ),
+    **dict.fromkeys(
+        (errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG),
+        "Name another folder with `--runs` or `--experiment`.",
+    ),
 }
+TOO_LARGE = re.compile("can't allocate memory|out of memory|[Oo]verflow when unpacking|sys.maxsize")
 READING: ContextVar[str] = ContextVar("config file being read", default="")
 # what the parser says of a union besides why its members do not fit
 AROUND_A_UNION = re.compile(
@@ -53,14 +57,24 @@ def from_shell(command: Callable[[], object]) -> None:
             found = found.__cause__
         if found is None:
             raise
-        remedy = REMEDIES.get(found.errno or 0, "") if isinstance(found, OSError) else ""
-        print("error:", *str(found).split(), *remedy.split(), file=sys.stderr)
+        text = " ".join(str(found).split())
+        if isinstance(found, OSError) and found.errno in REMEDIES:
+            text = f"{text.rstrip('.')}. {REMEDIES[found.errno]}"
+        elif _is_too_large(found):
+            text = f"Out of memory, or a number too large: {text or type(found).__name__}. Lower batch or model sizes."
+        print(f"error: {text}", file=sys.stderr)
         sys.exit(2)
 
 
 def _needs_no_traceback(error: BaseException) -> bool:
     ours = isinstance(error, ValueError | TypeError | RuntimeError) and str(error).startswith("Expected")
-    return ours or isinstance(error, OSError | MisconfigurationException)
+    return ours or isinstance(error, OSError | MisconfigurationException) or _is_too_large(error)
+
+
+def _is_too_large(error: BaseException) -> bool:
+    """Whether something was larger than the memory, or than a number may be."""
+    said = isinstance(error, RuntimeError | ValueError | TypeError) and error.__cause__ is None and str(error)
+    return isinstance(error, MemoryError | OverflowError) or bool(said and TOO_LARGE.search(said))
 
 
 @contextmanager

@@ -99,7 +99,13 @@ def check_name(experiment: str) -> str:
         ValueError: if the name is empty, absolute, leads out of the folder of all runs or cannot be printed.
     """
     path = PurePath(experiment)
-    if not path.parts or path.is_absolute() or ".." in path.parts or not experiment.isprintable():
+    if (
+        not experiment.strip()
+        or not path.parts
+        or path.is_absolute()
+        or ".." in path.parts
+        or not experiment.isprintable()
+    ):
         raise ValueError(
             f"Expected argument `experiment` to name a folder below `--runs`, but got {experiment!r}. To store runs "
             "elsewhere, pass `--runs DIR`."

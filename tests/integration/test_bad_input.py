@@ -78,6 +78,8 @@ def test_what_the_parser_refuses(argument, message, tmp_path, capsys):
         ("--evaluation.suite=[genral]", "Expected argument `suite` to hold names among .*'general'.*got .'genral'"),
         ("--data.image_size=8", "Expected argument `image_size` to be at least 16"),
         ("--data.batch_size=0", "Expected argument `batch_size` to be at least 1"),
+        ("--data.num_workers=1000000000", "Expected argument `num_workers` to be at most 1024, but got 1000000000"),
+        ("--runs=", "Expected `runs` to name a folder, but got ''"),
         ("--data.eval_batch_size=0", "Expected argument `eval_batch_size` to be at least 1"),
         ("--trainer.logger={class_path: callbacks.RunWandbLogger, init_args: {save_dir: ''}}", "`save_dir`"),
     ],

@@ -17,13 +17,14 @@ from callbacks.run.command_line import StrictParser, from_shell
         (
             OSError(errno.ENOSPC, "No space left", "a.csv"),
             2,
-            "error: [Errno 28] No space left: 'a.csv' Free some space",
+            "error: [Errno 28] No space left: 'a.csv'. Free some space",
         ),
         (
             PermissionError(errno.EACCES, "Denied", "runs"),
             2,
-            "error: [Errno 13] Denied: 'runs' Make the folder writable",
+            "error: [Errno 13] Denied: 'runs'. Make the folder writable",
         ),
+        (RuntimeError("can't allocate memory: 9 GB"), 2, "error: Out of memory, or a number too large: can't allocate"),
         (MisconfigurationException("`a` and `b` exclude"), 2, "error: `a` and `b` exclude\n"),
     ],
 )
