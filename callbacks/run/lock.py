@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from lightning.pytorch.utilities import rank_zero_only, rank_zero_warn
+from lightning.pytorch.utilities import rank_zero_warn
 
 LOCK = ".lock"
 
@@ -29,7 +29,7 @@ def only_process(folder: Path) -> Iterator[None]:
     Raises:
         ValueError: if another process holds the lock.
     """
-    if rank_zero_only.rank or int(os.environ.get("NODE_RANK", 0)):  # type: ignore[attr-defined]
+    if not _is_rank_zero():
         yield
         return
     made = [place for place in (folder, *folder.parents) if not place.exists()]
@@ -42,6 +42,13 @@ def only_process(folder: Path) -> Iterator[None]:
         with contextlib.suppress(OSError):  # the first that is not empty
             for place in made:
                 place.rmdir()
+
+
+def _is_rank_zero() -> bool:
+    """As the launcher says, which is all there is before a ``Trainer`` is made."""
+    ranks = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "JSM_NAMESPACE_RANK")
+    of_process = next((os.environ[name] for name in ranks if name in os.environ), 0)
+    return int(of_process) == int(os.environ.get("NODE_RANK", 0)) == 0
 
 
 def _lock(folder: Path) -> IO[str]:

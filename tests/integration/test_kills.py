@@ -9,7 +9,6 @@ import time
 from functools import partial
 
 import pytest
-from lightning.pytorch.utilities import rank_zero_only
 
 from callbacks.run.lock import LOCK, only_process
 from tests.tiny_runs import differences, fit, run_evaluation, state
@@ -102,10 +101,10 @@ def test_a_second_process_ends_before_it_starts_anything(run_copy, monkeypatch):
         message = f"Expected no other process in {folder}, but process {process.pid} on .* is at work there"
         with pytest.raises(ValueError, match=message):
             start()
-        monkeypatch.setattr(rank_zero_only, "rank", 1)
+        monkeypatch.setenv("LOCAL_RANK", "1")
         with only_process(folder):  # held by rank zero of the same run
             pass
-        monkeypatch.undo()
+        monkeypatch.delenv("LOCAL_RANK")
         process.kill()
         process.join()
         with only_process(folder):
