@@ -38,10 +38,10 @@ MODEL = {
     "preset": "original",
     "phases": f"{{{PHASES}}}",
 }
-PIPNET = {  # two views of every image, five epochs in four phases too
+PIPNET = {  # two views of every image, one epoch in each of five phases; the last one shrinks and cuts
     "num_features": 16,
     "preset": "original",
-    "phases": "{pretrain: {epochs: 1}, head: {epochs: 1}, partial: {epochs: 2}, full: {epochs: 1}}",
+    "phases": "{pretrain: {epochs: 1}, head: {epochs: 1}, partial: {epochs: 1}, full: {epochs: 1}, full_from_30: null}",
 }
 PROTOPOOL = {  # five epochs in three phases
     "num_prototypes": 12,

@@ -144,6 +144,7 @@ def test_two_views_train_as_in_one_process(ddp_pool, tmp_path):
     phases = ", ".join(
         f"{name}: {{epochs: 1, bn: eval, optimizer: {{name: SGD}}}}" for name in ("pretrain", "head", "partial", "full")
     )
+    phases += ", full_from_30: null, full_from_60: null"
     fit(tmp_path / "one", f"--model.phases={{{phases}}}", model="PIPNet")
     ddp_pool.run(fit_model_on, tmp_path / "two", "PIPNet", f"--model.phases={{{phases}}}")
     one, two = (last(tmp_path / name)["state_dict"] for name in ("one", "two"))

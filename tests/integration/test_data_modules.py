@@ -16,7 +16,10 @@ from tests.tiny_runs import fit, run_evaluation
 
 MODELS = {  # two epochs each; the second starts with a projection, or trains everything
     "ProtoPNet": ["{warm: null, joint: {epochs: 1}, last: {epochs: 1}, joint2: null, last2: null}"],
-    "PIPNet": ["{pretrain: {epochs: 1}, head: null, partial: null, full: {epochs: 1}}", "--model.score_threshold=0"],
+    "PIPNet": [
+        "{pretrain: {epochs: 1}, head: null, partial: null, full: null, full_from_30: null}",
+        "--model.score_threshold=0",
+    ],
 }
 
 

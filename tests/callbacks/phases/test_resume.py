@@ -14,8 +14,9 @@ from tests.callbacks.phases.test_schedule import CYCLED, PHASES, STEPS, make
 from tests.lightning_modules.registry import tiny_birds, tiny_trainer
 from tests.tiny_runs import StopAt, StopError, differences
 
-PIPNET = {  # of preset "original": pretrained, then one stage of three phases with one schedule
-    "pretrain": {"epochs": 2}, "head": {"epochs": 1}, "partial": {"epochs": 2}, "full": {"epochs": 2},
+PIPNET = {  # of preset "original": pretrained, then one stage of four phases with one schedule
+    "pretrain": {"epochs": 2}, "head": {"epochs": 1}, "partial": {"epochs": 2}, "full": {"epochs": 1},
+    "full_from_30": None,
 }  # fmt: skip
 POOL = {"num_prototypes": 12, "slots_per_class": 2, "prototype_channels": 8, "gumbel_epochs": 4}
 HARDENED = {name: {"epochs": 2} for name in ("warm", "joint", "last")}
