@@ -13,22 +13,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
 from jsonargparse import auto_cli
 from lightning import Trainer, seed_everything
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_only, rank_zero_warn
 
 from callbacks import Interpretability, PhaseProgressBar, RunCheckpoint
-from callbacks.evaluation.request import DRAWN, EvaluatedSplit, Request
+from callbacks.evaluation.protocol import describe, refuse_unfit
+from callbacks.evaluation.request import EvaluatedSplit, Request
 from callbacks.evaluation_mode import full_precision
 from callbacks.run.command_line import StrictParser, from_shell, trainer_settings
 from callbacks.run.lock import only_process
-from callbacks.run.training_record import code_version, cut_short, told_training
+from callbacks.run.training_record import cut_short, told_training
 from checkpoints import class_paths, read_checkpoint
 from datamodules import load_datamodule
 from datamodules.base import ImageDataModule
-from datamodules.load import make_datamodule, match_data
+from datamodules.load import match_data, read_datamodule
 from datamodules.sample import sample_key
 from datamodules.transforms.continuity import codec_versions
 from explanations import Explainer
@@ -38,12 +38,6 @@ from reports import compare, table
 from reports.images_csv import write_images
 from reports.metrics_json import SCHEMA, write_metrics
 from reports.summary import print_summary
-
-# settings of a data module that do not decide what an evaluated image is, or stand elsewhere in the result
-INCIDENTAL = {
-    *("root", "download", "verify", "split_file", "fold", "image_size", "crop", "augmentation", "_class_path"),
-    *("batch_size", "eval_batch_size", "num_workers", "seed"),
-}
 
 
 @dataclass(frozen=True)
@@ -163,7 +157,7 @@ def evaluate(
         names = checkpoint.get("training", {}).get("class_names")
         if names is None:  # a checkpoint from before they were recorded
             names = load_datamodule(request.ckpt_path, allow_classes=allow_classes).class_names
-        other = _read_datamodule(data, {"image_size": trained["image_size"], **data_changes})
+        other = read_datamodule(data, trained["image_size"], **data_changes)
         request = replace(request, other_data=match_data(other, names, request.split, data))
     folder = request.folder(step, trained)
     with only_process(folder):
@@ -183,18 +177,6 @@ def _save(result: dict[str, Any], images: dict[str, dict[str, float]], folder: P
     print_summary(result, folder)
 
 
-def _read_datamodule(config: Path, changes: dict[str, Any]) -> ImageDataModule:
-    """The data module of a yaml file with the key ``data``; ``changes`` win, its ``image_size`` must be the run's."""
-    try:
-        content = yaml.safe_load(config.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise ValueError(
-            f"Expected argument `data` to be a yaml file as in configs/data, but {' '.join(str(error).split())}."
-        ) from error
-    described = content.get("data") if isinstance(content, dict) else None
-    return make_datamodule(described, config, **changes)
-
-
 def _measure(
     request: Request,
     hardware: Hardware,
@@ -210,7 +192,7 @@ def _measure(
     module = load_model(request.ckpt_path, allow_classes=allow_classes, **changes)
     datamodule = other or load_datamodule(request.ckpt_path, allow_classes=allow_classes, **data_changes)
     datamodule.configure_loaders(split=request.split, limit=request.limit)
-    _refuse_unfit(request, module.num_classes, datamodule)
+    refuse_unfit(request, module.num_classes, datamodule)
     with trainer_settings():
         trainer = Trainer(
             accelerator=hardware.accelerator,
@@ -228,61 +210,13 @@ def _measure(
         trainer.test(module, datamodule, verbose=False)
     seconds = time.perf_counter() - start
     names = datamodule.test_dataloader().dataset.sample_ids  # type: ignore[attr-defined]
-    result = {"schema": SCHEMA, **request.identity(step), **_describe(request, checkpoint, datamodule)}
-    result |= {"training": told_training(request.ckpt_path, checkpoint), **_numbers(request)}
+    evaluation = request.engine.evaluation
+    result = {"schema": SCHEMA, **request.identity(step), **describe(request, checkpoint, datamodule, codec_versions())}
+    result |= {"training": told_training(request.ckpt_path, checkpoint)}
+    result |= {"metrics": evaluation.metrics, "skipped": evaluation.skipped}
     result["timing"] = {"seconds": seconds, "images": len(names), "images_per_second": len(names) / seconds}
     by_key = {sample_key(name): name for name in names}
-    return result, {by_key[key]: row for key, row in request.engine.evaluation.images.items()}
-
-
-def _refuse_unfit(request: Request, num_classes: int, datamodule: ImageDataModule) -> None:
-    """Refuse data that the model or the request does not fit."""
-    if request.other_data is None and datamodule.num_classes != num_classes:
-        raise ValueError(
-            f"Expected data with the {num_classes} classes of {request.ckpt_path}, but {type(datamodule).__name__} has "
-            f"{datamodule.num_classes}."
-        )
-    if request.split == "val" and not datamodule.has_validation:
-        whose = (
-            f"{request.other_data['config']} to have"
-            if request.other_data
-            else f"{request.ckpt_path} to be of a run with"
-        )
-        raise ValueError(f"Expected {whose} a validation split, but it has none.")
-
-
-def _describe(request: Request, checkpoint: dict[str, Any], datamodule: ImageDataModule) -> dict[str, Any]:
-    """Model, data and protocol of an evaluation."""
-    model, trained = checkpoint["hyper_parameters"], checkpoint["datamodule_hyper_parameters"]
-    best, settings = request.ckpt_path.stem == "best", datamodule.hparams
-    evaluation, backbone = request.engine.evaluation, model.get("backbone") or {"name": "sketch"}
-    return {
-        "model": model["_class_path"].rsplit(".", 1)[-1],
-        "dataset": type(datamodule).__module__.removeprefix("datamodules.").split(".")[0],
-        "fold": trained.get("fold"),
-        "explainer": evaluation.explainer,
-        "protocol": {
-            "backbone": backbone["name"],
-            "weights": backbone.get("weights") and Path(backbone["weights"]).name,  # wherever the file lay
-            "crop": getattr(datamodule, "crop", None),
-            "image_size": list(datamodule.image_size),
-            "augmentation": trained.get("augmentation"),
-            "selection": "best validation score" if best else "last epoch",
-            **({"drawn": DRAWN} if request.limit else {}),
-            **({"inference": request.inference} if request.inference else {}),
-            **evaluation.protocol,
-            "data": {name: value for name, value in settings.items() if name not in INCIDENTAL},
-            **({"concept_source": source} if (source := datamodule.tables.concept_source) else {}),
-            "train_seed": trained.get("seed"),
-            "codecs": codec_versions(),
-            "evaluation_code": code_version(),
-        },
-    }
-
-
-def _numbers(request: Request) -> dict[str, Any]:
-    evaluation = request.engine.evaluation
-    return {"metrics": evaluation.metrics, "skipped": evaluation.skipped}
+    return result, {by_key[key]: row for key, row in evaluation.images.items()}
 
 
 def _log(result: dict[str, Any], loggers: Sequence[Logger], step: int) -> None:

@@ -1,4 +1,4 @@
-"""Data modules rebuilt from the checkpoints of their runs, with the split of the run, or made from a description."""
+"""Data modules of runs, rebuilt from their checkpoints with the split of the run, and of configs of other data."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
 from lightning.pytorch.utilities import rank_zero_info
 
 from checkpoints import read_checkpoint, run_folder, stored_class
@@ -57,40 +58,47 @@ def load_datamodule(path: str | Path, *, allow_classes: Sequence[str] = (), **ch
         raise ValueError(f"Expected {path} to hold arguments of {kind.__name__}, but {error}.") from error
 
 
-def make_datamodule(described: Any, source: Path, image_size: Sequence[int], **changes: Any) -> ImageDataModule:
+def read_datamodule(config: Path, image_size: Sequence[int], **changes: Any) -> ImageDataModule:
     """A data module to evaluate a model on that was trained on other data.
 
     An image folder without ``train/``, ``val/`` and ``test/`` and without a ``scheme`` of its own is test data as a
     whole.
 
     Args:
-        described: ``class_path`` and perhaps ``init_args``.
-        source: where the description stands, for messages.
-        image_size: of the model; the description must have the same, or none.
+        config: a yaml file with the key ``data``: its ``class_path`` and perhaps ``init_args``.
+        image_size: of the model; the config must have the same, or none.
         changes: arguments that replace the described ones, such as ``root``.
 
     Returns:
         The data module, not yet set up.
 
     Raises:
-        ValueError: if there is no such class, it is no data module or does not take the arguments.
+        ValueError: if the file is no such config, or if there is no such class, it is no data module or does not take
+            the arguments.
     """
+    try:
+        content = yaml.safe_load(config.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise ValueError(
+            f"Expected argument `data` to be a yaml file as in configs/data, but {' '.join(str(error).split())}."
+        ) from error
+    described = content.get("data") if isinstance(content, dict) else None
     if not (isinstance(described, Mapping) and isinstance(described.get("class_path"), str)):
         raise ValueError(
-            f"Expected {source} to hold `data` with a `class_path` as in configs/data, but got {described!r}."
+            f"Expected {config} to hold `data` with a `class_path` as in configs/data, but got {described!r}."
         )
     path, arguments = described["class_path"], {**(described.get("init_args") or {}), **changes}
     module, _, name = path.rpartition(".")
     try:
         kind = getattr(importlib.import_module(module or "datamodules"), name, None)
     except ImportError as error:
-        raise ValueError(f"Expected `class_path` in {source} to be importable, but {error}.") from error
+        raise ValueError(f"Expected `class_path` in {config} to be importable, but {error}.") from error
     if not (isinstance(kind, type) and issubclass(kind, ImageDataModule)):
-        raise ValueError(f"Expected `class_path` in {source} to name a data module, but got {path!r}.")
+        raise ValueError(f"Expected `class_path` in {config} to name a data module, but got {path!r}.")
     given = arguments.setdefault("image_size", list(image_size))
     if (list(given) if isinstance(given, Sequence) else [given, given]) != list(image_size):
         raise ValueError(
-            f"Expected `image_size` in {source} to be that of the model, {list(image_size)}, but got {given}. Leave it "
+            f"Expected `image_size` in {config} to be that of the model, {list(image_size)}, but got {given}. Leave it "
             "out."
         )
     if name == "ImageFolder" and not split_folders(Path(str(arguments.get("root"))).expanduser()):
@@ -98,7 +106,7 @@ def make_datamodule(described: Any, source: Path, image_size: Sequence[int], **c
     try:
         return kind(**arguments)
     except TypeError as error:
-        raise ValueError(f"Expected `init_args` in {source} to be arguments of {name}, but {error}.") from error
+        raise ValueError(f"Expected `init_args` in {config} to be arguments of {name}, but {error}.") from error
 
 
 def match_data(datamodule: ImageDataModule, trained: Sequence[str], split: Split, config: Path) -> dict[str, Any]:

@@ -43,7 +43,8 @@ PACKAGES: dict[str, set[str]] = {
     "metrics": {"torch", "torchmetrics"},
     "checkpoints": {"torch"},
     "datamodules": {
-        *("lightning", "torch", "torchvision", "albumentations", "numpy", "PIL", "cv2", "sklearn", "scipy", "rich"),
+        *("lightning", "torch", "torchvision", "albumentations", "numpy", "PIL", "cv2", "sklearn", "scipy"),
+        *("rich", "yaml"),
     },
     "lightning_modules": {"lightning", "torch", "torchvision", "scipy", "sklearn"},
     "explanations": {"torch", "PIL"},

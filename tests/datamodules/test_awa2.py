@@ -156,7 +156,7 @@ class TestDownload:
         with zipfile.ZipFile(path, "w") as archive:
             for file in sorted(root.rglob("*")):
                 archive.write(file, file.relative_to(root))
-        monkeypatch.setattr(AwA2, "archives", (Archive(path.as_uri(), None, 1),))
+        monkeypatch.setattr(AwA2, "archives", (Archive(path.as_uri(), None, path.stat().st_size),))
         data = animals(tmp_path / "new", download=True)
         data.prepare_data()
         data.setup()

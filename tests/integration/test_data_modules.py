@@ -17,7 +17,7 @@ from tests.tiny_runs import fit, run_evaluation
 MODELS = {  # two epochs each; the second starts with a projection, or trains everything
     "ProtoPNet": ["{warm: null, joint: {epochs: 1}, last: {epochs: 1}, joint2: null, last2: null}"],
     "PIPNet": [
-        "{pretrain: {epochs: 1}, head: null, partial: null, full: null, full_from_30: null}",
+        "{pretrain: {epochs: 1}, head: null, partial: null, full: {epochs: 1}, full_from_30: null, full_from_60: null}",
         "--model.score_threshold=0",
     ],
 }
