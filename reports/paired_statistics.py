@@ -35,7 +35,7 @@ def difference_interval(differences: Floats, confidence: float = 0.95) -> Floats
 
     Example:
         >>> difference_interval(np.array([[0.0], [0.0], [0.0], [1.0]])).round(4).T  # as of 0, 0, 0, 1, 1 and -1
-        array([[-0.6231,  0.9564]])
+        array([[-0.6233,  0.9567]])
     """
     _check(differences)
     if len(differences) < 2:
