@@ -35,9 +35,12 @@ from explanations import Explainer
 from lightning_modules import load_model
 from metrics.functional import Variant
 from reports import compare, table
-from reports.images_csv import write_images
 from reports.metrics_json import SCHEMA, write_metrics
 from reports.summary import print_summary
+from reports.values_csv import Rows, by_item, write_values
+
+# files of values and what their rows are named by
+NAMED_BY = {"images": "sample_id", "units": "unit", "classes": "class", "concepts": "concept"}
 
 
 @dataclass(frozen=True)
@@ -163,15 +166,16 @@ def evaluate(
     with only_process(folder):
         if request.folder(step, trained) != folder:
             raise FileExistsError(f"Expected {folder} to be free, but another result now lies there. Evaluate again.")
-        result, images = _measure(request, hardware, data_changes, allow_classes, checkpoint, other)
-        _save(result, images, folder, loggers)
+        result, values = _measure(request, hardware, data_changes, allow_classes, checkpoint, other)
+        _save(result, values, folder, loggers)
     return result
 
 
 @rank_zero_only
-def _save(result: dict[str, Any], images: dict[str, dict[str, float]], folder: Path, loggers: Sequence[Logger]) -> None:
+def _save(result: dict[str, Any], values: dict[str, Rows], folder: Path, loggers: Sequence[Logger]) -> None:
     """Write and print a result; ``metrics.json`` comes last: where it is, the evaluation is whole."""
-    write_images(images, folder)
+    for name, rows in values.items():
+        write_values(rows, folder / f"{name}.csv", NAMED_BY[name])
     _log(result, loggers, max(0, result["step"] - 1))  # next to the validation of the epoch that ended there
     write_metrics(result, folder)
     print_summary(result, folder)
@@ -184,8 +188,8 @@ def _measure(
     allow_classes: Sequence[str],
     checkpoint: dict[str, Any],
     other: ImageDataModule | None,
-) -> tuple[dict[str, Any], dict[str, dict[str, float]]]:
-    """The content of ``metrics.json``, and of ``images.csv`` by sample id."""
+) -> tuple[dict[str, Any], dict[str, Rows]]:
+    """The content of ``metrics.json``, and of the files of values, by name."""
     step = checkpoint["global_step"]
     seed_everything(request.engine.seed, verbose=False)
     changes = {} if request.inference is None else {"inference": request.inference}
@@ -216,7 +220,10 @@ def _measure(
     result |= {"metrics": evaluation.metrics, "skipped": evaluation.skipped}
     result["timing"] = {"seconds": seconds, "images": len(names), "images_per_second": len(names) / seconds}
     by_key = {sample_key(name): name for name in names}
-    return result, {by_key[key]: row for key, row in evaluation.images.items()}
+    values = {"images": dict(sorted((by_key[key], row) for key, row in evaluation.images.items()))}
+    classes = checkpoint.get("training", {}).get("class_names") or datamodule.class_names
+    known = {"classes": classes, "concepts": datamodule.tables.concept_names}
+    return result, values | {name: by_item(rows, known.get(name)) for name, rows in evaluation.items.items()}
 
 
 def _log(result: dict[str, Any], loggers: Sequence[Logger], step: int) -> None:

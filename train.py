@@ -71,6 +71,7 @@ class TrainCLI(LightningCLI):
         parser.link_arguments("seed_everything", "schedule.seed")
         parser.link_arguments("seed_everything", "data.init_args.seed")
         parser.link_arguments("data.num_classes", "model.init_args.num_classes", apply_on="instantiate")
+        parser.link_arguments("data.num_concepts", "model.init_args.num_concepts", apply_on="instantiate")
         parser.link_arguments("data.image_size", "model.init_args.image_size", apply_on="instantiate")
 
     def add_default_arguments_to_parser(self, parser: LightningArgumentParser) -> None:

@@ -92,6 +92,7 @@ class AwA2(PhotoDataModule):
         self.multi_label = task == "attributes"
         self.download = download
         self.promised_classes = len(VISIBLE) if self.multi_label else OFFICIAL_CLASSES
+        self.promised_concepts = len(VISIBLE)
 
     def photo_dataset(self) -> AwA2Dataset:
         """Read the tables and look through the folders of the animals."""

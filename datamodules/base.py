@@ -152,6 +152,11 @@ class ImageDataModule(LightningDataModule, ABC):
         return ClassTables()
 
     @property
+    def num_concepts(self) -> int:
+        """Number of concepts L, 0 without any."""
+        return len(self.tables.concept_names)
+
+    @property
     def has_validation(self) -> bool:
         """Whether there is a validation split."""
         return True

@@ -103,6 +103,8 @@ class UnitTable:
         comparison: how ``vectors`` meet the latent: by distance, or by an inner product (cosine included).
         presence: ``(K, U)`` bool, which classes a pool of shared units is assigned to, or None for units that are not
             assigned; a unit counts as used where it is assigned, even with weight 0.
+        concepts: ``(U,)`` int64, the concept of the data set that each unit stands for, -1 for none; None for models
+            that do not name their units.
     """
 
     kind: UnitKind
@@ -114,6 +116,7 @@ class UnitTable:
     source: SourceTable | None = None
     comparison: Comparison = "distance"
     presence: Tensor | None = None
+    concepts: Tensor | None = None
 
 
 @runtime_checkable

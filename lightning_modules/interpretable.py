@@ -41,6 +41,7 @@ class InterpretableModule(LightningModule, ABC):
         task: ``"multiclass"``, or ``"multilabel"`` for any number of labels per image, where the plan's
             ``cross_entropy`` becomes ``multilabel_margin``.
         class_weights: weigh the cross-entropy of class c by n / (K n_c) of the training split.
+        num_concepts: L, linked from the data; 0 without concepts.
 
     Raises:
         ValueError: if there are fewer than 2 classes, the preset or the task is unknown, or class weights are asked for
@@ -62,6 +63,7 @@ class InterpretableModule(LightningModule, ABC):
         epoch_scale: float = 1.0,
         task: Task = "multiclass",
         class_weights: bool = False,
+        num_concepts: int = 0,
     ) -> None:
         super().__init__()
         self.save_hyperparameters(logger=False)
@@ -80,7 +82,7 @@ class InterpretableModule(LightningModule, ABC):
                 "Expected argument `class_weights` to be false with `task: multilabel`, but got true; they weigh the "
                 "cross-entropy of single labels only."
             )
-        self.num_classes = num_classes
+        self.num_classes, self.num_concepts = num_classes, num_concepts
         self.image_size = (image_size[0], image_size[1])
         self.backbone: Backbone = build_backbone(backbone if backbone is not None else {"name": "sketch"})
         self.backbone.geometry(self.image_size)  # refuses images too small for it

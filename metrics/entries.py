@@ -64,7 +64,8 @@ class MetricEntry:
     Args:
         build: makes the metric from the facts.
         needs: names in ``NEEDS`` or of optional fields of the data set; ``"a|b"`` for either of two fields.
-        view: the record it reads: that of the clean image, or of a perturbed one.
+        view: the record it reads: that of the clean image, or of a perturbed one; ``"training"`` for that of the
+            training images through the evaluation transform, in place of the evaluated ones.
         part: which entry of the metric's summary the key stands for, where it has several.
         shared: keys with the same value stand for parts of one and the same metric; None for a metric of its own.
     """
@@ -74,6 +75,9 @@ class MetricEntry:
     view: str = "clean"
     part: str | None = None
     shared: str | None = None
+
+
+_OTHER_ROWS = "the class tables have other rows than the logits"
 
 
 def _unless(present: bool, reason: str) -> str | None:
@@ -90,6 +94,14 @@ NEEDS: dict[str, Callable[[Facts], str | None]] = {
     "units": lambda facts: _unless(bool(facts.active.any()), "no unit is active"),
     "two_units": lambda facts: _unless(int(facts.active.sum()) > 1, "fewer than two units are active"),
     "explainer": lambda facts: facts.explained,
+    "training": lambda facts: facts.training,
+    "concepts": lambda facts: _unless(facts.concepts is not None, "the units of the model stand for no concepts"),
+    "class_attributes": lambda facts: (
+        None if facts.class_attributes is not None else facts.missing("class_attributes") or _OTHER_ROWS
+    ),
+    "class_concepts": lambda facts: (
+        None if facts.class_concepts is not None else facts.missing("class_attributes") or _OTHER_ROWS
+    ),
     "abstention": lambda facts: _unless(facts.abstains, "the model decides on every image"),
 }
 

@@ -33,6 +33,12 @@ class Facts:
         abstains: whether the model may leave an image undecided.
         threshold: logit above which a label of multilabel data is predicted.
         presence: ``(K, U)`` bool assignment of shared units to classes, or None.
+        concepts: ``(U,)`` int64, the concept of each unit, -1 for none, or None if the units have no names.
+        class_concepts: ``(K, L)`` float in 0..1, strength of every concept in every class, or None.
+        class_concepts_binary: ``(K, L)`` bool, or None.
+        class_attributes: ``(K, A)`` float in 0..1, all attributes, before L concepts were selected, or None.
+        concept_to_part: ``(L,)`` int64, the group of parts each concept is about, -1 for none, or None.
+        training: None if the training images of the model are at hand, else why not.
     """
 
     num_classes: int
@@ -51,6 +57,12 @@ class Facts:
     abstains: bool = False
     threshold: float = 0.0
     presence: Tensor | None = None
+    concepts: Tensor | None = None
+    class_concepts: Tensor | None = None
+    class_concepts_binary: Tensor | None = None
+    class_attributes: Tensor | None = None
+    concept_to_part: Tensor | None = None
+    training: str | None = None
 
     @property
     def half_width(self) -> int:

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from reports.differences import NOT_STATED, differing, named, short
-from reports.images_csv import ImageValues, read_images
 from reports.markdown import UNDEFINED, arrow, interval, lines, number, printed_unit
 from reports.metrics_json import Result
 from reports.paired_statistics import difference_interval, holm, sign_flip_test
 from reports.runs import read
+from reports.values_csv import ImageValues, read_images
 
 # numbers of runs that differ in one of these mean different things
 MUST_AGREE = (

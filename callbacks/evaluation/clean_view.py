@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from callbacks.evaluation.observer import Images, Observer
+from callbacks.evaluation.observer import Images, Observer, Seen
 from lightning_modules.contract import InterpretableModel
 from metrics.functional import Variant, clip_saliency, gather_units, patch_boxes, peak_cells, peak_locations
 
@@ -50,9 +50,12 @@ class Clean:
         observer: shows images to the model.
         setting: of the pass.
         owned: ``(K, M)`` int64, the active units of each class, padded with -1.
+        seen: what the model saw, if it has been shown the images already.
     """
 
-    def __init__(self, batch: dict[str, Any], observer: Observer, setting: Setting, owned: Tensor) -> None:
+    def __init__(
+        self, batch: dict[str, Any], observer: Observer, setting: Setting, owned: Tensor, seen: Seen | None = None
+    ) -> None:
         self.batch = batch
         self.observer = observer
         self.setting = setting
@@ -60,7 +63,7 @@ class Clean:
         self.model: InterpretableModel = observer.model
         self.images = Images(batch["image"], batch["sample_key"], batch["sample_id"])
         self.image_size: tuple[int, int] = (batch["image"].shape[2], batch["image"].shape[3])
-        self.seen = observer.see(self.images, explain=setting.explain, keep_maps=setting.keep_maps)
+        self.seen = seen or observer.see(self.images, explain=setting.explain, keep_maps=setting.keep_maps)
         self.logits, self.scores, self.latent = self.seen.logits, self.seen.scores, self.seen.latent
         self.unit_ids, self.maps, self.saliency = self.seen.unit_ids, self.seen.maps, self.seen.saliency
         self.sample_ids = self.images.keys
@@ -91,6 +94,11 @@ class Clean:
     def part_visible(self) -> Tensor:
         """``(B, N)`` bool."""
         return self._from_batch("part_visible")
+
+    @cached_property
+    def concept_labels(self) -> Tensor:
+        """``(B, L)`` bool."""
+        return self._from_batch("concepts")
 
     @cached_property
     def clipped_saliency(self) -> Tensor:

@@ -10,12 +10,14 @@ import torch
 from torch import Tensor, distributed
 
 from callbacks.evaluation.clean_view import Clean, Setting, owned_units
-from callbacks.evaluation.observer import Observer
+from callbacks.evaluation.observer import Observer, Seen
 from callbacks.evaluation.views import VIEWS
-from metrics import ImageMean, ModelValue, SpatialMisalignment
+from metrics import ImageMean, ItemMean, ModelValue, SpatialMisalignment
 from metrics.entries import ENTRIES, AnyMetric
 from metrics.facts import Facts
 
+ITEMS = {"unit": "units", "class": "classes", "concept": "concepts"}  # of which the values of all are kept
+TRAINING = "training"  # the view of the training images
 _ALL_MAPS = ("owned_peaks", "unit_boxes")  # fields that need the maps of all units
 
 
@@ -30,6 +32,7 @@ class Evaluation:
         explainer: key of the explainer, or None if nothing was explained.
         protocol: how the numbers were made.
         images: sample key -> key -> value of that image; 8 bytes per image and metric.
+        items: units, classes or concepts -> key -> value of each, NaN where undefined.
     """
 
     metrics: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -37,6 +40,7 @@ class Evaluation:
     explainer: str | None = None
     protocol: dict[str, Any] = field(default_factory=dict)
     images: dict[int, dict[str, float]] = field(default_factory=dict)
+    items: dict[str, dict[str, list[float]]] = field(default_factory=dict)
 
 
 class EvaluationPass:
@@ -89,7 +93,7 @@ class EvaluationPass:
         """
         clean = Clean(batch, self.observer, self.setting, self._owned)
         for name, metrics in self._by_view.items():
-            for view in VIEWS[name](clean):
+            for view in VIEWS[name](clean) if name != TRAINING else ():
                 for metric in metrics:
                     metric.update(**{field: getattr(view, field) for field in metric.reads})
         self.observer.refuse_broken()
@@ -97,6 +101,22 @@ class EvaluationPass:
             values = [metric.image_values for metric in self._image_means().values()]
             columns = torch.stack(values, dim=1) if values else torch.empty(len(clean.sample_ids), 0)
             self._images.append((clean.sample_ids, columns))
+
+    @property
+    def reads_training(self) -> bool:
+        """Whether some metric is measured on the training images."""
+        return TRAINING in self._by_view
+
+    def learn(self, batch: dict[str, Any], seen: Seen) -> None:
+        """Feed one batch of training images to the metrics that are measured on them.
+
+        Args:
+            batch: a :class:`~datamodules.sample.Batch` through the evaluation transform.
+            seen: what the model saw in it.
+        """
+        clean = Clean(batch, self.observer, self.setting, self._owned, seen)
+        for metric in self._by_view[TRAINING]:
+            metric.update(**{field: getattr(clean, field) for field in metric.reads})
 
     def entries(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Key and result of every metric over all processes, in the form of :attr:`Evaluation.metrics`."""
@@ -140,6 +160,15 @@ class EvaluationPass:
             for key, row in zip(keys.tolist(), values.tolist(), strict=True)
         }
         return images, any(signed for _, signed in shares)
+
+    def items(self) -> dict[str, dict[str, list[float]]]:
+        """Values over all processes: units, classes or concepts -> key -> value of each."""
+        found: dict[str, dict[str, list[float]]] = {}
+        for key, metric in self.metrics.items():
+            if isinstance(metric, ItemMean) and metric.averaged_over in ITEMS:
+                with metric.sync_context(dist_sync_fn=metric.dist_sync_fn, should_sync=metric._to_sync):
+                    found.setdefault(ITEMS[metric.averaged_over], {})[key] = metric.values().tolist()
+        return found
 
     def _image_means(self) -> dict[str, ImageMean]:
         return {key: metric for key, metric in self.metrics.items() if isinstance(metric, ImageMean)}

@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from callbacks.evaluation.threshold import threshold_of
-from datamodules.sample import Capabilities
+from datamodules.sample import Capabilities, ClassTables
 from explanations import PRP, Explainer, Upsample
 from lightning_modules.contract import InterpretableModel, ModelOutput
 from metrics.facts import Facts
@@ -55,7 +56,21 @@ def gather_facts(
         abstains="abstain" in output.extras,
         threshold=0.0 if threshold is None else float(threshold),
         presence=units.presence,
+        concepts=units.concepts,
+        **_class_tables(datamodule, output.logits.shape[1], units.active.device),
     )
+
+
+def _class_tables(datamodule: Any, num_classes: int, device: torch.device) -> dict[str, Any]:
+    """What is known of the classes a model was trained on; nothing if the rows of the tables are others."""
+    if datamodule.loading.classes is not None:
+        return {"training": "the images are not of the data the model was trained on"}
+    tables: ClassTables = datamodule.tables
+    names = ("class_concepts", "class_concepts_binary", "class_attributes")
+    found = {name: getattr(tables, name) for name in names}
+    rows = {name: table.to(device) for name, table in found.items() if table is not None and len(table) == num_classes}
+    parts = tables.concept_to_part
+    return rows | ({} if parts is None else {"concept_to_part": parts.to(device)})
 
 
 def choose_explainer(asked: Explainer | None, model: InterpretableModel) -> Explainer:

@@ -18,6 +18,7 @@ from callbacks.evaluation.facts import choose_explainer, description, gather_fac
 from callbacks.evaluation.images_per_forward import images_per_forward
 from callbacks.evaluation.observer import Observer
 from callbacks.evaluation.threshold import fit_threshold, threshold_of
+from callbacks.evaluation.walk import walk
 from callbacks.phases.pruning import Prunable
 from explanations import Explainer
 from lightning_modules.contract import InterpretableModel
@@ -143,6 +144,10 @@ class Interpretability(Callback):
         metrics, skipped = build(keys, facts)
         observer = Observer(model, explainer, chunk, self.top_k)
         self.this_pass = EvaluationPass(metrics, facts, observer, self.seed, self.noise)
+        if self.this_pass.reads_training:
+            training = datamodule.projection_dataloader()
+            for batch, seen in walk(module, training, datamodule.image_size, self.memory_budget):
+                self.this_pass.learn(batch, seen)
         explained = self.this_pass.setting.explain
         self.evaluation = Evaluation(skipped=skipped, explainer=explainer.key if explained else None)
         self.evaluation.protocol = {
@@ -202,6 +207,7 @@ class Interpretability(Callback):
         """Log under the result keys themselves."""
         self._end(trainer, pl_module, "")
         self.evaluation.images, self.evaluation.protocol["signed_maps"] = self.this_pass.gather_images()
+        self.evaluation.items = self.this_pass.items()
 
 
 def _selectable(trainer: Trainer, module: LightningModule) -> bool:

@@ -6,17 +6,13 @@ one number over the whole validation split and all processes; the released code 
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 from lightning import LightningModule
 from torch import Tensor, distributed
 
-from callbacks.evaluation.images_per_forward import images_per_forward
-from callbacks.evaluation.observer import Images, Observer
-from callbacks.evaluation_mode import evaluation_mode
-from explanations import Upsample
-from lightning_modules.contract import InterpretableModel
+from callbacks.evaluation.walk import walk
 
 
 def threshold_of(model: object) -> Tensor | None:
@@ -28,7 +24,7 @@ def threshold_of(model: object) -> Tensor | None:
 def fit_threshold(module: LightningModule, datamodule: Any, memory_budget: float = 1.0) -> None:
     """Set ``decision_threshold`` to (mean logit of present labels + mean logit of absent labels) / 2.
 
-    Sums are in float64 over forwards of one size, so that the batch size and the number of processes do not move it.
+    Sums are in float64, so that the batch size and the number of processes do not move it.
 
     Args:
         module: a multilabel model.
@@ -41,18 +37,11 @@ def fit_threshold(module: LightningModule, datamodule: Any, memory_budget: float
     """
     sums = torch.zeros(2, dtype=torch.float64, device=module.device)
     counts = torch.zeros(2, dtype=torch.int64, device=module.device)
-    with evaluation_mode(module):
-        chunk, _ = images_per_forward(module, datamodule.image_size, module.device, memory_budget)
-        observer = Observer(cast(InterpretableModel, module), Upsample(), chunk, top_k=1)
-        for batch in datamodule.val_dataloader():
-            pixels, keys, labels = (
-                batch[name].to(module.device, non_blocking=True) for name in ("image", "sample_key", "labels")
-            )
-            logits = observer.see(Images(pixels, keys, batch["sample_id"])).logits.double()
-            for row, present in enumerate((labels, ~labels)):
-                sums[row] += (logits * present).sum()
-                counts[row] += present.sum()
-        observer.refuse_broken()
+    for batch, seen in walk(module, datamodule.val_dataloader(), datamodule.image_size, memory_budget):
+        logits, labels = seen.logits.double(), batch["labels"]
+        for row, present in enumerate((labels, ~labels)):
+            sums[row] += (logits * present).sum()
+            counts[row] += present.sum()
     if distributed.is_initialized():
         distributed.all_reduce(sums)
         distributed.all_reduce(counts)

@@ -12,7 +12,7 @@ from lightning.pytorch.cli import SaveConfigCallback
 
 from checkpoints import read_checkpoint
 
-LINKED_MODEL_ARGUMENTS = ("num_classes", "image_size")  # facts of the data, checked there
+LINKED_MODEL_ARGUMENTS = ("num_classes", "num_concepts", "image_size")  # facts of the data, checked there
 FREE_DATA_ARGUMENTS = ("root", "num_workers", "eval_batch_size")  # change no result
 
 

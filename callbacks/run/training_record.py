@@ -22,7 +22,7 @@ from lightning_modules.contract import InterpretableModel, Projectable
 from lightning_modules.phases import Phase, PhasePlan
 
 # hyper-parameters that are facts of the data, or no arguments of the model
-NO_ARGUMENTS = {"num_classes", "image_size", "_class_path", "_instantiator"}
+NO_ARGUMENTS = {"num_classes", "num_concepts", "image_size", "_class_path", "_instantiator"}
 ROOT = Path(__file__).resolve().parents[2]
 
 

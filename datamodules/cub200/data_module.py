@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from datamodules.arguments import check_choice
-from datamodules.cub200.concepts import Selection
+from datamodules.cub200.concepts import FIXED, FIXED_FROM, Selection
 from datamodules.cub200.dataset import Cub200Dataset
 from datamodules.cub200.rows import ARCHIVES, OFFICIAL_CLASSES, REMEDY
 from datamodules.photos.data_module import PhotoDataModule
@@ -55,6 +55,14 @@ class Cub200(PhotoDataModule):
         self.concept_selection: Selection = concept_selection
         self.concept_level: Literal["class", "image"] = concept_level
         self.promised_classes = min(classes or OFFICIAL_CLASSES, OFFICIAL_CLASSES)
+        self.promised_concepts = {"fixed": len(FIXED), "all": FIXED_FROM}.get(concept_selection)
+
+    @property
+    def num_concepts(self) -> int:
+        """Number of concepts; where training photos vote on them, of the split."""
+        if self.concept_selection == "vote" and not self.download:
+            self.setup()
+        return super().num_concepts
 
     def photo_dataset(self) -> Cub200Dataset:
         """Read every table, the attributes too, and compare them with each other."""

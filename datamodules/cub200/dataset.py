@@ -110,7 +110,7 @@ class Cub200Dataset(PhotoDataset):
             "concept_certainty": torch.from_numpy(attributes.certainty[:, chosen]),
         }
 
-    def annotate(self, batch: Batch, rows: NDArray[np.int64]) -> None:
+    def add_targets(self, batch: Batch, rows: NDArray[np.int64]) -> None:
         """The concepts of the class, or of the photo with their certainties."""
         fields: Any = batch
         for name, values in self._concepts.items():
@@ -131,8 +131,6 @@ class Cub200Dataset(PhotoDataset):
             by_class = "concept_level is image"
         elif by_image is True:
             by_image = "concept_level is class"
-        if split == "train":
-            by_class = by_image = AUGMENTED
         masks = AUGMENTED if split == "train" else self._missing["object_mask"] or True
         return replace(
             flags,

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from datamodules.photos.dataset import AUGMENTED, PhotoDataset, PhotoTable
+from datamodules.photos.dataset import PhotoDataset, PhotoTable
 from datamodules.photos.files import read_text
 from datamodules.sample import Batch, Capabilities, ClassTables
 from datamodules.splits import Split
@@ -104,14 +104,11 @@ class AttributedDataset(PhotoDataset):
         return self.tables.concept_names if self.multi_label else self.table.class_names
 
     def add_targets(self, batch: Batch, rows: NDArray[np.int64]) -> None:
-        """``labels`` where attributes are the labels."""
-        if self.multi_label and self.tables.class_concepts_binary is not None:
-            batch["labels"] = self.tables.class_concepts_binary[batch["label"]]
-
-    def annotate(self, batch: Batch, rows: NDArray[np.int64]) -> None:
-        """``concepts``: the attributes of the class."""
+        """``concepts``, the attributes of the class, and ``labels`` where attributes are the labels."""
         if self.tables.class_concepts_binary is not None:
             batch["concepts"] = self.tables.class_concepts_binary[batch["label"]]
+            if self.multi_label:
+                batch["labels"] = batch["concepts"].clone()
 
     def capabilities(self, split: Split = "test") -> Capabilities:
         """Which optional fields the samples of a split carry."""
@@ -121,6 +118,6 @@ class AttributedDataset(PhotoDataset):
         return replace(
             flags,
             multi_label=self.multi_label or flags.multi_label,
-            concepts_class=True if split != "train" else AUGMENTED,
+            concepts_class=True,
             class_attributes=True,
         )

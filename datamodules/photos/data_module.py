@@ -50,6 +50,7 @@ class PhotoDataModule(ImageDataModule, ABC):
     remedy: ClassVar[str]  # how to get it
     archives: Sequence[Archive] = ()  # what a download fetches
     promised_classes: int | None = None  # logits of the official data set, for a model built before a download
+    promised_concepts: int | None = None  # the same for concepts, where their number is known
     scheme: str = "cv70"
     crop: Crop = "none"
     download: bool = False
@@ -139,6 +140,13 @@ class PhotoDataModule(ImageDataModule, ABC):
         return len(self.class_names)
 
     @property
+    def num_concepts(self) -> int:
+        """Number of concepts: of the data, or the official one before a download."""
+        if self.download and is_free(Path(self.root)):
+            return self.promised_concepts or 0
+        return len(self.photos.tables.concept_names)  # without a split, which some data cannot have
+
+    @property
     def class_names(self) -> list[str]:
         """The K names of the logits."""
         return self.photos.class_names
@@ -179,11 +187,6 @@ class PhotoDataModule(ImageDataModule, ABC):
         if self._parts:
             return
         table = self.photos.table
-        if self._promised and self.promised_classes != self.num_classes:
-            raise ValueError(
-                f"Expected {table.folder} to have the {self.promised_classes} classes the model was built for, but it "
-                f"has {self.num_classes}. Build the data module again."
-            )
         excluded = self._excluded(table)
         names, left_out = [file.sample_id for file in table.files], set(excluded)
         rows = np.array([row for row, name in enumerate(names) if name not in left_out], dtype=np.int64)
@@ -195,7 +198,20 @@ class PhotoDataModule(ImageDataModule, ABC):
         labels = [] if self.photos.multi_label else table.labels[parts["train"]].tolist()
         self.class_weights = splits.class_weights(labels, len(self.class_names))
         self.photos.learn(np.array(parts["train"], dtype=np.int64))
+        self._refuse_broken_promise()
         self._parts = parts
+
+    def _refuse_broken_promise(self) -> None:
+        kept = {
+            "classes": (self.promised_classes, len(self.class_names)),
+            "concepts": (self.promised_concepts, len(self.photos.tables.concept_names)),
+        }
+        for name, (promised, found) in kept.items():
+            if self._promised and promised not in (None, found):
+                raise ValueError(
+                    f"Expected {self.photos.table.folder} to have the {promised} {name} the model was built for, but "
+                    f"it has {found}. Build the data module again."
+                )
 
     def _excluded(self, table: PhotoTable) -> list[str]:
         """What is left out: ``exclude``, and what the split file records of the photos that are still there."""

@@ -21,7 +21,7 @@ from datamodules.splits import Split
 from datamodules.transforms.photo import Photo, PhotoTransform, transform_seed
 from datamodules.transforms.placement import Placement, clipped_boxes, placed_boxes, placed_points
 
-AUGMENTED = "training images are augmented and carry no annotations"
+AUGMENTED = "training images are augmented and carry no boxes, points, masks or maps"
 
 
 @dataclass(frozen=True)

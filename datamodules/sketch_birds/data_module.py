@@ -111,6 +111,11 @@ class SketchBirds(ImageDataModule):
             return self._tables.concept_names
         return [f"bird {number}" for number in range(len(self._class_table))]
 
+    @property
+    def num_concepts(self) -> int:
+        """Number of attributes; ``tables`` would count them in all training images."""
+        return len(self._tables.concept_names)
+
     def dataset(self, split: Split) -> SketchBirdsDataset:
         """The samples of one split.
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from reports.images_csv import write_images
 from reports.metrics_json import write_metrics
+from reports.values_csv import write_values
 
 ENTRY = {"value": 0.5, "ci95": [0.4, 0.6], "n": 10, "skipped": 0, "unit": "fraction", "higher_is_better": True}
 PROTOCOL = {
@@ -60,7 +60,8 @@ def write_run(folder, metrics, images=None, **changes):
     evaluation = folder / "evaluation"
     write_metrics(content(metrics, **changes), evaluation)
     if images is not None:
-        write_images({name: dict(zip(metrics, row, strict=True)) for name, row in images.items()}, evaluation)
+        rows = {name: dict(zip(metrics, row, strict=True)) for name, row in sorted(images.items())}
+        write_values(rows, evaluation / "images.csv", "sample_id")
     return folder
 
 

@@ -5,9 +5,9 @@ import pytest
 from scipy.stats import binomtest, ttest_rel
 
 from reports import compare
-from reports.images_csv import ImageValues
 from reports.paired_comparison import differences, paired
 from reports.runs import read
+from reports.values_csv import ImageValues
 from tests.reports.evaluated import entry, parsed, rows, write_run
 
 ACCURACY, PSC, PLC = "general/accuracy", "continuity/psc", "continuity/plc"

@@ -64,7 +64,7 @@ def trainer(names=NAMES, **capabilities):
     data = SimpleNamespace(
         num_classes=3,
         image_size=(8, 8),
-        loading=SimpleNamespace(split="test"),
+        loading=SimpleNamespace(split="test", classes=None),
         configure_loaders=lambda **changes: None,
         tables=ClassTables(),
         capabilities=lambda split: Capabilities(**capabilities),

@@ -205,7 +205,10 @@ class TestFlags:
             for flag in ("label_map", "object_mask", "bounding_box", "concept_certainty"):
                 assert flags[split].missing(flag) == "no train_part_map/ under root"
         assert flags["test"].missing("interventions") == "no test_interventions/ under root"
-        assert flags["train"].missing("label_map") == "training images are augmented and carry no annotations"
+        assert (
+            flags["train"].missing("label_map")
+            == "training images are augmented and carry no boxes, points, masks or maps"
+        )
         for split in SPLITS:
             assert flags[split].missing("soft_targets") is flags[split].missing("concepts_image") is None
             for sample in list_of(data.dataset(split)):

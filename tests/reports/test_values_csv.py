@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from reports.images_csv import read_images, write_images
+from reports.values_csv import read_images, write_values
 
 
 def test_written_values_come_back(tmp_path):
     images = {"b,1": {"x/y": 0.1 + 0.2, "z": float("nan")}, 'a "2"\nc': {"x/y": -1e-300, "z": 1 / 3}}
-    write_images(images, tmp_path)
+    write_values(dict(sorted(images.items())), tmp_path / "images.csv", "sample_id")
     found = read_images(tmp_path / "images.csv")
     assert found.sample_ids == sorted(images)
     assert found.keys == ["x/y", "z"]

@@ -1,4 +1,4 @@
-"""The file ``images.csv`` of one evaluation: the value of every image under every metric that averages over images."""
+"""The files of an evaluation with the value of every image, unit, class or concept under every metric."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reports.metrics_json import write_whole
+
+Rows = Mapping[str, Mapping[str, float]]
 
 
 @dataclass(frozen=True)
@@ -40,20 +42,38 @@ class ImageValues:
         return chosen
 
 
-def write_images(images: Mapping[str, Mapping[str, float]], folder: Path) -> None:
-    """Write one row per image, in the order of the ids, and one column per metric that averages over images.
+def write_values(rows: Rows, path: Path, kind: str) -> None:
+    """Write one row per image, unit, class or concept, and one column per metric that averages over them.
 
     Args:
-        images: sample id -> key -> value, NaN where undefined; an empty cell in the file.
-        folder: where ``images.csv`` goes; made if it is not there.
+        rows: name -> key -> value, NaN where undefined; an empty cell in the file.
+        path: where to write; its folder is made if it is not there.
+        kind: head of the column of names, such as ``sample_id``.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    for index, (name, row) in enumerate(sorted(images.items())):
+    for index, (name, row) in enumerate(rows.items()):
         if index == 0:
-            writer.writerow(["sample_id", *row])
+            writer.writerow([kind, *row])
         writer.writerow([name, *("" if math.isnan(value) else repr(value) for value in row.values())])
-    write_whole(folder / "images.csv", text.getvalue())
+    write_whole(path, text.getvalue())
+
+
+def by_item(columns: Mapping[str, Sequence[float]], names: Sequence[str] | None = None) -> Rows:
+    """The rows of a file from its columns.
+
+    Args:
+        columns: key -> value of every item.
+        names: of the items; numbers from 0 if None.
+
+    Example:
+        >>> by_item({"alignment/purity": [0.5, 1.0]})
+        {'0': {'alignment/purity': 0.5}, '1': {'alignment/purity': 1.0}}
+    """
+    count = max(map(len, columns.values()))
+    rows = zip(*columns.values(), strict=True)
+    named = names if names is not None else [str(number) for number in range(count)]
+    return {name: dict(zip(columns, row, strict=True)) for name, row in zip(named, rows, strict=True)}
 
 
 def read_images(path: Path) -> ImageValues:
