@@ -6,6 +6,12 @@ from metrics.activation_change import (
     VisualizationActivationChange,
 )
 from metrics.base import ImageMean, ImageRatio, ItemMean, ModelValue, SummaryMetric
+from metrics.class_representation import (
+    ClassIndependence,
+    Contrastiveness,
+    ScaleInvariantDiversity,
+    StructuralGrounding,
+)
 from metrics.classification import (
     Abstention,
     Accuracy,
@@ -55,8 +61,10 @@ __all__ = [
     "AveragePrototypeDistance",
     "BackgroundOverlap",
     "BalancedAccuracy",
+    "ClassIndependence",
     "ClassificationActivationChange",
     "ClassificationRankChange",
+    "Contrastiveness",
     "EnergyPointingGame",
     "F1Score",
     "FeaturesPerClass",
@@ -87,8 +95,10 @@ __all__ = [
     "PrototypeRankChange",
     "PrototypeSimilarityChange",
     "RegionIntersectionOverUnion",
+    "ScaleInvariantDiversity",
     "Sparsity",
     "SpatialMisalignment",
+    "StructuralGrounding",
     "SubsetAccuracy",
     "SummaryMetric",
     "TopKAccuracy",

@@ -8,13 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metrics.base import AveragedOver, ItemMean
+from metrics.base import AveragedOver
 from metrics.functional.entropy import prototype_entropy
 from metrics.functional.primitives.checks import check_at_least, check_tensor
 from metrics.functional.primitives.variants import Variant, check_variant
+from metrics.kept_scores import KeptScores
 
 
-class PrototypeEntropy(ItemMean):
+class PrototypeEntropy(KeptScores):
     """Mean over active units of the entropy of their scores (lower is better).
 
     Source: Schlinge et al. (2025), equation 15: ``-Σ p log2 p`` over the non-empty of ``bins`` equal bins on [0, 1],
@@ -55,7 +56,6 @@ class PrototypeEntropy(ItemMean):
     averaged_over: AveragedOver = "unit"
     higher_is_better = False
     active: Tensor
-    scores: Tensor
     shown: Tensor
 
     def __init__(
@@ -66,9 +66,9 @@ class PrototypeEntropy(ItemMean):
         variant: Variant = "paper",
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
-        check_variant(variant)
         check_at_least("num_units", num_units, 1)
+        super().__init__(num_units, **kwargs)
+        check_variant(variant)
         check_at_least("bins", bins, 1)
         if active is None:
             active = torch.ones(num_units, dtype=torch.bool)
@@ -78,8 +78,6 @@ class PrototypeEntropy(ItemMean):
         self.variant: Variant = variant
         self.value_range = (0.0, 1.0 if variant == "quanproto" else math.log2(bins))
         self.register_buffer("active", active.clone(), persistent=False)
-        self.add_state("scores", torch.zeros(0, num_units), dist_reduce_fx="cat")
-        self._room = torch.zeros(0, num_units)  # whose first rows ``scores`` is
         self.add_state("shown", torch.zeros(num_units, dtype=torch.int64), dist_reduce_fx="sum")
 
     def update(self, scores: Tensor, unit_ids: Tensor | None = None) -> None:
@@ -94,24 +92,9 @@ class PrototypeEntropy(ItemMean):
             ids = unit_ids.flatten()
             self.shown = self.shown.scatter_add(0, ids.clamp(min=0), (ids >= 0).long())
 
-    def _append(self, rows: Tensor) -> None:
-        """Add rows to ``scores``, in room that doubles: concatenation would copy all images with every batch."""
-        count, total = len(self.scores), len(self.scores) + len(rows)
-        if self._room.data_ptr() != self.scores.data_ptr() or total > len(self._room):
-            with torch.inference_mode(False):  # so that rows can be added in any mode
-                self._room = torch.empty(max(total, 2 * count), self.num_units, device=rows.device)
-            self._room[:count] = self.scores
-        self._room[count:total] = rows
-        self.scores = self._room[:total]
-
     def values(self) -> Tensor:
         """``(U,)`` float64, NaN where undefined or not averaged over."""
         averaged = self.active
         if self.variant == "quanproto":
             averaged = averaged & ((self.shown > 0) | (self.shown == 0).all())
         return prototype_entropy(self.scores, self.bins, self.variant).masked_fill(~averaged, torch.nan)
-
-    def _sync_dist(self, *args: Any, **kwargs: Any) -> None:
-        # torchmetrics concatenates what processes hold only if it is a list, and a list must not be empty
-        self.scores = [self.scores]  # type: ignore[assignment]
-        super()._sync_dist(*args, **kwargs)
