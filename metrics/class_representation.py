@@ -168,7 +168,6 @@ class ClassIndependence(ItemMean):
 
     name = "class_independence"
     unit = "fraction"
-    value_range = (0.0, 1.0)
     reads = ("scores", "labels")
     averaged_over: AveragedOver = "unit"
     higher_is_better = True
@@ -181,6 +180,7 @@ class ClassIndependence(ItemMean):
     def __init__(self, num_units: int, num_classes: int, active: Tensor | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_at_least("num_classes", num_classes, 1)
+        self.value_range = (0.0, 1 - 1 / num_classes)
         self.num_units, self.num_classes = num_units, num_classes
         self.register_buffer("active", _checked(num_units, active), persistent=False)
         self.add_state("sums", torch.zeros(num_classes, num_units, dtype=torch.float64), dist_reduce_fx="sum")

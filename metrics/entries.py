@@ -6,6 +6,7 @@ with facts of the model; all others with the record of every batch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,6 +16,12 @@ from metrics.activation_change import (
     VisualizationActivationChange,
 )
 from metrics.base import SummaryMetric
+from metrics.class_representation import (
+    ClassIndependence,
+    Contrastiveness,
+    ScaleInvariantDiversity,
+    StructuralGrounding,
+)
 from metrics.classification import (
     Abstention,
     Accuracy,
@@ -84,6 +91,11 @@ def _unless(present: bool, reason: str) -> str | None:
     return None if present else reason
 
 
+def _most_features(facts: Facts) -> float:
+    """The largest number of features of a class; without a weight matrix there is no such limit."""
+    return math.inf if facts.weight is None else int((facts.features != 0).sum(dim=1).max())
+
+
 # for what a metric may need: None if it is there, else the reason why the metric does not apply
 NEEDS: dict[str, Callable[[Facts], str | None]] = {
     "weight": lambda facts: _unless(facts.weight is not None, "the model has no weight matrix"),
@@ -102,6 +114,8 @@ NEEDS: dict[str, Callable[[Facts], str | None]] = {
     "class_concepts": lambda facts: (
         None if facts.class_concepts is not None else facts.missing("class_attributes") or _OTHER_ROWS
     ),
+    "features": lambda facts: _unless(_most_features(facts) > 0, "no unit has a weight that is not 0"),
+    "five_features": lambda facts: _unless(_most_features(facts) >= 5, "no class has five weights that are not 0"),
     "abstention": lambda facts: _unless(facts.abstains, "the model decides on every image"),
 }
 
@@ -133,6 +147,15 @@ def _feature_distance(facts: Facts, mode: Mode) -> AverageFeatureDistance:
     return AverageFeatureDistance(facts.num_classes, facts.channels, mode)
 
 
+def _structural_grounding(facts: Facts) -> StructuralGrounding:
+    assert facts.class_attributes is not None
+    return StructuralGrounding(facts.class_attributes)
+
+
+def _class_independence(facts: Facts) -> ClassIndependence:
+    return ClassIndependence(len(facts.active), facts.num_classes, (facts.features != 0).any(dim=0))
+
+
 def _misalignment(view: str) -> dict[str, MetricEntry]:
     """The keys of one attack, which share a metric."""
     return {
@@ -156,6 +179,7 @@ def _changes(view: str, needs: tuple[str, ...]) -> dict[str, MetricEntry]:
 
 _REGION, _PARTS, _OWNED = ("explainer", "object_mask"), ("part_points",), ("part_points", "single_label")
 _VECTORS, _LATENT = ("vectors", "single_label"), ("latent", "single_label")
+_TRAINING = ("weight", "features", "training")
 _OBJECT = ("units", "object_mask|bounding_box")  # any explainer will do: of units, or of the predicted class
 
 ENTRIES: dict[str, MetricEntry] = {
@@ -215,4 +239,16 @@ ENTRIES: dict[str, MetricEntry] = {
     "localisation/pointing_game": MetricEntry(lambda facts: PointingGame(), _OBJECT, "localisation"),
     "localisation/energy": MetricEntry(lambda facts: EnergyPointingGame(), _OBJECT, "localisation"),
     "localisation/iou": MetricEntry(lambda facts: RegionIntersectionOverUnion(), _OBJECT, "localisation"),
+    "class_representation/structural_grounding": MetricEntry(
+        _structural_grounding, ("weight", "class_attributes", "single_label")
+    ),
+    "class_representation/contrastiveness": MetricEntry(
+        lambda facts: Contrastiveness(len(facts.active), (facts.features != 0).any(dim=0)), _TRAINING, "training"
+    ),
+    "class_representation/class_independence": MetricEntry(
+        _class_independence, (*_TRAINING, "single_label"), "training"
+    ),
+    "class_representation/sid@5": MetricEntry(
+        lambda facts: ScaleInvariantDiversity(facts.features), ("weight", "five_features")
+    ),
 }

@@ -70,6 +70,12 @@ class Facts:
         return round(36 * self.image_size[0] / 224)
 
     @property
+    def features(self) -> Tensor:
+        """``(K, U)`` float head weights of a model that has them, 0 for units that are not active."""
+        assert self.weight is not None
+        return self.weight.masked_fill(~self.active, 0)
+
+    @property
     def used(self) -> Tensor:
         """``(U,)`` bool, active units with a weight in the head."""
         if self.weight is None:

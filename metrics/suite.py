@@ -20,6 +20,7 @@ _BEYOND_QUANPROTO = (
     *("compactness/number_of_features", "compactness/features_per_class"),
     *FAMILIES["alignment"],
     *FAMILIES["localisation"],
+    *FAMILIES["class_representation"],
 )
 # Schlinge et al. (2025): the metrics of their tables 2 to 5, whose accuracy is in fact the balanced one
 SUITES: dict[str, tuple[str, ...]] = {

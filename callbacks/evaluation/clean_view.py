@@ -113,14 +113,18 @@ class Clean:
     @cached_property
     def owned_peaks(self) -> Tensor:
         """``(B, M, 2)`` int64 pixels, peaks of the bicubic maps of the owned units."""
+        return self.peaks_of(self.unit_maps)
+
+    @property
+    def unit_maps(self) -> Tensor:
+        """``(B, U, h, w)`` float, maps of all units."""
         assert self.seen.all_maps is not None
-        return self.peaks_of(self.seen.all_maps)
+        return self.seen.all_maps
 
     @cached_property
     def unit_boxes(self) -> Tensor:
         """``(B, U, 4)`` int64, the patch of every unit's peak cell; 32 pixels a side at 224."""
-        maps = self.seen.all_maps
-        assert maps is not None
+        maps = self.unit_maps
         patch = max(1, scaled(32, self.image_size))
         return patch_boxes(peak_cells(maps), (maps.shape[2], maps.shape[3]), self.image_size, patch)
 

@@ -18,7 +18,7 @@ from metrics.facts import Facts
 
 ITEMS = {"unit": "units", "class": "classes", "concept": "concepts"}  # of which the values of all are kept
 TRAINING = "training"  # the view of the training images
-_ALL_MAPS = ("owned_peaks", "unit_boxes")  # fields that need the maps of all units
+_ALL_MAPS = ("owned_peaks", "unit_boxes", "unit_maps")  # fields that need the maps of all units
 
 
 @dataclass

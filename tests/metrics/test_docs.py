@@ -28,7 +28,7 @@ def printed_range(low, high):
 
 
 def test_the_page_of_all_metrics():
-    rows = re.findall(r"^\| `(\w+/\w+)` \|(.*)\|$", (DOCS / "metrics.md").read_text("utf-8"), re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+/[\w@]+)` \|(.*)\|$", (DOCS / "metrics.md").read_text("utf-8"), re.MULTILINE)
     assert sorted(key for key, _ in rows) == sorted(ENTRIES)
     for key, row in rows:
         name, formula, *told, source, misread = (cell.strip() for cell in row.split("|"))

@@ -14,15 +14,16 @@ from metrics.entries import ENTRIES, MetricEntry
 from metrics.facts import Facts
 from metrics.suite import FAMILIES, build, resolve
 
-ACTIVE = torch.tensor([True, True, False])
+ACTIVE = torch.arange(6) < 5
 
 
 def facts(num_classes=5, multi_label=False, has_weight=True, missing=lambda flag: None, **changes):
     options = {
-        "weight": torch.ones(num_classes, 3) if has_weight else None, "vectors": torch.eye(3), "channels": 3,
+        "weight": torch.ones(num_classes, 6) if has_weight else None, "vectors": torch.eye(6), "channels": 3,
         "num_parts": 2, "part_groups": [[0, 1]], "abstains": True,
+        "class_attributes": torch.ones(num_classes, 4) if missing("class_attributes") is None else None,
     }  # fmt: skip
-    owner = torch.ones(3, num_classes, dtype=torch.bool)
+    owner = torch.ones(6, num_classes, dtype=torch.bool)
     return Facts(num_classes, multi_label, ACTIVE, owner, missing, **(options | changes))
 
 
@@ -30,7 +31,11 @@ def test_suites():
     assert resolve(["all"]) == [key for keys in FAMILIES.values() for key in keys] == list(ENTRIES)
     quanproto = resolve(["quanproto"])
     assert set(quanproto) < set(ENTRIES)
-    assert {key.split("/")[0] for key in quanproto} == FAMILIES.keys() - {"alignment", "localisation"}
+    assert {key.split("/")[0] for key in quanproto} == FAMILIES.keys() - {
+        "alignment",
+        "localisation",
+        "class_representation",
+    }
 
 
 def test_resolve():
@@ -66,7 +71,7 @@ def test_everything_applies():
     built, skipped = build(["all"], facts())
     assert (list(built), skipped) == (resolve(["all"]), {})
     assert built["general/f1"].num_classes == built["general/balanced_accuracy"].num_classes == 5
-    assert built["compactness/local_size"].active.tolist() == [True, True, False]
+    assert built["compactness/local_size"].active.tolist() == ACTIVE.tolist()
     assert built["alignment/consistency"].half_width == 36
 
 
@@ -94,16 +99,21 @@ def test_keys_of_one_attack_share_their_metric():
 
 
 def test_units_without_a_weight_are_not_pure():
-    weight = torch.tensor([[1.0, 0.0, 3.0], [0.0, -1.0, 0.0]])
-    assert build(["alignment/purity"], facts(weight=weight))[0]["alignment/purity"].active.tolist() == [
-        True, False, False,
-    ]  # fmt: skip
+    weight = torch.tensor([[1.0, 0, 0, 0, 0, 3], [0, -1, 0, 0, 0, 0]])
+    having = facts(weight=weight, num_classes=2)
+    assert build(["alignment/purity"], having)[0]["alignment/purity"].active.tolist() == [True, *[False] * 5]
+    built, skipped = build(["class_representation"], having)
+    assert built["class_representation/contrastiveness"].units.tolist() == [0, 1]
+    assert built["class_representation/class_independence"].active.tolist() == [True, True, *[False] * 4]
+    assert skipped == {"class_representation/sid@5": "five_features: no class has five weights that are not 0"}
+    reason = {"class_representation/contrastiveness": "features: no unit has a weight that is not 0"}
+    assert build(list(reason), facts(weight=0 * weight)) == ({}, reason)
 
 
 def test_reasons():
     absent = facts(
         3, multi_label=True, has_weight=False, missing=lambda flag: f"no {flag}", vectors=None, channels=None,
-        abstains=False,
+        abstains=False, training="other data",
     )  # fmt: skip
     built, skipped = build(["all"], absent)
     assert {key: type(metric).__name__ for key, metric in built.items() if key.startswith(("general", "comp"))} == {
@@ -148,6 +158,10 @@ def test_reasons():
             ("alignment/on_object", *FAMILIES["localisation"]),
             "object_mask|bounding_box: no object_mask; no bounding_box",
         ),
+        "class_representation/structural_grounding": f"{weight}; class_attributes: no class_attributes; {labels}",
+        "class_representation/contrastiveness": f"{weight}; training: other data",
+        "class_representation/class_independence": f"{weight}; training: other data; {labels}",
+        "class_representation/sid@5": weight,
     }
     assert build(["general/top3_accuracy"], facts(num_classes=4))[1] == {}
 
@@ -161,7 +175,7 @@ def test_an_explainer_of_classes_cannot_serve_metrics_of_units():
 
 def test_a_single_active_unit_has_nothing_to_contrast():
     one = facts()
-    one = replace(one, active=torch.tensor([False, True, False]))
+    one = replace(one, active=torch.arange(6) == 1)
     assert build(["contrastivity/plc"], one)[1] == {"contrastivity/plc": "two_units: fewer than two units are active"}
 
 
@@ -183,12 +197,12 @@ def test_a_collection_is_fed_by_argument_name(multi_label):
     built, skipped = build(["general", "compactness"], facts(multi_label=multi_label))
     model_values = {key: metric for key, metric in built.items() if isinstance(metric, ModelValue)}
     others = {key: metric for key, metric in built.items() if key not in model_values}
-    weight = torch.tensor([[1.0, 0.0, 3.0], [0.0, -1.0, 0.0]])
+    weight = torch.tensor([[1.0, 0, 0, 0, 0, 3], [0, -1, 0, 0, 0, 0]])
     once = MetricCollection(model_values)
     once.update(weight=weight, active=facts().active, presence=None)
     each = MetricCollection(others)
     generator = torch.Generator().manual_seed(0)
-    logits, scores = torch.randn(6, 5, generator=generator), torch.rand(6, 3, generator=generator)
+    logits, scores = torch.randn(6, 5, generator=generator), torch.rand(6, 6, generator=generator)
     gone = torch.arange(6) == 2
     labels = torch.rand(6, 5, generator=generator) < 0.5 if multi_label else torch.randint(5, (6,), generator=generator)
     for part in (slice(0, 4), slice(4, 6)):
