@@ -14,6 +14,7 @@ saves some of the backward pass.
 from __future__ import annotations
 
 import argparse
+import inspect
 import statistics
 import sys
 import time
@@ -33,14 +34,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import lightning_modules
 from callbacks import PhaseSchedule
-from datamodules.sample import Capabilities
+from datamodules.sample import Capabilities, ClassTables
 from lightning_modules import InterpretableModule
 from lightning_modules.backbones import build_backbone
 from lightning_modules.phases import PhasePlan
 
 MODELS = [name for name in lightning_modules.__all__ if name not in ("InterpretableModule", "load_model")]
 BACKBONES = {"BagNet": "bagnet33"}  # of models that refuse others
-PRESETS = ("quanproto", "original", "sgd")  # the first that a model has
+PRESETS = ("quanproto", "original", "sgd", "joint")  # the first that a model has
+CONCEPTS = 112  # of models that name them
 WARM_UP = 2  # steps that do not count
 
 
@@ -56,7 +58,9 @@ class OneBatch(LightningDataModule):
             "label": keys % classes,
             "sample_id": [str(key) for key in keys.tolist()],
             "sample_key": keys,
+            "concepts": torch.rand(count, CONCEPTS) < 0.5,
         }
+        self.tables = ClassTables(class_concepts_binary=torch.zeros(classes, CONCEPTS, dtype=torch.bool))
         self.steps, self.num_classes, self.image_size, self.batch_size = steps, classes, images.shape[2:], count
 
     def dataset(self, split: str) -> range:
@@ -98,12 +102,14 @@ def read(device: str) -> float:
 def make_model(name: str, backbone: str, pixels: int, classes: int) -> InterpretableModule:
     """A model with random weights whose plan is one epoch of the phase that trains the most groups."""
     kind = getattr(lightning_modules, name)
+    more = {"num_concepts": CONCEPTS} if "num_concepts" in inspect.signature(kind).parameters else {}
     torch.manual_seed(0)
     model: InterpretableModule = kind(
         num_classes=classes,
         image_size=(pixels, pixels),
         backbone={"name": BACKBONES.get(name, backbone)},
         preset=next(preset for preset in PRESETS if preset in kind.presets),
+        **more,
     )
     phases = [phase for phase in model.plan.phases if "backbone" in phase.trainable]
     widest = max(phases, key=lambda phase: len(phase.trainable))

@@ -2,6 +2,7 @@
 
 from lightning_modules.bagnet import BagNet
 from lightning_modules.classifier import Classifier
+from lightning_modules.concept_bottleneck import ConceptBottleneck
 from lightning_modules.interpretable import InterpretableModule
 from lightning_modules.load import load_model
 from lightning_modules.pipnet import PIPNet
@@ -9,4 +10,14 @@ from lightning_modules.protopnet import ProtoPNet
 from lightning_modules.protopool import ProtoPool
 from lightning_modules.prototree import ProtoTree
 
-__all__ = ["BagNet", "Classifier", "InterpretableModule", "PIPNet", "ProtoPNet", "ProtoPool", "ProtoTree", "load_model"]
+__all__ = [
+    "BagNet",
+    "Classifier",
+    "ConceptBottleneck",
+    "InterpretableModule",
+    "PIPNet",
+    "ProtoPNet",
+    "ProtoPool",
+    "ProtoTree",
+    "load_model",
+]

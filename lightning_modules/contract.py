@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 UnitKind = Literal["prototype", "concept", "feature", "class"]
 Pool = Literal["max", "mean", "focal"]
 Comparison = Literal["distance", "projection"]
+Values = Literal["binary", "percentiles"]
 
 
 @dataclass(frozen=True)
@@ -176,6 +177,32 @@ class Projectable(Protocol):
 
     def load_patches(self, patches: Tensor, valid: Tensor, source: SourceTable) -> None:
         """Copy ``patches`` (U, D) into the units where ``valid`` (U,) and remember ``source``."""
+        ...
+
+
+@runtime_checkable
+class Intervenable(Protocol):
+    """A model whose units are predictions of concepts that a person can correct.
+
+    Args:
+        values: what a corrected concept becomes unless told otherwise.
+        percentiles: ``(2, U)`` float, 5th and 95th percentile of the pooled maps of training images; NaN before they
+            are stored.
+    """
+
+    values: Values
+    percentiles: Tensor
+
+    def concept_probabilities(self, scores: Tensor) -> Tensor:
+        """Probabilities ``(..., U)`` of the concepts by their scores."""
+        ...
+
+    def intervene(self, scores: Tensor, truth: Tensor, mask: Tensor, values: Values | None = None) -> Tensor:
+        """Scores ``(..., U)`` in which the concepts of ``mask`` are replaced by what ``truth`` (both bool) says."""
+        ...
+
+    def load_percentiles(self, low: Tensor, high: Tensor) -> None:
+        """Remember percentiles, ``(U,)`` each."""
         ...
 
 

@@ -50,6 +50,7 @@ class InterpretableModule(LightningModule, ABC):
 
     presets: ClassVar[dict[str, PhasePlan]] = {}
     actions: ClassVar[tuple[str, ...]] = ()
+    tasks: ClassVar[tuple[Task, ...]] = get_args(Task)
     class_weights: Tensor | None
     decision_threshold: Tensor | None
 
@@ -72,8 +73,10 @@ class InterpretableModule(LightningModule, ABC):
             raise ValueError(f"Expected argument `num_classes` to be at least 2, but got {num_classes}.")
         if preset not in self.presets:
             raise ValueError(f"Expected argument `preset` to be one of {sorted(self.presets)}, but got {preset!r}.")
-        if task not in get_args(Task):
-            raise ValueError(f"Expected argument `task` to be one of {get_args(Task)}, but got {task!r}.")
+        if task not in self.tasks:
+            raise ValueError(
+                f"Expected argument `task` of {type(self).__name__} to be one of {self.tasks}, but got {task!r}."
+            )
         if not 0 < epoch_scale < math.inf:
             raise ValueError(f"Expected argument `epoch_scale` to be above 0 and finite, but got {epoch_scale}.")
         multilabel = task == "multilabel"

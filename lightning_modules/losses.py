@@ -34,6 +34,27 @@ def cross_entropy(
     return F.cross_entropy(logits.float(), targets, class_weights, reduction="sum") / len(logits)
 
 
+def concept_bce(logits: Tensor, concepts: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Binary cross-entropy of the concepts of an image, summed over concepts.
+
+    Source: Koh et al. 2020 (concept bottleneck models): mean over images of Σ_l v_l BCE(logit_l, c_l). As in their
+    code, v_l weighs presence and absence of a concept alike.
+
+    Args:
+        logits: ``(B, L)`` float.
+        concepts: ``(B, L)`` float, c in [0, 1].
+        weights: ``(L,)`` float >= 0, v; None for ones.
+
+    Returns:
+        Scalar >= 0, lower is better.
+
+    Example:
+        >>> round(concept_bce(torch.zeros(4, 2), torch.ones(4, 2), torch.tensor([1.0, 2.0])).item(), 4)
+        2.0794
+    """
+    return F.binary_cross_entropy_with_logits(logits.float(), concepts, weights, reduction="sum") / len(logits)
+
+
 def multilabel_margin(logits: Tensor, labels: Tensor) -> Tensor:
     """How far the logits of absent labels come up to those of present ones, for multilabel data.
 

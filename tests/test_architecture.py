@@ -16,7 +16,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "metrics": ("metrics.functional",),
     "checkpoints": (),
     "datamodules": ("checkpoints",),
-    "lightning_modules": ("checkpoints", "metrics accuracy"),
+    "lightning_modules": ("checkpoints", "metrics accuracy", "metrics.functional.primitives.perturbation"),
     "explanations": (
         "lightning_modules.contract",
         "lightning_modules.geometry",

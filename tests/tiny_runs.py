@@ -60,6 +60,7 @@ PROTOTREE = {  # four epochs in three phases, with projections, then pruning
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "Classifier": {"phases": "{train: {epochs: 4}}"},
     "BagNet": {"backbone": "{name: bagnet9, width: 16}", "phases": "{train: {epochs: 4}}"},
+    "ConceptBottleneck": {"label_noise": 0.2, "phases": "{concepts: {epochs: 2}, labels: {epochs: 2}}"},
     "PIPNet": PIPNET,
     "ProtoPool": PROTOPOOL,
     "ProtoTree": PROTOTREE,

@@ -20,6 +20,7 @@ from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor
 
 from callbacks.phases.early_stopping import phase_is_over, start_over
+from callbacks.phases.percentiles import concept_percentiles
 from callbacks.phases.projection import project
 from callbacks.phases.pruning import ignore_silent, prune
 from callbacks.phases.ranks import assert_equal_over_ranks, broadcast_buffers
@@ -34,6 +35,7 @@ ACTIONS: dict[str, Action] = {
     "project_distinct": partial(project, distinct=True),
     "prune": prune,
     "ignore_silent": ignore_silent,
+    "concept_percentiles": concept_percentiles,
 }
 
 

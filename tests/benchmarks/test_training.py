@@ -20,7 +20,7 @@ def training():
     return module
 
 
-@pytest.mark.parametrize(("name", "passes"), [("Classifier", 1.0), ("PIPNet", 2.0)])
+@pytest.mark.parametrize(("name", "passes"), [("Classifier", 1.0), ("PIPNet", 2.0), ("ConceptBottleneck", 1.0)])
 def test_images_through_the_backbone_are_counted(training, name, passes):
     model = training.make_model(name, "sketch", 32, 4)
     assert len(model.plan.phases) == 1

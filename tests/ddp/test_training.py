@@ -5,6 +5,7 @@ import hashlib
 import json
 import math
 import shutil
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,9 +15,10 @@ import evaluate
 from callbacks import Interpretability
 from callbacks.evaluation.request import Request
 from callbacks.evaluation.threshold import fit_threshold
+from callbacks.phases.percentiles import concept_percentiles
 from datamodules import SketchBirds
 from evaluate import Hardware
-from lightning_modules import ProtoPool
+from lightning_modules import ConceptBottleneck, ProtoPool
 from tests.tiny_runs import DATA, StopError, as_launched, differences, fit, fit_args, last, start, state, stop_at
 
 TWO = ["--trainer.devices=2", "--trainer.strategy=ddp", "--data.batch_size=6"]
@@ -174,8 +176,9 @@ MULTILABEL = ["--model.task=multilabel", "--data.task=attributes"]
         ("ProtoTree", [], 10, 16),
         ("BagNet", ["--model.phases={train: {epochs: 2}}"], 6, 8),
         ("Classifier", ["--model.phases={train: {epochs: 2}}"], 6, 8),
+        ("ConceptBottleneck", [], 10, 16),  # stopped once the percentiles are stored
     ],
-    ids=["PIPNet", "ProtoPool", "ProtoPool multilabel", "ProtoTree", "BagNet", "Classifier"],
+    ids=["PIPNet", "ProtoPool", "ProtoPool multilabel", "ProtoTree", "BagNet", "Classifier", "ConceptBottleneck"],
 )
 def test_every_model_is_equal_on_both_ranks_and_resumes(ddp_pool, tmp_path, model, more, stop, steps):
     straight, cut = tmp_path / "straight", tmp_path / "cut"
@@ -206,6 +209,20 @@ def test_the_decision_threshold_is_that_of_one_process(ddp_pool, tmp_path):
     fit_threshold(model, data)
     assert torch.equal(model.decision_threshold, weights["decision_threshold"])
     assert model.decision_threshold != 0
+
+
+def test_percentiles_are_those_of_one_process(ddp_pool, tmp_path):
+    """Over all 47 training images: 24 and 23."""
+    more = ["--data.train_size=47", "--trainer.max_epochs=3"]
+    for _, error in ddp_pool.run(fit_model_on, tmp_path / "run", "ConceptBottleneck", *more):
+        assert error is None
+    weights = last(tmp_path / "run")["state_dict"]
+    model = ConceptBottleneck(num_classes=8, image_size=(32, 32), num_concepts=20)
+    model.load_state_dict(weights)
+    model.percentiles.zero_()
+    concept_percentiles(SimpleNamespace(datamodule=SketchBirds(**{**DATA, "train_size": 47})), model)
+    assert torch.equal(model.percentiles, weights["percentiles"])
+    assert (model.percentiles != 0).all()
 
 
 @pytest.mark.slow

@@ -34,7 +34,7 @@ PROJECTION = "callbacks.phases.projection.patch_distances"
 BATCH = {
     "image": torch.zeros(4, 3, 32, 32), "second_view": torch.zeros(4, 3, 32, 32),
     "label": torch.zeros(4, dtype=torch.int64), "sample_key": torch.zeros(4, dtype=torch.int64),
-    "sample_id": list("abcd"),
+    "sample_id": list("abcd"), "concepts": torch.zeros(4, 20, dtype=torch.bool),
 }  # fmt: skip
 
 

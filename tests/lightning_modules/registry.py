@@ -11,7 +11,16 @@ from lightning import Callback, Trainer
 
 from callbacks import AtomicCheckpointIO, PhaseSchedule, RunCheckpoint
 from datamodules.sketch_birds import SketchBirds
-from lightning_modules import BagNet, Classifier, InterpretableModule, PIPNet, ProtoPNet, ProtoPool, ProtoTree
+from lightning_modules import (
+    BagNet,
+    Classifier,
+    ConceptBottleneck,
+    InterpretableModule,
+    PIPNet,
+    ProtoPNet,
+    ProtoPool,
+    ProtoTree,
+)
 
 TINY_PROTOPNET = partial(ProtoPNet, prototypes_per_class=2, prototype_channels=8)
 PRUNE = {
@@ -40,6 +49,8 @@ MODELS: dict[str, Callable[..., InterpretableModule]] = {
     "ProtoPool": partial(ProtoPool, num_prototypes=12, slots_per_class=2, prototype_channels=8, off_class_init=-0.5),
     "ProtoTree": tiny_prototree,
     "Classifier": Classifier,
+    "ConceptBottleneck": partial(ConceptBottleneck, num_concepts=20),
+    "ConceptBottleneck joint": partial(ConceptBottleneck, num_concepts=20, preset="sketch_joint"),
     "BagNet": partial(BagNet, backbone={"name": "bagnet9", "width": 16}),
     "PIPNet": partial(PIPNet, num_features=8),
 }

@@ -249,6 +249,10 @@ class ContractTest:
         """Every phase of the sketch plan trains, the suite gives numbers or reasons, and all of it is saved."""
         data = tiny_birds(task="attributes")
         options = {"num_classes": data.num_classes, "image_size": SIZE, "task": "multilabel"}
+        if "multilabel" not in build(num_classes=K, image_size=SIZE).tasks:
+            with pytest.raises(ValueError, match=r"`task` of \w+ to be one of \('multiclass',\), but got 'multilabel'"):
+                build(**options)
+            return
         seed_everything(0, verbose=False)
         model = build(**options)
         model.plan = model.plan.override({phase.name: {"epochs": 1} for phase in model.plan.phases})

@@ -1,0 +1,51 @@
+"""What a corrected concept becomes: percentiles of its logits over the training images, exact over processes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from lightning import LightningModule, Trainer
+from torch import distributed
+
+from callbacks.evaluation.walk import walk
+from lightning_modules.contract import Intervenable
+
+LOW, HIGH = 5, 95
+
+
+@torch.no_grad()
+def concept_percentiles(trainer: Trainer, module: LightningModule) -> dict[str, float]:
+    """Action ``concept_percentiles``: store the 5th and the 95th percentile of every concept's training logits.
+
+    Source: Koh et al. 2020, section 3 (test-time intervention). Training images go through the evaluation transform,
+    each once over all processes; between two images the percentile is interpolated. All logits are held at once, 4
+    bytes per image and concept.
+
+    Args:
+        trainer: its data module gives the images.
+        module: an :class:`~lightning_modules.contract.Intervenable` whose maps are pooled by their mean.
+
+    Returns:
+        images, and the smallest distance between the two percentiles of a concept.
+
+    Raises:
+        TypeError: if the model has no concepts that can be corrected.
+    """
+    if not isinstance(module, Intervenable):
+        raise TypeError(
+            "Expected a model whose concepts can be corrected for the action 'concept_percentiles', but got "
+            f"{type(module).__name__}."
+        )
+    datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
+    batches = walk(module, datamodule.projection_dataloader(), datamodule.image_size, keep_maps=True)
+    own = [seen.all_maps.mean(dim=(2, 3)).cpu().numpy() for _, seen in batches if seen.all_maps is not None]
+    shares: list[Any] = [own]
+    if distributed.is_initialized():
+        shares = [None] * distributed.get_world_size()
+        distributed.all_gather_object(shares, own)
+    logits = np.concatenate([part for share in shares for part in share])
+    low, high = (torch.from_numpy(row) for row in np.percentile(logits, (LOW, HIGH), axis=0))
+    module.load_percentiles(low, high)
+    return {"images": float(len(logits)), "least_distance": float((high - low).min())}

@@ -1,0 +1,294 @@
+"""Concept bottleneck model (Koh et al. 2020, *Concept Bottleneck Models*): an image is decided by its named concepts.
+
+Architecture, losses, corrections and phases top to bottom. Deviations from the released code: no auxiliary head, no
+nonlinear label head, and BatchNorm keeps its running statistics where the backbone is frozen. A corrected concept takes
+percentiles of the logits of training images; the released code reads them off the images that it evaluates.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from lightning_modules.contract import ModelOutput, UnitTable, Values
+from lightning_modules.interpretable import InterpretableModule, LossTerm, Task
+from lightning_modules.losses import concept_bce, cross_entropy
+from lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec
+from metrics.functional.primitives.perturbation import keyed_uniform
+
+ConceptWeights = Literal["equal", "imbalance"]
+PERCENTILES = "concept_percentiles"  # action: what a corrected concept becomes
+_CONCEPTS, _EVERYTHING = ("backbone", "concepts"), ("backbone", "concepts", "head")
+_CONCEPT_LOSS, _TRUTH, _LABELS = {"concept_bce": 1.0}, {"truth_cross_entropy": 1.0}, {"cross_entropy": 1.0}
+_OF_CUB = 112  # concepts of Koh et al., over which their losses are divided
+_JOINT = {"cross_entropy": 1 / (1 + 0.01 * _OF_CUB), "concept_bce": 0.01 / (1 + 0.01 * _OF_CUB)}
+
+
+def _published(name: str, epochs: int, groups: tuple[str, ...], rate: float, decay: float, **changes: Any) -> Phase:
+    rates, decays = dict.fromkeys(groups, rate), dict.fromkeys(groups, decay)
+    optimizer = OptimizerSpec("SGD", {"momentum": 0.9})
+    return Phase(name, epochs, rates, weight_decay=decays, optimizer=optimizer, **changes)
+
+
+def _ours(name: str, epochs: int, rates: dict[str, float], losses: dict[str, float], **changes: Any) -> Phase:
+    optimizer, scheduler = OptimizerSpec("AdamW"), SchedulerSpec("OneCycleLR", per="step")
+    return Phase(name, epochs, rates, losses, optimizer=optimizer, scheduler=scheduler, **changes)
+
+
+def _ours_in_turn(concepts: Phase, losses: dict[str, float]) -> PhasePlan:
+    """Concepts first, then labels from them; the percentiles cannot move any more."""
+    labels = _ours("labels", 5, {"head": 3e-2}, losses, bn="eval", on_enter=(PERCENTILES,), selectable=True)
+    return PhasePlan((concepts, labels))
+
+
+def _ending(phase: Phase) -> PhasePlan:
+    """All at once; then an epoch that changes nothing, so that what may be selected has percentiles of its own."""
+    last = Phase("measure", 1, {"head": 0.0}, _LABELS, bn="eval", on_enter=(PERCENTILES,), selectable=True)
+    return PhasePlan((phase, last))
+
+
+_SKETCH, _TUNED = dict.fromkeys(_CONCEPTS, 3e-3), {"backbone": 3e-4, "concepts": 3e-3}
+_FROM_SCRATCH = _ours("concepts", 10, _SKETCH, _CONCEPT_LOSS)
+_FROM_WEIGHTS = _ours("concepts", 15, _TUNED, _CONCEPT_LOSS, bn="eval")
+
+
+class ConceptBottleneck(InterpretableModule):
+    """Backbone, mean over cells, linear layer to L concepts, linear head from concepts to classes.
+
+    Source: Koh et al. 2020. The concept logits of a cell are its map, bias included, and their mean over cells is the
+    concept logit of the image. The preset decides what the head consumes:
+
+    - *independent*: trained on the true concepts of training images, 0 or 1; at test it consumes the sigmoid of the
+      logits. ``scores`` are these probabilities in either mode of the module, the mean of a map is in
+      ``extras["pooled"]``.
+    - *sequential*: trained on the concept logits of a finished bottleneck; ``scores`` are logits.
+    - *joint*: everything at once on ``cross_entropy`` and ``concept_bce``; ``scores`` are logits.
+    - *standard*: joint without a concept loss.
+
+    Presets: ``independent``, ``sequential``, ``joint`` and ``standard`` are those of the paper (their coefficients are
+    those of its 112 concepts); ``sketch_…`` (from scratch) and ``pretrained_…`` (a pretrained backbone) are ours.
+
+    Args:
+        num_concepts: L, linked from the data.
+        concept_weights: v_l of ``concept_bce``: 1, or with ``"imbalance"`` n / n_l - 1 of n training images, n_l of
+            which have the concept by the data's class table.
+        label_noise: probability that a concept label of a training image is flipped; a function of (``noise_seed``,
+            sample, concept) alone, so that it is the same in every epoch and process and after a resume. Labels of
+            classes stay.
+        noise_seed: of the flips.
+        preset: name of a phase plan, which ends in what the head consumes.
+        kwargs: further arguments of :class:`~lightning_modules.interpretable.InterpretableModule`.
+
+    Raises:
+        ValueError: if the data have no concepts, ``label_noise`` is not a probability or ``concept_weights`` unknown;
+            in ``setup``, if the concept table of the data does not fit the classes.
+
+    Example:
+        >>> model = ConceptBottleneck(num_concepts=5, num_classes=4, image_size=(32, 32))
+        >>> output = model(torch.rand(2, 3, 32, 32))
+        >>> output.scores.shape, torch.allclose(output.maps.mean((2, 3)).sigmoid(), output.scores)
+        (torch.Size([2, 5]), True)
+        >>> corrected = model.intervene(output.scores, torch.ones(2, 5, dtype=torch.bool), torch.arange(5) == 3)
+        >>> corrected[:, 3].tolist(), torch.equal(corrected[:, :3], output.scores[:, :3])
+        ([1.0, 1.0], True)
+    """
+
+    presets: ClassVar[dict[str, PhasePlan]] = {
+        "independent": PhasePlan(
+            (
+                _published("concepts", 1000, _CONCEPTS, 1e-2, 4e-5, losses={"concept_bce": 1 / _OF_CUB}),
+                _published(
+                    *("labels", 500, ("head",), 1e-3, 5e-5),
+                    losses=_TRUTH,
+                    bn="eval",
+                    on_enter=(PERCENTILES,),
+                    selectable=True,
+                ),
+            )
+        ),
+        "sequential": PhasePlan(
+            (
+                _published("concepts", 1000, _CONCEPTS, 1e-2, 4e-5, losses={"concept_bce": 1 / _OF_CUB}),
+                _published(
+                    *("labels", 1000, ("head",), 1e-3, 4e-5),
+                    losses=_LABELS,
+                    bn="eval",
+                    on_enter=(PERCENTILES,),
+                    selectable=True,
+                ),
+            )
+        ),
+        "joint": _ending(_published("joint", 1000, _EVERYTHING, 1e-3, 4e-4, losses=_JOINT)),
+        "standard": _ending(
+            _published(
+                *("joint", 1000, _EVERYTHING, 1e-2, 4e-5),
+                losses=_LABELS,
+                scheduler=SchedulerSpec("StepLR", {"step_size": 20, "gamma": 0.1}),
+            )
+        ),
+        "sketch_independent": _ours_in_turn(_FROM_SCRATCH, _TRUTH),
+        "sketch_sequential": _ours_in_turn(_FROM_SCRATCH, _LABELS),
+        "sketch_joint": _ending(_ours("joint", 12, _SKETCH | {"head": 3e-3}, {"cross_entropy": 1.0} | _CONCEPT_LOSS)),
+        "pretrained_independent": _ours_in_turn(_FROM_WEIGHTS, _TRUTH),
+        "pretrained_sequential": _ours_in_turn(_FROM_WEIGHTS, _LABELS),
+        "pretrained_joint": _ending(
+            _ours("joint", 15, _TUNED | {"head": 3e-3}, {"cross_entropy": 1.0, "concept_bce": 0.1}, bn="eval")
+        ),
+    }
+    tasks: ClassVar[tuple[Task, ...]] = ("multiclass",)
+    concept_weights: Tensor | None
+    percentiles: Tensor
+
+    def __init__(
+        self,
+        num_concepts: int,
+        concept_weights: ConceptWeights = "equal",
+        label_noise: float = 0.0,
+        noise_seed: int = 0,
+        preset: str = "sketch_independent",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(preset=preset, **kwargs)
+        if num_concepts < 1:
+            raise ValueError(
+                f"Expected argument `num_concepts` to be at least 1, but got {num_concepts}: the data have no "
+                "concepts. ConceptBottleneck needs SketchBirds, AwA2 with `task: single`, or CUB-200-2011 with its "
+                "attributes."
+            )
+        if concept_weights not in get_args(ConceptWeights):
+            raise ValueError(
+                f"Expected argument `concept_weights` to be one of {get_args(ConceptWeights)}, but got "
+                f"{concept_weights!r}."
+            )
+        if not 0 <= label_noise <= 1:
+            raise ValueError(f"Expected argument `label_noise` to be in [0, 1], but got {label_noise}.")
+        self.label_noise, self.noise_seed = label_noise, noise_seed
+        self.independent = preset.endswith("independent")
+        self.values: Values = "binary" if self.independent else "percentiles"
+        self.concepts = nn.Linear(self.backbone.out_channels, num_concepts)
+        self.linear = nn.Linear(num_concepts, self.num_classes)
+        balanced = concept_weights == "imbalance"
+        self.register_buffer("concept_weights", torch.ones(num_concepts) if balanced else None)
+        self.register_buffer("percentiles", torch.full((2, num_concepts), torch.nan))
+
+    # -- decision ----------------------------------------------------------------------------------------------------
+    def forward(self, images: Tensor) -> ModelOutput:
+        """Backbone, concept layer in every cell, mean over cells, sigmoid if independent, linear head."""
+        latent = self.backbone(images)
+        maps = self.concepts(latent.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        pooled = maps.mean(dim=(2, 3))
+        scores = pooled.sigmoid() if self.independent else pooled
+        return ModelOutput(self.head(scores), scores, maps, latent, {"pooled": pooled})
+
+    def head(self, scores: Tensor) -> Tensor:
+        """Logits ``(..., K)`` of scores ``(..., L)``."""
+        return self.linear(scores)  # type: ignore[no-any-return]
+
+    def units(self) -> UnitTable:
+        """The L concepts of the data; a class owns those it weighs positively."""
+        weight = self.linear.weight
+        active = torch.ones(weight.shape[1], dtype=torch.bool, device=weight.device)
+        return UnitTable(
+            kind="concept",
+            active=active,
+            owner=weight.T > 0,
+            pool="mean",
+            weight=weight,
+            concepts=torch.arange(len(active), device=weight.device),
+        )
+
+    # -- corrections -------------------------------------------------------------------------------------------------
+    def concept_probabilities(self, scores: Tensor) -> Tensor:
+        """Probabilities of the concepts, of the shape of ``scores``."""
+        return scores if self.independent else scores.sigmoid()
+
+    def intervene(self, scores: Tensor, truth: Tensor, mask: Tensor, values: Values | None = None) -> Tensor:
+        """Scores in which some concepts are replaced by what is true of the image.
+
+        Source: Koh et al. 2020, section 3 (test-time intervention). With ``"binary"`` values a concept becomes 1 where
+        it is true and 0 elsewhere, with ``"percentiles"`` the 95th or the 5th percentile of its logits over the
+        training images (their sigmoid if independent).
+
+        Args:
+            scores: ``(..., L)`` float, what the head consumes.
+            truth: ``(..., L)`` bool, broadcast against ``scores``.
+            mask: ``(..., L)`` bool, which concepts are replaced.
+            values: None for binary ones of the independent model and percentiles of the others.
+
+        Returns:
+            Scores of the common shape; those not replaced are the same, bit for bit.
+
+        Raises:
+            ValueError: if percentiles are needed before they were stored.
+        """
+        if (values or self.values) == "binary":
+            return torch.where(mask, truth.to(scores.dtype), scores)
+        if not self.percentiles.isfinite().all():
+            raise ValueError(
+                "Expected the percentiles of the training logits to be stored before a concept is replaced by them, "
+                f"but they are not. Train a phase with `on_enter: [{PERCENTILES}]`, or pass values='binary'."
+            )
+        low, high = self.percentiles.sigmoid() if self.independent else self.percentiles
+        return torch.where(mask, torch.where(truth, high, low), scores)
+
+    def load_percentiles(self, low: Tensor, high: Tensor) -> None:
+        """Remember the 5th and the 95th percentile ``(L,)`` of the concept logits of training images."""
+        self.percentiles.copy_(torch.stack([low, high]))
+
+    # -- training ----------------------------------------------------------------------------------------------------
+    def setup(self, stage: str) -> None:
+        """Learn how often a concept is present.
+
+        Raises:
+            ValueError: also if the concept table of the data has another shape than (classes, concepts).
+        """
+        super().setup(stage)
+        datamodule: Any = getattr(self.trainer, "datamodule", None)
+        if datamodule is None:
+            return
+        table, units = datamodule.tables.class_concepts_binary, self.concepts.out_features
+        shape = None if table is None else tuple(table.shape)
+        fits = shape == (self.num_classes, units) if stage == "fit" else shape is None or shape[1] == units
+        if not fits:
+            raise ValueError(
+                f"Expected the concept table of {type(datamodule).__name__} to have a row for each of the "
+                f"{self.num_classes} classes and a column for each of the {units} concepts of the model, but got "
+                f"{shape}. Use the data whose concepts the model is made of."
+            )
+        if self.concept_weights is not None and stage == "fit":
+            by_image = datamodule.capabilities("train").concepts_image is True
+            strength = (datamodule.tables.class_concepts if by_image else table).double()
+            images = 1 / datamodule.class_weights.double()  # in proportion to those of the class
+            frequency = (images / images.sum()) @ strength
+            self.concept_weights.copy_(1 / frequency.clamp_min(1 / len(datamodule.dataset("train"))) - 1)
+
+    def training_concepts(self, batch: dict[str, Any]) -> Tensor:
+        """``(B, L)`` float 0 or 1, the concept labels with their noise."""
+        concepts: Tensor = batch["concepts"]
+        keys = batch["sample_key"]
+        draws = keyed_uniform(keys, torch.zeros_like(keys)[:, None], concepts.shape[1:], self.noise_seed)[:, 0]
+        return (concepts ^ (draws < 2 * self.label_noise - 1)).float()  # draws are uniform on [-1, 1)
+
+    def loss_terms(self) -> dict[str, LossTerm]:
+        """Adds ``concept_bce``, and ``truth_cross_entropy`` of the class logits that true concepts would give."""
+        return super().loss_terms() | {
+            "concept_bce": lambda output, batch: concept_bce(
+                output.extras["pooled"], self.training_concepts(batch), self.concept_weights
+            ),
+            "truth_cross_entropy": lambda output, batch: cross_entropy(
+                self.head(self.training_concepts(batch)),
+                batch["label"],
+                batch.get("class_targets"),
+                self.class_weights,
+            ),
+        }
+
+    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
+        """Groups ``backbone``, ``concepts`` and ``head``."""
+        return {
+            "backbone": list(self.backbone.parameters()),
+            "concepts": list(self.concepts.parameters()),
+            "head": list(self.linear.parameters()),
+        }
