@@ -17,6 +17,7 @@ from jsonargparse import auto_cli
 from lightning import Trainer, seed_everything
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_only, rank_zero_warn
+from PIL.Image import Image
 
 from callbacks import Interpretability, PhaseProgressBar, RunCheckpoint
 from callbacks.evaluation.protocol import describe, refuse_unfit
@@ -24,6 +25,7 @@ from callbacks.evaluation.request import EvaluatedSplit, Request
 from callbacks.evaluation_mode import full_precision
 from callbacks.run.command_line import StrictParser, from_shell, trainer_settings
 from callbacks.run.lock import only_process
+from callbacks.run.loggers import log_images
 from callbacks.run.training_record import cut_short, told_training
 from checkpoints import class_paths, read_checkpoint
 from datamodules import load_datamodule
@@ -32,10 +34,12 @@ from datamodules.load import match_data, read_datamodule
 from datamodules.sample import sample_key
 from datamodules.transforms.continuity import codec_versions
 from explanations import Explainer
+from explanations.views import png
 from lightning_modules import load_model
 from metrics.functional import Variant
 from reports import compare, table
-from reports.metrics_json import SCHEMA, write_metrics
+from reports.class_pictures import class_pictures
+from reports.metrics_json import SCHEMA, write_metrics, write_whole
 from reports.summary import print_summary
 from reports.values_csv import Rows, by_item, write_values
 
@@ -166,17 +170,25 @@ def evaluate(
     with only_process(folder):
         if request.folder(step, trained) != folder:
             raise FileExistsError(f"Expected {folder} to be free, but another result now lies there. Evaluate again.")
-        result, values = _measure(request, hardware, data_changes, allow_classes, checkpoint, other)
-        _save(result, values, folder, loggers)
+        result, values, pictures = _measure(request, hardware, data_changes, allow_classes, checkpoint, other)
+        _save(result, values, pictures, folder, loggers)
     return result
 
 
 @rank_zero_only
-def _save(result: dict[str, Any], values: dict[str, Rows], folder: Path, loggers: Sequence[Logger]) -> None:
+def _save(
+    result: dict[str, Any],
+    values: dict[str, Rows],
+    pictures: dict[str, Image],
+    folder: Path,
+    loggers: Sequence[Logger],
+) -> None:
     """Write and print a result; ``metrics.json`` comes last: where it is, the evaluation is whole."""
     for name, rows in values.items():
         write_values(rows, folder / f"{name}.csv", NAMED_BY[name])
-    _log(result, loggers, max(0, result["step"] - 1))  # next to the validation of the epoch that ended there
+    for name, picture in pictures.items():
+        write_whole(folder / f"{name}.png", png(picture))
+    _log(result, pictures, loggers, max(0, result["step"] - 1))  # next to the validation of the epoch that ended there
     write_metrics(result, folder)
     print_summary(result, folder)
 
@@ -188,8 +200,8 @@ def _measure(
     allow_classes: Sequence[str],
     checkpoint: dict[str, Any],
     other: ImageDataModule | None,
-) -> tuple[dict[str, Any], dict[str, Rows]]:
-    """The content of ``metrics.json``, and of the files of values, by name."""
+) -> tuple[dict[str, Any], dict[str, Rows], dict[str, Image]]:
+    """The content of ``metrics.json``, and of the files of values and of pictures, by name."""
     step = checkpoint["global_step"]
     seed_everything(request.engine.seed, verbose=False)
     changes = {} if request.inference is None else {"inference": request.inference}
@@ -220,14 +232,17 @@ def _measure(
     result |= {"metrics": evaluation.metrics, "skipped": evaluation.skipped}
     result["timing"] = {"seconds": seconds, "images": len(names), "images_per_second": len(names) / seconds}
     by_key = {sample_key(name): name for name in names}
-    values = {"images": dict(sorted((by_key[key], row) for key, row in evaluation.images.items()))}
+    values: dict[str, Rows] = {"images": dict(sorted((by_key[key], row) for key, row in evaluation.images.items()))}
     classes = checkpoint.get("training", {}).get("class_names") or datamodule.class_names
     known = {"classes": classes, "concepts": datamodule.tables.concept_names}
-    return result, values | {name: by_item(rows, known.get(name)) for name, rows in evaluation.items.items()}
+    values |= {name: by_item(rows, known.get(name)) for name, rows in evaluation.items.items()}
+    return result, values, class_pictures(evaluation.metrics, module.units(), datamodule.tables, classes)
 
 
-def _log(result: dict[str, Any], loggers: Sequence[Logger], step: int) -> None:
-    """The same numbers, under keys that begin with the split."""
+def _log(result: dict[str, Any], pictures: dict[str, Image], loggers: Sequence[Logger], step: int) -> None:
+    """The same numbers, under keys that begin with the split, and the pictures."""
+    if pictures:
+        log_images(loggers, "media/evaluation", list(pictures.values()), list(pictures), step)
     for logger in loggers:
         logger.log_metrics(
             {f"{result['split']}/{key}": entry["value"] for key, entry in result["metrics"].items()}, step

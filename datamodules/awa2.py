@@ -151,7 +151,8 @@ def read_predicates(folder: Path) -> ClassAttributes:
     problems.raise_any()
     chosen = visible or list(range(len(predicates)))
     share = continuous / 100
-    return ClassAttributes([predicates[i] for i in chosen], binary[:, chosen] == 1, share[:, chosen], share)
+    names = [predicates[i] for i in chosen]
+    return ClassAttributes(names, binary[:, chosen] == 1, share[:, chosen], share, predicates)
 
 
 def _names(folder: Path, name: str, problems: Problems) -> list[str]:

@@ -134,6 +134,7 @@ class ClassTables:
         class_concepts_binary: ``(S, L)`` bool.
         concept_source: where ``class_concepts_binary`` comes from.
         class_attributes: ``(S, A)`` float in 0..1, all attributes, before L concepts were selected.
+        attribute_names: names of the A attributes.
         context_names: names of the background contexts that ``context`` counts.
     """
 
@@ -147,4 +148,5 @@ class ClassTables:
     class_concepts_binary: Tensor | None = None
     concept_source: str | None = None
     class_attributes: Tensor | None = None
+    attribute_names: list[str] = field(default_factory=list)
     context_names: list[str] = field(default_factory=list)

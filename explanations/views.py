@@ -6,6 +6,7 @@ inclusive pixels (x0, y0, x1, y1).
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 
 from PIL import Image, ImageDraw, ImageFont
@@ -106,7 +107,7 @@ def prototype_tile(image: Image.Image, box: Box, size: int = 112, caption: str =
     draw, font = ImageDraw.Draw(tile), ImageFont.load_default(CAPTION_SIZE)
     for index, line in enumerate(caption.splitlines()[:CAPTION_LINES]):
         place = (0, size + index * (CAPTION_SIZE + GAP))
-        draw.text(place, _cut(line, font, tile.width), fill=BLACK, font=font)
+        draw.text(place, cut_text(line, font, tile.width), fill=BLACK, font=font)
     return tile
 
 
@@ -136,13 +137,29 @@ def sheet(tiles: Sequence[Sequence[Image.Image]], columns: int, titles: Sequence
     picture = Image.new("RGB", (columns * step_x, len(tiles) * header + lines * step_y), WHITE)
     draw, font, top = ImageDraw.Draw(picture), ImageFont.load_default(TITLE_SIZE), 0
     for title, group in zip(titles, tiles, strict=True):
-        draw.text((GAP, top + GAP), _cut(title, font, picture.width - 2 * GAP), fill=BLACK, font=font)
+        draw.text((GAP, top + GAP), cut_text(title, font, picture.width - 2 * GAP), fill=BLACK, font=font)
         top += header
         for index, tile in enumerate(group):
             row, column = divmod(index, columns)
             picture.paste(tile, (GAP + column * step_x, top + row * step_y))
         top += -(-len(group) // columns) * step_y
     return picture
+
+
+def png(image: Image.Image) -> bytes:
+    """The bytes of a PNG file."""
+    data = io.BytesIO()
+    image.save(data, "PNG")
+    return data.getvalue()
+
+
+def cut_text(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int) -> str:
+    """The text, or its beginning and an ellipsis where it is wider than ``width`` pixels."""
+    if font.getlength(text) <= width:
+        return text
+    while text and font.getlength(text + "…") > width:
+        text = text[:-1]
+    return text.rstrip() + "…"
 
 
 def _checked(image: Image.Image, box: Box) -> Box:
@@ -168,12 +185,3 @@ def _fit(image: Image.Image, size: int) -> tuple[Image.Image, float]:
     method = Image.Resampling.NEAREST if scale > 1 else Image.Resampling.LANCZOS
     width, height = max(round(image.width * scale), 1), max(round(image.height * scale), 1)
     return image.resize((width, height), method), scale
-
-
-def _cut(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int) -> str:
-    """The text, or its beginning and an ellipsis."""
-    if font.getlength(text) <= width:
-        return text
-    while text and font.getlength(text + "…") > width:
-        text = text[:-1]
-    return text.rstrip() + "…"

@@ -186,16 +186,16 @@ def read_metrics(file: Path) -> Result:
     return Result(path=file, metrics=metrics, **plain, **optional)
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a text file that is there as a whole or not at all.
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Write a file that is there as a whole or not at all.
 
     Args:
         path: the file; its folder is made if it is not there.
-        text: its content, written as it is.
+        content: written as it is, a text in UTF-8.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".part")
-    temporary.write_text(text, encoding="utf-8", newline="")
+    temporary.write_bytes(content if isinstance(content, bytes) else content.encode())
     temporary.replace(path)
 
 

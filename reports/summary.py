@@ -45,6 +45,7 @@ def print_summary(result: dict[str, Any], folder: Path) -> None:
     for name, path in (
         ("metrics", folder / "metrics.json"),
         ("images", folder / "images.csv"),
+        *((picture.stem, picture) for picture in sorted(folder.glob("*.png"))),
         ("prototypes", run_folder / "prototypes"),
         ("logs", run_folder / "metrics.csv"),
         ("checkpoints", run_folder / "checkpoints"),

@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from callbacks.run.loggers import log_images
-from explanations.views import Box, prototype_tile, sheet, to_image
+from explanations.views import Box, png, prototype_tile, sheet, to_image
 from lightning_modules.contract import InterpretableModel
 
 COLUMNS = (
@@ -100,7 +100,7 @@ class PrototypeMedia(Callback):
         plan = model.phases()
         phase = plan.phases[plan.locate(trainer.current_epoch)[0]].name.replace("/", "-")
         stem = Path(trainer.default_root_dir) / "prototypes" / f"{phase}-epoch{trainer.current_epoch:02d}"
-        _write(stem.with_name(f"{stem.name}.png"), _png(class_sheet(shown, tiles)))
+        _write(stem.with_name(f"{stem.name}.png"), png(class_sheet(shown, tiles)))
         _write(stem.with_name(f"{stem.name}.csv"), _table(records, samples if masked else {}))
         captions = [f"prototype {r.unit} · {r.class_name} · {r.figures}" for r in shown]
         log_images(trainer.loggers, "media/prototypes", tiles, captions, trainer.global_step)
@@ -197,12 +197,6 @@ def _table(records: Sequence[PrototypeRecord], masked: Mapping[str, dict[str, Te
         row = (r.unit, r.class_name, r.sample_id, *r.cell, *r.box, r.distance, r.weight, r.duplicate_of, share)
         writer.writerow(row)
     return text.getvalue().encode()
-
-
-def _png(image: Image.Image) -> bytes:
-    data = io.BytesIO()
-    image.save(data, "PNG")
-    return data.getvalue()
 
 
 def _write(path: Path, data: bytes) -> None:

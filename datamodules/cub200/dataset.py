@@ -95,6 +95,7 @@ class Cub200Dataset(PhotoDataset):
             class_concepts_binary=torch.from_numpy(concepts.binary),
             concept_source=concepts.source,
             class_attributes=strengths,
+            attribute_names=self._attributes.names,
         )
         if self.concept_level == "image":
             self._concepts = self._of_images(self._attributes, concepts.indices)

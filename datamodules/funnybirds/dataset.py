@@ -144,6 +144,7 @@ class FunnyBirdsDataset(PhotoDataset):
             class_concepts=share[:, concept_to_part] * binary,
             class_concepts_binary=binary,
             class_attributes=torch.from_numpy(has).float(),
+            attribute_names=names,
         )
 
     def files_to_verify(self, problems: Problems) -> list[ImageFile]:

@@ -27,12 +27,14 @@ class ClassAttributes:
         binary: ``(S, L)`` bool.
         strength: ``(S, L)`` float in 0..1.
         full: ``(S, A)`` float in 0..1, the strengths before L attributes were selected.
+        full_names: of the A attributes.
     """
 
     names: list[str]
     binary: NDArray[np.bool_]
     strength: NDArray[np.float64]
     full: NDArray[np.float64]
+    full_names: list[str]
 
 
 def read_attribute_table(path: Path, classes: list[str]) -> ClassAttributes:
@@ -70,7 +72,7 @@ def read_attribute_table(path: Path, classes: list[str]) -> ClassAttributes:
             f"the first is {lacking[0]!r}."
         )
     table = np.array([rows[name] for name in classes]) == "1"
-    return ClassAttributes(names, table, table.astype(np.float64), table.astype(np.float64))
+    return ClassAttributes(names, table, table.astype(np.float64), table.astype(np.float64), names)
 
 
 class AttributedDataset(PhotoDataset):
@@ -96,6 +98,7 @@ class AttributedDataset(PhotoDataset):
                 class_concepts=torch.from_numpy(attributes.strength).float(),
                 class_concepts_binary=torch.from_numpy(attributes.binary),
                 class_attributes=torch.from_numpy(attributes.full).float(),
+                attribute_names=attributes.full_names,
             )
 
     @property

@@ -256,5 +256,6 @@ def class_tables(
         concept_to_part=torch.from_numpy(chosen.group),
         class_concepts_binary=torch.from_numpy(shown[:, used]),
         class_attributes=torch.from_numpy(shown).float(),
+        attribute_names=list(attributes.names),
     )
     return table, chosen, tables

@@ -10,9 +10,9 @@ from metrics.functional.class_representation import (
     contrastiveness,
     normal_overlap,
     scale_invariant_diversity,
-    similar_class_pairs,
     structural_grounding,
 )
+from metrics.functional.class_similarity import class_similarity, similar_class_pairs
 from metrics.functional.classification import (
     accuracy,
     balanced_accuracy,
@@ -102,6 +102,7 @@ __all__ = [
     "bounding_boxes",
     "box_intersection_over_union",
     "class_independence",
+    "class_similarity",
     "classification_activation_change",
     "classification_rank_change",
     "clip_saliency",

@@ -6,56 +6,20 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from metrics.functional.class_similarity import class_similarity, similar_class_pairs
 from metrics.functional.primitives.checks import check_at_least, check_ids, check_tensor
 from metrics.functional.primitives.chunks import image_chunks
 from metrics.functional.primitives.gaussian_mixture import fit_two_normals
 from metrics.functional.primitives.ranking import gather_units
 
-_RANKED_DIGITS = 12  # two computations of one cosine differ in later ones
 _SMALLEST_SCALE = 1e-5  # of a map
-
-
-def _cosines(rows: Tensor) -> Tensor:
-    """``(K, K)`` float64 cosine similarities of ``(K, A)`` rows; NaN for rows of zeros and those not finite."""
-    rows = rows.double()
-    directions: Tensor = rows / rows.norm(dim=1, keepdim=True)
-    return directions @ directions.T
-
-
-def similar_class_pairs(class_attributes: Tensor, pairs: int = 25) -> Tensor:
-    """The pairs of classes with the most similar attributes.
-
-    Source: Norrenbrock et al. (2025), the set C_Sim. Cosines are compared to 12 digits; ties go to the pair that comes
-    first in row-major order. Pairs with a class without attributes come last.
-
-    Args:
-        class_attributes: ``(K, A)`` float >= 0, frequency of each attribute in each class.
-        pairs: the most pairs to return, at least 1.
-
-    Returns:
-        ``(P, 2)`` int64, most similar first; P = min(pairs, K (K − 1) / 2), and the first class of a pair is the lower.
-
-    Raises:
-        ValueError: if a shape or dtype differs from the above or ``pairs`` is below 1.
-
-    Example:
-        >>> similar_class_pairs(torch.tensor([[1.0, 0.0], [4.0, 3.0], [0.0, 1.0]]), pairs=2).tolist()
-        [[0, 1], [1, 2]]
-    """
-    check_tensor("class_attributes", class_attributes, ("K", "A"), "float")
-    check_at_least("pairs", pairs, 1)
-    classes = len(class_attributes)
-    every = torch.triu_indices(classes, classes, offset=1, device=class_attributes.device)
-    cosines = _cosines(class_attributes)[every[0], every[1]].round(decimals=_RANKED_DIGITS)
-    order = cosines.nan_to_num(-torch.inf).argsort(descending=True, stable=True)
-    return every.T[order[:pairs]]
 
 
 def _grounding_sums(weight: Tensor, class_attributes: Tensor, pairs: int) -> tuple[Tensor, Tensor]:
     """Structural grounding, and the number of pairs left out of it."""
     check_tensor("weight", weight, (len(class_attributes), "U"), "float")
     first, second = similar_class_pairs(class_attributes, pairs).T
-    model, truth = _cosines(weight)[first, second], _cosines(class_attributes)[first, second]
+    model, truth = class_similarity(weight)[first, second], class_similarity(class_attributes)[first, second]
     undefined = ~(model.isfinite() & truth.isfinite())
     value = model.masked_fill(undefined, 0).sum() / truth.masked_fill(undefined, 0).sum()
     return value, undefined.sum()

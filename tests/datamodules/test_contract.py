@@ -170,6 +170,9 @@ class TestModule:
         shape = (len(tables.class_attributes), len(tables.concept_names))
         assert tables.class_concepts.shape == tables.class_concepts_binary.shape == shape
         assert tables.class_concepts_binary.dtype == torch.bool
+        assert len(set(tables.attribute_names)) == tables.class_attributes.shape[1]
+        columns = [tables.attribute_names.index(name) for name in tables.concept_names]
+        assert ((tables.class_concepts == 0) | (tables.class_attributes[:, columns] > 0)).all()
         for shares in (tables.class_concepts, tables.class_attributes):
             assert 0 <= shares.min() <= shares.max() <= 1
         if tables.concept_to_part is not None:

@@ -1,11 +1,9 @@
-import io
-
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from explanations.views import crop, draw_box, prototype_tile, sheet, to_image
+from explanations.views import crop, draw_box, png, prototype_tile, sheet, to_image
 
 RED, GREEN = (255, 0, 0), (0, 255, 0)
 
@@ -19,12 +17,6 @@ def picture(width=64, height=64, spot=(16, 8, 23, 15)):
 
 def colours(image):
     return {colour for _, colour in image.getcolors(image.width * image.height)}
-
-
-def png(image):
-    data = io.BytesIO()
-    image.save(data, "PNG")
-    return data.getvalue()
 
 
 def test_to_image_keeps_rows_columns_and_channels():

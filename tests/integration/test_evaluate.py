@@ -250,19 +250,28 @@ def test_every_request_has_a_folder_of_its_own(evaluated_copy):
     run_evaluation(evaluated_copy)
     run_evaluation(evaluated_copy, "--split", "val", "--suite", "general")
     run_evaluation(evaluated_copy, "--limit", "5", "--explainer", "explanations.Random", "--top_k", "2")
-    run_evaluation(evaluated_copy, "--suite", "general/f1,compactness")
+    run_evaluation(evaluated_copy, "--suite", "general/f1,class_representation")
     run_evaluation(evaluated_copy, "--seed", "7", "--suite", "general")
     found = {path.parent.name: strict(path) for path in (evaluated_copy / "evaluation").rglob("metrics.json")}
     assert sorted(found) == [
         "evaluation",
         "last-step20-test-general-seed=7",
-        "last-step20-test-general.f1-compactness",
+        "last-step20-test-general.f1-class_representation",
         "last-step20-test-quanproto",
         "last-step20-test-quanproto-limit=5-asked_explainer=random.pattern=smooth.mode=bicubic.placement=resize.seed=0.-top_k=2",
         "last-step20-val-general",
     ]
     assert found["last-step20-val-general"]["metrics"]["general/accuracy"]["n"] == 16
     assert (evaluated_copy / "evaluation" / "metrics.json").read_bytes() == first
+    files = evaluated_copy / "evaluation" / "last-step20-test-general.f1-class_representation"
+    assert {path.name for path in files.iterdir()} == {
+        *("metrics.json", "images.csv", "units.csv", "classes.csv", "class_features.png", "nearest_classes.png"),
+    }
+    assert Image.open(files / "nearest_classes.png").width > 1000
+    with (files / "units.csv").open(newline="") as file:
+        units = [float(row["class_representation/contrastiveness"]) for row in csv.DictReader(file)]
+    value = found[files.name]["metrics"]["class_representation/contrastiveness"]["value"]
+    assert sum(units) / len(units) == pytest.approx(value)
 
 
 def test_the_ways_of_inference_of_a_tree_have_results_of_their_own(tmp_path):

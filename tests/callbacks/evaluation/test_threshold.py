@@ -121,6 +121,7 @@ SINGLE = {  # metrics that need one label, for the prototypes of ProtoPNet
     *("general/balanced_accuracy", "general/top3_accuracy", "continuity/crc"),
     *(f"contrastivity/{name}" for name in ("apd_intra", "apd_inter", "afd_intra", "afd_inter")),
     *(f"alignment/{name}" for name in ("consistency", "stability", "stability_nonempty", "parts_covered")),
+    *(f"class_representation/{name}" for name in ("structural_grounding", "class_independence")),
 }
 
 

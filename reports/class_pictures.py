@@ -1,0 +1,151 @@
+"""Pictures of what classes are represented by: the class-by-feature matrix, and the classes that look most alike."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import torch
+from PIL import Image, ImageDraw, ImageFont
+from torch import Tensor
+
+from datamodules.sample import ClassTables
+from explanations.views import BLACK, GAP, WHITE, cut_text, sheet, to_image
+from lightning_modules.contract import UnitTable
+from metrics.functional import class_similarity, similar_class_pairs
+
+FOR, AGAINST = (0.13, 0.33, 0.74), (0.80, 0.17, 0.13)  # colours of the largest weight and of its negative
+CELL, TEXT, NAME_WIDTH, BAR = 14, 11, 190, 100
+MOST_COLUMNS = 1600  # pixels of all features together
+SHOWN_FEATURES = 5  # of each class of a pair
+TILE_WIDTH = NAME_WIDTH + BAR + (4 + 2 * SHOWN_FEATURES) * CELL
+
+
+def class_pictures(
+    keys: Collection[str], units: UnitTable, tables: ClassTables, class_names: Sequence[str]
+) -> dict[str, Image.Image]:
+    """The pictures of an evaluation that computed metrics of the family ``class_representation``.
+
+    Args:
+        keys: of the metrics that were computed.
+        units: of the model.
+        tables: of the data.
+        class_names: K names.
+
+    Returns:
+        Name -> picture: ``class_features``, and ``nearest_classes`` if structural grounding is among the metrics.
+    """
+    if units.weight is None or not any(key.startswith("class_representation/") for key in keys):
+        return {}
+    weight = units.weight.detach().masked_fill(~units.active, 0).cpu().double()
+    pictures = {"class_features": class_feature_matrix(weight, class_names)}
+    if "class_representation/structural_grounding" in keys and tables.class_attributes is not None:
+        attributes = tables.class_attributes.cpu().double()
+        pictures["nearest_classes"] = nearest_classes(weight, attributes, class_names, tables.attribute_names)
+    return pictures
+
+
+def class_feature_matrix(weight: Tensor, class_names: Sequence[str]) -> Image.Image:
+    """The head weights of all classes and features, as in Norrenbrock et al. (2025).
+
+    A row is a class; a column is a feature with a weight that is not 0, ordered by the class for which it speaks most.
+    Blue speaks for the class, red against it; the largest magnitude has the full colour.
+
+    Args:
+        weight: ``(K, U)`` float64 head weights without bias, some of them not 0; 0 for units that are not active.
+        class_names: K names.
+
+    Returns:
+        A picture of K rows of 14 pixels; features are numbered as long as all of them fit into 1600 pixels.
+    """
+    used = (weight != 0).any(dim=0).nonzero().squeeze(1)
+    used = used[weight[:, used].argmax(dim=0).argsort(stable=True)]
+    width = max(1, min(CELL, MOST_COLUMNS // len(used)))
+    numbered = width == CELL
+    cells = _cells(weight[:, used] / weight.abs().max(), width)
+    top = 3 * CELL if numbered else GAP
+    picture = Image.new("RGB", (NAME_WIDTH + cells.width + GAP, top + cells.height + GAP), WHITE)
+    picture.paste(cells, (NAME_WIDTH, top))
+    if numbered:
+        _number(picture, used.tolist(), NAME_WIDTH, top)
+    for row, name in enumerate(class_names):
+        _write(picture, name, (GAP, top + row * CELL), NAME_WIDTH - 2 * GAP)
+    return picture
+
+
+def nearest_classes(
+    weight: Tensor,
+    class_attributes: Tensor,
+    class_names: Sequence[str],
+    attribute_names: Sequence[str],
+    pairs: int = 25,
+) -> Image.Image:
+    """The pairs of classes with the most similar attributes, what separates them, and how the model tells them apart.
+
+    Source: the pairs are those of structural grounding, Norrenbrock et al. (2025). A tile names two classes, the cosine
+    similarity of their attributes and of their weights, the attribute with the largest difference of class frequencies
+    (the first of several), and the weights of the five features with the largest magnitude of each class, by unit.
+
+    Args:
+        weight: as above.
+        class_attributes: ``(K, A)`` float64 in 0..1, frequency of each attribute in each class.
+        class_names: K names.
+        attribute_names: A names.
+        pairs: the most pairs to show.
+    """
+    truth, model = class_similarity(class_attributes), class_similarity(weight)
+    tiles = []
+    for one, other in similar_class_pairs(class_attributes, pairs).tolist():
+        column = int((class_attributes[one] - class_attributes[other]).abs().argmax())
+        tile = Image.new("RGB", (TILE_WIDTH, 9 * CELL), WHITE)
+        similarity = f"cosine of attributes {truth[one, other]:.3f}, of weights {model[one, other]:.3f}"
+        _write(tile, similarity, (0, CELL), TILE_WIDTH)
+        _write(tile, f"separated most by {attribute_names[column]}", (0, 2 * CELL), TILE_WIDTH)
+        _compare(tile, weight, class_attributes[:, column], (one, other), class_names)
+        tiles.append(tile)
+    return sheet([tiles], 3, [f"The {len(tiles)} pairs of classes with the most similar attributes"])
+
+
+def _compare(
+    tile: Image.Image, weight: Tensor, frequencies: Tensor, classes: tuple[int, int], class_names: Sequence[str]
+) -> None:
+    """A row for each class: its name, how often it has the attribute, and its weights."""
+    rows = weight[list(classes)]
+    largest = rows.abs().argsort(dim=1, descending=True, stable=True)[:, :SHOWN_FEATURES]
+    shown = torch.unique(largest)
+    shown = shown[(rows[:, shown] != 0).any(dim=0)]
+    left, top, draw = NAME_WIDTH + BAR + 3 * CELL, 6 * CELL, ImageDraw.Draw(tile)
+    for row, label in enumerate(classes):
+        y, share = top + row * CELL, float(frequencies[label])
+        _write(tile, class_names[label], (0, y), NAME_WIDTH - GAP)
+        draw.rectangle((NAME_WIDTH, y + 2, NAME_WIDTH + BAR - 1, y + CELL - 3), outline="#c0c0c0")
+        draw.rectangle((NAME_WIDTH, y + 2, NAME_WIDTH + round(share * (BAR - 1)), y + CELL - 3), fill="#606060")
+        _write(tile, f"{share:.0%}", (NAME_WIDTH + BAR + GAP, y), 3 * CELL)
+    if len(shown):
+        tile.paste(_cells(rows[:, shown] / weight.abs().max(), CELL), (left, top))
+        _number(tile, shown.tolist(), left, top)
+
+
+def _cells(values: Tensor, width: int) -> Image.Image:
+    """``(rows, columns)`` values in -1..1 as cells of ``width`` pixels and the height of a line, with lines between."""
+    colours = torch.where((values > 0)[..., None], torch.tensor(FOR).double(), torch.tensor(AGAINST).double())
+    pixels = 1 - values.abs()[..., None] * (1 - colours)
+    pixels = pixels.repeat_interleave(CELL, 0).repeat_interleave(width, 1)
+    if width == CELL:
+        pixels[::CELL] = pixels[:, ::CELL] = 0.9
+    return to_image(pixels.movedim(2, 0))
+
+
+def _number(picture: Image.Image, units: Sequence[int], left: int, bottom: int) -> None:
+    """The numbers of units, upright above their columns."""
+    font = ImageFont.load_default(TEXT)
+    for column, unit in enumerate(units):
+        label = Image.new("RGB", (round(font.getlength(str(unit))), CELL), WHITE)
+        ImageDraw.Draw(label).text((0, 0), str(unit), fill=BLACK, font=font)
+        label = label.rotate(90, expand=True)
+        picture.paste(label, (left + column * CELL, bottom - GAP - label.height))
+
+
+def _write(picture: Image.Image, text: str, place: tuple[int, int], width: int) -> None:
+    """A line of text, cut with an ellipsis where it is wider."""
+    font = ImageFont.load_default(TEXT)
+    ImageDraw.Draw(picture).text(place, cut_text(text, font, width), fill=BLACK, font=font)
