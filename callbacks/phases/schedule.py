@@ -24,13 +24,14 @@ from callbacks.phases.percentiles import concept_percentiles
 from callbacks.phases.projection import project
 from callbacks.phases.pruning import ignore_silent, prune
 from callbacks.phases.ranks import assert_equal_over_ranks, broadcast_buffers
-from callbacks.phases.starting_patches import sample_patches
+from callbacks.phases.starting_patches import sample_patches, spread_patches
 from lightning_modules.contract import InterpretableModel
 from lightning_modules.phases import Phase, PhasedModule, PhasePlan
 
 Action = Callable[[Trainer, LightningModule], dict[str, float]]
 ACTIONS: dict[str, Action] = {
     "sample_patches": sample_patches,
+    "spread_patches": spread_patches,
     "project": project,
     "project_distinct": partial(project, distinct=True),
     "prune": prune,

@@ -1,4 +1,4 @@
-"""Prototypes that start as latent patches of random training images."""
+"""Prototypes that start as latent patches of training images: random ones, or far from each other."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ from typing import Any, cast
 
 import torch
 from lightning import LightningModule, Trainer
+from torch import Tensor
+from torch.nn import functional as F
 
 from callbacks.evaluation_mode import evaluation_mode
 from callbacks.phases.projection import NearestPatches, source_table
+from datamodules.sample import sample_key
 from lightning_modules.contract import InterpretableModel, Projectable
 
 AT_ONCE = 32  # images per forward
+IMAGES_PER_CLASS = 20  # whose patches a class chooses from
 
 
 @torch.no_grad()
@@ -32,30 +36,125 @@ def sample_patches(trainer: Trainer, module: LightningModule) -> dict[str, float
     Raises:
         TypeError: if the model has no prototypes.
     """
-    if not isinstance(module, Projectable):
-        raise TypeError(
-            f"Expected a model with prototypes for the action 'sample_patches', but got {type(module).__name__}."
-        )
+    _refuse_without_prototypes(module, "sample_patches")
     datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
     dataset = datamodule.dataset("projection")
     units = len(cast(InterpretableModel, module).units().active)
     generator = torch.Generator().manual_seed(datamodule.seed)
-    rows = torch.randint(len(dataset), (units,), generator=generator).tolist()
+    rows = torch.randint(len(dataset), (units,), generator=generator)
     place = torch.rand(units, generator=generator)
-    chosen = NearestPatches.empty(units, 0, module.device)
-    patches = []
+    latent = _latents(module, dataset, rows.tolist())
+    cell = (place * latent.shape[1]).long().to(module.device)
+    _start(module, dataset, rows, cell, latent[torch.arange(units, device=module.device), cell])
+    return {"images": float(len(set(rows.tolist())))}
+
+
+@torch.no_grad()
+def spread_patches(trainer: Trainer, module: LightningModule) -> dict[str, float]:
+    """Action ``spread_patches``: the units of a class become patches of its images that are far from each other.
+
+    Ours for prototypes; farthest-first traversal is from Gonzalez (1985), *Clustering to minimize the maximum
+    intercluster distance*. A score is the similarity of one cell, so that training moves a prototype towards what it
+    is near already; where all of a class are near the same part, none finds another. The first patch of a class is the
+    one farthest from the mean patch of all classes, each further one is farthest from those chosen. The patches are
+    those of ``IMAGES_PER_CLASS`` images of each class, chosen by the hashes of their ids, and the distance is that of
+    their directions where units are compared by direction. All processes compute the same.
+
+    Args:
+        trainer: its data module gives the images.
+        module: a :class:`~lightning_modules.contract.Projectable` whose units have one class each.
+
+    Returns:
+        images, how many different ones were chosen.
+
+    Raises:
+        TypeError: if the model has no prototypes, or they are not each of one class, or the data are multilabel.
+        ValueError: if a class has no training image.
+    """
+    _refuse_without_prototypes(module, "spread_patches")
+    table = cast(InterpretableModel, module).units()
+    datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
+    dataset = datamodule.dataset("projection")
+    if not (table.owner.sum(dim=1) == 1).all() or datamodule.capabilities("projection").multi_label is True:
+        raise TypeError(
+            "Expected prototypes of one class each and images of one label each for the action 'spread_patches', but "
+            f"got {type(module).__name__} and {type(datamodule).__name__}, where they have several."
+        )
+    rows, of_class = _images_by_class(dataset, table.owner.shape[1])
+    latent = _latents(module, dataset, rows.tolist())
+    points = F.normalize(latent, dim=2) if table.comparison == "projection" else latent
+    centre = points.mean(dim=(0, 1))
+    owner = table.owner.int().argmax(dim=1)
+    image, cell = torch.empty_like(owner), torch.empty_like(owner)
+    for label in range(table.owner.shape[1]):
+        units, images = (owner == label).nonzero()[:, 0], (of_class == label).nonzero()[:, 0].to(owner.device)
+        chosen = farthest_first(points[images].flatten(0, 1), centre, len(units))
+        image[units], cell[units] = images[chosen // latent.shape[1]], chosen % latent.shape[1]
+    _start(module, dataset, rows[image.cpu()], cell, latent[image, cell])
+    return {"images": float(len(set(image.tolist())))}
+
+
+def farthest_first(points: Tensor, start: Tensor, count: int) -> Tensor:
+    """Points that are far from each other: each is the farthest from the nearest of those before it.
+
+    Args:
+        points: ``(n, D)`` float.
+        start: ``(D,)`` float, from which the first is farthest.
+        count: how many.
+
+    Returns:
+        ``(count,)`` int64; the first on ties. Points repeat only where all are chosen.
+
+    Example:
+        >>> points = torch.tensor([[0.0], [1.0], [4.0], [9.0]])
+        >>> farthest_first(points, torch.zeros(1), 3).tolist()
+        [3, 0, 2]
+    """
+    nearest, chosen = (points - start).square().sum(dim=1), []
+    for index in range(count):
+        far = nearest.argmax()
+        distance = (points - points[far]).square().sum(dim=1)
+        nearest = torch.minimum(nearest, distance) if index else distance
+        chosen.append(far)
+    return torch.stack(chosen)
+
+
+def _refuse_without_prototypes(module: LightningModule, action: str) -> None:
+    if not isinstance(module, Projectable):
+        raise TypeError(f"Expected a model with prototypes for the action {action!r}, but got {type(module).__name__}.")
+
+
+def _images_by_class(dataset: Any, num_classes: int) -> tuple[Tensor, Tensor]:
+    """Rows of at most ``IMAGES_PER_CLASS`` images of each class, those with the least keys, and their classes."""
+    labels = torch.from_numpy(dataset.labels)
+    keys = torch.tensor([sample_key(name) for name in dataset.sample_ids])
+    order = keys.argsort()
+    chosen = [order[labels[order] == label][:IMAGES_PER_CLASS] for label in range(num_classes)]
+    if empty := [label for label, found in enumerate(chosen) if not len(found)]:
+        raise ValueError(f"Expected a training image of every class, but got none of classes {empty[:5]}.")
+    rows = torch.cat(chosen)
+    return rows, labels[rows]
+
+
+def _latents(module: LightningModule, dataset: Any, rows: list[int]) -> Tensor:
+    """``(n, h·w, D)`` patches of some images."""
+    found = []
     with evaluation_mode(module):
-        for start in range(0, units, AT_ONCE):
-            batch = [dataset[row] for row in rows[start : start + AT_ONCE]]
-            part = slice(start, start + len(batch))
-            latent = module(torch.stack([sample["image"] for sample in batch]).to(module.device)).latent.flatten(2)
-            cell = (place[part] * latent.shape[2]).long().to(module.device)
-            patches.append(latent[torch.arange(len(batch), device=module.device), :, cell])
-            chosen.cell[part] = cell
-            chosen.sample_key[part] = torch.stack([sample["sample_key"] for sample in batch]).to(module.device)
-            chosen.label[part] = torch.stack([sample["label"] for sample in batch]).to(module.device)
-    valid = torch.ones(units, dtype=torch.bool, device=module.device)
-    ids = {key: dataset.sample_ids[row] for key, row in zip(chosen.sample_key.tolist(), rows, strict=True)}
+        for start in range(0, len(rows), AT_ONCE):
+            images = torch.stack([dataset[row]["image"] for row in rows[start : start + AT_ONCE]])
+            found.append(module(images.to(module.device)).latent.flatten(2).transpose(1, 2))
+    return torch.cat(found)
+
+
+def _start(module: LightningModule, dataset: Any, rows: Tensor, cell: Tensor, patches: Tensor) -> None:
+    """Make every unit the patch at a cell of an image, with its source."""
+    names = [dataset.sample_ids[row] for row in rows.tolist()]
+    keys = [sample_key(name) for name in names]
+    chosen = NearestPatches.empty(len(rows), 0, module.device)
+    chosen.cell = cell
+    chosen.sample_key = torch.tensor(keys, device=module.device)
+    chosen.label = torch.from_numpy(dataset.labels)[rows].to(module.device)
     chosen.distance.zero_()
-    module.load_patches(torch.cat(patches), valid, source_table(module, chosen, valid, ids))
-    return {"images": float(len(set(rows)))}
+    valid = torch.ones(len(rows), dtype=torch.bool, device=module.device)
+    source = source_table(module, chosen, valid, dict(zip(keys, names, strict=True)))
+    cast(Projectable, module).load_patches(patches, valid, source)

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from callbacks.evaluation_mode import evaluation_mode
-from callbacks.phases.starting_patches import sample_patches
+from callbacks.phases.starting_patches import sample_patches, spread_patches
 from lightning_modules import Classifier, ProtoTree
-from tests.lightning_modules.registry import tiny_birds, tiny_trainer
+from tests.lightning_modules.registry import TINY_PROTOPNET, tiny_birds, tiny_trainer
 from tests.rounding import terms_of, tolerance
 
 
@@ -50,7 +50,39 @@ def test_training_mode_is_kept():
     assert all(part.training for part in model.modules())
 
 
-def test_models_without_prototypes_are_refused():
+def spread(data, model):
     trainer = tiny_trainer()
-    with pytest.raises(TypeError, match=r"with prototypes for the action 'sample_patches', but got Classifier"):
-        sample_patches(trainer, Classifier(num_classes=8, image_size=(32, 32)))
+    trainer.datamodule = data
+    return spread_patches(trainer, model)
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "l2_log"])
+def test_each_patch_is_the_farthest_of_its_class_from_those_before(similarity):
+    data = tiny_birds()
+    model = TINY_PROTOPNET(num_classes=8, image_size=(32, 32), prototypes_per_class=3, similarity=similarity)
+    spread(data, model)
+    samples = [data.dataset("projection")[row] for row in range(24)]
+    with evaluation_mode(model), torch.no_grad():
+        patches = torch.stack([model(sample["image"][None]).latent[0].flatten(1).T for sample in samples])
+    labels = torch.stack([sample["label"] for sample in samples])
+    if similarity == "cosine":
+        patches = patches / patches.norm(dim=2, keepdim=True)
+    centre = patches.mean(dim=(0, 1))
+    for label in range(8):
+        own = patches[labels == label].flatten(0, 1)
+        taken = [max(own, key=lambda point: (point - centre).norm().item())]
+        for _ in range(2):
+            taken.append(max(own, key=lambda point: min((point - other).norm().item() for other in taken)))
+        vectors = model.prototypes.vectors[label * 3 : label * 3 + 3]
+        vectors = vectors / vectors.norm(dim=1, keepdim=True) if similarity == "cosine" else vectors
+        torch.testing.assert_close(vectors, torch.stack(taken), rtol=0, atol=1e-5)
+    assert model.units().source.label.tolist() == [label for label in range(8) for _ in range(3)]
+
+
+def test_models_that_cannot_start_so_are_refused():
+    classifier = Classifier(num_classes=8, image_size=(32, 32))
+    for action in (sample_patches, spread_patches):
+        with pytest.raises(TypeError, match=r"with prototypes for the action '\w+', but got Classifier"):
+            action(tiny_trainer(), classifier)
+    with pytest.raises(TypeError, match=r"of one class each and images of one label each .* ProtoTree"):
+        spread(tiny_birds(), ProtoTree(num_classes=8, image_size=(32, 32), depth=3))
