@@ -27,6 +27,9 @@ from metrics.compactness import (
     NumberOfFeatures,
     Sparsity,
 )
+from metrics.concept_existence import ConceptExistence
+from metrics.concept_importance import ConceptGlobalImportance
+from metrics.concept_location import ConceptLocation, ConceptMaskIntersectionOverUnion
 from metrics.entropy import PrototypeEntropy
 from metrics.localisation import EnergyPointingGame, PointingGame, RegionIntersectionOverUnion
 from metrics.location_change import (
@@ -64,6 +67,10 @@ __all__ = [
     "ClassIndependence",
     "ClassificationActivationChange",
     "ClassificationRankChange",
+    "ConceptExistence",
+    "ConceptGlobalImportance",
+    "ConceptLocation",
+    "ConceptMaskIntersectionOverUnion",
     "Contrastiveness",
     "EnergyPointingGame",
     "F1Score",

@@ -37,6 +37,7 @@ from metrics.compactness import (
     NumberOfFeatures,
     Sparsity,
 )
+from metrics.concept_entries import CONCEPT_METRICS, CONCEPT_NEEDS
 from metrics.entropy import PrototypeEntropy
 from metrics.facts import Facts
 from metrics.functional.prototype_distance import Mode
@@ -75,6 +76,7 @@ class MetricEntry:
             training images through the evaluation transform, in place of the evaluated ones.
         part: which entry of the metric's summary the key stands for, where it has several.
         shared: keys with the same value stand for parts of one and the same metric; None for a metric of its own.
+        full: whether it is only part of the suite ``<family>_full``.
     """
 
     build: Callable[[Facts], AnyMetric]
@@ -82,6 +84,7 @@ class MetricEntry:
     view: str = "clean"
     part: str | None = None
     shared: str | None = None
+    full: bool = False
 
 
 _OTHER_ROWS = "the class tables have other rows than the logits"
@@ -117,6 +120,7 @@ NEEDS: dict[str, Callable[[Facts], str | None]] = {
     "features": lambda facts: _unless(_most_features(facts) > 0, "no unit has a weight that is not 0"),
     "five_features": lambda facts: _unless(_most_features(facts) >= 5, "no class has five weights that are not 0"),
     "abstention": lambda facts: _unless(facts.abstains, "the model decides on every image"),
+    **CONCEPT_NEEDS,
 }
 
 
@@ -251,4 +255,8 @@ ENTRIES: dict[str, MetricEntry] = {
     "class_representation/sid@5": MetricEntry(
         lambda facts: ScaleInvariantDiversity(facts.features), ("weight", "five_features")
     ),
+    **{
+        f"concepts/{name}": MetricEntry(entry.build, entry.needs, entry.view, full=entry.full)
+        for name, entry in CONCEPT_METRICS.items()
+    },
 }

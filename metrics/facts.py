@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from metrics.functional.primitives.variants import Variant
@@ -38,6 +39,11 @@ class Facts:
         class_concepts_binary: ``(K, L)`` bool, or None.
         class_attributes: ``(K, A)`` float in 0..1, all attributes, before L concepts were selected, or None.
         concept_to_part: ``(L,)`` int64, the group of parts each concept is about, -1 for none, or None.
+        unit_concepts: ``(U,)`` int64, the concept of each active unit, -1 for none: as in ``concepts`` or, for units
+            without a name, what their scores tell best on the training images. None if units stand for no concepts.
+        nameable: whether units stand for concepts or, being prototypes or features, may be named by one.
+        concept_order: ``(L,)`` int64, the concepts by how many training images have them, or None if not counted.
+        part_codes: for each group of parts its codes in a label map, none for a group without a mask.
         training: None if the training images of the model are at hand, else why not.
     """
 
@@ -62,6 +68,10 @@ class Facts:
     class_concepts_binary: Tensor | None = None
     class_attributes: Tensor | None = None
     concept_to_part: Tensor | None = None
+    unit_concepts: Tensor | None = None
+    nameable: bool = False
+    concept_order: Tensor | None = None
+    part_codes: Sequence[Sequence[int]] = ()
     training: str | None = None
 
     @property
@@ -81,3 +91,35 @@ class Facts:
         if self.weight is None:
             return self.active
         return self.active & (self.weight.amax(dim=0) > _USED_WEIGHT)
+
+    @property
+    def named(self) -> Tensor:
+        """``(M,)`` int64, the active units that stand for a concept, in ascending order."""
+        concepts = self._unit_concepts
+        return (self.active & (concepts >= 0)).nonzero().squeeze(1)
+
+    @property
+    def concept_points(self) -> Tensor:
+        """``(M, S)`` int64, the points of the part that each named unit's concept is about, padded with -1."""
+        groups: Sequence[Sequence[int]] = self.part_groups or ()
+        sides = max([1, *map(len, groups)])
+        rows = [[*group, *[-1] * (sides - len(group))] for group in groups]
+        table = torch.tensor([*rows, [-1] * sides], device=self.active.device)  # the last row is that of no part
+        return table[self.concept_groups]
+
+    @property
+    def concept_groups(self) -> Tensor:
+        """``(M,)`` int64, the group of parts that each named unit's concept is about, -1 for none."""
+        concepts = self._unit_concepts[self.named]
+        return torch.full_like(concepts, -1) if self.concept_to_part is None else self.concept_to_part[concepts]
+
+    @property
+    def concept_masks(self) -> Tensor:
+        """``(M,)`` int64, as ``concept_groups``, -1 also for a part without a mask."""
+        masked = torch.tensor([*map(bool, self.part_codes), False], device=self.active.device)
+        groups = self.concept_groups
+        return groups.masked_fill(~masked[groups], -1)
+
+    @property
+    def _unit_concepts(self) -> Tensor:
+        return torch.full_like(self.active, -1, dtype=torch.int64) if self.unit_concepts is None else self.unit_concepts

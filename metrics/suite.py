@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from metrics.entries import ENTRIES, NEEDS, AnyMetric
 from metrics.facts import Facts
 
+_KEYS = tuple(key for key, entry in ENTRIES.items() if not entry.full)
 FAMILIES: dict[str, tuple[str, ...]] = {
-    family: tuple(key for key in ENTRIES if key.split("/")[0] == family)
-    for family in dict.fromkeys(key.split("/")[0] for key in ENTRIES)
+    family: tuple(key for key in _KEYS if key.split("/")[0] == family)
+    for family in dict.fromkeys(key.split("/")[0] for key in _KEYS)
 }
 _BEYOND_QUANPROTO = (
     "general/abstention",
@@ -21,11 +22,13 @@ _BEYOND_QUANPROTO = (
     *FAMILIES["alignment"],
     *FAMILIES["localisation"],
     *FAMILIES["class_representation"],
+    *FAMILIES["concepts"],
 )
 # Schlinge et al. (2025): the metrics of their tables 2 to 5, whose accuracy is in fact the balanced one
 SUITES: dict[str, tuple[str, ...]] = {
-    "quanproto": tuple(key for key in ENTRIES if key not in _BEYOND_QUANPROTO),
-    "all": tuple(ENTRIES),
+    "quanproto": tuple(key for key in _KEYS if key not in _BEYOND_QUANPROTO),
+    "all": _KEYS,
+    "concepts_full": tuple(key for key in ENTRIES if key.split("/")[0] == "concepts"),
 }
 
 
@@ -33,7 +36,7 @@ def resolve(suite: Sequence[str]) -> list[str]:
     """Expand the names in a config to keys.
 
     Args:
-        suite: ``"all"``, ``"quanproto"``, families (``"general"``) or keys (``"general/f1"``).
+        suite: ``"all"``, ``"quanproto"``, ``"concepts_full"``, families (``"general"``) or keys (``"general/f1"``).
 
     Returns:
         Keys without repetition, in the order asked for; within a family, in that of ``FAMILIES``.
@@ -50,7 +53,8 @@ def resolve(suite: Sequence[str]) -> list[str]:
         raise TypeError(f"Expected argument `suite` to be a list of names, but got {suite!r}; write [{suite!r}].")
     known = SUITES | FAMILIES | {key: (key,) for key in ENTRIES}
     if unknown := [name for name in suite if name not in known]:
-        raise ValueError(f"Expected argument `suite` to hold names among {list(known)}, but got {unknown}.")
+        names = [*SUITES, *FAMILIES, *_KEYS]
+        raise ValueError(f"Expected argument `suite` to hold names among {names}, but got {unknown}.")
     return list(dict.fromkeys(key for name in suite for key in known[name]))
 
 

@@ -5,6 +5,7 @@ Names and shapes of the fields are those of the ``update`` arguments in ``metric
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -30,6 +31,9 @@ class Setting:
         keep_maps: whether some metric reads more maps than those of the top units.
         attack_steps: of the misalignment attack.
         abstains: whether the model may leave an image undecided.
+        named: ``(M,)`` int64, the units that stand for a concept.
+        concepts: ``(M,)`` int64, the concept of each.
+        part_codes: for each group of parts its codes in a label map.
     """
 
     seed: int = 0
@@ -40,6 +44,9 @@ class Setting:
     keep_maps: bool = False
     attack_steps: int = 40
     abstains: bool = False
+    named: Tensor | None = None
+    concepts: Tensor | None = None
+    part_codes: Sequence[Sequence[int]] = ()
 
 
 class Clean:

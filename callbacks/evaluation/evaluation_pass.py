@@ -18,7 +18,7 @@ from metrics.facts import Facts
 
 ITEMS = {"unit": "units", "class": "classes", "concept": "concepts"}  # of which the values of all are kept
 TRAINING = "training"  # the view of the training images
-_ALL_MAPS = ("owned_peaks", "unit_boxes", "unit_maps")  # fields that need the maps of all units
+_ALL_MAPS = ("owned_peaks", "unit_boxes", "unit_maps", "concept_maps")  # fields that need the maps of all units
 
 
 @dataclass
@@ -69,6 +69,9 @@ class EvaluationPass:
             explain_perturbed="perturbed_saliency" in names,
             keep_maps=not names.isdisjoint(_ALL_MAPS),
             abstains=facts.abstains,
+            named=facts.named,
+            concepts=None if facts.unit_concepts is None else facts.unit_concepts[facts.named],
+            part_codes=facts.part_codes,
         )
         self._owned = owned_units(facts.owner, facts.active)
         self._images: list[tuple[Tensor, Tensor]] = []

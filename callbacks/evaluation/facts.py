@@ -17,6 +17,8 @@ from lightning_modules.contract import InterpretableModel, ModelOutput
 from metrics.facts import Facts
 from metrics.functional import Variant
 
+_MASKED_AS = {"leg": "foot"}  # group of points -> part of a label map, where the words differ
+
 
 def gather_facts(
     datamodule: Any,
@@ -57,6 +59,7 @@ def gather_facts(
         threshold=0.0 if threshold is None else float(threshold),
         presence=units.presence,
         concepts=units.concepts,
+        nameable=units.concepts is not None or units.kind in ("prototype", "feature"),
         **_class_tables(datamodule, output.logits.shape[1], units.active.device),
     )
 
@@ -68,8 +71,12 @@ def _class_tables(datamodule: Any, num_classes: int, device: torch.device) -> di
     tables: ClassTables = datamodule.tables
     names = ("class_concepts", "class_concepts_binary", "class_attributes")
     found = {name: getattr(tables, name) for name in names}
-    rows = {name: table.to(device) for name, table in found.items() if table is not None and len(table) == num_classes}
+    rows: dict[str, Any] = {
+        name: table.to(device) for name, table in found.items() if table is not None and len(table) == num_classes
+    }
     parts = tables.concept_to_part
+    codes = [tables.label_map_codes.get(_MASKED_AS.get(name, name), ()) for name in tables.part_group_names]
+    rows["part_codes"] = codes
     return rows | ({} if parts is None else {"concept_to_part": parts.to(device)})
 
 

@@ -16,6 +16,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 from callbacks.evaluation.evaluation_pass import Evaluation, EvaluationPass
 from callbacks.evaluation.facts import choose_explainer, description, gather_facts, refuse_repeated
 from callbacks.evaluation.images_per_forward import images_per_forward
+from callbacks.evaluation.named_units import BY_AREA, BY_MODEL, name_units, needs_names
 from callbacks.evaluation.observer import Observer
 from callbacks.evaluation.threshold import fit_threshold, threshold_of
 from callbacks.evaluation.walk import walk
@@ -141,6 +142,8 @@ class Interpretability(Callback):
         chunk = min(chunk, len(datamodule.dataset(split)))
         explainer = choose_explainer(self.explainer, model)
         facts = gather_facts(datamodule, split, model, output, explainer, self.variant)
+        if needs_names(keys, facts):
+            facts = name_units(facts, module, datamodule, self.memory_budget)
         metrics, skipped = build(keys, facts)
         observer = Observer(model, explainer, chunk, self.top_k)
         self.this_pass = EvaluationPass(metrics, facts, observer, self.seed, self.noise)
@@ -158,6 +161,8 @@ class Interpretability(Callback):
             "units_per_image": min(self.top_k, int(facts.active.sum())),
             "images_per_forward": chunk,
         }
+        if facts.unit_concepts is not None:
+            self.evaluation.protocol["units_named_by"] = BY_AREA if facts.concepts is None else BY_MODEL
         if facts.multi_label:
             self.evaluation.protocol["decision_threshold"] = facts.threshold
 

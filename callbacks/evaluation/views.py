@@ -62,6 +62,33 @@ class Localisation(View):
         return inside(self.clean.batch["bounding_box"], self.clean.image_size)
 
 
+class Concepts(View):
+    """The clean image, with the units that stand for a concept for units, and their concepts for concepts."""
+
+    @property
+    def scores(self) -> Tensor:
+        """``(B, M)`` of the named units."""
+        return self.clean.scores[:, self.clean.setting.named]
+
+    @cached_property
+    def concept_maps(self) -> Tensor:
+        """``(B, M, h, w)`` of the named units."""
+        assert self.clean.seen.all_maps is not None
+        return self.clean.seen.all_maps[:, self.clean.setting.named]
+
+    @property
+    def concept_labels(self) -> Tensor:
+        """``(B, M)`` bool, whether the image has the concept of each named unit."""
+        return self.clean.concept_labels[:, self.clean.setting.concepts]
+
+    @cached_property
+    def part_masks(self) -> Tensor:
+        """``(B, G, H, W)`` bool, the visible pixels of every group of parts; none of one without codes."""
+        label_map: Tensor = self.clean.batch["label_map"]
+        codes = [torch.tensor(codes, device=label_map.device) for codes in self.clean.setting.part_codes]
+        return torch.stack([torch.isin(label_map, of_group) for of_group in codes], dim=1)
+
+
 class Completeness(Clipped):
     """One image per top unit, with noise everywhere but in the box around the unit's region."""
 
@@ -162,6 +189,7 @@ VIEWS: dict[str, Callable[[Clean], list[Any]]] = {
     "clean": lambda clean: [clean],
     "clipped": lambda clean: [Clipped(clean)],
     "localisation": lambda clean: [Localisation(clean)],
+    "concepts": lambda clean: [Concepts(clean)],
     "completeness": lambda clean: [Completeness(clean)],
     "continuity": lambda clean: [Continuity(clean)],
     "stability": lambda clean: [Stability(clean, draw) for draw in range(STABILITY_DRAWS)],

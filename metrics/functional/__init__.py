@@ -28,6 +28,13 @@ from metrics.functional.compactness import (
     number_of_features,
     sparsity,
 )
+from metrics.functional.concept_existence import concept_existence, concept_existence_baselines
+from metrics.functional.concept_importance import Order, Ranking, concept_global_importance, concept_importance
+from metrics.functional.concept_location import (
+    concept_activation_maps,
+    concept_location,
+    concept_mask_intersection_over_union,
+)
 from metrics.functional.entropy import prototype_entropy
 from metrics.functional.localisation import energy_pointing_game, pointing_game, region_intersection_over_union
 from metrics.functional.location_change import (
@@ -87,9 +94,12 @@ from metrics.functional.rank_change import (
 from metrics.functional.similarity_change import (
     prototype_similarity_change,
 )
+from metrics.functional.unit_names import concept_auc, name_units
 
 __all__ = [
     "Mode",
+    "Order",
+    "Ranking",
     "Variant",
     "accuracy",
     "accuracy_change",
@@ -107,6 +117,14 @@ __all__ = [
     "classification_rank_change",
     "clip_saliency",
     "completeness_perturbation",
+    "concept_activation_maps",
+    "concept_auc",
+    "concept_existence",
+    "concept_existence_baselines",
+    "concept_global_importance",
+    "concept_importance",
+    "concept_location",
+    "concept_mask_intersection_over_union",
     "confusion_matrix",
     "contrastiveness",
     "energy_pointing_game",
@@ -126,6 +144,7 @@ __all__ = [
     "misalignment_activation_change",
     "misalignment_location_change",
     "misalignment_rank_change",
+    "name_units",
     "nearest_features",
     "negative_positive_ratio",
     "normal_overlap",

@@ -6,7 +6,7 @@ import sys
 from types import SimpleNamespace
 
 from metrics.entries import ENTRIES
-from metrics.suite import build
+from metrics.suite import build, resolve
 from reports.markdown import arrow
 from tests.metrics.test_suite import facts
 from tests.pages import DOCS, run_page
@@ -29,7 +29,7 @@ def printed_range(low, high):
 
 def test_the_page_of_all_metrics():
     rows = re.findall(r"^\| `(\w+/[\w@]+)` \|(.*)\|$", (DOCS / "metrics.md").read_text("utf-8"), re.MULTILINE)
-    assert sorted(key for key, _ in rows) == sorted(ENTRIES)
+    assert sorted(key for key, _ in rows) == sorted(resolve(["all"]))
     for key, row in rows:
         name, formula, *told, source, misread = (cell.strip() for cell in row.split("|"))
         metric, part = build([key], facts())[0][key], ENTRIES[key].part

@@ -22,19 +22,27 @@ def facts(num_classes=5, multi_label=False, has_weight=True, missing=lambda flag
         "weight": torch.ones(num_classes, 6) if has_weight else None, "vectors": torch.eye(6), "channels": 3,
         "num_parts": 2, "part_groups": [[0, 1]], "abstains": True,
         "class_attributes": torch.ones(num_classes, 4) if missing("class_attributes") is None else None,
+        "class_concepts": torch.ones(num_classes, 6) if missing("class_attributes") is None else None,
+        "concepts": torch.arange(6), "unit_concepts": torch.arange(6), "concept_order": torch.arange(6),
+        "concept_to_part": torch.zeros(6).long(), "part_codes": [[1]],
     }  # fmt: skip
     owner = torch.ones(6, num_classes, dtype=torch.bool)
     return Facts(num_classes, multi_label, ACTIVE, owner, missing, **(options | changes))
 
 
 def test_suites():
-    assert resolve(["all"]) == [key for keys in FAMILIES.values() for key in keys] == list(ENTRIES)
+    full = resolve(["concepts_full"])
+    assert resolve(["all"]) == [key for keys in FAMILIES.values() for key in keys]
+    assert set(resolve(["all"])) == {key for key in ENTRIES if key not in full or key in FAMILIES["concepts"]}
+    published = [f"concepts/{name}@5{end}" for name in ("cem", "clm") for end in ("", "_weight", "_score")]
+    assert {*published, "concepts/cem@1_score_correct", "concepts/clm@3_a6_weight", *FAMILIES["concepts"]} < set(full)
     quanproto = resolve(["quanproto"])
     assert set(quanproto) < set(ENTRIES)
     assert {key.split("/")[0] for key in quanproto} == FAMILIES.keys() - {
         "alignment",
         "localisation",
         "class_representation",
+        "concepts",
     }
 
 
@@ -48,7 +56,8 @@ def test_resolve():
 
 def test_resolve_names_every_mistake_once():
     with pytest.raises(
-        ValueError, match=r"names among \['quanproto', 'all', 'general', .*'general/f1'.*\], but got \['f1', 'x/y'\]"
+        ValueError,
+        match=r"names among \['quanproto', 'all', 'concepts_full', .*'general/f1'.*\], but got \['f1', 'x/y'\]",
     ):
         resolve(["general", "f1", "x/y"])
     with pytest.raises(TypeError, match=r"`suite` to be a list of names, but got 'all'; write \['all'\]"):
@@ -59,7 +68,7 @@ def test_resolve_names_every_mistake_once():
 
 def test_every_key_ends_in_the_name_of_its_metric():
     for labels in (False, True):
-        built, _ = build(["all"], facts(multi_label=labels))
+        built, _ = build(["all", "concepts_full"], facts(multi_label=labels))
         for key, metric in built.items():
             part = ENTRIES[key].part
             name = metric.name if part is None else f"{ENTRIES[key].view}_{part}"
@@ -132,6 +141,13 @@ def test_reasons():
     assert built["continuity/cac"].link == "sigmoid"
     labels, weight = "single_label: the data are multilabel", "weight: the model has no weight matrix"
     parts, latent = "part_points: no part_points", "latent: the model has no latent map"
+    trained = "training: other data"
+    assert {skipped.pop(key) for key in FAMILIES["concepts"]} == {
+        f"{weight}; {labels}; class_concepts: no class_attributes",
+        f"{weight}; {labels}; {trained}; concepts_class|concepts_image: no concepts_class; no concepts_image",
+        f"{weight}; {labels}; {trained}; {parts}",
+        f"{weight}; {labels}; {trained}; label_map: no label_map",
+    }
     assert skipped == {
         "general/balanced_accuracy": labels,
         "general/top3_accuracy": f"{labels}; num_classes: top-3 accuracy needs more than 3 classes",

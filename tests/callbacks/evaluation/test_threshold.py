@@ -12,7 +12,7 @@ from callbacks import Interpretability, PrototypeMedia, RunCheckpoint, read_chec
 from callbacks.evaluation.threshold import fit_threshold, threshold_of
 from datamodules.sketch_birds import SketchBirds
 from lightning_modules import Classifier
-from metrics.suite import resolve
+from metrics.suite import FAMILIES, resolve
 from tests.engine_runs import run_engine
 from tests.lightning_modules.registry import TINY_PROTOPNET, tiny_birds, tiny_trainer
 from tests.rounding import terms_of, tolerance
@@ -122,6 +122,7 @@ SINGLE = {  # metrics that need one label, for the prototypes of ProtoPNet
     *(f"contrastivity/{name}" for name in ("apd_intra", "apd_inter", "afd_intra", "afd_inter")),
     *(f"alignment/{name}" for name in ("consistency", "stability", "stability_nonempty", "parts_covered")),
     *(f"class_representation/{name}" for name in ("structural_grounding", "class_independence")),
+    *FAMILIES["concepts"],
 }
 
 

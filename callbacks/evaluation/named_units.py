@@ -1,0 +1,96 @@
+"""What concepts the units of a model stand for, and how frequent these are, both from the training images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from lightning import LightningModule
+from torch import Tensor, distributed
+
+from callbacks.evaluation.walk import walk
+from metrics import functional
+from metrics.entries import ENTRIES, NEEDS
+from metrics.facts import Facts
+
+LEAST_AREA = 0.6
+BY_MODEL = "model"
+BY_AREA = f"largest area under the ROC curve on the training images, at least {LEAST_AREA}"
+
+
+def needs_names(keys: Sequence[str], facts: Facts) -> bool:
+    """Whether some metric is about units that stand for concepts, and could be measured if they do."""
+    wanted = [set(ENTRIES[key].needs) for key in keys if "named_units" in ENTRIES[key].needs]
+    missing = {need for need in ("weight", "single_label", "training") if NEEDS[need](facts)}
+    labels = ("concepts_class", "concepts_image")
+    known = any(facts.missing(flag) is None for flag in labels) and facts.nameable
+    return known and not missing and bool(wanted)
+
+
+@torch.no_grad()
+def name_units(facts: Facts, module: LightningModule, datamodule: Any, memory_budget: float) -> Facts:
+    """Name the units of a model that does not, and count the concepts in the training images.
+
+    Units without a name get that of the concept their scores tell best on the training images through the evaluation
+    transform, by the area under the ROC curve (ties: the lower index); below 0.6 and if inactive, they get none. Areas
+    are exact over processes, each of which holds all scores, 4 bytes per image and unit.
+
+    Args:
+        facts: of the model and the data.
+        module: the model.
+        datamodule: whose training images are read; they are shown to the model only to name its units.
+        memory_budget: GiB for the activations of one forward.
+
+    Returns:
+        The facts with ``unit_concepts`` and ``concept_order``.
+
+    Raises:
+        ValueError: if the model names a concept that the data do not have.
+    """
+    concepts = facts.concepts
+    if concepts is not None and int(concepts.max()) >= datamodule.num_concepts:
+        raise ValueError(
+            f"Expected data with the concepts of the model, which are {int(concepts.max()) + 1} or more, but "
+            f"{type(datamodule).__name__} has {datamodule.num_concepts}."
+        )
+    if concepts is None:
+        scores, labels = _gathered(_seen(module, datamodule, memory_budget))
+        area = functional.concept_auc(scores.to(facts.active.device), labels.to(facts.active.device))
+        concepts = functional.name_units(area, LEAST_AREA).masked_fill(~facts.active, -1)
+        counts = labels.sum(dim=0)
+    else:
+        counts = _counts(datamodule, facts.active.device)
+    order = counts.argsort(descending=True, stable=True).to(facts.active.device)
+    return replace(facts, unit_concepts=concepts.masked_fill(~facts.active, -1), concept_order=order)
+
+
+def _seen(module: LightningModule, datamodule: Any, memory_budget: float) -> list[tuple[Tensor, Tensor]]:
+    """Scores and concepts of this process's share of the training images."""
+    batches = walk(module, datamodule.projection_dataloader(), datamodule.image_size, memory_budget)
+    return [(seen.scores.float().cpu(), batch["concepts"].cpu()) for batch, seen in batches]
+
+
+def _gathered(own: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """The batches of all processes, joined."""
+    shares: list[Any] = [own]
+    if distributed.is_initialized():
+        shares = [None] * distributed.get_world_size()
+        distributed.all_gather_object(shares, own)
+    scores, labels = zip(*(batch for share in shares for batch in share), strict=True)
+    return torch.cat(scores), torch.cat(labels)
+
+
+def _counts(datamodule: Any, device: torch.device) -> Tensor:
+    """``(L,)`` int64, training images with each concept, over all processes."""
+    if datamodule.capabilities("projection").concepts_image is not True:  # every image has the concepts of its class
+        rows = torch.as_tensor(datamodule.dataset("projection").labels)
+        counts: Tensor = datamodule.tables.class_concepts_binary[rows].sum(dim=0)
+        return counts
+    own = torch.zeros(datamodule.num_concepts, dtype=torch.int64, device=device)
+    for batch in datamodule.projection_dataloader():
+        own += batch["concepts"].sum(dim=0).to(device)
+    if distributed.is_initialized():
+        distributed.all_reduce(own)
+    return own
