@@ -6,6 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from datamodules.cub200.attributes import IMAGE_LABELS, read_attributes
@@ -13,6 +14,7 @@ from datamodules.cub200.concepts import FIXED, group_of_concept
 from datamodules.cub200.data_module import Cub200
 from datamodules.cub200.tables import read_tables
 from datamodules.splits import SPLITS, Population, cv70
+from metrics.functional import similar_class_pairs, structural_grounding
 from tests.photo_trees import stamps
 
 
@@ -202,3 +204,19 @@ def test_sizes_and_boxes(data):
             modes.add(image.mode)
             over += box[2] >= image.width or box[3] >= image.height or box.min() < 0
     assert (min(sides), max(sides), modes, over) == (121, 500, {"RGB"}, 5)
+
+
+def test_the_classes_that_look_most_alike(shared_data):
+    """Bronzed and shiny cowbird are separated by the red eye, as in Norrenbrock et al. (2025)."""
+    folder = shared_data("cub")
+    table = np.loadtxt(folder / "CUB_200_2011" / "attributes" / "class_attribute_labels_continuous.txt")
+    attributes = torch.from_numpy(table) / 100
+    pairs = similar_class_pairs(attributes).tolist()
+    assert pairs[0] == [28, 29]  # American crow and fish crow
+    assert pairs[9] == [25, 26]
+    names = (folder / "attributes.txt").read_text("utf-8").splitlines()
+    bronzed, shiny = attributes[25:27]
+    assert names[int((bronzed - shiny).abs().argmax())].endswith("has_eye_color::red")
+    five_of_fifty = torch.rand(200, 50, generator=torch.Generator().manual_seed(0)).topk(5, dim=1).indices
+    assert 0.04 < structural_grounding(torch.zeros(200, 50).scatter(1, five_of_fifty, 1), attributes) < 0.19
+    assert structural_grounding((attributes > 0.5).double(), attributes).item() == pytest.approx(0.926, abs=1e-3)
