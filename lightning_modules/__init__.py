@@ -6,6 +6,7 @@ from lightning_modules.concept_bottleneck import ConceptBottleneck
 from lightning_modules.interpretable import InterpretableModule
 from lightning_modules.load import load_model
 from lightning_modules.pipnet import PIPNet
+from lightning_modules.posthoc_cbm import PosthocCBM
 from lightning_modules.protopnet import ProtoPNet
 from lightning_modules.protopool import ProtoPool
 from lightning_modules.prototree import ProtoTree
@@ -16,6 +17,7 @@ __all__ = [
     "ConceptBottleneck",
     "InterpretableModule",
     "PIPNet",
+    "PosthocCBM",
     "ProtoPNet",
     "ProtoPool",
     "ProtoTree",

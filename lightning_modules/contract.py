@@ -206,6 +206,23 @@ class Intervenable(Protocol):
         ...
 
 
+@runtime_checkable
+class FitsConcepts(Protocol):
+    """A model whose units are fitted to annotated concepts at once, on the embeddings of all training images."""
+
+    def fit_concepts(self, embeddings: Tensor, concepts: Tensor, targets: Tensor, seed: int) -> dict[str, float]:
+        """Fit to ``embeddings`` (n, D), ``concepts`` (n, L) bool and ``targets``, (n,) or (n, K); what to report."""
+        ...
+
+    def concept_bank(self) -> dict[str, Tensor]:
+        """What is known of every concept: columns ``(L,)`` by name."""
+        ...
+
+    def units(self) -> UnitTable:
+        """What the units are."""
+        ...
+
+
 def shown(owner: Tensor, targets: Tensor) -> Tensor:
     """Which units stand for something the image shows.
 

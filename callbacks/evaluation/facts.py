@@ -13,7 +13,7 @@ from torch import Tensor
 from callbacks.evaluation.threshold import threshold_of
 from datamodules.sample import Capabilities, ClassTables
 from explanations import PRP, Explainer, Upsample
-from lightning_modules.contract import InterpretableModel, ModelOutput
+from lightning_modules.contract import InterpretableModel, ModelOutput, UnitTable
 from metrics.facts import Facts
 from metrics.functional import Variant
 
@@ -78,6 +78,21 @@ def _class_tables(datamodule: Any, num_classes: int, device: torch.device) -> di
     codes = [tables.label_map_codes.get(_MASKED_AS.get(name, name), ()) for name in tables.part_group_names]
     rows["part_codes"] = codes
     return rows | ({} if parts is None else {"concept_to_part": parts.to(device)})
+
+
+def left_out_concepts(datamodule: Any, units: UnitTable) -> list[str] | None:
+    """Names of the concepts that a model of concepts could not learn; its inactive units stand for them.
+
+    Args:
+        datamodule: of the data the model was trained on.
+        units: of the model.
+
+    Returns:
+        None for models of other units, and for other data, whose concepts have other names.
+    """
+    if units.kind != "concept" or units.concepts is None or datamodule.loading.classes is not None:
+        return None
+    return [datamodule.tables.concept_names[index] for index in units.concepts[~units.active].tolist()]
 
 
 def choose_explainer(asked: Explainer | None, model: InterpretableModel) -> Explainer:

@@ -14,7 +14,7 @@ from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_warn
 
 from callbacks.evaluation.evaluation_pass import Evaluation, EvaluationPass
-from callbacks.evaluation.facts import choose_explainer, description, gather_facts, refuse_repeated
+from callbacks.evaluation.facts import choose_explainer, description, gather_facts, left_out_concepts, refuse_repeated
 from callbacks.evaluation.images_per_forward import images_per_forward
 from callbacks.evaluation.named_units import BY_AREA, BY_MODEL, name_units, needs_names
 from callbacks.evaluation.observer import Observer
@@ -163,6 +163,8 @@ class Interpretability(Callback):
         }
         if facts.unit_concepts is not None:
             self.evaluation.protocol["units_named_by"] = BY_AREA if facts.concepts is None else BY_MODEL
+        if left_out := left_out_concepts(datamodule, model.units()):
+            self.evaluation.protocol["concepts_left_out"] = left_out
         if facts.multi_label:
             self.evaluation.protocol["decision_threshold"] = facts.threshold
 

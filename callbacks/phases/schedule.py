@@ -19,6 +19,7 @@ from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor
 
+from callbacks.phases.concepts import fit_concepts
 from callbacks.phases.early_stopping import phase_is_over, start_over
 from callbacks.phases.percentiles import concept_percentiles
 from callbacks.phases.projection import project
@@ -37,6 +38,7 @@ ACTIONS: dict[str, Action] = {
     "prune": prune,
     "ignore_silent": ignore_silent,
     "concept_percentiles": concept_percentiles,
+    "fit_concepts": fit_concepts,
 }
 
 

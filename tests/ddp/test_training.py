@@ -195,6 +195,26 @@ def test_every_model_is_equal_on_both_ranks_and_resumes(ddp_pool, tmp_path, mode
     assert (cut / "metrics.csv").read_text() == (straight / "metrics.csv").read_text()
 
 
+def test_a_post_hoc_bank_is_that_of_one_process_and_its_residual_resumes(ddp_pool, tmp_path):
+    """A batch of 12 in one process, of 6 in each of two; the first cut repeats the fit, the second does not."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    fit(one, model="PosthocCBM")
+    record = "--trainer.callbacks+=tests.ddp.test_training.Record"
+    (first, error), (second, _) = ddp_pool.run(fit_model_on, two, "PosthocCBM", record)
+    assert error is None
+    assert first == second
+    assert len({digest for _, digest in first}) == 1 + 8  # 4 steps that change nothing, and two epochs of the residual
+    weights, expected = last(two)["state_dict"], last(one)["state_dict"]
+    bank = [name for name in expected if not name.startswith("residual")]
+    assert differences({n: weights[n] for n in bank}, {n: expected[n] for n in bank}) == []
+    assert (two / "concepts.csv").read_text() == (one / "concepts.csv").read_text()
+    for step in (2, 7):
+        cut = tmp_path / f"cut{step}"
+        for more in (stop_at(step), ["--ckpt_path", "last"]):
+            ddp_pool.run(fit_model_on, cut, "PosthocCBM", *more)
+        assert differences(state(cut), state(two)) == []
+
+
 def test_the_decision_threshold_is_that_of_one_process(ddp_pool, tmp_path):
     """33 validation images: 17 and 16; the threshold is one number over all of them."""
     more = [*MULTILABEL, "--data.val_size=33", "--trainer.max_epochs=1"]

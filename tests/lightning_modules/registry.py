@@ -17,6 +17,7 @@ from lightning_modules import (
     ConceptBottleneck,
     InterpretableModule,
     PIPNet,
+    PosthocCBM,
     ProtoPNet,
     ProtoPool,
     ProtoTree,
@@ -42,6 +43,14 @@ def tiny_prototree(**options: Any) -> ProtoTree:
     return model
 
 
+def tiny_posthoc_cbm(**options: Any) -> PosthocCBM:
+    """With a residual that is not 0, as a new one is."""
+    model = PosthocCBM(num_concepts=20, **options)
+    if model.residual is not None:
+        torch.nn.init.normal_(model.residual.weight, std=0.1)
+    return model
+
+
 MODELS: dict[str, Callable[..., InterpretableModule]] = {
     "ProtoPNet": TINY_PROTOPNET,
     "ProtoPNet cosine": partial(TINY_PROTOPNET, similarity="cosine", addon="linear"),
@@ -53,6 +62,8 @@ MODELS: dict[str, Callable[..., InterpretableModule]] = {
     "ConceptBottleneck joint": partial(ConceptBottleneck, num_concepts=20, preset="sketch_joint"),
     "BagNet": partial(BagNet, backbone={"name": "bagnet9", "width": 16}),
     "PIPNet": partial(PIPNet, num_features=8),
+    "PosthocCBM": tiny_posthoc_cbm,
+    "PosthocCBM hybrid": lambda **options: tiny_posthoc_cbm(**({"preset": "hybrid"} | options)),
 }
 
 

@@ -1,0 +1,71 @@
+"""Fitting a bank of concept vectors and its head to the embeddings of all training images, exact over processes."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+from lightning import LightningModule, Trainer
+from lightning.pytorch.utilities import rank_zero_info
+from torch import distributed
+
+from callbacks.phases.embeddings import embed_training_images
+from lightning_modules.contract import FitsConcepts
+
+
+def fit_concepts(trainer: Trainer, module: LightningModule) -> dict[str, float]:
+    """Action ``fit_concepts``: embed all training images and let the model fit its concepts to them.
+
+    The embeddings stay in the folder ``embeddings`` of the run, and what became of every concept in ``concepts.csv``.
+    One process fits and the others take over what it found.
+
+    Args:
+        trainer: its data module gives the images, the names of the concepts and the seed.
+        module: a :class:`~lightning_modules.contract.FitsConcepts`.
+
+    Returns:
+        What the model reports.
+
+    Raises:
+        TypeError: if the model has no concepts to fit.
+        ValueError: on all processes, if the model refuses the images.
+    """
+    if not isinstance(module, FitsConcepts):
+        raise TypeError(
+            f"Expected a model with a bank of concepts for the action 'fit_concepts', but got {type(module).__name__}."
+        )
+    datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
+    folder = Path(trainer.default_root_dir)
+    images = embed_training_images(trainer, module, folder / "embeddings")
+    outcome: dict[str, float] | ValueError = {}
+    if trainer.is_global_zero:
+        try:
+            outcome = module.fit_concepts(images.embeddings, images.concepts, images.targets, datamodule.seed)
+        except ValueError as error:  # the other processes must not wait for ever
+            outcome = error
+    outcome = trainer.strategy.broadcast(outcome)
+    if isinstance(outcome, ValueError):
+        raise outcome
+    if distributed.is_initialized():
+        for tensor in (*module.parameters(), *module.buffers()):
+            distributed.broadcast(tensor.detach(), src=0)
+    names = datamodule.tables.concept_names
+    if trainer.is_global_zero:
+        _write(module, names, folder / "concepts.csv")
+    absent = (~module.units().active).nonzero().flatten().tolist()
+    if absent:
+        rank_zero_info(
+            f"{len(absent)} of {len(names)} concepts are left out, since no training image has them, all have them, or "
+            f"their embeddings are the same: {', '.join(names[index] for index in absent)}"
+        )
+    return outcome
+
+
+def _write(module: FitsConcepts, names: list[str], path: Path) -> None:
+    """One row per concept."""
+    columns = {name: values.tolist() for name, values in module.concept_bank().items()}
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["concept", *columns])
+        writer.writerows(zip(names, *columns.values(), strict=True))

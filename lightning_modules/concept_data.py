@@ -1,0 +1,32 @@
+"""What a model of concepts asks of its data before training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def refuse_unfit_concepts(datamodule: Any, num_classes: int, num_concepts: int) -> None:
+    """Refuse data without the concepts of a model.
+
+    Args:
+        datamodule: an ``ImageDataModule``.
+        num_classes: K of the model.
+        num_concepts: L of the model.
+
+    Raises:
+        ValueError: if training images have no concepts, or their table has other classes or concepts than the model.
+    """
+    name, flags, tables = type(datamodule).__name__, datamodule.capabilities("train"), datamodule.tables
+    reasons = [flags.missing("concepts_class"), flags.missing("concepts_image")]
+    if None not in reasons:
+        raise ValueError(
+            f"Expected data with annotated concepts, but the training images of {name} have none "
+            f"({'; '.join(reasons)})."
+        )
+    table = tables.class_concepts_binary
+    shape = None if table is None else tuple(table.shape)
+    if len(tables.concept_names) != num_concepts or shape not in (None, (num_classes, num_concepts)):
+        raise ValueError(
+            f"Expected {name} to describe {num_classes} classes by {num_concepts} concepts, as the model was built "
+            f"for, but it names {len(tables.concept_names)} concepts and its table of classes by concepts is {shape}."
+        )

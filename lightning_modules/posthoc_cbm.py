@@ -1,0 +1,273 @@
+"""Post-hoc concept bottleneck (Yuksekgonul et al. 2023, *Post-hoc Concept Bottleneck Models*) on any backbone.
+
+Concept vectors, projection, sparse head and residual top to bottom. Nothing of the backbone is trained: the bank of
+concept vectors and the head are fitted at once to the embeddings of all training images.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, ClassVar, Literal, get_args
+
+import torch
+from lightning.pytorch.utilities import rank_zero_warn
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lightning_modules.concept_data import refuse_unfit_concepts
+from lightning_modules.contract import ModelOutput, UnitTable
+from lightning_modules.heads.concept_bank import Examples, fit_concept_bank
+from lightning_modules.heads.sparse_head import Problem, fit_sparse_head
+from lightning_modules.interpretable import InterpretableModule, LossTerm, Task
+from lightning_modules.phases import Phase, PhasePlan
+
+Projection = Literal["raw", "unit", "margin"]
+HeadKind = Literal["softmax_elastic_net", "softmax_l2"]
+CONVERGED = 1e-4  # largest violation of the head's optimality conditions
+_BLOCK = 4096  # embeddings projected at once
+
+# the epoch only measures; without anything to train, several processes could not share it
+_FIT = Phase("fit", 1, {"head": 0.0}, {"cross_entropy": 1.0}, bn="eval", on_enter=("fit_concepts",), selectable=True)
+_RESIDUAL = Phase(
+    "residual", 20, {"residual": 1e-2}, {"cross_entropy": 1.0, "residual_l2": 1e-3}, bn="eval", selectable=True
+)
+
+
+class PosthocCBM(InterpretableModule):
+    """Post-hoc concept bottleneck model.
+
+    Source: Yuksekgonul et al. 2023; raw projection and class-level evaluation: Aysel et al. 2025. Presets: ``plain``,
+    and ``hybrid`` with a residual from the embedding to the logits, trained after everything else is fixed.
+
+    With the embedding f = mean over cells of the latent z, a concept l with vector v_l and intercept b_l scores u_l =
+    v_l·f (``raw``), v_l·f / ‖v_l‖ (``unit``) or (v_l·f + b_l) / ‖v_l‖ (``margin``, as the released code); its map is
+    the same of z in every cell, and u_l is the mean of the map. Logits are W u + b, of the hybrid model
+    W u + b + W_r f + b_r.
+
+    Args:
+        num_concepts: L, linked from the data.
+        projection: how a score follows from vector and embedding.
+        positives: training images with a concept that its vector is learnt from, and as many again to validate it.
+        negatives: the same for images without it.
+        svm_c: C of the support vector machines; Aysel et al. call it λ.
+        head: penalty of the softmax head: elastic net, or squares alone.
+        penalty: λ of the head, for standardised scores.
+        l1_ratio: α of the elastic net.
+        kwargs: arguments of :class:`~lightning_modules.interpretable.InterpretableModule`.
+
+    Raises:
+        ValueError: for fewer than 2 concepts, an unknown or non-positive option, or multilabel data.
+
+    Example:
+        >>> model = PosthocCBM(num_classes=4, num_concepts=6, image_size=(32, 32)).eval()
+        >>> output = model(torch.rand(2, 3, 32, 32))
+        >>> output.scores.shape, torch.equal(output.maps.mean((2, 3)), output.scores)
+        (torch.Size([2, 6]), True)
+    """
+
+    presets: ClassVar[dict[str, PhasePlan]] = {
+        "plain": PhasePlan((_FIT,)),
+        "hybrid": PhasePlan((replace(_FIT, selectable=False), _RESIDUAL)),
+    }
+    tasks: ClassVar[tuple[Task, ...]] = ("multiclass",)
+    vectors: Tensor
+    intercepts: Tensor
+    examples: Tensor
+    accuracies: Tensor
+    margins: Tensor
+
+    def __init__(  # noqa: PLR0913 - a command line sets these one by one
+        self,
+        num_concepts: int,
+        projection: Projection = "raw",
+        positives: int = 100,
+        negatives: int = 100,
+        svm_c: float = 1.0,
+        head: HeadKind = "softmax_elastic_net",
+        penalty: float = 2e-4,
+        l1_ratio: float = 0.99,
+        preset: str = "plain",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(preset=preset, **kwargs)
+        if num_concepts < 2:
+            raise ValueError(
+                f"Expected argument `num_concepts` to be at least 2, but got {num_concepts}. PosthocCBM needs data "
+                "with annotated concepts, such as SketchBirds, Cub200 or AwA2."
+            )
+        for name, value, kind in (("projection", projection, Projection), ("head", head, HeadKind)):
+            if value not in get_args(kind):
+                raise ValueError(f"Expected argument `{name}` to be one of {get_args(kind)}, but got {value!r}.")
+        for name, size in (("positives", positives), ("negatives", negatives), ("svm_c", svm_c), ("penalty", penalty)):
+            if not size > 0:
+                raise ValueError(f"Expected argument `{name}` to be above 0, but got {size}.")
+        if not 0 < l1_ratio <= 1:
+            raise ValueError(f"Expected argument `l1_ratio` to be above 0 and at most 1, but got {l1_ratio}.")
+        self.num_concepts = num_concepts
+        self.projection: Projection = projection
+        self.drawn = Examples(positives, negatives, svm_c)
+        self.penalty, self.l1_ratio = penalty, l1_ratio if head == "softmax_elastic_net" else 0.0
+        channels, unknown = self.backbone.out_channels, torch.full((num_concepts, 2), torch.nan)
+        # random directions until `fit_concepts`: the control that a bank is compared with
+        self.register_buffer("vectors", torch.randn(num_concepts, channels) / channels**0.5)
+        self.register_buffer("intercepts", torch.zeros(num_concepts))
+        self.register_buffer("examples", torch.zeros(num_concepts, 2, 2, dtype=torch.int64))
+        self.register_buffer("accuracies", unknown)
+        self.register_buffer("margins", unknown.clone())
+        self.linear = nn.Linear(num_concepts, self.num_classes)
+        self.residual: nn.Linear | None = None
+        if any("residual" in phase.trainable for phase in self.plan.phases):
+            self.residual = nn.Linear(channels, self.num_classes)
+            nn.init.zeros_(self.residual.weight)  # until it is trained, the concepts decide alone
+            nn.init.zeros_(self.residual.bias)
+
+    def forward(self, images: Tensor) -> ModelOutput:
+        """Backbone, projection of every cell, mean over cells, linear head, residual of the mean of all cells."""
+        latent = self.backbone(images)
+        weight, bias = self._directions()
+        maps = F.conv2d(latent, weight[:, :, None, None], bias)
+        scores = maps.mean(dim=(2, 3))
+        logits = self.head(scores)
+        if self.residual is None:
+            return ModelOutput(logits, scores, maps, latent)
+        residual = self.residual(latent.mean(dim=(2, 3)))
+        return ModelOutput(logits + residual, scores, maps, latent, {"residual": residual})
+
+    def _directions(self) -> tuple[Tensor, Tensor]:
+        """Weight ``(L, D)`` and offset ``(L,)`` of the projection; both 0 for a concept without a vector."""
+        if self.projection == "raw":
+            return self.vectors, torch.zeros_like(self.intercepts)
+        norm = self.vectors.norm(dim=1).where(self._active(), 1.0)
+        shift = self.intercepts / norm if self.projection == "margin" else torch.zeros_like(norm)
+        return self.vectors / norm[:, None], shift
+
+    def _active(self) -> Tensor:
+        return (self.vectors != 0).any(dim=1)
+
+    def head(self, scores: Tensor) -> Tensor:
+        """The part of the logits ``(B, K)`` that comes from scores ``(B, U)``: all of it without a residual."""
+        return self.linear(scores)  # type: ignore[no-any-return]
+
+    def units(self) -> UnitTable:
+        """Concepts; a class owns those it weighs positively. Those without a vector are inactive."""
+        active, weight = self._active(), self.linear.weight
+        concepts = torch.arange(len(active), device=active.device)
+        return UnitTable(
+            "concept", active, weight.T > 0, "mean", weight, self.vectors, comparison="projection", concepts=concepts
+        )
+
+    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
+        """Groups ``backbone``, ``head`` and, where the plan trains one, ``residual``."""
+        groups = {"backbone": list(self.backbone.parameters()), "head": list(self.linear.parameters())}
+        return groups if self.residual is None else groups | {"residual": list(self.residual.parameters())}
+
+    def loss_terms(self) -> dict[str, LossTerm]:
+        """``residual_l2`` is the mean of the squared weights of the residual."""
+        if (residual := self.residual) is None:
+            return super().loss_terms()
+        return super().loss_terms() | {"residual_l2": lambda output, batch: residual.weight.float().square().mean()}
+
+    def setup(self, stage: str) -> None:
+        """Also refuse data whose concepts are not those of the model, before anything is trained."""
+        super().setup(stage)
+        datamodule = getattr(self.trainer, "datamodule", None)
+        if stage == "fit" and datamodule is not None:
+            refuse_unfit_concepts(datamodule, self.num_classes, self.num_concepts)
+
+    # -- fitting -----------------------------------------------------------------------------------------------------
+    @torch.no_grad()
+    def fit_concepts(self, embeddings: Tensor, concepts: Tensor, targets: Tensor, seed: int) -> dict[str, float]:
+        """Learn the bank of concept vectors, then the head on the projected embeddings.
+
+        Args:
+            embeddings: ``(n, D)`` float32 of the training images, possibly mapped from a file.
+            concepts: ``(n, L)`` bool.
+            targets: ``(n,)`` int64 classes, or ``(n, K)`` float probabilities.
+            seed: of the draw of examples.
+
+        Returns:
+            concepts, left_out and fewer_examples (concepts), mean accuracies of the vectors on the images they were
+            learnt from and, where there are any, on others, weights_used (share of the head's), violation (of its
+            optimality conditions), and head_accuracy on the training images (by the likeliest class).
+
+        Raises:
+            ValueError: if fewer than 2 concepts have images with and without them, or the table has other concepts.
+        """
+        if concepts.shape[1] != self.num_concepts:
+            raise ValueError(f"Expected images with {self.num_concepts} concepts, but got {concepts.shape[1]}.")
+        options = Examples(self.drawn.positives, self.drawn.negatives, self.drawn.svm_c, seed)
+        bank = fit_concept_bank(embeddings, concepts, options)
+        if (found := int(bank.found.sum())) < 2:
+            raise ValueError(
+                f"Expected at least 2 concepts that some training images show and others do not, but got {found} of "
+                f"{self.num_concepts}. Choose other concepts, or more classes."
+            )
+        for name in ("vectors", "intercepts", "examples", "accuracies", "margins"):
+            getattr(self, name).copy_(getattr(bank, name))
+        fit = self._fit_head(embeddings, targets)
+        asked = torch.tensor([options.negatives, options.positives])
+        accuracies = zip(("train", "validation"), bank.accuracies[bank.found].nanmean(dim=0).tolist(), strict=True)
+        return {
+            "concepts": float(found),
+            "left_out": float(self.num_concepts - found),
+            "fewer_examples": float((bank.found & (bank.examples < asked).any(dim=2).any(dim=1)).sum()),
+            **{f"{name}_accuracy": value for name, value in accuracies if math.isfinite(value)},
+            **fit,
+        }
+
+    def _fit_head(self, embeddings: Tensor, targets: Tensor) -> dict[str, float]:
+        weight, bias = self._directions()
+        scores = torch.cat(
+            [F.linear(rows.to(weight), weight, bias) for rows in embeddings.chunk(1 + len(embeddings) // _BLOCK)]
+        )
+        problem = Problem(scores, targets, self.num_classes, self.penalty, self.l1_ratio)
+        solved = fit_sparse_head(problem)
+        if not solved.violation <= CONVERGED:
+            rank_zero_warn(
+                f"The head violates its optimality conditions by {solved.violation:.1e} after {solved.evaluations} "
+                f"passes. Raise `penalty` (now {self.penalty})."
+            )
+        raw_weight, raw_bias = problem.on_raw_scores(solved.weight, solved.bias)
+        self.linear.weight.copy_(raw_weight)
+        self.linear.bias.copy_(raw_bias)
+        labels = problem.targets if targets.ndim == 1 else problem.targets.argmax(dim=1)
+        return {
+            "weights_used": (solved.weight != 0).double().mean().item(),
+            "violation": solved.violation,
+            "head_accuracy": (self.head(scores).argmax(dim=1) == labels).double().mean().item(),
+        }
+
+    def concept_bank(self) -> dict[str, Tensor]:
+        """Of every concept: whether it is fitted, numbers of examples, accuracies and margins, each ``(L,)``."""
+        columns: dict[str, Tensor] = {"fitted": self._active()}
+        for row, split in enumerate(("train", "validation")):
+            columns |= {f"{split}_{side}s": self.examples[:, row, i] for i, side in enumerate(("negative", "positive"))}
+            columns[f"{split}_accuracy"] = self.accuracies[:, row]
+        return columns | {f"margin_of_{side}s": self.margins[:, i] for i, side in enumerate(("negative", "positive"))}
+
+    @torch.no_grad()
+    def edit(self, removed: Tensor, renormalize: bool = False) -> None:
+        """Concept editing: classes no longer read some concepts (Yuksekgonul et al. 2023, section 5).
+
+        Args:
+            removed: ``(K, L)`` bool, weights to set to 0.
+            renormalize: whether the other weights of each class are scaled so that their absolute sum stays.
+
+        Raises:
+            ValueError: for another shape, or if a class to be renormalised would read no concept any more.
+        """
+        weight = self.linear.weight
+        if removed.shape != weight.shape:
+            raise ValueError(
+                f"Expected argument `removed` to have the shape {tuple(weight.shape)}, but got {tuple(removed.shape)}."
+            )
+        before, kept = weight.abs().sum(dim=1), weight.masked_fill(removed.to(weight.device), 0.0)
+        after = kept.abs().sum(dim=1)
+        if renormalize and (empty := (before > 0) & (after == 0)).any():
+            raise ValueError(
+                f"Expected argument `removed` to leave every class a concept with a weight, but the classes "
+                f"{empty.nonzero().flatten().tolist()} have none left. Pass `renormalize=False`, or remove less."
+            )
+        scale = before / after.where(after > 0, 1.0) if renormalize else torch.ones_like(after)
+        weight.copy_(kept * scale[:, None])

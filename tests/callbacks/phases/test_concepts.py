@@ -1,0 +1,116 @@
+"""The action that embeds all training images and fits a bank of concepts to them."""
+
+import csv
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from callbacks.phases import embeddings as cache
+from callbacks.phases.concepts import fit_concepts
+from callbacks.phases.embeddings import embed_training_images
+from lightning_modules import Classifier, PosthocCBM
+from tests.lightning_modules.registry import tiny_birds, tiny_trainer
+from tests.tiny_runs import differences
+
+
+def make():
+    torch.manual_seed(0)
+    return PosthocCBM(num_concepts=20, num_classes=8, image_size=(32, 32))
+
+
+def prepared(folder, model=None, **data):
+    """Trainer, model and data as an action finds them."""
+    birds = tiny_birds(**data)
+    strategy = SimpleNamespace(broadcast=lambda value: value, barrier=lambda: None)
+    trainer = SimpleNamespace(datamodule=birds, default_root_dir=folder, strategy=strategy, is_global_zero=True)
+    return trainer, model or make(), birds
+
+
+def test_embeddings_are_those_of_the_evaluation_transform(tmp_path):
+    trainer, model, birds = prepared(tmp_path)
+    found = embed_training_images(trainer, model, tmp_path / "embeddings")
+    dataset, model = birds.dataset("projection"), model.eval()
+    for row in (0, 5, 23):
+        sample = dataset[row]
+        with torch.no_grad():
+            expected = model.backbone(sample["image"][None]).mean((2, 3))[0]
+        torch.testing.assert_close(found.embeddings[row], expected, rtol=1e-4, atol=1e-5)
+        assert torch.equal(found.concepts[row], sample["concepts"])
+        assert torch.equal(found.targets[row], sample["class_targets"])
+    assert np.load(tmp_path / "embeddings" / "embeddings.npy", mmap_mode="r").shape == (24, 128)
+
+
+def test_the_bank_does_not_depend_on_the_batch_size_and_embeddings_are_computed_once(tmp_path, monkeypatch):
+    trainer, first, _ = prepared(tmp_path / "a", batch_size=8)
+    reports = [fit_concepts(trainer, first)]
+    monkeypatch.setattr(cache, "walk", lambda *args: pytest.fail("embedded again"))
+    trainer, again, _ = prepared(tmp_path / "a", batch_size=5)
+    reports.append(fit_concepts(trainer, again))
+    monkeypatch.undo()
+    trainer, third, _ = prepared(tmp_path / "b", batch_size=7)
+    reports.append(fit_concepts(trainer, third))
+    for model in (again, third):
+        assert torch.equal(model.vectors, first.vectors)
+        assert torch.equal(model.linear.weight, first.linear.weight)
+    assert reports[0] == reports[1] == reports[2]
+
+
+@pytest.mark.parametrize("change", ["backbone", "images"])
+def test_embeddings_of_another_backbone_or_other_images_are_not_taken(change, tmp_path):
+    trainer, model, _ = prepared(tmp_path)
+    before = embed_training_images(trainer, model, tmp_path).embeddings.clone()
+    if change == "backbone":
+        trainer, model, _ = prepared(tmp_path, PosthocCBM(num_concepts=20, num_classes=8, image_size=(32, 32)))
+    else:
+        trainer, model, _ = prepared(tmp_path, seed=1, scene_seed=1)
+    after = embed_training_images(trainer, model, tmp_path).embeddings
+    assert not torch.allclose(after, before, atol=1e-3)
+
+
+def test_what_became_of_every_concept_is_told(tmp_path, caplog):
+    trainer, model, birds = prepared(tmp_path, part_removal=0.0, train_size=8)
+    dataset = birds.dataset("projection")
+    concepts = torch.stack([dataset[row]["concepts"] for row in range(8)])
+    names = birds.tables.concept_names
+    absent = {name for name, column in zip(names, concepts.T, strict=True) if column.all() or not column.any()}
+    birds._tables.concept_names[0] = names[0] = "renamed"
+    with caplog.at_level("INFO"):
+        report = fit_concepts(trainer, model)
+    assert report["concepts"] == 20 - len(absent)
+    assert report["fewer_examples"] == report["concepts"]  # 8 images, 100 + 100 asked for
+    with (tmp_path / "concepts.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["concept"] for row in rows] == names
+    assert {row["concept"] for row in rows if row["fitted"] == "False"} == absent
+    assert [int(row["train_positives"]) for row in rows] == concepts.sum(0).tolist()
+
+
+def test_a_refusal_of_the_first_process_reaches_all(tmp_path):
+    """What rank 0 raises is broadcast and raised."""
+    trainer, model, _ = prepared(tmp_path)
+    said = []
+    trainer.strategy.broadcast = lambda value: said.append(value) or value
+    model.fit_concepts = lambda *args: (_ for _ in ()).throw(ValueError("too few"))
+    with pytest.raises(ValueError, match="too few"):
+        fit_concepts(trainer, model)
+    assert isinstance(said[-1], ValueError)
+
+
+def test_only_models_with_concepts(tmp_path):
+    trainer, _, _ = prepared(tmp_path)
+    with pytest.raises(TypeError, match="bank of concepts for the action 'fit_concepts', but got Classifier"):
+        fit_concepts(trainer, Classifier(num_classes=8, image_size=(32, 32)))
+
+
+def test_the_epoch_after_the_fit_changes_nothing_and_the_residual_only_itself(tmp_path):
+    seen = {}
+    for preset in ("plain", "hybrid"):
+        torch.manual_seed(0)
+        model = PosthocCBM(num_concepts=20, num_classes=8, image_size=(32, 32), preset=preset, epoch_scale=0.1)
+        trainer = tiny_trainer(default_root_dir=tmp_path / preset)
+        trainer.fit(model, datamodule=tiny_birds())
+        seen[preset] = {name: value.clone() for name, value in model.state_dict().items()}
+    assert differences({name: seen["hybrid"][name] for name in seen["plain"]}, seen["plain"]) == []
+    assert seen["hybrid"]["residual.weight"].any()
