@@ -10,8 +10,10 @@ from lightning_modules.posthoc_cbm import PosthocCBM
 from lightning_modules.protopnet import ProtoPNet
 from lightning_modules.protopool import ProtoPool
 from lightning_modules.prototree import ProtoTree
+from lightning_modules.qpm import QPM
 
 __all__ = [
+    "QPM",
     "BagNet",
     "Classifier",
     "ConceptBottleneck",

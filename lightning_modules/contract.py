@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from lightning_modules.geometry import Geometry
 
 if TYPE_CHECKING:
+    from lightning_modules.heads.feature_constants import FeatureSums
     from lightning_modules.phases import PhasePlan
 
 UnitKind = Literal["prototype", "concept", "feature", "class"]
@@ -220,6 +221,19 @@ class FitsConcepts(Protocol):
 
     def units(self) -> UnitTable:
         """What the units are."""
+        ...
+
+
+@runtime_checkable
+class SelectsFeatures(Protocol):
+    """A model that keeps those of its features which sums over training images speak for."""
+
+    def feature_sums(self) -> FeatureSums:
+        """Empty sums, to be updated with the maps and labels of every training image."""
+        ...
+
+    def select(self, sums: FeatureSums) -> dict[str, float]:
+        """Keep the best features; figures of the selection."""
         ...
 
 

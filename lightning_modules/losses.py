@@ -225,3 +225,34 @@ def tanh_uniformity(first: Tensor, second: Tensor) -> Tensor:
     if distributed.is_initialized():
         sums = all_reduce(sums)  # type: ignore[no-untyped-call]
     return -torch.log(torch.tanh(sums) + 1e-8).mean()
+
+
+def feature_diversity(maps: Tensor, logits: Tensor, weight: Tensor, active: Tensor) -> Tensor:
+    """How little the features that speak for the predicted class differ in where they look.
+
+    Source: Norrenbrock et al. 2024 (Q-SENN) and 2025 (QPM), feature diversity loss: minus the mean over images of
+    Σ_ij max_u S_u,ij g_u a_u, with the softmax S_u over the cells of map u, g_u = mean(map_u) / max_v mean(map_v) and
+    a_u = |W_ŷu| / (‖W_ŷ‖ + 1e-5) for the predicted class ŷ. The coefficient β is the phase's.
+
+    Args:
+        maps: ``(B, U, h, w)`` float, >= 0.
+        logits: ``(B, K)`` float; the largest is that of ŷ.
+        weight: ``(K, U)`` float, W.
+        active: ``(U,)`` bool, features among which the largest mean is looked for.
+
+    Returns:
+        Scalar <= 0, lower is better: the more cells are led by features of their own, the more they add up to.
+
+    Example:
+        >>> maps = torch.tensor([[[[9.0, 0.0]], [[0.0, 9.0]]]])  # two features that look at two cells
+        >>> logits, weight = torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 1.0], [1.0, 0.0]])
+        >>> round(feature_diversity(maps, logits, weight, torch.tensor([True, True])).item(), 3)
+        -1.414
+    """
+    cells = maps.float().flatten(2)
+    means = cells.mean(2)
+    size = means / means.where(active, -torch.inf).amax(1, keepdim=True).clamp_min(1e-6)
+    chosen = weight.float()[logits.argmax(1)]
+    share = chosen.abs() / (chosen.norm(dim=1, keepdim=True) + 1e-5)
+    led: Tensor = (cells.softmax(2) * (size * share)[:, :, None]).amax(1)
+    return -led.sum(1).mean()

@@ -65,6 +65,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "PosthocCBM": {"preset": "hybrid", "phases": "{residual: {epochs: 2}}", "positives": 10, "negatives": 10},
     "ProtoPool": PROTOPOOL,
     "ProtoTree": PROTOTREE,
+    "QPM": {"num_features": 12, "features_per_class": 3, "phases": "{dense: {epochs: 2}, finetune: {epochs: 2}}"},
 }
 EPOCHS, STEPS_PER_EPOCH = 5, 4
 

@@ -25,6 +25,7 @@ from callbacks.phases.percentiles import concept_percentiles
 from callbacks.phases.projection import project
 from callbacks.phases.pruning import ignore_silent, prune
 from callbacks.phases.ranks import assert_equal_over_ranks, broadcast_buffers
+from callbacks.phases.selection import select_features
 from callbacks.phases.starting_patches import sample_patches, spread_patches
 from lightning_modules.contract import InterpretableModel
 from lightning_modules.phases import Phase, PhasedModule, PhasePlan
@@ -39,6 +40,7 @@ ACTIONS: dict[str, Action] = {
     "ignore_silent": ignore_silent,
     "concept_percentiles": concept_percentiles,
     "fit_concepts": fit_concepts,
+    "select_features": select_features,
 }
 
 

@@ -177,8 +177,18 @@ MULTILABEL = ["--model.task=multilabel", "--data.task=attributes"]
         ("BagNet", ["--model.phases={train: {epochs: 2}}"], 6, 8),
         ("Classifier", ["--model.phases={train: {epochs: 2}}"], 6, 8),
         ("ConceptBottleneck", [], 10, 16),  # stopped once the percentiles are stored
+        ("QPM", [], 10, 16),  # stopped once features are selected
     ],
-    ids=["PIPNet", "ProtoPool", "ProtoPool multilabel", "ProtoTree", "BagNet", "Classifier", "ConceptBottleneck"],
+    ids=[
+        "PIPNet",
+        "ProtoPool",
+        "ProtoPool multilabel",
+        "ProtoTree",
+        "BagNet",
+        "Classifier",
+        "ConceptBottleneck",
+        "QPM",
+    ],
 )
 def test_every_model_is_equal_on_both_ranks_and_resumes(ddp_pool, tmp_path, model, more, stop, steps):
     straight, cut = tmp_path / "straight", tmp_path / "cut"

@@ -14,12 +14,12 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.utils import _pytree
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from callbacks import Interpretability, PhaseSchedule
 from callbacks.phases.projection import nearest_patches, source_table
 from explanations import Targets
-from lightning_modules.contract import Projectable
+from lightning_modules.contract import Projectable, SelectsFeatures
 from metrics.functional.primitives.perturbation import normal_quantiles
 from tests.engine_runs import Run
 from tests.explanations.registry import EXPLAINERS
@@ -105,7 +105,8 @@ def cuda(monkeypatch):
     monkeypatch.setattr(torch.autograd, "grad", gradient)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch, "Event", Mock())
-    monkeypatch.setattr(torch, "Generator", lambda device: SimpleNamespace(manual_seed=lambda seed: None))
+    real, drawn = torch.Generator, SimpleNamespace(manual_seed=lambda seed: None)
+    monkeypatch.setattr(torch, "Generator", lambda device=None: drawn if device else real())
     monkeypatch.setattr(FakeTensor, "tolist", zeros)
     monkeypatch.setattr("torchmetrics.metric.deepcopy", copied)
     normal_quantiles.cache_clear()
@@ -128,7 +129,7 @@ def fake(values, device="cuda"):
 
 
 def built(name, cuda):
-    with unset_fake_temporarily():
+    with _disable_current_modes():
         model = MODELS[name](num_classes=8, image_size=(32, 32)).eval()
     model.log = lambda *args, **options: None
     cuda.mode.allow_non_fake_inputs = True
@@ -155,6 +156,8 @@ def test_no_step_of_a_model_waits(cuda, name):
         cuda.places.pop("lightning_modules.heads.slots.read_seed", None)  # once per phase
         loss = model.training_step(batch, 0)
         schedule.on_train_batch_end(model.trainer, model, {"loss": loss}, batch, 0)
+    if isinstance(model, SelectsFeatures):
+        model.feature_sums().update(output.maps, batch["label"])
     assert not cuda.places
     if isinstance(model, Projectable):
         nearest = nearest_patches(model.eval(), [fake(BATCH, "cpu")] * 2, model.device)

@@ -12,6 +12,7 @@ from lightning import Callback, Trainer
 from callbacks import AtomicCheckpointIO, PhaseSchedule, RunCheckpoint
 from datamodules.sketch_birds import SketchBirds
 from lightning_modules import (
+    QPM,
     BagNet,
     Classifier,
     ConceptBottleneck,
@@ -51,6 +52,18 @@ def tiny_posthoc_cbm(**options: Any) -> PosthocCBM:
     return model
 
 
+def selected_qpm(**options: Any) -> QPM:
+    """With features selected by random maps, which the classes have in different measure; only fine-tuned."""
+    model = QPM(**({"num_features": 12, "features_per_class": 3, "phases": {"dense": None}} | options))
+    sums, labels = model.feature_sums(), torch.arange(64) % model.num_classes
+    generator = torch.Generator().manual_seed(0)
+    shown = torch.rand(model.num_classes, model.linear.in_features, 1, 1, generator=generator)[labels]
+    sums.update(shown + torch.rand(64, model.linear.in_features, 4, 4, generator=generator), labels)
+    model.select(sums)
+    model.mean.zero_()  # a new backbone is darker than these maps: no score would be above 0
+    return model
+
+
 MODELS: dict[str, Callable[..., InterpretableModule]] = {
     "ProtoPNet": TINY_PROTOPNET,
     "ProtoPNet cosine": partial(TINY_PROTOPNET, similarity="cosine", addon="linear"),
@@ -64,6 +77,8 @@ MODELS: dict[str, Callable[..., InterpretableModule]] = {
     "PIPNet": partial(PIPNet, num_features=8),
     "PosthocCBM": tiny_posthoc_cbm,
     "PosthocCBM hybrid": lambda **options: tiny_posthoc_cbm(**({"preset": "hybrid"} | options)),
+    "QPM": partial(QPM, num_features=12, features_per_class=3),
+    "QPM ternary": partial(selected_qpm, ternary=True),
 }
 
 

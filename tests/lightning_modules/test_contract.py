@@ -23,8 +23,16 @@ from callbacks import AtomicCheckpointIO, Interpretability
 from callbacks.phases.projection import project
 from callbacks.phases.pruning import Prunable
 from callbacks.phases.ranks import state_hash
+from callbacks.phases.selection import select_features
 from lightning_modules import InterpretableModule
-from lightning_modules.contract import FitsConcepts, InterpretableModel, ModelOutput, Projectable, UnitTable
+from lightning_modules.contract import (
+    FitsConcepts,
+    InterpretableModel,
+    ModelOutput,
+    Projectable,
+    SelectsFeatures,
+    UnitTable,
+)
 from lightning_modules.phases import PhasePlan
 from metrics.suite import resolve
 from tests.engine_runs import run_engine, values
@@ -57,13 +65,15 @@ def same(first: torch.Tensor, second: torch.Tensor, terms: int, name: str) -> No
 
 
 def decide(model: InterpretableModule) -> InterpretableModule:
-    """Whatever the model can be put through that changes its units: projection, then pruning of every third unit."""
+    """Whatever the model can be put through that changes its units: projection, pruning of every third, selection."""
     if isinstance(model, Projectable):
         project(SimpleNamespace(datamodule=tiny_birds()), model)
     if isinstance(model, Prunable):
         model.prune(torch.arange(len(model.units().active)) % 3 > 0)
     if isinstance(model, FitsConcepts):
         model.fit_concepts(*embedded(model), seed=0)
+    if isinstance(model, SelectsFeatures):
+        select_features(SimpleNamespace(datamodule=tiny_birds()), model)
     return model
 
 
@@ -205,6 +215,7 @@ class ContractTest:
     def test_units_agree_with_each_other(self, any_model):
         table = any_model.units()
         assert_consistent(table)
+        assert (seen(any_model, images()).scores[:, ~table.active] == 0).all()
         assert table.active.any()
         assert table.owner.any(dim=0).all(), "a class without any unit"
 

@@ -11,6 +11,7 @@ import torch
 from lightning_modules.losses import (
     cluster,
     cross_entropy,
+    feature_diversity,
     multilabel_margin,
     off_class_l1,
     separation,
@@ -234,3 +235,36 @@ def test_any_two_slots_on_one_prototype_cost():
     shared = apart.clone()
     shared[0, :, 2] = shared[0, :, 0]
     assert slot_orthogonality(shared).item() == 0.5
+
+
+# -- feature diversity -----------------------------------------------------------------------------------------------
+def slow_diversity(maps, logits, weight, active):
+    total = 0.0
+    for image, row in zip(maps.double(), logits, strict=True):
+        chosen = weight[row.argmax()].double()
+        largest = max(image[v].mean() for v in range(len(image)) if active[v])
+        led = [
+            image[u].flatten().softmax(0) * image[u].mean() / largest * chosen[u].abs() / (chosen.norm() + 1e-5)
+            for u in range(len(image))
+        ]
+        total -= sum(max(cells) for cells in zip(*(cells.tolist() for cells in led), strict=True))
+    return total / len(maps)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_diversity_by_definition(seed):
+    generator = torch.Generator().manual_seed(seed)
+    maps, logits = torch.rand(3, 5, 2, 3, generator=generator) * 4, torch.randn(3, 4, generator=generator)
+    maps[:, 4] += 9  # brighter than all others, but inactive
+    weight, active = torch.randn(4, 5, generator=generator), torch.arange(5) < 4
+    weight[:, 4] = 0
+    expected = slow_diversity(maps, logits, weight, active)
+    assert feature_diversity(maps, logits, weight, active).item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_diversity_of_a_black_image_is_finite():
+    maps = torch.zeros(1, 2, 2, 2, requires_grad=True)
+    value = feature_diversity(maps, torch.zeros(1, 2), torch.zeros(2, 2), torch.tensor([True, True]))
+    value.backward()
+    assert value.item() == 0
+    assert maps.grad.isfinite().all()

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from callbacks import Interpretability, RunCheckpoint, state_hash
-from lightning_modules import Classifier, PIPNet, ProtoPNet, ProtoPool
+from lightning_modules import QPM, Classifier, PIPNet, ProtoPNet, ProtoPool
 from tests.callbacks.phases.test_schedule import CYCLED, PHASES, STEPS, make
 from tests.lightning_modules.registry import tiny_birds, tiny_trainer
 from tests.tiny_runs import StopAt, StopError, differences
@@ -19,6 +19,7 @@ PIPNET = {  # of preset "original": pretrained, then one stage of four phases wi
     "full_from_30": None,
 }  # fmt: skip
 POOL = {"num_prototypes": 12, "slots_per_class": 2, "prototype_channels": 8, "gumbel_epochs": 4}
+SPARSE = {"num_features": 12, "features_per_class": 3, "phases": {n: {"epochs": 2} for n in ("dense", "finetune")}}
 HARDENED = {name: {"epochs": 2} for name in ("warm", "joint", "last")}
 
 
@@ -48,6 +49,7 @@ PLANS = {
     "per step": partial(make, Noisy, phases=CYCLED),
     "two views": partial(make, PIPNet, phases=PIPNET, num_features=8),
     "shared": partial(make, ProtoPool, phases=HARDENED, **POOL),
+    "selected": partial(make, QPM, **SPARSE),
     "one phase": partial(make, Classifier, preset="sketch", phases={"train": {"epochs": 2}}),
 }
 
@@ -83,6 +85,9 @@ def straight(tmp_path_factory):
     ("shared", {"max_epochs": 3}),  # with soft slots
     ("shared", {"max_epochs": 4}),  # before hardening
     ("shared", {"kill": 5 * STEPS + 1}),  # with hard ones
+    ("selected", {"max_epochs": 1}),
+    ("selected", {"kill": 2 * STEPS + 1}),  # after the selection, before its epoch is saved
+    ("selected", {"max_epochs": 3}),
     ("one phase", {"kill": STEPS + 1}),
 ], ids=str)  # fmt: skip
 def test_a_resumed_run_ends_as_one_that_was_not_cut(tmp_path, straight, plan, cut):

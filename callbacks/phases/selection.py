@@ -1,0 +1,44 @@
+"""Selection of features by what all training images say of them, in sums, exact over processes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from lightning import LightningModule, Trainer
+
+from callbacks.evaluation.walk import walk
+from callbacks.phases.ranks import broadcast_buffers
+from lightning_modules.contract import SelectsFeatures
+
+
+@torch.no_grad()
+def select_features(trainer: Trainer, module: LightningModule) -> dict[str, float]:
+    """Action ``select_features``: let the model keep some of its features and assign them to classes.
+
+    Training images go through the evaluation transform, each once over all processes; the maps of one batch are held
+    at a time. All processes end with the selection of the first.
+
+    Args:
+        trainer: its data module gives the images.
+        module: a :class:`~lightning_modules.contract.SelectsFeatures`.
+
+    Returns:
+        What the model reports.
+
+    Raises:
+        TypeError: if the model selects no features.
+    """
+    if not isinstance(module, SelectsFeatures):
+        raise TypeError(
+            f"Expected a model that selects features for the action 'select_features', but got {type(module).__name__}."
+        )
+    datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
+    sums = module.feature_sums()
+    for batch, seen in walk(module, datamodule.projection_dataloader(), datamodule.image_size, keep_maps=True):
+        assert seen.all_maps is not None
+        sums.update(seen.all_maps, batch["label"])
+    sums.reduce()
+    report = module.select(sums)
+    broadcast_buffers(module)
+    return report

@@ -1,0 +1,173 @@
+"""The objective of a selection of features as a set function, and a local search on it.
+
+Source: Norrenbrock et al. 2025 (QPM), quadratic program. For a fixed set S of features the best assignment gives every
+class the k of S that fit it best, so that the objective is a function of S alone, and what every exchange of a member
+for a feature outside is worth can be told at once. Deviation: a local search from several starts instead of a
+commercial solver.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+RANDOM_STARTS = 5
+PROMISING = 128  # features outside among which a climb looks before it looks among all
+PAIRED = 20  # members, and features outside, among which pairs are exchanged
+TOLERANCE = 1e-9
+EMPTY = -4.0  # the fit of a place that is not taken; below any fit
+
+
+@dataclass(frozen=True)
+class Problem:
+    """max (1000 / (k·K)) Σ_c Σ_{u of c} A[u, c] - Σ_{redundant pairs in S} P[u, v] + Σ_{u in S} b[u].
+
+    Args:
+        fit: ``(F, K)`` A times 1000 / (k·K).
+        penalty: ``(F, F)`` P >= 0, symmetric, 0 for pairs that are not redundant.
+        bonus: ``(F,)`` b.
+        size: n, features to select.
+        per_class: k, features of every class.
+    """
+
+    fit: Tensor
+    penalty: Tensor
+    bonus: Tensor
+    size: int
+    per_class: int
+
+    def value(self, members: Tensor) -> float:
+        """Q(S) of members ``(n,)`` int64, with the best assignment, in which rows may be equal."""
+        fit = self.fit[members].topk(self.per_class, dim=0).values.sum()
+        pairs = self.penalty[members][:, members].sum() / 2
+        return float(fit - pairs + self.bonus[members].sum())
+
+
+def permutations(count: int, number: int, seed: int) -> list[Tensor]:
+    """Seeded random orders ``(count,)`` int64."""
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randperm(count, generator=generator) for _ in range(number)]
+
+
+def starting_points(problem: Problem, independent: Tensor, seed: int) -> list[Tensor]:
+    """Members ``(n,)`` to start from: greedy, features that are not redundant, the best by themselves, and random ones.
+
+    Args:
+        problem: the problem.
+        independent: ``(n,)`` int64 features that are not redundant.
+        seed: of the random ones.
+    """
+    ranked = (problem.fit.clamp_min(0).sum(1) + problem.bonus).argsort(descending=True, stable=True)
+    drawn = [order[: problem.size] for order in permutations(len(problem.bonus), RANDOM_STARTS, seed)]
+    return [_greedy(problem), independent, ranked[: problem.size], *drawn]
+
+
+def _greedy(problem: Problem) -> Tensor:
+    """Members added one by one, each worth the most with those before."""
+    best = torch.full_like(problem.fit[: problem.per_class], EMPTY * 1000 / problem.fit.shape[1])
+    worth, members = problem.bonus.clone(), []
+    for _ in range(problem.size):
+        gain = worth + (problem.fit - best[-1]).clamp_min(0).sum(1)
+        member = int(gain.argmax())
+        members.append(member)
+        worth -= problem.penalty[member]
+        worth[member] = -torch.inf
+        best = torch.cat([best, problem.fit[None, member]]).topk(problem.per_class, dim=0).values
+    return torch.tensor(members)
+
+
+def local_optimum(problem: Problem, members: Tensor) -> tuple[Tensor, float, int]:
+    """A local optimum: no exchange of one member, and none of two among the weakest, is worth anything.
+
+    Returns:
+        Members ``(n,)``, their value and the number of exchanges.
+    """
+    swaps = 0
+    while True:
+        worth = _single_swaps(problem, members)
+        promising = worth.amax(0).topk(min(PROMISING, worth.shape[1] - len(members))).indices
+        pool = torch.cat([members, promising])
+        places, more = _climb(_restricted(problem, pool), torch.arange(len(members)))
+        if more:
+            members, swaps = pool[places], swaps + more
+        elif (better := _paired_swap(problem, members, worth)) is not None:
+            members, swaps = better, swaps + 1
+        else:
+            return members, problem.value(members), swaps
+
+
+def _climb(problem: Problem, members: Tensor) -> tuple[Tensor, int]:
+    """The best exchange of one member, again and again until none is worth anything; how many there were."""
+    for swaps in itertools.count():
+        worth = _single_swaps(problem, members)
+        place, outsider = divmod(int(worth.argmax()), worth.shape[1])
+        if worth[place, outsider] <= TOLERANCE:
+            return members, swaps
+        members = members.index_fill(0, torch.tensor(place), outsider)
+    raise AssertionError("every exchange raises the value")
+
+
+def _restricted(problem: Problem, features: Tensor) -> Problem:
+    """The problem with some of its features only."""
+    penalty = problem.penalty[features][:, features]
+    return replace(problem, fit=problem.fit[features], penalty=penalty, bonus=problem.bonus[features])
+
+
+def _single_swaps(problem: Problem, members: Tensor) -> Tensor:
+    """``(n, F)`` what the exchange of a member for a feature is worth; -inf for a feature that is a member.
+
+    With t and t' the k-th and the next fit of a class within S, a class that does not use the member gains
+    max(A - t, 0), and one that does gains max(A, t') - A[member].
+    """
+    fit, penalty = problem.fit, problem.penalty
+    top = fit[members].topk(min(problem.per_class + 1, len(members)), dim=0)
+    last = top.values[problem.per_class - 1]
+    following = (
+        top.values[problem.per_class] if len(top.values) > problem.per_class else torch.full_like(last, -torch.inf)
+    )
+    uses = torch.zeros_like(fit[members]).scatter_(0, top.indices[: problem.per_class], 1.0)
+    gain = (fit - last).clamp_min(0)
+    worth = uses @ (fit.maximum(following) - gain).T + gain.sum(1) - (uses * fit[members]).sum(1, keepdim=True)
+    pairs = penalty[:, members].T
+    crowding = pairs.sum(0)
+    worth += (crowding - problem.bonus)[members, None] - (crowding - problem.bonus) + pairs
+    worth[:, members] = -torch.inf
+    return worth
+
+
+def _paired_swap(problem: Problem, members: Tensor, worth: Tensor) -> Tensor | None:
+    """Members after the best exchange of two for two, or None if none is worth anything.
+
+    Exact among the ``PAIRED`` members that are missed least and the features outside that are worth most.
+    """
+    fit, penalty, bonus, k = problem.fit, problem.penalty, problem.bonus, problem.per_class
+    outside = worth.amax(0).topk(min(PAIRED, worth.shape[1] - len(members))).indices
+    places = worth.amax(1).topk(min(PAIRED, len(members))).indices
+    if min(len(outside), len(places), len(members) - 1) < 2 or len(members) - 2 < k:
+        return None
+    out = torch.combinations(places)  # (P, 2) places
+    new = torch.combinations(outside)  # (Q, 2) features
+    best = fit[members].topk(k + 2, dim=0)
+    leave = (best.indices == out[:, :, None, None]).any(1)  # (P, k + 2, K)
+    top = best.values.masked_fill(leave, -torch.inf).topk(k, dim=1).values  # of the members that stay
+    total, last = top.sum((1, 2)), top[:, -1]
+    before = top[:, -2] if k > 1 else torch.full_like(last, torch.inf)
+    high, low = fit[new].amax(1), fit[new].amin(1)  # (Q, K)
+    gain = torch.stack(
+        [((high - last[p]).clamp_min(0) + (low - before[p]).clamp_min(0)).sum(1) for p in range(len(out))]
+    )
+    gone = members[out]  # (P, 2) features
+    value = total[:, None] + gain
+    crowding = penalty[:, members].sum(1) - bonus
+    value += (crowding[gone].sum(1) - penalty[gone[:, 0], gone[:, 1]])[:, None]
+    value -= crowding[new].sum(1) + penalty[new[:, 0], new[:, 1]]
+    value += penalty[gone[:, :, None, None], new].sum((1, 3))
+    pair, entering = divmod(int(value.argmax()), len(new))
+    if value[pair, entering] <= fit[members].topk(k, dim=0).values.sum() + TOLERANCE:
+        return None
+    members = members.clone()
+    members[out[pair]] = new[entering]
+    return members

@@ -1,0 +1,211 @@
+"""Which n features a model keeps, and which k of them each class is recognised by.
+
+Source: Norrenbrock et al. 2025 (QPM). The set of features comes from :mod:`lightning_modules.heads.feature_search`;
+here is what counts as redundant before it, and how classes are told apart after it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lightning_modules.heads.feature_constants import FeatureConstants
+from lightning_modules.heads.feature_search import Problem, local_optimum, permutations, starting_points
+
+ORDERS = 8  # of the heuristic for independent sets
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The features a model keeps.
+
+    Args:
+        features: ``(n,)`` int64, ascending.
+        assignment: ``(K, n)`` bool, k True in every row, all rows different.
+        objective: value of the objective for this assignment.
+        threshold: redundancy from which a pair counts.
+        starts: starts of the search that ended at the best value.
+        swaps: exchanges on the way there.
+        moved: classes whose row was changed because another class has it.
+    """
+
+    features: Tensor
+    assignment: Tensor
+    objective: float
+    threshold: float
+    starts: int
+    swaps: int
+    moved: int
+
+
+def check_sizes(features: int, classes: int, num_features: int, features_per_class: int) -> None:
+    """Refuse what no selection can satisfy.
+
+    Args:
+        features: F, features there are.
+        classes: K.
+        num_features: n.
+        features_per_class: k.
+
+    Raises:
+        ValueError: unless 1 <= k <= n <= F and there are at least K different sets of k out of n features.
+    """
+    n, k = num_features, features_per_class
+    if not 1 <= n <= features:
+        raise ValueError(
+            f"Expected argument `num_features` to be at least 1 and at most the {features} features of the backbone, "
+            f"but got {n}."
+        )
+    if not 1 <= k <= n:
+        raise ValueError(
+            f"Expected argument `features_per_class` to be at least 1 and at most `num_features` = {n}, but got {k}."
+        )
+    if (sets := math.comb(n, k)) < classes:
+        enough = next((m for m in range(n, features + 1) if math.comb(m, k) >= classes), None)
+        other = [j for j in range(1, n + 1) if math.comb(n, j) >= classes]
+        ways = [f"`num_features` to at least {enough}"] if enough else []
+        ways += [f"`features_per_class` to {min(other, key=lambda j: abs(j - k))}"] if other else []
+        raise ValueError(
+            f"Expected every class to have features that no other class has, but there are only {sets} sets of "
+            f"`features_per_class` = {k} out of `num_features` = {n} features for {classes} classes. "
+            + (f"Set {' or '.join(ways)}." if ways else "Choose a backbone with more channels.")
+        )
+
+
+def select_features(
+    constants: FeatureConstants, num_features: int, features_per_class: int, signed: bool = False, seed: int = 0
+) -> Selection:
+    """Select features and assign them to classes.
+
+    Args:
+        constants: of F features and K classes.
+        num_features: n.
+        features_per_class: k.
+        signed: a class may be recognised by the absence of a feature: |A| in the place of A.
+        seed: of the random starts.
+
+    Raises:
+        ValueError: for sizes that no selection satisfies, see :func:`check_sizes`.
+    """
+    check_sizes(constants.fit.shape[0], constants.fit.shape[1], num_features, features_per_class)
+    threshold, independent = redundancy_threshold(constants.redundancy, num_features, seed)
+    problem = make_problem(constants, threshold, num_features, features_per_class, signed)
+    found = [local_optimum(problem, start) for start in starting_points(problem, independent, seed)]
+    best, value, swaps = max(found, key=lambda result: result[1])
+    members = best.sort().values
+    fit = problem.fit[members]
+    assignment, moved = assign(fit, features_per_class)
+    lost = fit.topk(features_per_class, dim=0).values.sum() - fit[assignment.T].sum()
+    assert len(set(members.tolist())) == num_features
+    assert bool((assignment.sum(1) == features_per_class).all())
+    assert len(set(map(tuple, assignment.tolist()))) == len(assignment)
+    reached = sum(other > value - 1e-6 for _, other, _ in found)
+    return Selection(members, assignment, value - float(lost), threshold, reached, swaps, moved)
+
+
+def make_problem(constants: FeatureConstants, threshold: float, size: int, per_class: int, signed: bool) -> Problem:
+    """The problem whose redundant pairs are those of at least ``threshold``: P = (R - least R above 0) / largest R."""
+    fit = constants.fit.abs() if signed else constants.fit
+    redundancy = constants.redundancy
+    least = redundancy.where(redundancy > 0, torch.inf).min()  # infinity if there is none
+    penalty = (redundancy - least) / redundancy.max()
+    penalty = penalty.where((redundancy > 0) & (redundancy >= threshold), 0.0)
+    return Problem(fit * (1000 / (per_class * fit.shape[1])), penalty, constants.locality, size, per_class)
+
+
+# -- redundancy ----------------------------------------------------------------------------------------------------
+def redundancy_threshold(redundancy: Tensor, size: int, seed: int = 0) -> tuple[float, Tensor]:
+    """The smallest redundancy t such that a heuristic finds ``size`` features that are all less redundant than t.
+
+    Args:
+        redundancy: ``(F, F)`` symmetric with an empty diagonal.
+        size: n.
+        seed: of the orders in which the heuristic breaks ties.
+
+    Returns:
+        t (infinity if even the most redundant features would have to be taken) and such features ``(n,)`` int64.
+    """
+    positive = redundancy[redundancy.triu() > 0]
+    levels = torch.cat([positive.sort().values, positive.new_tensor([torch.inf])])
+    orders = permutations(len(redundancy), ORDERS, seed)
+    low, high = 0, len(levels) - 1
+    best = torch.arange(size)
+    while low < high:
+        middle = (low + high) // 2
+        edges = (redundancy >= levels[middle]).float().fill_diagonal_(1)
+        found = _independent_set(edges, size, orders)
+        low, high, best = (middle + 1, high, best) if found is None else (low, middle, found)
+    return float(levels[high]), best
+
+
+def _independent_set(adjacent: Tensor, size: int, orders: Iterable[Tensor]) -> Tensor | None:
+    """``size`` vertices without an edge, found by always taking one with the fewest neighbours left, or None.
+
+    Args:
+        adjacent: ``(F, F)`` float32, 1 for an edge and on the diagonal.
+        size: n.
+        orders: permutations (F,), each of which breaks ties in its own way.
+    """
+    count, degrees = len(adjacent), adjacent.sum(1)
+    for order in orders:
+        degree, left = degrees + order / count, count  # infinite for those that are gone
+        taken: list[Tensor] = []
+        while len(taken) < size <= len(taken) + left:
+            vertex = degree.argmin()
+            gone = ((adjacent[vertex] > 0) & (degree < torch.inf)).nonzero().squeeze(1)
+            degree.sub_(adjacent.index_select(0, gone).sum(0)).index_fill_(0, gone, torch.inf)
+            left -= len(gone)
+            taken.append(vertex)
+        if len(taken) == size:
+            return torch.stack(taken)
+    return None
+
+
+# -- assignment ----------------------------------------------------------------------------------------------------
+def assign(fit: Tensor, per_class: int) -> tuple[Tensor, int]:
+    """The k features that fit each class best, with no two classes alike.
+
+    Of classes with equal rows the one that they fit best keeps them; every other takes the cheapest row that no class
+    has: one feature exchanged, or as many more as it needs.
+
+    Args:
+        fit: ``(n, K)`` of the selected features.
+        per_class: k.
+
+    Returns:
+        ``(K, n)`` bool, and the number of classes that were moved.
+    """
+    best = fit.topk(per_class, dim=0)
+    rows = [frozenset(row) for row in best.indices.T.tolist()]
+    order = best.values.sum(0).argsort(descending=True, stable=True).tolist()
+    used: set[frozenset[int]] = set()
+    moved = []
+    for label in order:
+        moved += [label] if rows[label] in used else []
+        used.add(rows[label])
+    for label in moved:
+        rows[label] = _cheapest_unused(fit[:, label].tolist(), rows[label], used)
+        used.add(rows[label])
+    assignment = torch.zeros(len(rows), len(fit), dtype=torch.bool)
+    index = torch.tensor([sorted(row) for row in rows])
+    return assignment.scatter_(1, index, True), len(moved)
+
+
+def _cheapest_unused(fit: list[float], row: frozenset[int], used: set[frozenset[int]]) -> frozenset[int]:
+    """The unused row with the fewest exchanges, and of these the one that fits best (ties: the first)."""
+    others = [feature for feature in range(len(fit)) if feature not in row]
+    for exchanges in range(1, len(row) + 1):
+        candidates = [
+            (sum(fit[u] for u in new) - sum(fit[u] for u in old), candidate)
+            for old in itertools.combinations(sorted(row), exchanges)
+            for new in itertools.combinations(others, exchanges)
+            if (candidate := row.difference(old).union(new)) not in used
+        ]
+        if candidates:
+            return max(candidates, key=lambda pair: pair[0])[1]
+    raise AssertionError("there are at least as many rows as classes")

@@ -1,0 +1,189 @@
+"""QPM (Norrenbrock et al. 2025, *QPM: Discrete Optimization for ... Image Classification*): a class is k of n features.
+
+Architecture, losses and phases top to bottom. A dense classifier is trained whose features look at different places;
+n of them are selected and k assigned to each class, in one quadratic problem; then the backbone is fine-tuned under
+that sparse binary matrix, which is never trained. Deviations from the paper: the problem is solved by a local search
+instead of a commercial solver; ternary weights are those of the same selection.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lightning_modules.contract import ModelOutput, UnitTable
+from lightning_modules.heads.feature_constants import FeatureSums
+from lightning_modules.heads.feature_selection import check_sizes, select_features
+from lightning_modules.interpretable import InterpretableModule, LossTerm, Task
+from lightning_modules.losses import feature_diversity
+from lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec
+
+LOSSES = {"cross_entropy": 1.0, "feature_diversity": 0.196}
+SELECT = ("select_features",)
+SMALLEST_STD = 1e-6
+
+
+def _published(name: str, epochs: int, rates: dict[str, float], momentum: float, step: int, **changes: Any) -> Phase:
+    return Phase(
+        name,
+        epochs,
+        rates,
+        LOSSES,
+        weight_decay=dict.fromkeys(rates, 5e-4),
+        optimizer=OptimizerSpec("SGD", {"momentum": momentum}),
+        scheduler=SchedulerSpec("StepLR", {"step_size": step, "gamma": 0.4}),
+        **changes,
+    )
+
+
+def _sketch(name: str, epochs: int, rates: dict[str, float], **changes: Any) -> Phase:
+    return Phase(
+        name,
+        epochs,
+        rates,
+        LOSSES,
+        optimizer=OptimizerSpec("AdamW"),
+        scheduler=SchedulerSpec("OneCycleLR", per="step"),
+        **changes,
+    )
+
+
+class QPM(InterpretableModule):
+    """Classes as sets of features.
+
+    Source: Norrenbrock et al. 2025. Presets: ``original`` (the published schedule for CUB and Stanford Cars) and
+    ``sketch`` (ours, for a backbone from scratch). The units are the channels of the backbone; the selection
+    deactivates all but n of them. Before it, the model is a black box with a dense head.
+
+    Args:
+        num_features: n, features the model keeps.
+        features_per_class: k.
+        ternary: weights of -1, 0 and 1 as in Norrenbrock et al. 2024 (Q-SENN): a class may be recognised by the
+            absence of a feature. By default 0 and 1.
+        kwargs: arguments of :class:`~lightning_modules.interpretable.InterpretableModule`.
+
+    Raises:
+        ValueError: if the backbone has fewer than n channels, k exceeds n, there are fewer sets of k out of n features
+            than classes, or the task is multilabel.
+
+    Example:
+        >>> model = QPM(num_features=6, features_per_class=2, num_classes=4, image_size=(32, 32)).eval()
+        >>> sums = model.feature_sums()
+        >>> sums.update(model(torch.rand(8, 3, 32, 32)).maps, torch.arange(8) % 4)
+        >>> report = model.select(sums)
+        >>> model.assignment.sum(1), model.units().active.sum()
+        (tensor([2., 2., 2., 2.]), tensor(6))
+    """
+
+    presets: ClassVar[dict[str, PhasePlan]] = {
+        "original": PhasePlan(
+            (
+                _published("dense", 150, {"backbone": 5e-3, "head": 1e-2}, 0.9, 30),
+                _published("finetune", 40, {"backbone": 1e-4}, 0.95, 10, on_enter=SELECT, selectable=True),
+            )
+        ),
+        "sketch": PhasePlan(
+            (
+                _sketch("dense", 8, {"backbone": 3e-3, "head": 3e-3}),
+                _sketch("finetune", 4, {"backbone": 1e-3}, on_enter=SELECT, selectable=True),
+            )
+        ),
+    }
+    tasks: ClassVar[tuple[Task, ...]] = ("multiclass",)
+    selected: Tensor
+    selection: Tensor
+    assignment: Tensor
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self, num_features: int = 50, features_per_class: int = 5, ternary: bool = False, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        channels = self.backbone.out_channels
+        check_sizes(channels, self.num_classes, num_features, features_per_class)
+        self.num_features, self.features_per_class, self.ternary = num_features, features_per_class, ternary
+        self.linear = nn.Linear(channels, self.num_classes)
+        self.dense_dropout, self.sparse_dropout = nn.Dropout(0.2), nn.Dropout(0.1)
+        self.register_buffer("selected", torch.tensor(False))
+        self.register_buffer("selection", torch.arange(num_features))
+        self.register_buffer("assignment", torch.zeros(self.num_classes, num_features))
+        self.register_buffer("mean", torch.zeros(num_features))
+        self.register_buffer("std", torch.ones(num_features))
+
+    # -- the contract ------------------------------------------------------------------------------------------------
+    def forward(self, images: Tensor) -> ModelOutput:
+        """Backbone, mean over cells; once selected, n standardised features and 0 for all others; linear head."""
+        latent = self.backbone(images)
+        pooled = latent.mean(dim=(2, 3)).float()
+        kept = (self.sparse_dropout(pooled)[:, self.selection] - self.mean) / self.std.clamp_min(SMALLEST_STD)
+        sparse = torch.zeros_like(pooled).index_copy(1, self.selection, kept)
+        scores = torch.where(self.selected, sparse, self.dense_dropout(pooled))
+        return ModelOutput(self.head(scores), scores, latent, latent, {"pooled": pooled})
+
+    def head(self, scores: Tensor) -> Tensor:
+        """Logits ``(B, K)`` of scores ``(B, U)``; without bias once features are selected."""
+        return F.linear(scores, self.weight(), self.linear.bias.masked_fill(self.selected, 0.0))
+
+    def weight(self) -> Tensor:
+        """``(K, U)`` weights: dense, or with k of them per class that are not 0."""
+        dense = self.linear.weight
+        sparse = torch.zeros_like(dense).index_copy(1, self.selection, self.assignment)
+        return torch.where(self.selected, sparse, dense)
+
+    def units(self) -> UnitTable:
+        """Channels of the backbone; a class owns those it is made of, before the selection those it weighs above 0."""
+        weight = self.weight()
+        kept = torch.zeros_like(weight[0], dtype=torch.bool).index_fill(0, self.selection, True)
+        owner = torch.where(self.selected, weight != 0, weight > 0).T
+        return UnitTable(kind="feature", active=kept | ~self.selected, owner=owner, pool="mean", weight=weight)
+
+    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
+        """Groups ``backbone`` and ``head``, the dense one."""
+        return {"backbone": list(self.backbone.parameters()), "head": list(self.linear.parameters())}
+
+    # -- training ----------------------------------------------------------------------------------------------------
+    def loss_terms(self) -> dict[str, LossTerm]:
+        """Adds ``feature_diversity``."""
+        return super().loss_terms() | {"feature_diversity": self._feature_diversity}
+
+    def _feature_diversity(self, output: ModelOutput, batch: dict[str, Any]) -> Tensor:
+        units = self.units()
+        assert units.weight is not None
+        return feature_diversity(output.maps, output.logits, units.weight, units.active)
+
+    # -- selection ---------------------------------------------------------------------------------------------------
+    def feature_sums(self) -> FeatureSums:
+        """Empty sums over training images, for :meth:`select`."""
+        return FeatureSums.empty(self.num_classes, self.linear.in_features, self.selection.device)
+
+    @torch.no_grad()
+    def select(self, sums: FeatureSums) -> dict[str, float]:
+        """Select features, assign them to classes, and remember their mean and standard deviation.
+
+        Args:
+            sums: over the maps of all training images.
+
+        Returns:
+            objective; threshold of redundancy; starts of the search that ended there; swaps on the way; moved classes,
+            whose features another class had as well; constant features.
+        """
+        constants = sums.constants()
+        found = select_features(constants, self.num_features, self.features_per_class, self.ternary)
+        signs = torch.ones_like(constants.fit) if not self.ternary else torch.where(constants.fit < 0, -1.0, 1.0)
+        self.selection.copy_(found.features)
+        self.assignment.copy_(found.assignment * signs[found.features].T)
+        self.mean.copy_(constants.mean[found.features])
+        self.std.copy_(constants.std[found.features])
+        self.selected.fill_(True)
+        return {
+            "objective": found.objective,
+            "threshold": found.threshold,
+            "starts": float(found.starts),
+            "swaps": float(found.swaps),
+            "moved": float(found.moved),
+            "constant": float(constants.constant.sum()),
+        }

@@ -1,0 +1,67 @@
+"""The action that selects features: from all training images, whatever the batches and the number of processes."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from callbacks.phases.selection import select_features
+from lightning_modules import QPM, Classifier
+from tests.lightning_modules.registry import tiny_birds
+
+BUFFERS = ("selected", "selection", "assignment", "mean", "std")
+
+
+def selected(**data):
+    torch.manual_seed(0)
+    model = QPM(num_features=12, features_per_class=3, num_classes=8, image_size=(32, 32))
+    report = select_features(SimpleNamespace(datamodule=tiny_birds(train_size=23, **data)), model)
+    return report, {name: getattr(model, name) for name in BUFFERS}, model
+
+
+def selected_of_rank(rank, world_size):
+    return selected()[:2]
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return selected()
+
+
+def test_mean_and_deviation_are_those_of_the_training_images(whole):
+    report, buffers, model = whole
+    data = tiny_birds(train_size=23)
+    with torch.no_grad():
+        batches = [model.eval()(batch["image"]) for batch in data.projection_dataloader()]
+    pooled = torch.cat([output.extras["pooled"] for output in batches])[:, buffers["selection"]]
+    torch.testing.assert_close(buffers["mean"], pooled.mean(0))
+    torch.testing.assert_close(buffers["std"], pooled.std(0, correction=0))
+    scores = torch.cat([output.scores for output in batches])[:, buffers["selection"]]
+    torch.testing.assert_close(scores.std(0, correction=0), torch.ones(12))
+    assert report["starts"] >= 1
+
+
+def assert_same(found, whole):
+    (report, buffers), (reference, expected, _) = found, whole
+    assert report == pytest.approx(reference)
+    for name in BUFFERS:
+        torch.testing.assert_close(buffers[name], expected[name], rtol=1e-6, atol=1e-9)
+
+
+def test_batches_do_not_matter(whole):
+    assert_same(selected(batch_size=5)[:2], whole)
+
+
+def test_two_processes_equal_one(ddp_pool, whole):
+    """Of 23 images one process has 12, the other 11."""
+    first, second = ddp_pool.run(selected_of_rank)
+    assert_same(first, whole)
+    assert all(torch.equal(first[1][name], second[1][name]) for name in BUFFERS)
+
+
+def test_other_models_have_nothing_to_select():
+    model = Classifier(num_classes=8, image_size=(32, 32))
+    with pytest.raises(TypeError, match="a model that selects features for the action 'select_features', but got Cl"):
+        select_features(SimpleNamespace(datamodule=tiny_birds()), model)

@@ -1,0 +1,112 @@
+"""The selection of features: its objective by hand, its result against all subsets, its constraints, bad sizes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from lightning_modules.heads.feature_constants import FeatureConstants
+from lightning_modules.heads.feature_search import Problem, local_optimum
+from lightning_modules.heads.feature_selection import (
+    assign,
+    check_sizes,
+    make_problem,
+    redundancy_threshold,
+    select_features,
+)
+
+
+def constants(features, classes, seed):
+    """Random constants in which many features are redundant."""
+    generator = torch.Generator().manual_seed(seed)
+    fit = torch.rand(features, classes, generator=generator, dtype=torch.float64) * 2 - 1
+    fit[::3] = fit[1] + 0.1 * fit[::3]
+    unit = torch.nn.functional.normalize(fit, dim=1)
+    redundancy = (unit @ unit.T).clamp_min(0).fill_diagonal_(0)
+    locality = torch.rand(features, generator=generator, dtype=torch.float64) * 0.6 - 0.3
+    none = torch.zeros(features, dtype=torch.float64)
+    return FeatureConstants(fit / fit.abs().max(), redundancy, locality, none, none, none.bool())
+
+
+def test_the_objective_by_hand():
+    """Of features 0, 1, 3 class 0 takes 5 + 2, class 1 takes 4 + 3; 0 and 3 are redundant by 0.5; the bonus is 0.6."""
+    fit = torch.tensor([[5.0, 3.0], [2.0, 1.0], [9.0, 9.0], [1.0, 4.0]])
+    penalty = torch.zeros(4, 4)
+    penalty[0, 3] = penalty[3, 0] = 0.5
+    problem = Problem(fit, penalty, torch.tensor([0.1, 0.2, 0.7, 0.3]), size=3, per_class=2)
+    assert problem.value(torch.tensor([0, 1, 3])) == pytest.approx(7 + 7 - 0.5 + 0.6)
+
+
+def test_the_problem_by_hand():
+    """A is scaled by 1000 / (k·K); pairs from 0.4 on cost (R - 0.2) / 0.8."""
+    redundancy = torch.tensor([[0.0, 0.2, 0.4], [0.2, 0.0, 0.8], [0.4, 0.8, 0.0]])
+    drawn = FeatureConstants(torch.tensor([[0.5], [-1.0], [0.2]]), redundancy, *[torch.zeros(3)] * 4)
+    problem = make_problem(drawn, 0.4, size=2, per_class=1, signed=False)
+    expected = torch.tensor([[0.0, 0.0, 0.25], [0.0, 0.0, 0.75], [0.25, 0.75, 0.0]])
+    torch.testing.assert_close(problem.penalty, expected)
+    assert problem.fit.flatten().tolist() == pytest.approx([500, -1000, 200])
+    assert make_problem(drawn, 0.4, 2, 1, signed=True).fit.flatten().tolist() == pytest.approx([500, 1000, 200])
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize(("seed", "penalised"), [(0, 1), (1, 1), (2, 400), (3, 400)])
+def test_the_best_of_all_subsets(seed, penalised, signed):
+    """Also where the redundancy outweighs the fit; the search alone, from the first features."""
+    drawn = constants(12, 10, seed)
+    threshold, _ = redundancy_threshold(drawn.redundancy, 5)
+    plain = make_problem(drawn, threshold, 5, 2, signed)
+    problem = Problem(plain.fit, plain.penalty * penalised, plain.bonus, 5, 2)
+    best = max(problem.value(torch.tensor(subset)) for subset in itertools.combinations(range(12), 5))
+    assert local_optimum(problem, torch.arange(5))[1] == pytest.approx(best, rel=1e-9)
+    if penalised == 1:
+        selection = select_features(drawn, 5, 2, signed)
+        assert problem.value(selection.features) == pytest.approx(best, rel=1e-9)
+        rows = selection.assignment
+        value = problem.value(selection.features) - problem.fit[selection.features].topk(2, dim=0).values.sum()
+        assert selection.objective == pytest.approx(float(value + problem.fit[selection.features][rows.T].sum()))
+        assert rows.sum(1).tolist() == [2] * 10  # every pair of 5 features is a class
+        assert len(rows.unique(dim=0)) == 10
+        assert selection.moved > 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_smallest_threshold(seed):
+    redundancy = constants(9, 6, seed).redundancy
+    threshold, found = redundancy_threshold(redundancy, 4)
+    within = [redundancy[list(s)][:, list(s)].max() for s in itertools.combinations(range(9), 4)]
+    levels = redundancy.unique()
+    assert threshold == levels[levels > min(within)].min()
+    assert redundancy[found][:, found].max() < threshold
+
+
+def test_alike_classes_are_told_apart_at_the_least_cost():
+    """All three like 0 and 1 best; class 1 likes them most and keeps them. Class 0 gives up 1 for 2 (0.1 less), class
+    2 would as well, but then it is class 0: it gives up 0 for 3 (0.2 less)."""
+    fit = torch.tensor([[0.9, 1.0, 0.7], [0.8, 1.0, 0.8], [0.7, 0.0, 0.1], [0.0, 0.0, 0.5]])
+    assignment, moved = assign(fit, 2)
+    assert moved == 2
+    assert [row.nonzero().flatten().tolist() for row in assignment] == [[0, 2], [0, 1], [1, 3]]
+
+
+@pytest.mark.parametrize(("features", "per_class"), [(5, 2), (6, 3)])
+def test_as_many_classes_as_there_are_sets(features, per_class):
+    """All like the same features: the last ones have to exchange all of theirs."""
+    classes = math.comb(features, per_class)
+    assignment, moved = assign(torch.arange(features).double()[:, None].expand(-1, classes), per_class)
+    assert len(assignment.unique(dim=0)) == classes == moved + 1
+    assert (assignment.sum(1) == per_class).all()
+
+
+@pytest.mark.parametrize(("sizes", "message"), [
+    ((128, 20, 129, 5), "`num_features` to be at least 1 and at most the 128 features of the backbone, but got 129"),
+    ((128, 20, 0, 5), "`num_features` to be at least 1 .* but got 0"),
+    ((128, 20, 4, 5), "`features_per_class` to be at least 1 and at most `num_features` = 4, but got 5"),
+    ((128, 20, 6, 5), r"only 6 sets .*for 20 classes. Set `num_features` to at least 7 or `features_per_class` to 3"),
+    ((6, 21, 6, 5), "only 6 sets .* for 21 classes. Choose a backbone with more channels"),
+])  # fmt: skip
+def test_sizes_that_nothing_satisfies(sizes, message):
+    with pytest.raises(ValueError, match=message):
+        check_sizes(*sizes)
