@@ -150,3 +150,15 @@ class ClassTables:
     class_attributes: Tensor | None = None
     attribute_names: list[str] = field(default_factory=list)
     context_names: list[str] = field(default_factory=list)
+
+    @property
+    def concept_to_group(self) -> Tensor:
+        """``(L,)`` int64, the question each concept answers: what stands before ``::`` in its name, else itself.
+
+        Example:
+            >>> ClassTables(concept_names=["tail::long", "tail::red", "furry", "wing::red"]).concept_to_group.tolist()
+            [0, 0, 1, 2]
+        """
+        questions = [name.split("::")[0] for name in self.concept_names]
+        number = {question: index for index, question in enumerate(dict.fromkeys(questions))}
+        return torch.tensor([number[question] for question in questions], dtype=torch.int64)

@@ -30,7 +30,9 @@ from metrics.compactness import (
 from metrics.concept_existence import ConceptExistence
 from metrics.concept_importance import ConceptGlobalImportance
 from metrics.concept_location import ConceptLocation, ConceptMaskIntersectionOverUnion
+from metrics.concept_prediction import ConceptAccuracy, ConceptAUC, ConceptCalibrationError
 from metrics.entropy import PrototypeEntropy
+from metrics.intervention import InterventionArea, InterventionFinal
 from metrics.localisation import EnergyPointingGame, PointingGame, RegionIntersectionOverUnion
 from metrics.location_change import (
     PrototypeActivationLocationChange,
@@ -67,6 +69,9 @@ __all__ = [
     "ClassIndependence",
     "ClassificationActivationChange",
     "ClassificationRankChange",
+    "ConceptAUC",
+    "ConceptAccuracy",
+    "ConceptCalibrationError",
     "ConceptExistence",
     "ConceptGlobalImportance",
     "ConceptLocation",
@@ -79,6 +84,8 @@ __all__ = [
     "ImageMean",
     "ImageRatio",
     "InsideOutsideRelevanceDifference",
+    "InterventionArea",
+    "InterventionFinal",
     "ItemMean",
     "LabelF1Score",
     "LocalSize",

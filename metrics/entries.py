@@ -38,9 +38,11 @@ from metrics.compactness import (
     Sparsity,
 )
 from metrics.concept_entries import CONCEPT_METRICS, CONCEPT_NEEDS
+from metrics.concept_prediction import ConceptAccuracy, ConceptAUC, ConceptCalibrationError, ConceptPrediction
 from metrics.entropy import PrototypeEntropy
 from metrics.facts import Facts
 from metrics.functional.prototype_distance import Mode
+from metrics.intervention import CORRECTIONS, InterventionArea, InterventionFinal
 from metrics.localisation import EnergyPointingGame, PointingGame, RegionIntersectionOverUnion
 from metrics.location_change import (
     PrototypeActivationLocationChange,
@@ -90,6 +92,9 @@ class MetricEntry:
 _OTHER_ROWS = "the class tables have other rows than the logits"
 
 
+_NO_PERCENTILES = "the model has no percentiles of training logits; train a phase that enters concept_percentiles"
+
+
 def _unless(present: bool, reason: str) -> str | None:
     return None if present else reason
 
@@ -119,6 +124,9 @@ NEEDS: dict[str, Callable[[Facts], str | None]] = {
     ),
     "features": lambda facts: _unless(_most_features(facts) > 0, "no unit has a weight that is not 0"),
     "five_features": lambda facts: _unless(_most_features(facts) >= 5, "no class has five weights that are not 0"),
+    "corrections": lambda facts: _unless(facts.own_values is not None, "the model predicts no concepts to correct"),
+    "percentiles": lambda facts: _unless(facts.percentiles, _NO_PERCENTILES),
+    "own_values": lambda facts: _unless(facts.own_values == "binary" or facts.percentiles, _NO_PERCENTILES),
     "abstention": lambda facts: _unless(facts.abstains, "the model decides on every image"),
     **CONCEPT_NEEDS,
 }
@@ -160,6 +168,12 @@ def _class_independence(facts: Facts) -> ClassIndependence:
     return ClassIndependence(len(facts.active), facts.num_classes, (facts.features != 0).any(dim=0))
 
 
+def _predicted(facts: Facts, kind: type[ConceptPrediction]) -> ConceptPrediction:
+    assert facts.concepts is not None
+    assert facts.concept_to_group is not None
+    return kind(facts.concepts, len(facts.concept_to_group), facts.active)
+
+
 def _misalignment(view: str) -> dict[str, MetricEntry]:
     """The keys of one attack, which share a metric."""
     return {
@@ -181,6 +195,31 @@ def _changes(view: str, needs: tuple[str, ...]) -> dict[str, MetricEntry]:
     }
 
 
+def _corrections() -> dict[str, MetricEntry]:
+    """The curves of correction; the accuracy at their end depends on the values alone."""
+    entries = {}
+    for ending, how in CORRECTIONS.items():
+        needs = (*_PREDICTED, *_STORED[how.values])
+        view = f"intervention{ending}"
+        entries[f"intervention/area{ending}"] = MetricEntry(
+            lambda facts, how=how, ending=ending: InterventionArea(  # type: ignore[misc]
+                int(facts.unit_groups(how.single).max()) + 1, how.trials, ending
+            ),
+            needs,
+            view,
+        )
+        if not (how.single or how.uncertain_first):
+            entries[f"intervention/final{ending}"] = MetricEntry(
+                lambda facts, ending=ending: InterventionFinal(ending),  # type: ignore[misc]
+                needs,
+                view,
+            )
+    return entries
+
+
+_CONCEPTS = ("concepts", "single_label", "concepts_class|concepts_image")
+_PREDICTED = ("corrections", *_CONCEPTS)
+_STORED: dict[str | None, tuple[str, ...]] = {None: ("own_values",), "percentiles": ("percentiles",), "binary": ()}
 _REGION, _PARTS, _OWNED = ("explainer", "object_mask"), ("part_points",), ("part_points", "single_label")
 _VECTORS, _LATENT = ("vectors", "single_label"), ("latent", "single_label")
 _TRAINING = ("weight", "features", "training")
@@ -259,4 +298,8 @@ ENTRIES: dict[str, MetricEntry] = {
         f"concepts/{name}": MetricEntry(entry.build, entry.needs, entry.view, full=entry.full)
         for name, entry in CONCEPT_METRICS.items()
     },
+    "concepts/accuracy": MetricEntry(lambda facts: _predicted(facts, ConceptAccuracy), _PREDICTED),
+    "concepts/auc": MetricEntry(lambda facts: _predicted(facts, ConceptAUC), _CONCEPTS),
+    "concepts/ece": MetricEntry(lambda facts: _predicted(facts, ConceptCalibrationError), _PREDICTED),
+    **_corrections(),
 }

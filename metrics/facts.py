@@ -44,6 +44,9 @@ class Facts:
         nameable: whether units stand for concepts or, being prototypes or features, may be named by one.
         concept_order: ``(L,)`` int64, the concepts by how many training images have them, or None if not counted.
         part_codes: for each group of parts its codes in a label map, none for a group without a mask.
+        concept_to_group: ``(L,)`` int64, concepts with one number are corrected together, or None.
+        own_values: what a corrected concept becomes by the model, or None if its concepts cannot be corrected.
+        percentiles: whether the model knows the percentiles that a corrected concept may become.
         training: None if the training images of the model are at hand, else why not.
     """
 
@@ -72,6 +75,9 @@ class Facts:
     nameable: bool = False
     concept_order: Tensor | None = None
     part_codes: Sequence[Sequence[int]] = ()
+    concept_to_group: Tensor | None = None
+    own_values: str | None = None
+    percentiles: bool = False
     training: str | None = None
 
     @property
@@ -123,3 +129,17 @@ class Facts:
     @property
     def _unit_concepts(self) -> Tensor:
         return torch.full_like(self.active, -1, dtype=torch.int64) if self.unit_concepts is None else self.unit_concepts
+
+    def unit_groups(self, single: bool = False) -> Tensor:
+        """``(U,)`` int64, the group with which each unit is corrected, from 0 without gaps; -1 for none.
+
+        Args:
+            single: whether every unit is a group of its own.
+        """
+        assert self.concepts is not None
+        assert self.concept_to_group is not None
+        stands = self.active & (self.concepts >= 0)
+        groups = self.concept_to_group[self.concepts.clamp(min=0)]
+        groups = torch.arange(len(groups), device=groups.device) if single else groups
+        numbers: Tensor = torch.unique(groups.masked_fill(~stands, -1), return_inverse=True)[1]
+        return numbers - (~stands).any().long()

@@ -23,6 +23,7 @@ _BEYOND_QUANPROTO = (
     *FAMILIES["localisation"],
     *FAMILIES["class_representation"],
     *FAMILIES["concepts"],
+    *FAMILIES["intervention"],
 )
 # Schlinge et al. (2025): the metrics of their tables 2 to 5, whose accuracy is in fact the balanced one
 SUITES: dict[str, tuple[str, ...]] = {

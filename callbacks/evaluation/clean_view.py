@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from callbacks.evaluation.observer import Images, Observer, Seen
-from lightning_modules.contract import InterpretableModel
+from lightning_modules.contract import InterpretableModel, Intervenable
 from metrics.functional import Variant, clip_saliency, gather_units, patch_boxes, peak_cells, peak_locations
 
 
@@ -34,6 +34,8 @@ class Setting:
         named: ``(M,)`` int64, the units that stand for a concept.
         concepts: ``(M,)`` int64, the concept of each.
         part_codes: for each group of parts its codes in a label map.
+        unit_concepts: ``(U,)`` int64, the concept each unit stands for, or None.
+        groups: ``(2, U)`` int64, the groups in which units are corrected: by what they answer, and one by one; or None.
     """
 
     seed: int = 0
@@ -47,6 +49,8 @@ class Setting:
     named: Tensor | None = None
     concepts: Tensor | None = None
     part_codes: Sequence[Sequence[int]] = ()
+    unit_concepts: Tensor | None = None
+    groups: Tensor | None = None
 
 
 class Clean:
@@ -106,6 +110,11 @@ class Clean:
     def concept_labels(self) -> Tensor:
         """``(B, L)`` bool."""
         return self._from_batch("concepts")
+
+    @cached_property
+    def concept_probabilities(self) -> Tensor:
+        """``(B, U)`` float, of a model whose concepts can be corrected."""
+        return cast(Intervenable, self.model).concept_probabilities(self.scores)
 
     @cached_property
     def clipped_saliency(self) -> Tensor:

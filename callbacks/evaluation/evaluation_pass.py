@@ -61,6 +61,7 @@ class EvaluationPass:
         self.observer = observer
         reads = {(ENTRIES[key].view, name) for key, metric in metrics.items() for name in metric.reads}
         names = {name for _, name in reads}
+        corrected = "intervened_logits" in names
         self.setting = Setting(
             seed,
             noise,
@@ -72,6 +73,8 @@ class EvaluationPass:
             named=facts.named,
             concepts=None if facts.unit_concepts is None else facts.unit_concepts[facts.named],
             part_codes=facts.part_codes,
+            unit_concepts=facts.concepts,
+            groups=torch.stack([facts.unit_groups(), facts.unit_groups(single=True)]) if corrected else None,
         )
         self._owned = owned_units(facts.owner, facts.active)
         self._images: list[tuple[Tensor, Tensor]] = []

@@ -13,7 +13,7 @@ from torch import Tensor
 from callbacks.evaluation.threshold import threshold_of
 from datamodules.sample import Capabilities, ClassTables
 from explanations import PRP, Explainer, Upsample
-from lightning_modules.contract import InterpretableModel, ModelOutput, UnitTable
+from lightning_modules.contract import InterpretableModel, Intervenable, ModelOutput, UnitTable
 from metrics.facts import Facts
 from metrics.functional import Variant
 
@@ -60,15 +60,18 @@ def gather_facts(
         presence=units.presence,
         concepts=units.concepts,
         nameable=units.concepts is not None or units.kind in ("prototype", "feature"),
+        own_values=model.values if isinstance(model, Intervenable) else None,
+        percentiles=isinstance(model, Intervenable) and bool(model.percentiles.isfinite().all()),
         **_class_tables(datamodule, output.logits.shape[1], units.active.device),
     )
 
 
 def _class_tables(datamodule: Any, num_classes: int, device: torch.device) -> dict[str, Any]:
     """What is known of the classes a model was trained on; nothing if the rows of the tables are others."""
-    if datamodule.loading.classes is not None:
-        return {"training": "the images are not of the data the model was trained on"}
     tables: ClassTables = datamodule.tables
+    groups = {"concept_to_group": tables.concept_to_group.to(device)} if tables.concept_names else {}
+    if datamodule.loading.classes is not None:
+        return groups | {"training": "the images are not of the data the model was trained on"}
     names = ("class_concepts", "class_concepts_binary", "class_attributes")
     found = {name: getattr(tables, name) for name in names}
     rows: dict[str, Any] = {
@@ -77,7 +80,7 @@ def _class_tables(datamodule: Any, num_classes: int, device: torch.device) -> di
     parts = tables.concept_to_part
     codes = [tables.label_map_codes.get(_MASKED_AS.get(name, name), ()) for name in tables.part_group_names]
     rows["part_codes"] = codes
-    return rows | ({} if parts is None else {"concept_to_part": parts.to(device)})
+    return rows | groups | ({} if parts is None else {"concept_to_part": parts.to(device)})
 
 
 def left_out_concepts(datamodule: Any, units: UnitTable) -> list[str] | None:

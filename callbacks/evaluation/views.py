@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -16,17 +16,21 @@ from torch.nn import functional as F
 
 from callbacks.evaluation.clean_view import Clean, scaled
 from callbacks.evaluation.observer import Attack, Images
+from lightning_modules.contract import Intervenable, Values
 from metrics.functional import (
     bounding_boxes,
     clip_saliency,
     completeness_perturbation,
+    group_uncertainty,
+    intervention_masks,
     keyed_noise,
     keyed_uniform,
     percentile_mask,
 )
+from metrics.intervention import CORRECTIONS, Correction
 
 # Uses of noise that must not repeat each other's draws; user seeds are far smaller.
-STABILITY_SEED, MISALIGNMENT_SEED = 1 << 40, 2 << 40
+STABILITY_SEED, MISALIGNMENT_SEED, INTERVENTION_SEED = 1 << 40, 2 << 40, 3 << 40
 STABILITY_DRAWS = 3
 
 
@@ -184,6 +188,32 @@ class Misalignment(View):
         self.perturbed_logits = seen.logits
 
 
+class Intervention(View):
+    """The clean image, some of whose concepts are corrected, a group more per step (Koh et al. 2020).
+
+    An image none of whose concepts is corrected keeps its logits, bit for bit.
+    """
+
+    def __init__(self, clean: Clean, how: Correction) -> None:
+        super().__init__(clean)
+        setting, model, keys = clean.setting, cast(Intervenable, clean.model), clean.images.keys
+        assert setting.groups is not None
+        assert setting.unit_concepts is not None
+        groups = setting.groups[int(how.single)]
+        count = int(groups.max()) + 1
+        if how.uncertain_first:
+            priority = group_uncertainty(clean.concept_probabilities, groups, count)[:, None]
+        else:
+            trials = torch.arange(how.trials, device=keys.device).expand(len(keys), -1)
+            priority = keyed_uniform(keys, trials, (count,), setting.seed + INTERVENTION_SEED)
+        truth = clean.concept_labels.index_select(1, setting.unit_concepts.clamp(min=0))[:, None, None]
+        masks = intervention_masks(priority, groups)
+        scores = model.intervene(clean.scores[:, None, None], truth, masks, cast(Values | None, how.values))
+        logits = clean.model.head(scores.flatten(0, 2)).view(*masks.shape[:3], -1)
+        plain = clean.logits[:, None, None].expand(-1, how.trials, 1, -1)
+        self.intervened_logits = torch.cat([plain, logits], dim=2)
+
+
 # What a metric can ask for; a view that comes in several draws feeds its metrics once per draw.
 VIEWS: dict[str, Callable[[Clean], list[Any]]] = {
     "clean": lambda clean: [clean],
@@ -195,6 +225,10 @@ VIEWS: dict[str, Callable[[Clean], list[Any]]] = {
     "stability": lambda clean: [Stability(clean, draw) for draw in range(STABILITY_DRAWS)],
     "misalignment": lambda clean: [Misalignment(clean, clean.setting.attack_steps)],
     "misalignment_noise": lambda clean: [Misalignment(clean, 0)],
+    **{
+        f"intervention{ending}": lambda clean, how=how: [Intervention(clean, how)]  # type: ignore[misc]
+        for ending, how in CORRECTIONS.items()
+    },
 }
 
 

@@ -35,7 +35,9 @@ from metrics.functional.concept_location import (
     concept_location,
     concept_mask_intersection_over_union,
 )
+from metrics.functional.concept_prediction import calibration_bins, calibration_error
 from metrics.functional.entropy import prototype_entropy
+from metrics.functional.intervention import group_uncertainty, intervention_curve, intervention_masks
 from metrics.functional.localisation import energy_pointing_game, pointing_game, region_intersection_over_union
 from metrics.functional.location_change import (
     prototype_activation_location_change,
@@ -111,6 +113,8 @@ __all__ = [
     "bootstrap_interval",
     "bounding_boxes",
     "box_intersection_over_union",
+    "calibration_bins",
+    "calibration_error",
     "class_independence",
     "class_similarity",
     "classification_activation_change",
@@ -132,7 +136,10 @@ __all__ = [
     "features_per_class",
     "gather_units",
     "global_size",
+    "group_uncertainty",
     "inside_outside_relevance_difference",
+    "intervention_curve",
+    "intervention_masks",
     "keyed_noise",
     "keyed_uniform",
     "label_f1_score",

@@ -21,6 +21,8 @@ def facts(num_classes=5, multi_label=False, has_weight=True, missing=lambda flag
     options = {
         "weight": torch.ones(num_classes, 6) if has_weight else None, "vectors": torch.eye(6), "channels": 3,
         "num_parts": 2, "part_groups": [[0, 1]], "abstains": True,
+        "concept_to_group": torch.arange(6) // 2,
+        "own_values": "binary", "percentiles": True,
         "class_attributes": torch.ones(num_classes, 4) if missing("class_attributes") is None else None,
         "class_concepts": torch.ones(num_classes, 6) if missing("class_attributes") is None else None,
         "concepts": torch.arange(6), "unit_concepts": torch.arange(6), "concept_order": torch.arange(6),
@@ -43,6 +45,7 @@ def test_suites():
         "localisation",
         "class_representation",
         "concepts",
+        "intervention",
     }
 
 
@@ -142,7 +145,8 @@ def test_reasons():
     labels, weight = "single_label: the data are multilabel", "weight: the model has no weight matrix"
     parts, latent = "part_points: no part_points", "latent: the model has no latent map"
     trained = "training: other data"
-    assert {skipped.pop(key) for key in FAMILIES["concepts"]} == {
+    assert {skipped.pop(key) for key in (*FAMILIES["concepts"], *FAMILIES["intervention"])} == {
+        f"{labels}; concepts_class|concepts_image: no concepts_class; no concepts_image",
         f"{weight}; {labels}; class_concepts: no class_attributes",
         f"{weight}; {labels}; {trained}; concepts_class|concepts_image: no concepts_class; no concepts_image",
         f"{weight}; {labels}; {trained}; {parts}",

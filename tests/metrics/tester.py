@@ -95,9 +95,15 @@ def same(value: float | Tensor, expected: float | Tensor) -> bool:
     )
 
 
-def same_summaries(one: dict[str, float], other: dict[str, float]) -> bool:
-    """Equal up to rounding in every field."""
-    return one.keys() == other.keys() and all(same(one[field], other[field]) for field in one)
+def same_summaries(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Equal up to rounding in every field, and in every entry of a list."""
+    if one.keys() != other.keys():
+        return False
+    told = [[summary[field] for field in one] for summary in (one, other)]
+    flat = [
+        [number for value in values for number in (value if isinstance(value, list) else [value])] for values in told
+    ]
+    return len(flat[0]) == len(flat[1]) and all(map(same, *flat))
 
 
 def updated(metric: SummaryMetric, record: Record, batch: int | None = None) -> SummaryMetric:

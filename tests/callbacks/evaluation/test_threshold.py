@@ -123,6 +123,7 @@ SINGLE = {  # metrics that need one label, for the prototypes of ProtoPNet
     *(f"alignment/{name}" for name in ("consistency", "stability", "stability_nonempty", "parts_covered")),
     *(f"class_representation/{name}" for name in ("structural_grounding", "class_independence")),
     *FAMILIES["concepts"],
+    *FAMILIES["intervention"],
 }
 
 

@@ -1,0 +1,88 @@
+"""Kernels: which concepts are corrected in which order, and how often the class is right after each step."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from metrics.functional.classification import accuracy
+from metrics.functional.primitives.checks import check_tensor
+
+
+def group_uncertainty(probabilities: Tensor, groups: Tensor, num_groups: int) -> Tensor:
+    """How uncertain the concepts of a group are.
+
+    Source: Koh et al. (2020) correct the concepts closest to a probability of 1/2 first. For groups, ours: the mean of
+    ``-|p - 1/2|`` over their concepts.
+
+    Args:
+        probabilities: ``(B, U)`` float in [0, 1].
+        groups: ``(U,)`` int64 in ``[0, num_groups)``, -1 for a unit that is never corrected.
+        num_groups: G.
+
+    Returns:
+        ``(B, G)`` float64 in [-1/2, 0], larger is less certain; NaN for a group without a unit.
+
+    Raises:
+        ValueError: if a shape or dtype differs from the above.
+
+    Example:
+        >>> group_uncertainty(torch.tensor([[0.5, 0.75, 1.0]]), torch.tensor([0, 0, 1]), 2)
+        tensor([[-0.1250, -0.5000]], dtype=torch.float64)
+    """
+    check_tensor("probabilities", probabilities, ("B", "U"), "float")
+    check_tensor("groups", groups, (probabilities.shape[1],), "int64")
+    member = (groups[:, None] == torch.arange(num_groups, device=groups.device)).double()
+    return -(probabilities.double() - 0.5).abs() @ member / member.sum(dim=0)
+
+
+def intervention_masks(priority: Tensor, groups: Tensor) -> Tensor:
+    """The units that are corrected after each step, a group more per step.
+
+    Args:
+        priority: ``(B, T, G)`` float, the order of the groups in T trials: largest first, ties to the lower index.
+        groups: ``(U,)`` int64 in ``[0, G)``, -1 for a unit that is never corrected.
+
+    Returns:
+        ``(B, T, G, U)`` bool, after 1 to G steps.
+
+    Raises:
+        ValueError: if a shape or dtype differs from the above.
+
+    Example:
+        >>> intervention_masks(torch.tensor([[[0.1, 0.7]]]), torch.tensor([0, 1, 1, -1]))[0, 0]
+        tensor([[False,  True,  True, False],
+                [ True,  True,  True, False]])
+    """
+    check_tensor("priority", priority, ("B", "T", "G"), "float")
+    check_tensor("groups", groups, ("U",), "int64")
+    order = priority.argsort(dim=2, descending=True, stable=True)
+    place = order.argsort(dim=2)  # of every group, from 0
+    corrected_at = place.index_select(2, groups.clamp(min=0)).masked_fill(groups < 0, priority.shape[2])
+    return corrected_at[:, :, None] <= torch.arange(priority.shape[2], device=groups.device)[:, None]
+
+
+def intervention_curve(intervened_logits: Tensor, labels: Tensor) -> Tensor:
+    """Whether the class is right after each step of correction.
+
+    Source: Koh et al. (2020), section 3 (test-time intervention).
+
+    Args:
+        intervened_logits: ``(B, T, S, K)`` float, of T trials after 0 to S - 1 steps.
+        labels: ``(B,)`` int64 in ``[0, K)``.
+
+    Returns:
+        ``(B, T, S)`` float64, 1 or 0, see :func:`metrics.functional.accuracy`; NaN where a logit is not finite.
+
+    Raises:
+        ValueError: if a shape or dtype differs from the above.
+
+    Example:
+        >>> intervention_curve(torch.tensor([[[[1.0, 0.0], [0.0, 1.0]]]]), torch.tensor([1]))
+        tensor([[[0., 1.]]], dtype=torch.float64)
+    """
+    check_tensor("intervened_logits", intervened_logits, ("B", "T", "S", "K"), "float")
+    check_tensor("labels", labels, (len(intervened_logits),), "int64")
+    shape = intervened_logits.shape[:3]
+    repeated = labels[:, None, None].expand(shape).flatten()
+    return accuracy(intervened_logits.flatten(0, 2), repeated).view(shape)

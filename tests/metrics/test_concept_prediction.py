@@ -1,0 +1,100 @@
+"""Accuracy, area under the curve and calibration of concepts, with their majority baselines."""
+
+import math
+from functools import partial
+
+import pytest
+import torch
+
+from metrics import ConceptAccuracy, ConceptAUC, ConceptCalibrationError
+from tests.metrics.tester import Case, MetricTests, updated
+
+# concept 0 is unit 2, concept 1 no unit, concept 2 unit 3, since unit 0 is not active
+CONCEPTS, ACTIVE, UNIT_OF = torch.tensor([2, -1, 0, 2]), torch.tensor([False, True, True, True]), {0: 2, 2: 3}
+
+
+def mean_of_concepts(record, score, value):
+    """The mean over concepts of a function of the (prediction, label) pairs that are finite."""
+    values = []
+    for concept, unit in UNIT_OF.items():
+        pairs = zip(record[score][:, unit].tolist(), record["concept_labels"][:, concept].tolist(), strict=True)
+        found = value([(predicted, label) for predicted, label in pairs if math.isfinite(predicted)])
+        values += [] if found is None else [found]
+    return sum(values) / len(values) if values else math.nan
+
+
+def slow_accuracy(pairs):
+    return sum((predicted >= 0.5) == label for predicted, label in pairs) / len(pairs) if pairs else None
+
+
+def slow_area(pairs):
+    wins = [
+        (high > low) + (high == low) / 2
+        for high, present in pairs for low, absent in pairs if present and not absent
+    ]  # fmt: skip
+    return sum(wins) / len(wins) if wins else None
+
+
+def slow_error(pairs, bins=15):
+    error = 0.0
+    for index in range(bins):
+        inside = [(p, y) for p, y in pairs if min(int(p * bins), bins - 1) == index]
+        error += abs(sum(y for _, y in inside) - sum(p for p, _ in inside))
+    return error / len(pairs) if pairs else None
+
+
+def record():
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randint(11, (13, 4), generator=generator) / 10  # ties, 0, 1/2 and 1 among them
+    scores[4] = math.nan
+    labels = torch.rand(13, 3, generator=generator) < 0.4
+    return {"concept_probabilities": scores, "concept_labels": labels}
+
+
+RECORD = record()
+AREAS = {"scores": RECORD["concept_probabilities"], "concept_labels": RECORD["concept_labels"]}
+
+
+def case(kind, record, name, value):
+    lost = 1 + 2 + 2 * 13  # concept 1, both others, and the values of both on every image
+    build = partial(kind, CONCEPTS, 3, ACTIVE)
+    return Case(build, record, lambda r: mean_of_concepts(r, name, value), {name: record[name] * math.nan}, lost)
+
+
+class TestConceptPrediction(MetricTests):
+    cases = {  # noqa: RUF012
+        "accuracy": case(ConceptAccuracy, RECORD, "concept_probabilities", slow_accuracy),
+        "auc": case(ConceptAUC, AREAS, "scores", slow_area),
+        "ece": case(ConceptCalibrationError, RECORD, "concept_probabilities", slow_error),
+    }
+
+
+def test_by_hand():
+    """Two concepts on four images: the first is on three of them, the second on one."""
+    probabilities = torch.tensor([[0.9, 0.1], [0.8, 0.6], [0.4, 0.1], [0.7, 0.2]])
+    labels = torch.tensor([[True, False], [True, True], [True, False], [False, False]])
+    both = torch.arange(2)
+    told = {"concept_probabilities": probabilities, "concept_labels": labels}
+    accuracy = updated(ConceptAccuracy(both, 2), told)
+    assert accuracy.values().tolist() == [0.5, 1.0]
+    assert accuracy.summary()["majority"] == 0.75  # 3/4 are present, 3/4 absent
+    area = updated(ConceptAUC(both, 2), {"scores": probabilities, "concept_labels": labels})
+    torch.testing.assert_close(area.values(), torch.tensor([2 / 3, 1.0], dtype=torch.float64))  # 0.4 loses to 0.7
+    assert area.summary()["majority"] == 0.5
+    error = updated(ConceptCalibrationError(both, 2, bins=2), told)  # 0.4 is alone in its bin: .6; 2 - 2.4: .4
+    assert [round(value, 6) for value in error.values().tolist()] == [0.25, 0.2]  # 1 - .6 and .4
+    assert error.summary()["majority"] == 0.25
+
+
+def test_majority_is_that_of_the_concepts_that_count():
+    record = {"concept_probabilities": torch.ones(4, 4), "concept_labels": torch.ones(4, 3, dtype=torch.bool)}
+    record["concept_labels"][:3, 0] = False  # a quarter; concept 1 has no unit, concept 2 is always there
+    assert updated(ConceptAccuracy(CONCEPTS, 3, ACTIVE), record).summary()["majority"] == (0.75 + 1) / 2
+
+
+@pytest.mark.parametrize("kind", [ConceptAccuracy, ConceptAUC, ConceptCalibrationError])
+def test_bad_input(kind):
+    with pytest.raises(ValueError, match="`num_concepts` to be at least 1, but got 0"):
+        kind(CONCEPTS, 0)
+    with pytest.raises(ValueError, match=r"`concept_labels` to be of shape \(2, 3\)"):
+        kind(CONCEPTS, 3).update(torch.rand(2, 4), torch.zeros(2, 4, dtype=torch.bool))
