@@ -1,5 +1,6 @@
 """Explainers, which say where a unit looks in an image, and pictures of their maps."""
 
+from explanations.concept_activation import CoAM
 from explanations.control import Random
 from explanations.explainer import Explainer, Targets
 from explanations.gradients import GradCAM, InputXGradient
@@ -10,6 +11,7 @@ from explanations.upsample import Upsample
 __all__ = [
     "LRP",
     "PRP",
+    "CoAM",
     "Explainer",
     "GradCAM",
     "InputXGradient",

@@ -196,6 +196,8 @@ class ConceptBottleneck(InterpretableModule):
             owner=weight.T > 0,
             pool="mean",
             weight=weight,
+            vectors=self.concepts.weight,
+            comparison="projection",
             concepts=torch.arange(len(active), device=weight.device),
         )
 

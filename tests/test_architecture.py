@@ -20,6 +20,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "explanations": (
         "lightning_modules.contract",
         "lightning_modules.geometry",
+        "metrics.functional.concept_location",
         "metrics.functional.primitives.regions",
         "metrics.functional.primitives.perturbation",
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from explanations.concept_activation import CoAM
 from explanations.control import Random
 from explanations.explainer import Explainer
 from explanations.gradients import GradCAM, InputXGradient
@@ -21,6 +22,8 @@ EXPLAINERS: dict[str, Callable[[], Explainer]] = {
     "GradCAM signed": partial(GradCAM, relu=False, mode="nearest"),
     "IntegratedGradients": partial(IntegratedGradients, steps=3, baseline=(0.5, 0.4, 0.3)),
     "InputXGradient": InputXGradient,
+    "CoAM": CoAM,
+    "CoAM score": partial(CoAM, scale="score"),
     "Random": Random,
     "Random pixel": partial(Random, pattern="pixel"),
 }

@@ -1,0 +1,73 @@
+"""Concept activation maps: where in an image a concept's vector finds what it looks for."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, cast, get_args
+
+import torch
+from torch import Tensor
+
+from explanations.explainer import Explainer, Kind, Question
+from explanations.upsample import Mode, check_choice, upsample_maps
+from lightning_modules.contract import InterpretableModel
+from metrics.functional.concept_location import concept_activation_maps
+
+Scale = Literal["paper", "score"]
+
+
+class CoAM(Explainer):
+    """Concept activation map of a concept, or of a class as the sum of its concepts' maps by their weights.
+
+    Source: Aysel et al. (2025), equation 2: ``F_j = (1 / D) Σ_d c_jd E_d`` with the concept vector c and the latent E
+    of D channels, then enlarged. The class view is ``Σ_j θ_kj F_j`` with the head's weights θ, which is ours. Maps are
+    signed; the paper does not say how it enlarges.
+
+    Args:
+        scale: ``"paper"`` as above; ``"score"`` for the model's own maps, whose mean is the concept's score before any
+            sigmoid, such as ``(c_j E + b_j) / ||c_j||`` of a post-hoc CBM with margins. A positive factor or an offset
+            of a map moves no region.
+        mode: how cells become pixels.
+
+    Raises:
+        ValueError: if an argument differs from the above.
+
+    Example:
+        >>> from explanations.explainer import Targets
+        >>> from lightning_modules import ConceptBottleneck
+        >>> model = ConceptBottleneck(num_concepts=5, num_classes=4, image_size=(32, 48)).eval()
+        >>> explainer, images = CoAM(scale="score"), torch.rand(1, 3, 32, 48)
+        >>> maps = explainer.attribute(model, images, Targets("unit", torch.tensor([[3, -1]])))
+        >>> maps.shape, bool(maps[:, 1].isnan().all())
+        (torch.Size([1, 2, 32, 48]), True)
+    """
+
+    key: ClassVar[str] = "coam"
+    explains: ClassVar[frozenset[Kind]] = frozenset({"unit", "class"})
+
+    def __init__(self, scale: Scale = "paper", mode: Mode = "bilinear") -> None:
+        check_choice("scale", scale, get_args(Scale))
+        check_choice("mode", mode, get_args(Mode))
+        self.scale: Scale = scale
+        self.mode: Mode = mode
+
+    def supports(self, model: InterpretableModel) -> str | None:
+        """None for concepts that are mean projections of the latent on vectors, with a weight matrix."""
+        units = model.units()
+        if units.kind != "concept":
+            return "its units are not concepts. Use explainer 'upsample' or 'grad_cam'"
+        projected = units.vectors is not None and units.comparison == "projection" and units.pool == "mean"
+        if not projected or units.weight is None:
+            return "its concepts have no vectors, or no weights. Use explainer 'upsample' or 'grad_cam'"
+        return None
+
+    @torch.no_grad()
+    def _maps(self, model: InterpretableModel, asked: Question) -> Tensor:
+        units, maps = model.units(), asked.output.maps
+        if self.scale == "paper":
+            maps = concept_activation_maps(cast(Tensor, asked.output.latent), cast(Tensor, units.vectors))
+        if asked.kind == "unit":
+            chosen = maps[torch.arange(len(asked.ids), device=asked.ids.device), asked.ids]
+        else:
+            weights = (cast(Tensor, units.weight) * units.active)[asked.ids]
+            chosen = torch.einsum("bu,buij->bij", weights, maps)
+        return upsample_maps(chosen, (asked.images.shape[2], asked.images.shape[3]), self.mode)
