@@ -32,6 +32,16 @@ from metrics.concept_importance import ConceptGlobalImportance
 from metrics.concept_location import ConceptLocation, ConceptMaskIntersectionOverUnion
 from metrics.concept_prediction import ConceptAccuracy, ConceptAUC, ConceptCalibrationError
 from metrics.entropy import PrototypeEntropy
+from metrics.funnybirds import (
+    BackgroundIndependence,
+    ControlledSyntheticDataCheck,
+    DeletionCheck,
+    Distractibility,
+    ImportantParts,
+    PreservationCheck,
+    SingleDeletion,
+    TargetSensitivity,
+)
 from metrics.intervention import InterventionArea, InterventionFinal
 from metrics.localisation import EnergyPointingGame, PointingGame, RegionIntersectionOverUnion
 from metrics.location_change import (
@@ -58,12 +68,14 @@ from metrics.rank_change import (
 from metrics.similarity_change import (
     PrototypeSimilarityChange,
 )
+from metrics.threshold_mean import ThresholdMean
 
 __all__ = [
     "Abstention",
     "Accuracy",
     "AverageFeatureDistance",
     "AveragePrototypeDistance",
+    "BackgroundIndependence",
     "BackgroundOverlap",
     "BalancedAccuracy",
     "ClassIndependence",
@@ -77,12 +89,16 @@ __all__ = [
     "ConceptLocation",
     "ConceptMaskIntersectionOverUnion",
     "Contrastiveness",
+    "ControlledSyntheticDataCheck",
+    "DeletionCheck",
+    "Distractibility",
     "EnergyPointingGame",
     "F1Score",
     "FeaturesPerClass",
     "GlobalSize",
     "ImageMean",
     "ImageRatio",
+    "ImportantParts",
     "InsideOutsideRelevanceDifference",
     "InterventionArea",
     "InterventionFinal",
@@ -100,6 +116,7 @@ __all__ = [
     "PartStability",
     "PartsCovered",
     "PointingGame",
+    "PreservationCheck",
     "PrototypeActivationChange",
     "PrototypeActivationLocationChange",
     "PrototypeActivationLocationContrast",
@@ -110,11 +127,14 @@ __all__ = [
     "PrototypeSimilarityChange",
     "RegionIntersectionOverUnion",
     "ScaleInvariantDiversity",
+    "SingleDeletion",
     "Sparsity",
     "SpatialMisalignment",
     "StructuralGrounding",
     "SubsetAccuracy",
     "SummaryMetric",
+    "TargetSensitivity",
+    "ThresholdMean",
     "TopKAccuracy",
     "VisualizationActivationChange",
     "VisualizationLocationChange",
