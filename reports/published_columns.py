@@ -11,6 +11,12 @@ from reports.metrics_json import Result
 from reports.published import DEFECTS, Published
 
 _INPUT = {"box": "crop", "none": "full"}  # the data modules' word for `crop` -> the published tables' for `input`
+_ARGUMENTS = {  # the published tables' word -> argument of a model
+    "C": "svm_c",
+    "n_pos": "positives",
+    "features": "num_features",
+    "per_class": "features_per_class",
+}
 _EXPLAINERS = {"grad_cam": "gradcam", "ixg": "input_x_gradient"}  # key of an explainer -> the published tables' word
 
 
@@ -64,7 +70,7 @@ def matches(result: Result, records: Sequence[Published]) -> list[Match]:
     balanced = facts | {"weighting": "class_balanced"}
     found = []
     for record in records:
-        if (record.dataset, record.base_model) != (result.dataset, result.model):
+        if record.dataset != result.dataset or record.base_model not in _names(result):
             continue
         found.append(_match(record, record.base_key, facts, reduced))
         if record.base_key == "general/accuracy" and record.qualifiers.get("weighting") == "class_balanced":
@@ -136,9 +142,23 @@ def footnotes(shown: Sequence[PublishedColumn]) -> list[str]:
     return notes + _by_text([(match.record.remark, match.key) for match in found if match.record.remark])
 
 
+def _names(result: Result) -> set[str]:
+    """The words that papers have for a model; Q-SENN is a QPM with ternary weights."""
+    if _arguments(result).get("ternary"):
+        return {"QSENN"}
+    return {result.model} | ({"Dense"} if result.model == "Classifier" else set())
+
+
+def _arguments(result: Result) -> Mapping[str, Any]:
+    """Arguments of the model; none in results from before they were recorded."""
+    arguments: Mapping[str, Any] = (result.training or {}).get("model", {})
+    return arguments
+
+
 def _facts(result: Result) -> dict[str, str | None]:
     """Values of the qualifiers of published numbers in the runs; None where the runs do not say."""
     protocol: Mapping[str, Any] = result.protocol
+    arguments = _arguments(result)
     weights = protocol.get("weights")
     init = "imagenet" if str(weights).startswith("IMAGENET") else None  # a path may hold anything
     return {
@@ -152,6 +172,9 @@ def _facts(result: Result) -> dict[str, str | None]:
         "weighting": "none",
         "concept": "all",
         "class": "all",
+        "mode": str(arguments["preset"]).split("_")[-1] if result.model == "ConceptBottleneck" and arguments else None,
+        "residual": ("yes" if arguments["preset"] == "hybrid" else "no") if "svm_c" in arguments else None,
+        **{word: f"{arguments[name]:g}" for word, name in _ARGUMENTS.items() if name in arguments},
     }
 
 

@@ -285,3 +285,33 @@ def test_the_command_prints_and_writes_nothing(tmp_path, capsys):
 def test_an_unknown_paper(make):
     with pytest.raises(ValueError, match="Expected argument `published` to be one of"):
         make(({F1: 0.5}, {}), paper="nobody")
+
+
+def test_models_made_of_concepts_meet_their_published_settings(make):
+    arguments = {"preset": "plain", "svm_c": 10.0, "positives": 50, "backbone": None}
+    text = make(
+        ({"concepts/cem@5_score": 0.7, "general/accuracy": 0.5}, {"training": {"model": arguments}}),
+        paper="concept_metrics",
+        model="PosthocCBM",
+        protocol={"backbone": "resnet18_cub", "crop": "none"},
+    )
+    assert "- † C=1 (these runs: 10): concepts/cem@5_score, general/accuracy" in text
+    assert "- † n_pos=100 (these runs: 50)" in text
+    rows = parsed(text)
+    same = [cell for title, cell in rows["general/accuracy"].items() if "C=10,n_pos=50" in title.replace(" ", ",")]
+    assert same == ["25.30 (C4)"]
+    assert "C1: ranking concepts by prevalence alone does as well" in text
+
+
+@pytest.mark.parametrize(
+    ("model", "arguments", "expected"),
+    [
+        ("Classifier", {}, "Dense[backbone=resnet50,input=crop]"),
+        ("QPM", {"ternary": False, "num_features": 50}, "QPM[backbone=resnet50,input=crop]"),
+        ("QPM", {"ternary": True}, "QSENN[backbone=resnet50,input=crop]"),
+    ],
+)
+def test_models_have_other_names_in_the_tables_of_qpm(make, model, arguments, expected):
+    run = ({"general/accuracy": 0.8}, {"training": {"model": {"preset": "original", **arguments}}})
+    text = make(run, paper="qpm", model=model, protocol=RESNET)
+    assert f"- qpm: {expected}" in text
