@@ -6,17 +6,20 @@ from explanations.explainer import Explainer, Targets
 from explanations.gradients import GradCAM, InputXGradient
 from explanations.integrated_gradients import IntegratedGradients
 from explanations.relevance import LRP, PRP
+from explanations.summed_maps import BoxMaps, SummedMaps
 from explanations.upsample import Upsample
 
 __all__ = [
     "LRP",
     "PRP",
+    "BoxMaps",
     "CoAM",
     "Explainer",
     "GradCAM",
     "InputXGradient",
     "IntegratedGradients",
     "Random",
+    "SummedMaps",
     "Targets",
     "Upsample",
 ]

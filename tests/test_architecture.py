@@ -21,6 +21,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "lightning_modules.contract",
         "lightning_modules.geometry",
         "metrics.functional.concept_location",
+        "metrics.functional.primitives.boxes",
         "metrics.functional.primitives.regions",
         "metrics.functional.primitives.perturbation",
     ),

@@ -11,6 +11,7 @@ from explanations.explainer import Explainer
 from explanations.gradients import GradCAM, InputXGradient
 from explanations.integrated_gradients import IntegratedGradients
 from explanations.relevance.explainers import LRP, PRP
+from explanations.summed_maps import BoxMaps, SummedMaps
 from explanations.upsample import Upsample
 
 EXPLAINERS: dict[str, Callable[[], Explainer]] = {
@@ -24,6 +25,10 @@ EXPLAINERS: dict[str, Callable[[], Explainer]] = {
     "InputXGradient": InputXGradient,
     "CoAM": CoAM,
     "CoAM score": partial(CoAM, scale="score"),
+    "SummedMaps": SummedMaps,
+    "SummedMaps geometry": partial(SummedMaps, "bilinear", "geometry"),
+    "BoxMaps": BoxMaps,
+    "BoxMaps reference": partial(BoxMaps, "reference"),
     "Random": Random,
     "Random pixel": partial(Random, pattern="pixel"),
 }

@@ -1,0 +1,172 @@
+"""What speaks for a class, from the similarity maps of its units: the maps summed, or the boxes around their peaks.
+
+Both are the interfaces of the FunnyBirds protocol to prototype models. The weight of a unit u for a class c is its
+share of the logit divided by its score: the weight itself for a linear head, for a tree what the logit loses without
+the node.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from explanations.explainer import Explainer, Kind, Question
+from explanations.upsample import Mode, Placement, Upsample, check_choice, upsample_maps
+from lightning_modules.contract import InterpretableModel, ModelOutput
+from metrics.functional.primitives.boxes import bounding_boxes
+from metrics.functional.primitives.regions import percentile_mask
+
+BoxVariant = Literal["fixed", "reference"]
+_PIXELS_AT_ONCE = 2**24  # of enlarged maps: 64 MiB of float32
+
+
+class SummedMaps(Explainer):
+    """The similarity maps of the units of a class, times their weights, summed and enlarged ("SSM").
+
+    Source: Opłatek et al. (2024), section 3.2: ``A = Σ_u w_cu · bicubic(maps_u)`` over the active units u that the
+    class c owns, signs kept. Summed before enlarging, which is linear. Deviation: w_cu is 0 where the score of the unit
+    is 0.
+
+    Args:
+        mode: the interpolation.
+        placement: as in :class:`~explanations.upsample.Upsample`.
+
+    Raises:
+        ValueError: if an argument differs from the above.
+
+    Example:
+        >>> from explanations.explainer import Targets
+        >>> from lightning_modules import ProtoPNet
+        >>> model, images = ProtoPNet(num_classes=4, image_size=(32, 48)).eval(), torch.rand(1, 3, 32, 48)
+        >>> SummedMaps().attribute(model, images, Targets("class", torch.tensor([[2, 0]]))).shape
+        torch.Size([1, 2, 32, 48])
+    """
+
+    key: ClassVar[str] = "ssm"
+    explains: ClassVar[frozenset[Kind]] = frozenset({"class"})
+
+    def __init__(self, mode: Mode = "bicubic", placement: Placement = "resize") -> None:
+        self.mode, self.placement = mode, placement
+        self._upsample = Upsample(mode, placement)
+
+    @torch.no_grad()
+    def _maps(self, model: InterpretableModel, asked: Question) -> Tensor:
+        weights = class_weights(model, asked.output, asked.ids)
+        summed = (weights[:, :, None, None] * asked.output.maps).sum(dim=1)
+        return self._upsample.enlarge(model, summed, asked.images)
+
+
+class BoxMaps(Explainer):
+    """The boxes around the peaks of the units of a class, each filled with weight times score, summed ("BB").
+
+    Source: Hesse et al. (2023), for ProtoPNet: ``A = Σ_u w_cu · s_u · B_u`` over the active units u that the class c
+    owns; B_u is 1 in the tight box around the pixels strictly above the 0.95 quantile of the bicubic map, and 0
+    elsewhere. A flat map has no box.
+
+    Args:
+        variant: ``"reference"`` loses the last row and column of a box, as the released code did.
+
+    Raises:
+        ValueError: if ``variant`` is unknown.
+
+    Example:
+        >>> from explanations.explainer import Targets
+        >>> from lightning_modules import ProtoPNet
+        >>> model, images = ProtoPNet(num_classes=4, image_size=(32, 48)).eval(), torch.rand(1, 3, 32, 48)
+        >>> targets = Targets("class", torch.tensor([[2, 0]]))
+        >>> BoxMaps().attribute(model, images, targets).shape, BoxMaps().region(model, model(images), targets.ids).shape
+        (torch.Size([1, 2, 32, 48]), torch.Size([1, 2, 32, 48]))
+    """
+
+    key: ClassVar[str] = "bb"
+    explains: ClassVar[frozenset[Kind]] = frozenset({"class"})
+
+    def __init__(self, variant: BoxVariant = "fixed") -> None:
+        check_choice("variant", variant, get_args(BoxVariant))
+        self.variant = variant
+
+    @torch.no_grad()
+    def _maps(self, model: InterpretableModel, asked: Question) -> Tensor:
+        size = (asked.images.shape[2], asked.images.shape[3])
+        image, unit, boxes = self._boxes(model, asked.output, asked.ids, size)
+        shares = (class_weights(model, asked.output, asked.ids) * asked.output.scores)[image, unit]
+        return _stack(shares.float(), image, boxes, len(asked.ids), size)
+
+    @torch.no_grad()
+    def region(
+        self, model: InterpretableModel, output: ModelOutput, classes: Tensor, size: tuple[int, int] | None = None
+    ) -> Tensor:
+        """The union of the boxes of the units of classes, whatever their weights.
+
+        Args:
+            model: in evaluation mode.
+            output: of the model for B images.
+            classes: ``(B, k)`` int64; -1 is an empty slot.
+            size: ``(H, W)`` pixels; that of the model's geometry by default.
+
+        Returns:
+            ``(B, k, H, W)`` bool; empty in empty slots.
+        """
+        size = size or model.geometry.image
+        unions = []
+        for ids in classes.unbind(dim=1):
+            image, _, boxes = self._boxes(model, output, ids, size)
+            unions.append(_stack(torch.ones_like(image).float(), image, boxes, len(ids), size) > 0)
+        return (
+            torch.stack(unions, dim=1)
+            if unions
+            else torch.zeros(len(classes), 0, *size, dtype=torch.bool, device=classes.device)
+        )
+
+    def _boxes(
+        self, model: InterpretableModel, output: ModelOutput, classes: Tensor, size: tuple[int, int]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Image, unit and box of every unit that a class owns, ``(P,)``, ``(P,)`` and ``(P, 4)``, image by image."""
+        image, unit = (owned_by(model, classes) & (classes >= 0)[:, None]).nonzero().unbind(dim=1)
+        step = max(1, _PIXELS_AT_ONCE // (size[0] * size[1]))
+        pairs = zip(torch.split(image, step), torch.split(unit, step), strict=True)
+        found = [bounding_boxes(percentile_mask(upsample_maps(output.maps[b, u], size))) for b, u in pairs if len(b)]
+        boxes = torch.cat(found) if found else image.new_empty(0, 4)
+        if self.variant == "reference":
+            boxes = boxes - torch.tensor([0, 0, 1, 1], device=boxes.device)
+        return image, unit, boxes
+
+
+def owned_by(model: InterpretableModel, classes: Tensor) -> Tensor:
+    """``(B, U)`` bool, the active units that the class of each image owns; ``classes`` is ``(B,)`` int64."""
+    table = model.units()
+    return table.owner.T[classes.clamp(min=0)] & table.active
+
+
+def class_weights(model: InterpretableModel, output: ModelOutput, classes: Tensor) -> Tensor:
+    """The weight of every unit for one class per image.
+
+    Args:
+        model: whose units are asked.
+        output: for B images.
+        classes: ``(B,)`` int64.
+
+    Returns:
+        ``(B, U)`` float, the share of the unit in the logit divided by its score; 0 for units that the class does not
+        own or that are not active, and where the score is 0.
+    """
+    scores = output.scores
+    used = owned_by(model, classes) & (scores != 0)
+    shares: Tensor = model.contributions(output, classes)
+    return torch.where(used, shares / scores.masked_fill(~used, 1), 0)
+
+
+def _stack(values: Tensor, image: Tensor, boxes: Tensor, images: int, size: tuple[int, int]) -> Tensor:
+    """``(B, H, W)``, the sum of boxes of an image, each filled with its value: ``(P,)``, ``(P,)`` and ``(P, 4)``."""
+    counts = torch.bincount(image, minlength=images)
+    slot = torch.arange(len(image), device=image.device) - (counts.cumsum(0) - counts)[image]
+    most = int(counts.max()) if len(counts) else 0
+    x0, y0, x1, y1 = boxes[:, :, None].unbind(dim=1)
+    y, x = (torch.arange(pixels, device=boxes.device) for pixels in size)
+    rows = values.new_zeros(images, most, size[0])
+    columns = values.new_zeros(images, most, size[1])
+    rows[image, slot] = ((y >= y0) & (y <= y1)) * values[:, None]
+    columns[image, slot] = ((x >= x0) & (x <= x1)).to(values)
+    return rows.transpose(1, 2) @ columns
