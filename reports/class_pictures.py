@@ -37,14 +37,21 @@ def class_pictures(
     if units.weight is None or not any(key.startswith("class_representation/") for key in keys):
         return {}
     weight = units.weight.detach().masked_fill(~units.active, 0).cpu().double()
-    pictures = {"class_features": class_feature_matrix(weight, class_names)}
+    if not weight.any():
+        return {}
+    features = [str(unit) for unit in range(weight.shape[1])]
+    if units.concepts is not None:
+        concepts = enumerate(units.concepts.tolist())
+        features = [tables.concept_names[concept] if concept >= 0 else str(unit) for unit, concept in concepts]
+    pictures = {"class_features": class_feature_matrix(weight, class_names, features)}
     if "class_representation/structural_grounding" in keys and tables.class_attributes is not None:
         attributes = tables.class_attributes.cpu().double()
-        pictures["nearest_classes"] = nearest_classes(weight, attributes, class_names, tables.attribute_names)
+        names = (class_names, features, tables.attribute_names)
+        pictures["nearest_classes"] = nearest_classes(weight, attributes, *names)
     return pictures
 
 
-def class_feature_matrix(weight: Tensor, class_names: Sequence[str]) -> Image.Image:
+def class_feature_matrix(weight: Tensor, class_names: Sequence[str], feature_names: Sequence[str]) -> Image.Image:
     """The head weights of all classes and features, as in Norrenbrock et al. (2025).
 
     A row is a class; a column is a feature with a weight that is not 0, ordered by the class for which it speaks most.
@@ -53,20 +60,20 @@ def class_feature_matrix(weight: Tensor, class_names: Sequence[str]) -> Image.Im
     Args:
         weight: ``(K, U)`` float64 head weights without bias, some of them not 0; 0 for units that are not active.
         class_names: K names.
+        feature_names: U names, such as the numbers of the units.
 
     Returns:
-        A picture of K rows of 14 pixels; features are numbered as long as all of them fit into 1600 pixels.
+        A picture of K rows of 14 pixels; features are named as long as all of them fit into 1600 pixels.
     """
     used = (weight != 0).any(dim=0).nonzero().squeeze(1)
     used = used[weight[:, used].argmax(dim=0).argsort(stable=True)]
     width = max(1, min(CELL, MOST_COLUMNS // len(used)))
-    numbered = width == CELL
+    named = [feature_names[unit] for unit in used.tolist()] if width == CELL else []
     cells = _cells(weight[:, used] / weight.abs().max(), width)
-    top = 3 * CELL if numbered else GAP
+    top = _height(named)
     picture = Image.new("RGB", (NAME_WIDTH + cells.width + GAP, top + cells.height + GAP), WHITE)
     picture.paste(cells, (NAME_WIDTH, top))
-    if numbered:
-        _number(picture, used.tolist(), NAME_WIDTH, top)
+    _name(picture, named, NAME_WIDTH, top)
     for row, name in enumerate(class_names):
         _write(picture, name, (GAP, top + row * CELL), NAME_WIDTH - 2 * GAP)
     return picture
@@ -76,6 +83,7 @@ def nearest_classes(
     weight: Tensor,
     class_attributes: Tensor,
     class_names: Sequence[str],
+    feature_names: Sequence[str],
     attribute_names: Sequence[str],
     pairs: int = 25,
 ) -> Image.Image:
@@ -83,46 +91,49 @@ def nearest_classes(
 
     Source: the pairs are those of structural grounding, Norrenbrock et al. (2025). A tile names two classes, the cosine
     similarity of their attributes and of their weights, the attribute with the largest difference of class frequencies
-    (the first of several), and the weights of the five features with the largest magnitude of each class, by unit.
+    (the first of several), and the weights of the five features with the largest magnitude of each class.
 
     Args:
         weight: as above.
         class_attributes: ``(K, A)`` float64 in 0..1, frequency of each attribute in each class.
         class_names: K names.
+        feature_names: U names.
         attribute_names: A names.
         pairs: the most pairs to show.
     """
     truth, model = class_similarity(class_attributes), class_similarity(weight)
+    top = 2 * CELL + _height(feature_names)  # of the rows of the two classes, below the lines of text
     tiles = []
     for one, other in similar_class_pairs(class_attributes, pairs).tolist():
         column = int((class_attributes[one] - class_attributes[other]).abs().argmax())
-        tile = Image.new("RGB", (TILE_WIDTH, 9 * CELL), WHITE)
+        tile = Image.new("RGB", (TILE_WIDTH, top + 3 * CELL), WHITE)
         similarity = f"cosine of attributes {truth[one, other]:.3f}, of weights {model[one, other]:.3f}"
         _write(tile, similarity, (0, CELL), TILE_WIDTH)
         _write(tile, f"separated most by {attribute_names[column]}", (0, 2 * CELL), TILE_WIDTH)
-        _compare(tile, weight, class_attributes[:, column], (one, other), class_names)
+        for row, label in enumerate((one, other)):
+            _bar(tile, class_names[label], float(class_attributes[label, column]), top + row * CELL)
+        _features(tile, weight[[one, other]] / weight.abs().max(), feature_names, top)
         tiles.append(tile)
     return sheet([tiles], 3, [f"The {len(tiles)} pairs of classes with the most similar attributes"])
 
 
-def _compare(
-    tile: Image.Image, weight: Tensor, frequencies: Tensor, classes: tuple[int, int], class_names: Sequence[str]
-) -> None:
-    """A row for each class: its name, how often it has the attribute, and its weights."""
-    rows = weight[list(classes)]
-    largest = rows.abs().argsort(dim=1, descending=True, stable=True)[:, :SHOWN_FEATURES]
-    shown = torch.unique(largest)
+def _bar(tile: Image.Image, name: str, share: float, top: int) -> None:
+    """The name of a class, and how often it has the attribute."""
+    _write(tile, name, (0, top), NAME_WIDTH - GAP)
+    draw, left = ImageDraw.Draw(tile), NAME_WIDTH
+    draw.rectangle((left, top + 2, left + BAR - 1, top + CELL - 3), outline="#c0c0c0")
+    draw.rectangle((left, top + 2, left + round(share * (BAR - 1)), top + CELL - 3), fill="#606060")
+    _write(tile, f"{share:.0%}", (left + BAR + GAP, top), 3 * CELL)
+
+
+def _features(tile: Image.Image, rows: Tensor, feature_names: Sequence[str], top: int) -> None:
+    """The ``(2, U)`` weights of two classes for the features that matter most to either."""
+    shown = torch.unique(rows.abs().argsort(dim=1, descending=True, stable=True)[:, :SHOWN_FEATURES])
     shown = shown[(rows[:, shown] != 0).any(dim=0)]
-    left, top, draw = NAME_WIDTH + BAR + 3 * CELL, 6 * CELL, ImageDraw.Draw(tile)
-    for row, label in enumerate(classes):
-        y, share = top + row * CELL, float(frequencies[label])
-        _write(tile, class_names[label], (0, y), NAME_WIDTH - GAP)
-        draw.rectangle((NAME_WIDTH, y + 2, NAME_WIDTH + BAR - 1, y + CELL - 3), outline="#c0c0c0")
-        draw.rectangle((NAME_WIDTH, y + 2, NAME_WIDTH + round(share * (BAR - 1)), y + CELL - 3), fill="#606060")
-        _write(tile, f"{share:.0%}", (NAME_WIDTH + BAR + GAP, y), 3 * CELL)
     if len(shown):
-        tile.paste(_cells(rows[:, shown] / weight.abs().max(), CELL), (left, top))
-        _number(tile, shown.tolist(), left, top)
+        left = NAME_WIDTH + BAR + 3 * CELL
+        tile.paste(_cells(rows[:, shown], CELL), (left, top))
+        _name(tile, [feature_names[unit] for unit in shown.tolist()], left, top)
 
 
 def _cells(values: Tensor, width: int) -> Image.Image:
@@ -135,12 +146,19 @@ def _cells(values: Tensor, width: int) -> Image.Image:
     return to_image(pixels.movedim(2, 0))
 
 
-def _number(picture: Image.Image, units: Sequence[int], left: int, bottom: int) -> None:
-    """The numbers of units, upright above their columns."""
+def _height(names: Sequence[str]) -> int:
+    """Pixels that upright names and the gaps around them need."""
     font = ImageFont.load_default(TEXT)
-    for column, unit in enumerate(units):
-        label = Image.new("RGB", (round(font.getlength(str(unit))), CELL), WHITE)
-        ImageDraw.Draw(label).text((0, 0), str(unit), fill=BLACK, font=font)
+    return 2 * GAP + min(round(max(map(font.getlength, names), default=0)), NAME_WIDTH)
+
+
+def _name(picture: Image.Image, names: Sequence[str], left: int, bottom: int) -> None:
+    """The names of features, upright above their columns."""
+    font = ImageFont.load_default(TEXT)
+    for column, name in enumerate(names):
+        text = cut_text(name, font, NAME_WIDTH)
+        label = Image.new("RGB", (round(font.getlength(text)), CELL), WHITE)
+        ImageDraw.Draw(label).text((0, 0), text, fill=BLACK, font=font)
         label = label.rotate(90, expand=True)
         picture.paste(label, (left + column * CELL, bottom - GAP - label.height))
 
