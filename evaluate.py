@@ -39,6 +39,7 @@ from lightning_modules import load_model
 from metrics.functional import Variant
 from reports import compare, table
 from reports.class_pictures import class_pictures
+from reports.intervention_curve import intervention_pictures
 from reports.metrics_json import SCHEMA, write_metrics, write_whole
 from reports.summary import print_summary
 from reports.values_csv import Rows, by_item, write_values
@@ -236,7 +237,8 @@ def _measure(
     classes = checkpoint.get("training", {}).get("class_names") or datamodule.class_names
     known = {"classes": classes, "concepts": datamodule.tables.concept_names}
     values |= {name: by_item(rows, known.get(name)) for name, rows in evaluation.items.items()}
-    return result, values, class_pictures(evaluation.metrics, module.units(), datamodule.tables, classes)
+    pictures = class_pictures(evaluation.metrics, module.units(), datamodule.tables, classes)
+    return result, values, pictures | intervention_pictures(evaluation.metrics)
 
 
 def _log(result: dict[str, Any], pictures: dict[str, Image], loggers: Sequence[Logger], step: int) -> None:
