@@ -65,6 +65,7 @@ from metrics.rank_change import (
     ClassificationRankChange,
     PrototypeRankChange,
 )
+from metrics.residual_share import ResidualShare
 from metrics.similarity_change import (
     PrototypeSimilarityChange,
 )
@@ -126,6 +127,7 @@ __all__ = [
     "PrototypeRankChange",
     "PrototypeSimilarityChange",
     "RegionIntersectionOverUnion",
+    "ResidualShare",
     "ScaleInvariantDiversity",
     "SingleDeletion",
     "Sparsity",

@@ -62,6 +62,7 @@ from metrics.part_stability import PartStability
 from metrics.parts_covered import PartsCovered
 from metrics.prototype_distance import AverageFeatureDistance, AveragePrototypeDistance
 from metrics.rank_change import ClassificationRankChange, PrototypeRankChange
+from metrics.residual_share import ResidualShare
 from metrics.similarity_change import PrototypeSimilarityChange
 
 AnyMetric = SummaryMetric | SpatialMisalignment
@@ -128,6 +129,7 @@ NEEDS: dict[str, Callable[[Facts], str | None]] = {
     "percentiles": lambda facts: _unless(facts.percentiles, _NO_PERCENTILES),
     "own_values": lambda facts: _unless(facts.own_values == "binary" or facts.percentiles, _NO_PERCENTILES),
     "abstention": lambda facts: _unless(facts.abstains, "the model decides on every image"),
+    "residual": lambda facts: _unless(facts.residual, "the units of the model explain its logits wholly"),
     **CONCEPT_NEEDS,
 }
 
@@ -301,5 +303,6 @@ ENTRIES: dict[str, MetricEntry] = {
     "concepts/accuracy": MetricEntry(lambda facts: _predicted(facts, ConceptAccuracy), _PREDICTED),
     "concepts/auc": MetricEntry(lambda facts: _predicted(facts, ConceptAUC), _CONCEPTS),
     "concepts/ece": MetricEntry(lambda facts: _predicted(facts, ConceptCalibrationError), _PREDICTED),
+    "concepts/residual_share": MetricEntry(lambda facts: ResidualShare(), ("single_label", "residual")),
     **_corrections(),
 }

@@ -32,6 +32,7 @@ class Facts:
         explained: None if the explainer explains units of this model, else why not.
         variant: of the metrics that have one.
         abstains: whether the model may leave an image undecided.
+        residual: whether a part of the logits comes from outside the units.
         threshold: logit above which a label of multilabel data is predicted.
         presence: ``(K, U)`` bool assignment of shared units to classes, or None.
         concepts: ``(U,)`` int64, the concept of each unit, -1 for none, or None if the units have no names.
@@ -65,6 +66,7 @@ class Facts:
     variant: Variant = "paper"
     abstains: bool = False
     threshold: float = 0.0
+    residual: bool = False
     presence: Tensor | None = None
     concepts: Tensor | None = None
     class_concepts: Tensor | None = None

@@ -92,6 +92,16 @@ class Clean:
         return (self.logits == self.logits[:, :1]).all(dim=1) if self.setting.abstains else None
 
     @cached_property
+    def unit_logits(self) -> Tensor:
+        """``(B, K)`` float, what the units contribute to the logits, without bias."""
+        return self.model.head(self.scores) - self.model.head(torch.zeros_like(self.scores[:1]))
+
+    @cached_property
+    def residual(self) -> Tensor:
+        """``(B, K)`` float, what they do not."""
+        return self.logits - self.model.head(self.scores)
+
+    @cached_property
     def object_masks(self) -> Tensor:
         """``(B, H, W)`` bool."""
         return self._from_batch("object_mask")

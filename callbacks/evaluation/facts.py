@@ -56,6 +56,7 @@ def gather_facts(
         explained=_why_not(explainer, units.active),
         variant=variant,
         abstains="abstain" in output.extras,
+        residual="residual" in output.extras,
         threshold=0.0 if threshold is None else float(threshold),
         presence=units.presence,
         concepts=units.concepts,

@@ -115,6 +115,7 @@ from metrics.functional.rank_change import (
     classification_rank_change,
     prototype_rank_change,
 )
+from metrics.functional.residual_share import residual_share
 from metrics.functional.similarity_change import (
     prototype_similarity_change,
 )
@@ -216,6 +217,7 @@ __all__ = [
     "prototype_similarity_change",
     "ratio_interval",
     "region_intersection_over_union",
+    "residual_share",
     "scale_invariant_diversity",
     "select_threshold",
     "similar_class_pairs",

@@ -101,7 +101,13 @@ ONE_CLASS = ("concepts/cgim2_concept", "concepts/cgim3_concept")  # undefined if
 
 
 def test_every_number_is_a_number(reference):
-    predictions = {"concepts/accuracy", "concepts/auc", "concepts/ece", *FAMILIES["intervention"]}
+    predictions = {
+        "concepts/accuracy",
+        "concepts/auc",
+        "concepts/ece",
+        "concepts/residual_share",
+        *FAMILIES["intervention"],
+    }
     assert reference.skipped.keys() == {"general/abstention", *predictions}
     assert reference.metrics.keys() | reference.skipped.keys() == {*resolve(["all"])}
     for key, entry in reference.metrics.items():

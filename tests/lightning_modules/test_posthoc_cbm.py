@@ -3,9 +3,12 @@
 import pytest
 import torch
 
+from callbacks import Interpretability
 from datamodules.sample import Capabilities, ClassTables
 from lightning_modules import PosthocCBM
 from lightning_modules.concept_data import refuse_unfit_concepts
+from tests.engine_runs import run_engine
+from tests.lightning_modules.registry import tiny_birds
 
 K, L = 4, 6
 
@@ -80,6 +83,21 @@ def test_the_residual_is_what_no_concept_explains(fitted):
     rest = output.logits[rows, classes] - model.linear.bias[classes] - output.extras["residual"][rows, classes]
     torch.testing.assert_close(shares, rest)
     assert torch.equal(output.scores, plain.scores)
+
+
+def test_an_evaluation_tells_the_share_of_the_residual_and_what_is_left_out():
+    data = tiny_birds(test_size=10)
+    model = make(preset="hybrid", num_concepts=20, num_classes=8)
+    torch.nn.init.normal_(model.residual.weight)
+    model.vectors[3] = 0.0
+    found = run_engine(Interpretability(["concepts/residual_share"]), model, data)
+    output = model(torch.stack([data.dataset("test")[row]["image"] for row in range(10)]))
+    best = output.logits.argmax(1, keepdim=True)
+    inside = model.contributions(output, best[:, 0]).sum(1).abs()
+    outside = output.extras["residual"].gather(1, best)[:, 0].abs()
+    expected = (outside / (inside + outside)).mean().item()
+    assert found.metrics["concepts/residual_share"]["value"] == pytest.approx(expected, abs=1e-4)
+    assert found.protocol["concepts_left_out"] == [data.tables.concept_names[3]]
 
 
 def test_editing(fitted):

@@ -20,7 +20,7 @@ ACTIVE = torch.arange(6) < 5
 def facts(num_classes=5, multi_label=False, has_weight=True, missing=lambda flag: None, **changes):
     options = {
         "weight": torch.ones(num_classes, 6) if has_weight else None, "vectors": torch.eye(6), "channels": 3,
-        "num_parts": 2, "part_groups": [[0, 1]], "abstains": True,
+        "num_parts": 2, "part_groups": [[0, 1]], "abstains": True, "residual": True,
         "concept_to_group": torch.arange(6) // 2,
         "own_values": "binary", "percentiles": True,
         "class_attributes": torch.ones(num_classes, 4) if missing("class_attributes") is None else None,
@@ -125,7 +125,7 @@ def test_units_without_a_weight_are_not_pure():
 def test_reasons():
     absent = facts(
         3, multi_label=True, has_weight=False, missing=lambda flag: f"no {flag}", vectors=None, channels=None,
-        abstains=False, training="other data",
+        abstains=False, residual=False, training="other data",
     )  # fmt: skip
     built, skipped = build(["all"], absent)
     assert {key: type(metric).__name__ for key, metric in built.items() if key.startswith(("general", "comp"))} == {
@@ -147,6 +147,7 @@ def test_reasons():
     trained = "training: other data"
     assert {skipped.pop(key) for key in (*FAMILIES["concepts"], *FAMILIES["intervention"])} == {
         f"{labels}; concepts_class|concepts_image: no concepts_class; no concepts_image",
+        f"{labels}; residual: the units of the model explain its logits wholly",
         f"{weight}; {labels}; class_concepts: no class_attributes",
         f"{weight}; {labels}; {trained}; concepts_class|concepts_image: no concepts_class; no concepts_image",
         f"{weight}; {labels}; {trained}; {parts}",
