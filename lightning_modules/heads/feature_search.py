@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-RANDOM_STARTS = 5
+RANDOM_STARTS = (5, 25)  # the fewest and the most
+WORK = 2**21  # features times classes times random starts, in between
 PROMISING = 128  # features outside among which a climb looks before it looks among all
 PAIRED = 20  # members, and features outside, among which pairs are exchanged
 TOLERANCE = 1e-9
@@ -60,8 +61,9 @@ def starting_points(problem: Problem, independent: Tensor, seed: int) -> list[Te
         independent: ``(n,)`` int64 features that are not redundant.
         seed: of the random ones.
     """
+    number = max(RANDOM_STARTS[0], min(WORK // problem.fit.numel(), RANDOM_STARTS[1]))
     ranked = (problem.fit.clamp_min(0).sum(1) + problem.bonus).argsort(descending=True, stable=True)
-    drawn = [order[: problem.size] for order in permutations(len(problem.bonus), RANDOM_STARTS, seed)]
+    drawn = [order[: problem.size] for order in permutations(len(problem.bonus), number, seed)]
     return [_greedy(problem), independent, ranked[: problem.size], *drawn]
 
 
