@@ -22,7 +22,7 @@ from PIL.Image import Image
 from callbacks import Interpretability, PhaseProgressBar, RunCheckpoint
 from callbacks.evaluation.protocol import describe, refuse_unfit
 from callbacks.evaluation.request import EvaluatedSplit, Request
-from callbacks.evaluation_mode import full_precision
+from callbacks.evaluation_mode import evaluation_mode, full_precision
 from callbacks.run.command_line import StrictParser, from_shell, trainer_settings
 from callbacks.run.lock import only_process
 from callbacks.run.loggers import log_images
@@ -36,9 +36,11 @@ from datamodules.transforms.continuity import codec_versions
 from explanations import Explainer
 from explanations.views import png
 from lightning_modules import load_model
+from metrics.entries import ENTRIES
 from metrics.functional import Variant
 from reports import compare, table
 from reports.class_pictures import class_pictures
+from reports.concept_pictures import NamedUnits, concept_pictures
 from reports.intervention_curve import intervention_pictures
 from reports.metrics_json import SCHEMA, write_metrics, write_whole
 from reports.summary import print_summary
@@ -238,7 +240,23 @@ def _measure(
     known = {"classes": classes, "concepts": datamodule.tables.concept_names}
     values |= {name: by_item(rows, known.get(name)) for name, rows in evaluation.items.items()}
     pictures = class_pictures(evaluation.metrics, module.units(), datamodule.tables, classes)
-    return result, values, pictures | intervention_pictures(evaluation.metrics)
+    pictures |= intervention_pictures(evaluation.metrics)
+    return result, values, pictures | _concept_pictures(request.engine, module, datamodule, classes)
+
+
+def _concept_pictures(
+    engine: Interpretability, module: Any, datamodule: ImageDataModule, class_names: Sequence[str]
+) -> dict[str, Image]:
+    """The pictures of an evaluation with concept metrics."""
+    setting, weight = engine.this_pass.setting, module.units().weight
+    named = None
+    if any(ENTRIES[key].view == "concepts" for key in engine.evaluation.metrics):
+        assert setting.named is not None
+        assert setting.concepts is not None
+        named = NamedUnits(*(tensor.to(module.device) for tensor in (setting.named, setting.concepts, weight.detach())))
+    dataset = datamodule.test_dataloader().dataset
+    with evaluation_mode(module):
+        return concept_pictures(engine.evaluation.items, module, dataset, named, datamodule.tables, class_names)
 
 
 def _log(result: dict[str, Any], pictures: dict[str, Image], loggers: Sequence[Logger], step: int) -> None:

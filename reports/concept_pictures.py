@@ -1,0 +1,223 @@
+"""Pictures of concepts: how well weights and scores fit the classes, and what decided on some images, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from PIL import Image, ImageDraw, ImageFont
+from torch import Tensor
+
+from datamodules.sample import ClassTables
+from explanations.upsample import upsample_maps
+from explanations.views import BLACK, BOX_COLOUR, GAP, WHITE, cut_text, sheet, to_image
+from lightning_modules.contract import ModelOutput
+from metrics.functional import concept_importance
+from metrics.functional.concept_importance import most_important
+from metrics.functional.concept_location import region_size
+
+PRESENT, ABSENT, BAR = "#1a7f37", "#cf222e", "#2155bd"
+IMAGES = 6  # shown in panels
+SHOWN, TILE, TEXT, LINE = 5, 144, 12, 16
+BINS, BIN_WIDTH, HISTOGRAM = 40, 8, 110  # of -1..1; pixels of a bin, and of the highest one
+
+
+@dataclass(frozen=True)
+class NamedUnits:
+    """The units of a model that stand for a concept.
+
+    Args:
+        ids: ``(M,)`` int64.
+        concepts: ``(M,)`` int64, the concept of each.
+        weight: ``(K, U)`` float, of all units.
+    """
+
+    ids: Tensor
+    concepts: Tensor
+    weight: Tensor
+
+
+def concept_pictures(
+    items: Mapping[str, Mapping[str, Sequence[float]]],
+    model: Callable[[Tensor], ModelOutput],
+    dataset: Any,
+    named: NamedUnits | None,
+    tables: ClassTables,
+    class_names: Sequence[str],
+) -> dict[str, Image.Image]:
+    """The pictures of an evaluation that computed concept metrics.
+
+    Args:
+        items: classes, concepts or units -> key -> value of each, NaN where undefined.
+        model: in evaluation mode.
+        dataset: the evaluated images, of which six are shown, from all over the split.
+        named: units; None if no unit stands for a concept.
+        tables: of the data.
+        class_names: K names.
+
+    Returns:
+        Name -> picture: ``concept_importance`` and ``concept_panels``, each if there is anything to show.
+    """
+    pictures = {"concept_importance": importance_histograms(items)}
+    if named is not None and len(named.ids):
+        # one further each time, as classes may alternate
+        chosen = sorted({(index * len(dataset) // IMAGES + index) % len(dataset) for index in range(IMAGES)})
+        samples = [dataset[index] for index in chosen]
+        pictures["concept_panels"] = concept_panels(model, samples, named, tables, class_names)
+    return {name: picture for name, picture in pictures.items() if picture is not None}
+
+
+def importance_histograms(items: Mapping[str, Mapping[str, Sequence[float]]]) -> Image.Image | None:
+    """Histograms of CGIM over classes and over concepts or units, as figure 2 of Aysel et al. (2025).
+
+    Args:
+        items: classes, concepts or units -> key -> value of each, NaN where undefined.
+
+    Returns:
+        A picture with a line per kind, the mean of the values marked; None without values.
+    """
+    columns = [
+        [(key, values) for key, values in items[name].items() if key.startswith("concepts/cgim")]
+        for name in ("classes", "concepts", "units")
+        if name in items
+    ]
+    groups = [[_histogram(values, key) for key, values in column] for column in columns if column]
+    if not groups:
+        return None
+    lines = [list(line) for line in zip(*groups, strict=False)]
+    return sheet([[tile for line in lines for tile in line]], len(groups), ["Concept global importance"])
+
+
+def _histogram(values: Sequence[float], key: str) -> Image.Image:
+    finite = torch.tensor(values, dtype=torch.float64)
+    finite = finite[finite.isfinite()]
+    counts = torch.histc(finite, BINS, -1, 1)
+    highest, mean = max(1, int(counts.max())), float(finite.mean())
+    tile = Image.new("RGB", (BINS * BIN_WIDTH + 2 * GAP, HISTOGRAM + 3 * LINE), WHITE)
+    draw, bottom = ImageDraw.Draw(tile), LINE + HISTOGRAM
+    _write(tile, f"{key.split('/')[1]}: mean {mean:.2f} of {len(finite)}, highest bar {highest}", (GAP, 0), tile.width)
+    for index, count in enumerate(counts.tolist()):
+        left, height = GAP + index * BIN_WIDTH, round(count / highest * (HISTOGRAM - GAP))
+        if height:
+            draw.rectangle((left, bottom - height, left + BIN_WIDTH - 2, bottom), fill=BAR)
+    draw.line((GAP, bottom, GAP + BINS * BIN_WIDTH, bottom), fill=BLACK)
+    for tick in (-1.0, -0.5, 0.0, 0.5, 1.0):
+        place = GAP + round((tick + 1) / 2 * BINS * BIN_WIDTH)
+        draw.line((place, bottom, place, bottom + GAP), fill=BLACK)
+        _write(tile, f"{tick:g}", (min(max(place - 8, 0), tile.width - 18), bottom + GAP), tile.width)
+    if len(finite):
+        place = GAP + round((mean + 1) / 2 * BINS * BIN_WIDTH)
+        draw.line((place, LINE, place, bottom), fill=BOX_COLOUR, width=2)
+    return tile
+
+
+def concept_panels(
+    model: Callable[[Tensor], ModelOutput],
+    samples: Sequence[Mapping[str, Any]],
+    named: NamedUnits,
+    tables: ClassTables,
+    class_names: Sequence[str],
+) -> Image.Image:
+    """The concepts that decided on some images, and where, as figures 3 and 4 of Aysel et al. (2025).
+
+    For every image the five largest contributions θu with a tick for a concept of the image and a cross for others, the
+    maps of their units, and the map of the predicted class, the sum of all maps by their weights. Above as a heat map,
+    each map from its lowest value (blue) to its highest (red); below only the twelfth of the pixels in which it is
+    highest. Circles are the points of the concept's part in sight.
+
+    Args:
+        model: in evaluation mode.
+        samples: with ``image``, ``concepts``, ``label``; ``part_points`` and ``part_visible`` if the data have them.
+        named: units.
+        tables: of the data.
+        class_names: K names.
+    """
+    groups, titles = [], []
+    for sample in samples:
+        with torch.no_grad():
+            output = model(sample["image"][None].to(named.weight.device))
+        predicted = output.logits.argmax(dim=1)
+        scores, weight = output.scores[:, named.ids], named.weight[:, named.ids]
+        importance = concept_importance(scores, weight, predicted)
+        ids, _ = most_important(importance, min(SHOWN, len(named.ids)))
+        size = (sample["image"].shape[1], sample["image"].shape[2])
+        whole = torch.einsum("u,uij->ij", named.weight[predicted[0]], output.maps[0])
+        maps = upsample_maps(torch.cat([output.maps[0, named.ids[ids[0]]], whole[None]]), size, "bilinear")
+        concepts = named.concepts[ids[0]].tolist()
+        captions = [
+            (bool(sample["concepts"][concept]), tables.concept_names[concept], float(importance[0, unit]))
+            for concept, unit in zip(concepts, ids[0].tolist(), strict=True)
+        ]
+        groups.append(_panel(sample, maps.cpu(), captions, [_points(sample, tables, concept) for concept in concepts]))
+        label, name = int(sample["label"]), class_names[int(predicted)]
+        right = "right" if label == int(predicted) else f"it is {class_names[label]}"
+        titles.append(f"{sample['sample_id']}: {name}, {right}")
+    return sheet(groups, SHOWN + 2, titles)
+
+
+def _panel(
+    sample: Mapping[str, Any],
+    maps: Tensor,
+    captions: Sequence[tuple[bool, str, float]],
+    points: Sequence[Sequence[tuple[float, float]]],
+) -> list[Image.Image]:
+    """Two lines of tiles: the image, its concepts, empty places, the class."""
+    image, empty = sample["image"].cpu(), Image.new("RGB", (TILE, TILE + 2 * LINE), WHITE)
+    tiles = []
+    for view in (_overlay, _region):
+        line = [_tile(image, [], "image", "")]
+        for (present, name, contribution), values, places in zip(captions, maps, points, strict=False):
+            line.append(_tile(view(image, values), places, f"    {name}", f"contribution {contribution:.3g}", present))
+        line += [empty] * (SHOWN - len(captions))
+        tiles += [*line, _tile(view(image, maps[-1]), [], "predicted class", "sum of all maps by weight")]
+    return tiles
+
+
+def _tile(
+    pixels: Tensor, points: Sequence[tuple[float, float]], name: str, figures: str, present: bool | None = None
+) -> Image.Image:
+    """A picture with circles around points, above two lines; a tick or a cross before the first."""
+    picture, scale = to_image(pixels), TILE / max(pixels.shape[1:])
+    tile = Image.new("RGB", (TILE, TILE + 2 * LINE), WHITE)
+    tile.paste(picture.resize((round(picture.width * scale), round(picture.height * scale)), Image.Resampling.NEAREST))
+    draw = ImageDraw.Draw(tile)
+    for x, y in points:
+        for radius, colour in ((6, BLACK), (5, WHITE)):
+            centre = ((x + 0.5) * scale, (y + 0.5) * scale)
+            draw.circle(centre, radius, outline=colour, width=2)
+    for line, text in enumerate((name, figures)):
+        _write(tile, text, (0, TILE + line * LINE), TILE)
+    if present is not None:
+        strokes = [(2, 8), (5, 12), (11, 3)] if present else [(3, 3), (11, 11), (7, 7), (11, 3), (3, 11)]
+        draw.line([(x, TILE + y) for x, y in strokes], fill=PRESENT if present else ABSENT, width=2)
+    return tile
+
+
+def _overlay(image: Tensor, values: Tensor) -> Tensor:
+    """The grey image under the map in colours from blue (lowest) over green to red (highest)."""
+    level = (values - values.min()) / (values.max() - values.min()).clamp(min=1e-12)
+    heat = torch.stack([(1.5 - (4 * level - centre).abs()).clamp(0, 1) for centre in (3.0, 2.0, 1.0)])
+    return 0.5 * image.mean(dim=0) + 0.5 * heat.to(image)
+
+
+def _region(image: Tensor, values: Tensor) -> Tensor:
+    """The image where the map is highest, a twelfth of the pixels, and a faint trace of the rest."""
+    size = max(1, region_size((image.shape[1], image.shape[2]), alpha=1.0))
+    inside = values >= values.flatten().topk(size).values[-1]
+    return torch.where(inside, image, 0.85 + 0.15 * image)
+
+
+def _points(sample: Mapping[str, Any], tables: ClassTables, concept: int) -> list[tuple[float, float]]:
+    """The points in sight of the part that a concept is about."""
+    if tables.concept_to_part is None or tables.part_to_group is None or "part_points" not in sample:
+        return []
+    own = (tables.part_to_group == tables.concept_to_part[concept]) & sample["part_visible"]
+    return [(float(x), float(y)) for x, y in sample["part_points"][own].floor()]
+
+
+def _write(picture: Image.Image, text: str, place: tuple[int, int], width: int) -> None:
+    """A line of text, cut with an ellipsis where it is wider."""
+    font = ImageFont.load_default(TEXT)
+    ImageDraw.Draw(picture).text(place, cut_text(text, font, width), fill=BLACK, font=font)
