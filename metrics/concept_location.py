@@ -104,9 +104,10 @@ class ConceptLocation(RankedConcepts, ImageRatio):
         region_size((1, 1), alpha)
         self.alpha = alpha
         self.name = f"clm@{k}{alpha_suffix(alpha)}{ranking_suffix(ranking, order)}"
-        parts, part_of = concept_parts.unique(dim=0, return_inverse=True)  # type: ignore[no-untyped-call]
-        self.register_buffer("parts", parts, persistent=False)
-        self.register_buffer("part_of", part_of, persistent=False)
+        rows = concept_parts.tolist()
+        parts = sorted(map(list, {tuple(row) for row in rows}))
+        self.register_buffer("parts", concept_parts.new_tensor(parts), persistent=False)
+        self.register_buffer("part_of", concept_parts.new_tensor([parts.index(row) for row in rows]), persistent=False)
         self.add_state("baseline_sums", torch.zeros(2, dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("curve_sums", torch.zeros(len(ALPHAS), dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("image_mean_sum", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")

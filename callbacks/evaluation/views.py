@@ -7,7 +7,8 @@ shapes of the fields are those of the ``update`` arguments in ``metrics``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import or_
 from typing import Any, cast
 
 import torch
@@ -89,8 +90,9 @@ class Concepts(View):
     def part_masks(self) -> Tensor:
         """``(B, G, H, W)`` bool, the visible pixels of every group of parts; none of one without codes."""
         label_map: Tensor = self.clean.batch["label_map"]
-        codes = [torch.tensor(codes, device=label_map.device) for codes in self.clean.setting.part_codes]
-        return torch.stack([torch.isin(label_map, of_group) for of_group in codes], dim=1)
+        none = torch.zeros_like(label_map, dtype=torch.bool)
+        groups = self.clean.setting.part_codes
+        return torch.stack([reduce(or_, (label_map == code for code in codes), none) for codes in groups], dim=1)
 
 
 class Completeness(Clipped):
