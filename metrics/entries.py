@@ -205,7 +205,7 @@ def _corrections() -> dict[str, MetricEntry]:
         view = f"intervention{ending}"
         entries[f"intervention/area{ending}"] = MetricEntry(
             lambda facts, how=how, ending=ending: InterventionArea(  # type: ignore[misc]
-                int(facts.unit_groups(how.single).max()) + 1, how.trials, ending
+                facts.unit_groups(how.single)[1], how.trials, ending
             ),
             needs,
             view,

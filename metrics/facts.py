@@ -132,8 +132,8 @@ class Facts:
     def _unit_concepts(self) -> Tensor:
         return torch.full_like(self.active, -1, dtype=torch.int64) if self.unit_concepts is None else self.unit_concepts
 
-    def unit_groups(self, single: bool = False) -> Tensor:
-        """``(U,)`` int64, the group with which each unit is corrected, from 0 without gaps; -1 for none.
+    def unit_groups(self, single: bool = False) -> tuple[Tensor, int]:
+        """The group with which each unit is corrected, ``(U,)`` int64 without gaps, -1 for none; how many there are.
 
         Args:
             single: whether every unit is a group of its own.
@@ -144,4 +144,5 @@ class Facts:
         groups = self.concept_to_group[self.concepts.clamp(min=0)]
         groups = torch.arange(len(groups), device=groups.device) if single else groups
         numbers: Tensor = torch.unique(groups.masked_fill(~stands, -1), return_inverse=True)[1]
-        return numbers - (~stands).any().long()
+        numbers = numbers - (~stands).any().long()
+        return numbers, int(numbers.max()) + 1

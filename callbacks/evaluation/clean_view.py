@@ -35,7 +35,8 @@ class Setting:
         concepts: ``(M,)`` int64, the concept of each.
         part_codes: for each group of parts its codes in a label map.
         unit_concepts: ``(U,)`` int64, the concept each unit stands for, or None.
-        groups: ``(2, U)`` int64, the groups in which units are corrected: by what they answer, and one by one; or None.
+        groups: in which units are corrected, ``(U,)`` int64, and their number: by what they answer, and one by one; or
+            None.
     """
 
     seed: int = 0
@@ -50,7 +51,7 @@ class Setting:
     concepts: Tensor | None = None
     part_codes: Sequence[Sequence[int]] = ()
     unit_concepts: Tensor | None = None
-    groups: Tensor | None = None
+    groups: tuple[tuple[Tensor, int], tuple[Tensor, int]] | None = None
 
 
 class Clean:

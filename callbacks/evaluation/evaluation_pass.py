@@ -74,7 +74,7 @@ class EvaluationPass:
             concepts=None if facts.unit_concepts is None else facts.unit_concepts[facts.named],
             part_codes=facts.part_codes,
             unit_concepts=facts.concepts,
-            groups=torch.stack([facts.unit_groups(), facts.unit_groups(single=True)]) if corrected else None,
+            groups=(facts.unit_groups(), facts.unit_groups(single=True)) if corrected else None,
         )
         self._owned = owned_units(facts.owner, facts.active)
         self._images: list[tuple[Tensor, Tensor]] = []

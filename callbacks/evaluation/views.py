@@ -201,8 +201,7 @@ class Intervention(View):
         setting, model, keys = clean.setting, cast(Intervenable, clean.model), clean.images.keys
         assert setting.groups is not None
         assert setting.unit_concepts is not None
-        groups = setting.groups[int(how.single)]
-        count = int(groups.max()) + 1
+        groups, count = setting.groups[int(how.single)]
         if how.uncertain_first:
             priority = group_uncertainty(clean.concept_probabilities, groups, count)[:, None]
         else:
