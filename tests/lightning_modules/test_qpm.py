@@ -90,3 +90,10 @@ def test_a_selection_can_be_made_anew():
 def test_bad_input(options, message):
     with pytest.raises(ValueError, match=message):
         QPM(**({"num_classes": 8, "image_size": SIZE} | options))
+
+
+def test_several_labels_per_image_are_refused():
+    data = tiny_birds(task="attributes")
+    model = QPM(num_features=12, features_per_class=3, num_classes=data.num_classes, image_size=SIZE)
+    with pytest.raises(ValueError, match=r"multilabel\. Choose another task of the data with `data.init_args.task`"):
+        tiny_trainer().fit(model, datamodule=data)
