@@ -7,7 +7,6 @@ from typing import Any, cast
 import torch
 from lightning import LightningModule, Trainer
 from torch import Tensor
-from torch.nn import functional as F
 
 from callbacks.evaluation_mode import evaluation_mode
 from callbacks.phases.projection import NearestPatches, source_table
@@ -57,8 +56,9 @@ def spread_patches(trainer: Trainer, module: LightningModule) -> dict[str, float
     intercluster distance*. A score is the similarity of one cell, so that training moves a prototype towards what it
     is near already; where all of a class are near the same part, none finds another. The first patch of a class is the
     one farthest from the mean patch of all classes, each further one is farthest from those chosen. The patches are
-    those of ``IMAGES_PER_CLASS`` images of each class, chosen by the hashes of their ids, and the distance is that of
-    their directions where units are compared by direction. All processes compute the same.
+    those of ``IMAGES_PER_CLASS`` images of each class, chosen by the hashes of their ids. Distances are Euclidean, also
+    where units are compared by direction: long vectors are then far from each other, short ones, such as those of blank
+    cells, are not. All processes compute the same.
 
     Args:
         trainer: its data module gives the images.
@@ -82,13 +82,12 @@ def spread_patches(trainer: Trainer, module: LightningModule) -> dict[str, float
         )
     rows, of_class = _images_by_class(dataset, table.owner.shape[1])
     latent = _latents(module, dataset, rows.tolist())
-    points = F.normalize(latent, dim=2) if table.comparison == "projection" else latent
-    centre = points.mean(dim=(0, 1))
+    centre = latent.mean(dim=(0, 1))
     owner = table.owner.int().argmax(dim=1)
     image, cell = torch.empty_like(owner), torch.empty_like(owner)
     for label in range(table.owner.shape[1]):
         units, images = (owner == label).nonzero()[:, 0], (of_class == label).nonzero()[:, 0].to(owner.device)
-        chosen = farthest_first(points[images].flatten(0, 1), centre, len(units))
+        chosen = farthest_first(latent[images].flatten(0, 1), centre, len(units))
         image[units], cell[units] = images[chosen // latent.shape[1]], chosen % latent.shape[1]
     _start(module, dataset, rows[image.cpu()], cell, latent[image, cell])
     return {"images": float(len(set(image.tolist())))}

@@ -65,8 +65,6 @@ def test_each_patch_is_the_farthest_of_its_class_from_those_before(similarity):
     with evaluation_mode(model), torch.no_grad():
         patches = torch.stack([model(sample["image"][None]).latent[0].flatten(1).T for sample in samples])
     labels = torch.stack([sample["label"] for sample in samples])
-    if similarity == "cosine":
-        patches = patches / patches.norm(dim=2, keepdim=True)
     centre = patches.mean(dim=(0, 1))
     for label in range(8):
         own = patches[labels == label].flatten(0, 1)
@@ -74,7 +72,6 @@ def test_each_patch_is_the_farthest_of_its_class_from_those_before(similarity):
         for _ in range(2):
             taken.append(max(own, key=lambda point: min((point - other).norm().item() for other in taken)))
         vectors = model.prototypes.vectors[label * 3 : label * 3 + 3]
-        vectors = vectors / vectors.norm(dim=1, keepdim=True) if similarity == "cosine" else vectors
         torch.testing.assert_close(vectors, torch.stack(taken), rtol=0, atol=1e-5)
     assert model.units().source.label.tolist() == [label for label in range(8) for _ in range(3)]
 
