@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,12 @@ from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_only, rank_zero_warn
 from PIL.Image import Image
 
-from callbacks import Interpretability, PhaseProgressBar, RunCheckpoint
+from callbacks import Interpretability, RunCheckpoint
+from callbacks.evaluation.hardware import Hardware
 from callbacks.evaluation.protocol import describe, refuse_unfit
 from callbacks.evaluation.request import EvaluatedSplit, Request
 from callbacks.evaluation_mode import evaluation_mode, full_precision
-from callbacks.run.command_line import StrictParser, from_shell, trainer_settings
+from callbacks.run.command_line import StrictParser, from_shell
 from callbacks.run.lock import only_process
 from callbacks.run.loggers import log_images
 from callbacks.run.training_record import cut_short, told_training
@@ -36,7 +37,6 @@ from datamodules.transforms.continuity import codec_versions
 from explanations import Explainer
 from explanations.views import png
 from lightning_modules import load_model
-from metrics.entries import ENTRIES
 from metrics.functional import Variant
 from reports import compare, table
 from reports.class_pictures import class_pictures
@@ -44,25 +44,7 @@ from reports.concept_pictures import NamedUnits, concept_pictures
 from reports.intervention_curve import intervention_pictures
 from reports.metrics_json import SCHEMA, write_metrics, write_whole
 from reports.summary import print_summary
-from reports.values_csv import Rows, by_item, write_values
-
-# files of values and what their rows are named by
-NAMED_BY = {"images": "sample_id", "units": "unit", "classes": "class", "concepts": "concept"}
-
-
-@dataclass(frozen=True)
-class Hardware:
-    """Hardware of an evaluation.
-
-    Args:
-        accelerator: as for ``lightning.Trainer``.
-        devices: number of devices, their indices, or "auto".
-        num_nodes: number of machines.
-    """
-
-    accelerator: str = "auto"
-    devices: int | list[int] | str = 1
-    num_nodes: int = 1
+from reports.values_csv import Rows, by_item, write_all_values
 
 
 def run(  # noqa: PLR0913 - every argument is a flag
@@ -187,8 +169,7 @@ def _save(
     loggers: Sequence[Logger],
 ) -> None:
     """Write and print a result; ``metrics.json`` comes last: where it is, the evaluation is whole."""
-    for name, rows in values.items():
-        write_values(rows, folder / f"{name}.csv", NAMED_BY[name])
+    write_all_values(values, folder)
     for name, picture in pictures.items():
         write_whole(folder / f"{name}.png", png(picture))
     _log(result, pictures, loggers, max(0, result["step"] - 1))  # next to the validation of the epoch that ended there
@@ -212,18 +193,7 @@ def _measure(
     datamodule = other or load_datamodule(request.ckpt_path, allow_classes=allow_classes, **data_changes)
     datamodule.configure_loaders(split=request.split, limit=request.limit)
     refuse_unfit(request, module.num_classes, datamodule)
-    with trainer_settings():
-        trainer = Trainer(
-            accelerator=hardware.accelerator,
-            devices=hardware.devices,
-            num_nodes=hardware.num_nodes,
-            logger=False,
-            callbacks=[request.engine, PhaseProgressBar()],
-            default_root_dir=request.run_folder,
-            enable_checkpointing=False,
-            enable_model_summary=False,
-            use_distributed_sampler=False,
-        )
+    trainer = hardware.trainer(request.engine, request.run_folder)
     start = time.perf_counter()
     with full_precision(trainer.strategy.root_device):
         trainer.test(module, datamodule, verbose=False)
@@ -239,24 +209,14 @@ def _measure(
     classes = checkpoint.get("training", {}).get("class_names") or datamodule.class_names
     known = {"classes": classes, "concepts": datamodule.tables.concept_names}
     values |= {name: by_item(rows, known.get(name)) for name, rows in evaluation.items.items()}
-    pictures = class_pictures(evaluation.metrics, module.units(), datamodule.tables, classes)
-    pictures |= intervention_pictures(evaluation.metrics)
-    return result, values, pictures | _concept_pictures(request.engine, module, datamodule, classes)
-
-
-def _concept_pictures(
-    engine: Interpretability, module: Any, datamodule: ImageDataModule, class_names: Sequence[str]
-) -> dict[str, Image]:
-    """The pictures of an evaluation with concept metrics."""
-    setting, weight = engine.this_pass.setting, module.units().weight
+    units, tables, dataset = module.units(), datamodule.tables, datamodule.test_dataloader().dataset
+    pictures = class_pictures(evaluation.metrics, units, tables, classes) | intervention_pictures(evaluation.metrics)
     named = None
-    if any(ENTRIES[key].view == "concepts" for key in engine.evaluation.metrics):
-        assert setting.named is not None
-        assert setting.concepts is not None
-        named = NamedUnits(*(tensor.to(module.device) for tensor in (setting.named, setting.concepts, weight.detach())))
-    dataset = datamodule.test_dataloader().dataset
+    if (found := request.engine.this_pass.named_units()) and units.weight is not None:
+        named = NamedUnits(*(tensor.to(module.device) for tensor in (*found, units.weight.detach())))
     with evaluation_mode(module):
-        return concept_pictures(engine.evaluation.items, module, dataset, named, datamodule.tables, class_names)
+        pictures |= concept_pictures(evaluation.items, module, dataset, named, tables, classes)
+    return result, values, pictures
 
 
 def _log(result: dict[str, Any], pictures: dict[str, Image], loggers: Sequence[Logger], step: int) -> None:

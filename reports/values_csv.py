@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from reports.metrics_json import write_whole
 
 Rows = Mapping[str, Mapping[str, float]]
+NAMED_BY = {"images": "sample_id", "units": "unit", "classes": "class", "concepts": "concept"}
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,17 @@ def write_values(rows: Rows, path: Path, kind: str) -> None:
             writer.writerow([kind, *row])
         writer.writerow([name, *("" if math.isnan(value) else repr(value) for value in row.values())])
     write_whole(path, text.getvalue())
+
+
+def write_all_values(tables: Mapping[str, Rows], folder: Path) -> None:
+    """Write the files of an evaluation.
+
+    Args:
+        tables: rows of images, units, classes or concepts, by these names.
+        folder: of the evaluation.
+    """
+    for name, rows in tables.items():
+        write_values(rows, folder / f"{name}.csv", NAMED_BY[name])
 
 
 def by_item(columns: Mapping[str, Sequence[float]], names: Sequence[str] | None = None) -> Rows:

@@ -124,6 +124,12 @@ class EvaluationPass:
         for metric in self._by_view[TRAINING]:
             metric.update(**{field: getattr(clean, field) for field in metric.reads})
 
+    def named_units(self) -> tuple[Tensor, Tensor] | None:
+        """``(M,)`` int64 units that stand for a concept, and the concept of each, if some metric is about them."""
+        if "concepts" not in self._by_view or self.setting.named is None or self.setting.concepts is None:
+            return None
+        return self.setting.named, self.setting.concepts
+
     def entries(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Key and result of every metric over all processes, in the form of :attr:`Evaluation.metrics`."""
         summaries = {id(metric): metric.summary() for _, metric in self._distinct()}
