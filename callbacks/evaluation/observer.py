@@ -93,7 +93,7 @@ class Observer:
         """
         parts: list[dict[str, Tensor | None]] = []
         broken = []
-        for rows, count in self._chunks(len(images.pixels)):
+        for rows, count in self.chunks(len(images.pixels)):
             pixels, keys = images.pixels[rows], images.keys[rows]
             output = self.explainer.observe(self.model, pixels) if explain else self.model(pixels)
             ids = top_units(output.scores, self.top_k, self._candidates) if unit_ids is None else unit_ids[rows]
@@ -110,12 +110,16 @@ class Observer:
             finite = [torch.isfinite(t).flatten(1).all(1) for t in (output.logits, output.scores, output.maps)]
             self.signed |= (cast(Tensor, seen["maps"]) < 0).any()
             broken.append(~torch.stack(finite).all(0)[:count])
-        self._broken.append((torch.cat(broken), images.names))
+        self.note_broken(torch.cat(broken), images.names)
         joined: dict[str, Any] = {
             name: None if first is None else torch.cat([cast(Tensor, part[name]) for part in parts])
             for name, first in parts[0].items()
         }
         return Seen(**joined)
+
+    def note_broken(self, broken: Tensor, names: list[str]) -> None:
+        """Note ``(B,)`` bool, which of the images with these sample ids have outputs that are not finite."""
+        self._broken.append((broken, names))
 
     def refuse_broken(self) -> None:
         """Refuse outputs of earlier calls that were not finite; in one read, since an accelerator has to wait for it.
@@ -147,7 +151,7 @@ class Observer:
             ``(B, 3, H, W)``.
         """
         attacked = []
-        for rows, count in self._chunks(len(images.pixels)):
+        for rows, count in self.chunks(len(images.pixels)):
             column = unit_ids[rows][:, None]
 
             def scores(pixels: Tensor, column: Tensor = column) -> Tensor:
@@ -166,7 +170,7 @@ class Observer:
             attacked.append(result[:count])
         return torch.cat(attacked)
 
-    def _chunks(self, images: int) -> Iterator[tuple[Tensor, int]]:
+    def chunks(self, images: int) -> Iterator[tuple[Tensor, int]]:
         """Rows of each chunk, the last image repeated to fill the last one, and how many of them count."""
         for begin in range(0, images, self.chunk):
             rows = torch.arange(begin, begin + self.chunk, device=self.active.device)
