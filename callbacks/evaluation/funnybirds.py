@@ -193,6 +193,8 @@ def _add_entries(evaluation: Evaluation, metrics: dict[str, Any]) -> int | None:
             "averaged_over": "none",
             **(beside if name == "completeness" else {}),
         }
+    for name, metric in (("correctness", "sd"), ("contrastivity", "ts")):
+        evaluation.metrics[FAMILY + name] = dict(evaluation.metrics[FAMILY + metric])
     return index
 
 

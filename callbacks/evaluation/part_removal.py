@@ -157,7 +157,8 @@ class PartRemoval:
         masks, part = masks[:, only_parts], part[:, only_parts]
         self.predicted_parts = important(3, masks, part, self._parts)[1]
         self.pair_importance = torch.stack([importance(maps[:, i], masks, part, self._parts) for i in (1, 2)], dim=1)
-        self.counts["totals_not_positive"] = int((maps[:, 0].double().sum(dim=(1, 2)) <= 0).sum())
+        if not boxes:
+            self.counts["totals_not_positive"] = int((maps[:, 0].double().sum(dim=(1, 2)) <= 0).sum())
         shown = torch.zeros_like(self.present, dtype=torch.int64).scatter_add_(
             1, part, masks.flatten(2).any(dim=2).long()
         )

@@ -143,6 +143,7 @@ def test_an_ideal_explanation_of_a_part_reader():
     assert evaluation.images[1]["funnybirds/dc"] == 1
     assert (evaluation.protocol["interface"], evaluation.protocol["explained_by"]) == ("attribution", "ideal()")
     assert evaluation.metrics["funnybirds/bi"]["n"] == 20  # images with objects
+    assert evaluation.metrics["funnybirds/correctness"] == evaluation.metrics["funnybirds/sd"]
     # 15 sets of parts at most besides the whole bird, and every object
     assert evaluation.protocol["forwards"] <= 20 * 30 + sum(i % 3 for i in range(30))
 
