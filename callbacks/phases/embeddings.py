@@ -21,6 +21,7 @@ from torch import Tensor
 
 from callbacks.evaluation.walk import walk
 from callbacks.phases.ranks import state_hash
+from callbacks.run.folder import write_whole
 from datamodules.sample import sample_key
 
 KEY = "key.json"  # written last: where it is, the files are whole
@@ -71,7 +72,7 @@ def embed_training_images(trainer: Trainer, module: LightningModule, folder: Pat
         _write(module, datamodule, loader, folder, list(shapes))
         trainer.strategy.barrier()
         if trainer.is_global_zero:
-            (folder / KEY).write_text(json.dumps(key, indent=1) + "\n", encoding="utf-8")
+            write_whole(folder / KEY, json.dumps(key, indent=1) + "\n")
         rank_zero_info(f"Embeddings of {len(names)} training images: {folder}")
     targets = "class_targets" if "class_targets" in shapes else "label"
     return Embedded(*(_mapped(folder, name) for name in ("embeddings", targets, "concepts")))

@@ -36,7 +36,7 @@ class SaveConfig(SaveConfigCallback):
         folder = Path(trainer.default_root_dir)
         folder.mkdir(parents=True, exist_ok=True)
         save_split(trainer.datamodule.split_record(), folder / "split.json")  # type: ignore[attr-defined]
-        _write_whole(folder / "config.yaml", self.parser.dump(self.config, skip_none=False))
+        write_whole(folder / "config.yaml", self.parser.dump(self.config, skip_none=False))
         for logger in trainer.loggers:
             logger.log_hyperparams(json.loads(self.parser.dump(self.config, format="json")))
 
@@ -59,11 +59,16 @@ def save_split(record: dict[str, Any] | None, path: Path) -> None:
             f"Expected the split this run began with, but {path} differs from what the data gives now. Restore the "
             "data, or start another run with `--experiment NAME`."
         )
-    _write_whole(path, text)
+    write_whole(path, text)
 
 
-def _write_whole(path: Path, text: str) -> None:
-    """Write a file that a kill leaves as it was or as it is to be."""
+def write_whole(path: Path, text: str) -> None:
+    """Write a file that a kill leaves as it was or as it is to be.
+
+    Args:
+        path: the file; its folder is there.
+        text: what it is to hold, in UTF-8.
+    """
     part = path.with_name(f"{path.name}.part")
     part.write_text(text, encoding="utf-8")
     part.replace(path)
