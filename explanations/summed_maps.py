@@ -160,7 +160,7 @@ def class_weights(model: InterpretableModel, output: ModelOutput, classes: Tenso
 
 def _stack(values: Tensor, image: Tensor, boxes: Tensor, images: int, size: tuple[int, int]) -> Tensor:
     """``(B, H, W)``, the sum of boxes of an image, each filled with its value: ``(P,)``, ``(P,)`` and ``(P, 4)``."""
-    counts = torch.bincount(image, minlength=images)
+    counts = image.new_zeros(images).index_add(0, image, torch.ones_like(image))
     slot = torch.arange(len(image), device=image.device) - (counts.cumsum(0) - counts)[image]
     most = int(counts.max()) if len(counts) else 0
     x0, y0, x1, y1 = boxes[:, :, None].unbind(dim=1)

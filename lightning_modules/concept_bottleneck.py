@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from lightning_modules.concept_data import refuse_unfit_concepts
 from lightning_modules.contract import ModelOutput, UnitTable, Values
 from lightning_modules.interpretable import InterpretableModule, LossTerm, Task
 from lightning_modules.losses import concept_bce, cross_entropy
@@ -150,7 +151,7 @@ class ConceptBottleneck(InterpretableModule):
         preset: str = "sketch_independent",
         **kwargs: Any,
     ) -> None:
-        super().__init__(preset=preset, **kwargs)
+        super().__init__(preset=preset, num_concepts=num_concepts, **kwargs)
         if num_concepts < 1:
             raise ValueError(
                 f"Expected argument `num_concepts` to be at least 1, but got {num_concepts}: the data have no "
@@ -244,20 +245,19 @@ class ConceptBottleneck(InterpretableModule):
         """Learn how often a concept is present.
 
         Raises:
-            ValueError: also if the concept table of the data has another shape than (classes, concepts).
+            ValueError: also if the data have other concepts than the model.
         """
         super().setup(stage)
         datamodule: Any = getattr(self.trainer, "datamodule", None)
         if datamodule is None:
             return
         table, units = datamodule.tables.class_concepts_binary, self.concepts.out_features
-        shape = None if table is None else tuple(table.shape)
-        fits = shape == (self.num_classes, units) if stage == "fit" else shape is None or shape[1] == units
-        if not fits:
+        if stage == "fit":
+            refuse_unfit_concepts(datamodule, self.num_classes, units)
+        elif table is not None and table.shape[1] != units:
             raise ValueError(
-                f"Expected the concept table of {type(datamodule).__name__} to have a row for each of the "
-                f"{self.num_classes} classes and a column for each of the {units} concepts of the model, but got "
-                f"{shape}. Use the data whose concepts the model is made of."
+                f"Expected {type(datamodule).__name__} to have the {units} concepts of the model, or none, but got "
+                f"{table.shape[1]}. Evaluate on data whose concepts the model is made of."
             )
         if self.concept_weights is not None and stage == "fit":
             by_image = datamodule.capabilities("train").concepts_image is True

@@ -90,7 +90,7 @@ class PosthocCBM(InterpretableModule):
         preset: str = "plain",
         **kwargs: Any,
     ) -> None:
-        super().__init__(preset=preset, **kwargs)
+        super().__init__(preset=preset, num_concepts=num_concepts, **kwargs)
         if num_concepts < 2:
             raise ValueError(
                 f"Expected argument `num_concepts` to be at least 2, but got {num_concepts}. PosthocCBM needs data "
@@ -104,7 +104,6 @@ class PosthocCBM(InterpretableModule):
                 raise ValueError(f"Expected argument `{name}` to be above 0, but got {size}.")
         if not 0 < l1_ratio <= 1:
             raise ValueError(f"Expected argument `l1_ratio` to be above 0 and at most 1, but got {l1_ratio}.")
-        self.num_concepts = num_concepts
         self.projection: Projection = projection
         self.drawn = Examples(positives, negatives, svm_c)
         self.penalty, self.l1_ratio = penalty, l1_ratio if head == "softmax_elastic_net" else 0.0

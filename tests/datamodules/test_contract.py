@@ -149,6 +149,7 @@ class TestModule:
         assert all(ids.values())
 
     def test_classes(self, data):
+        data.setup()
         assert data.num_classes == len(data.class_names) == len(set(data.class_names))
         assert data.class_weights.shape == (data.num_classes,)
         assert data.class_weights.isfinite().all()

@@ -30,6 +30,7 @@ WAITING = ("aten::_local_scalar_dense", "aten::nonzero", "aten::equal", "aten::m
 CHECK, FINITE = "explanations.explainer._check", "callbacks.evaluation.observer.refuse_broken"
 LADDER, AMPLIFIED = "explanations.relevance.rules.settle", "explanations.relevance.explainers.attribute"
 FIRST = "metrics.functional.primitives.perturbation.normal_quantiles"  # the table of noise, once per process
+SUMMED, BOXES = "explanations.summed_maps", "explanations.summed_maps._boxes"
 PROJECTION = "callbacks.phases.projection.patch_distances"
 BATCH = {
     "image": torch.zeros(4, 3, 32, 32), "second_view": torch.zeros(4, 3, 32, 32),
@@ -168,9 +169,13 @@ def test_no_step_of_a_model_waits(cuda, name):
 
 @pytest.mark.parametrize("name", EXPLAINERS)
 def test_waits_of_an_explainer(cuda, name):
-    """For two targets: one check of their ids; of a propagation one more, and two where new windows are looked at."""
-    extra = {"PRP": {LADDER: 4, AMPLIFIED: 1}, "LRP": {LADDER: 2, AMPLIFIED: 1}}
-    model, batch = built(name="ProtoPNet", cuda=cuda), fake(BATCH)
+    """For two targets: one check of their ids; of a propagation one more, and two where new windows are looked at; of
+    boxes one for those that are there, one for the most of an image, and with the reference's slip one more."""
+    extra = {
+        "PRP": {LADDER: 4, AMPLIFIED: 1}, "LRP": {LADDER: 2, AMPLIFIED: 1},
+        "BoxMaps": {BOXES: 2, f"{SUMMED}._stack": 2}, "BoxMaps reference": {BOXES: 4, f"{SUMMED}._stack": 2},
+    }  # fmt: skip
+    model, batch = built("PosthocCBM" if name.startswith("CoAM") else "ProtoPNet", cuda), fake(BATCH)
     cuda.answer = 1
     explainer = EXPLAINERS[name]()
     normal_quantiles(batch["image"].device)
@@ -190,14 +195,18 @@ def test_waits_of_an_explainer(cuda, name):
 )
 def test_waits_of_an_evaluation(cuda, name):
     """All metrics on a batch of one chunk: six explained forwards, of five units and five times of one."""
-    model, data = built(name, cuda), tiny_birds(test_size=9)
+    model = built(name, cuda)
+    with _disable_current_modes():
+        data = tiny_birds(test_size=9)
+        assert data.tables  # kept for all data modules, so not fake ones
     engine, run = Interpretability(["all"]), Run(data)
     engine.setup(run, model, "test")
     with unset_fake_temporarily():
         batch = next(iter(data.test_dataloader()))
     cuda.answer = 2  # some units are active
+    cuda.mode.allow_non_fake_inputs = True  # tables of the data
     engine.on_test_start(run, model)
-    cuda.answer = 0
+    cuda.mode.allow_non_fake_inputs, cuda.answer = False, 0
     cuda.places.clear()
     engine.on_test_batch_end(run, model, None, fake(batch), 0)
     assert cuda.places == {CHECK: 6, LADDER: 20, AMPLIFIED: 6, FIRST: 1, FINITE: 1}
