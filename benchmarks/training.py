@@ -61,7 +61,8 @@ class OneBatch(LightningDataModule):
             "sample_key": keys,
             "concepts": torch.rand(count, CONCEPTS) < 0.5,
         }
-        self.tables = ClassTables(class_concepts_binary=torch.zeros(classes, CONCEPTS, dtype=torch.bool))
+        table = torch.zeros(classes, CONCEPTS, dtype=torch.bool)
+        self.tables = ClassTables(concept_names=[str(i) for i in range(CONCEPTS)], class_concepts_binary=table)
         self.steps, self.num_classes, self.image_size, self.batch_size = steps, classes, images.shape[2:], count
 
     def dataset(self, split: str) -> range:
@@ -72,8 +73,8 @@ class OneBatch(LightningDataModule):
         """The second view is there, whoever asks for it."""
 
     def capabilities(self, split: str) -> Capabilities:
-        """One label per image."""
-        return Capabilities()
+        """One label and some concepts per image."""
+        return Capabilities(concepts_image=True)
 
     def train_dataloader(self) -> DataLoader[Any]:
         """The batch, again and again."""

@@ -149,7 +149,7 @@ class TestModule:
         assert all(ids.values())
 
     def test_classes(self, data):
-        data.setup()
+        data.setup("fit")
         assert data.num_classes == len(data.class_names) == len(set(data.class_names))
         assert data.class_weights.shape == (data.num_classes,)
         assert data.class_weights.isfinite().all()
@@ -283,7 +283,7 @@ class TestFiles:
         data = made.read(root, image_size=16)
         assert data.num_classes == len(data.class_names)
         data.prepare_data()
-        data.setup()
+        data.setup("fit")
         assert torch.equal(torch.get_rng_state(), before)
 
     def test_nothing_below_root_changes_and_preparing_sets_no_state(self, files):
