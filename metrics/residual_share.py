@@ -24,6 +24,7 @@ class ResidualShare(ImageMean):
         unit_logits: ``(B, K)`` float, what the units contribute, without bias.
 
     Example:
+        >>> import torch
         >>> metric = ResidualShare()
         >>> metric.update(torch.tensor([[3.0, 1.0]]), torch.tensor([[-1.0, 9.0]]), torch.tensor([[4.0, 0.0]]))
         >>> metric.compute()
