@@ -84,7 +84,9 @@ class ImageDataModule(LightningDataModule, ABC):
             ("seed", seed, 0),
         )
         for name, value, least in least_values:
-            if value is not None and value < least:
+            if value is None and name == "eval_batch_size":
+                continue
+            if value is None or value < least:  # a config may say null
                 raise ValueError(f"Expected argument `{name}` to be at least {least}, but got {value}.")
         if num_workers > MOST_WORKERS:
             raise ValueError(f"Expected argument `num_workers` to be at most {MOST_WORKERS}, but got {num_workers}.")

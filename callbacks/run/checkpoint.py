@@ -70,7 +70,7 @@ class RunCheckpoint(Checkpoint):
 
     def __init__(self, monitor: str = "val/general/accuracy", mode: Literal["max", "min"] = "max") -> None:
         super().__init__()
-        if not monitor.startswith("val/"):
+        if not str(monitor).startswith("val/"):  # a config may say null
             raise ValueError(
                 f"Expected argument `monitor` to be a validation key (val/...), but got {monitor!r}: selecting on "
                 "training or test data makes the reported score worthless."

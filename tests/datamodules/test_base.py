@@ -18,6 +18,7 @@ def birds(**options):
             for size in (0, -3, (32,), (32, 0), (8, 8, 3), ())
         ),
         ("batch_size", 0, "at least 1, but got 0"),
+        ("batch_size", None, "at least 1, but got None"),
         ("eval_batch_size", 0, "at least 1, but got 0"),
         ("num_workers", -1, "at least 0, but got -1"),
         ("seed", -1, "at least 0, but got -1"),

@@ -161,7 +161,7 @@ def test_a_trial_run_saves_nothing(tmp_path):
     assert run(keeper, trainer, [1.0, 1.0]) == [[], []]
 
 
-@pytest.mark.parametrize("monitor", ["train/loss", "general/accuracy", "accuracy"])
+@pytest.mark.parametrize("monitor", ["train/loss", "general/accuracy", "accuracy", None])
 def test_only_validation_keys_select(monitor):
     with pytest.raises(ValueError, match="Expected argument `monitor` to be a validation key"):
         RunCheckpoint(monitor)
