@@ -9,16 +9,17 @@ from typing import Any
 from lightning import Callback, Trainer
 from lightning.pytorch.callbacks import Checkpoint, ProgressBar
 from lightning.pytorch.cli import ArgsType, LightningArgumentParser, LightningCLI
-from lightning.pytorch.utilities import rank_zero_info
 
 import callbacks
 import evaluate
 from callbacks.evaluation.interpretability import SEEDS
 from callbacks.run.command_line import StrictParser, from_shell, trainer_settings
+from callbacks.run.curves import TrainingCurves
 from callbacks.run.folder import SaveConfig, belongs_to, check_name, check_unchanged, resume_path, run_name
 from callbacks.run.lock import only_process
 from callbacks.run.loggers import place_loggers
 from callbacks.run.step_curves import StepCurves
+from callbacks.run.summary import RunSummary
 from datamodules.base import ImageDataModule
 from lightning_modules import InterpretableModule
 
@@ -26,12 +27,14 @@ ALWAYS = {
     "schedule": callbacks.PhaseSchedule,
     "evaluation": callbacks.Interpretability,
     "media": callbacks.PrototypeMedia,
+    "explanations": callbacks.ExplanationMedia,
     "progress": callbacks.PhaseProgressBar,
     "checkpoint": callbacks.RunCheckpoint,
 }
 DEFAULTS = {
     "max_epochs": -1,  # the phase plan says how many
     "num_sanity_val_steps": 0,
+    "enable_model_summary": False,  # ours says more
     "logger": [{"class_path": "callbacks.RunCSVLogger"}, {"class_path": "callbacks.RunWandbLogger"}],
 }
 LEAST = {  # of settings that Lightning does not check
@@ -107,7 +110,8 @@ class TrainCLI(LightningCLI):
         config.ckpt_path = str(path) if path else None
         config.trainer.default_root_dir = str(folder)
         config.trainer.logger = config.trainer.logger if fitting else False
-        place_loggers(config.trainer.logger, folder, name, checkpoint if path and belongs_to(folder, path) else {})
+        resumed = checkpoint if path and belongs_to(folder, path) else {}
+        config.trainer.logger = place_loggers(config.trainer.logger, folder, name, resumed)
         self.trained_classes = checkpoint.get("hyper_parameters", {}).get("num_classes")
 
     def after_instantiate_classes(self) -> None:
@@ -125,7 +129,8 @@ class TrainCLI(LightningCLI):
         plugins = [*(plugins if isinstance(plugins, list) else [plugins]), callbacks.AtomicCheckpointIO()]
         with trainer_settings():
             trainer = super().instantiate_trainer(plugins=plugins, **kwargs)
-        trainer.callbacks.insert(0, StepCurves())  # type: ignore[attr-defined]
+        self.summary = RunSummary()
+        trainer.callbacks[:0] = [self.summary, StepCurves(), TrainingCurves()]  # type: ignore[attr-defined]
         trainer.callbacks.sort(key=lambda callback: not isinstance(callback, callbacks.PhaseSchedule))  # type: ignore[attr-defined]
         return trainer
 
@@ -138,9 +143,9 @@ class TrainCLI(LightningCLI):
 
     def after_fit(self) -> None:
         """Evaluate the best checkpoint and say where everything lies."""
-        if self.config.fit.test_after_fit and not self.trainer.fast_dev_run:  # type: ignore[attr-defined]
-            evaluate.after_fit(self.trainer)
-        rank_zero_info(f"Run folder: {self.trainer.default_root_dir}")
+        wanted = self.config.fit.test_after_fit and not self.trainer.fast_dev_run  # type: ignore[attr-defined]
+        result = evaluate.after_fit(self.trainer) if wanted else None
+        self.summary.say_end(self.trainer, result)
 
 
 def _check_settings(config: Any) -> None:

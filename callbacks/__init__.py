@@ -6,20 +6,24 @@ from callbacks.phases.ranks import state_hash
 from callbacks.phases.schedule import PhaseSchedule
 from callbacks.run.checkpoint import AtomicCheckpointIO, RunCheckpoint
 from callbacks.run.csv_logger import RunCSVLogger
+from callbacks.run.explanation_media import ExplanationMedia
 from callbacks.run.media import PrototypeMedia
 from callbacks.run.progress import PhaseProgressBar
+from callbacks.run.tensorboard_logger import RunTensorBoardLogger
 from callbacks.run.wandb_logger import RunWandbLogger
 from checkpoints import read_checkpoint
 
 __all__ = [
     "AtomicCheckpointIO",
     "Evaluation",
+    "ExplanationMedia",
     "Interpretability",
     "PhaseProgressBar",
     "PhaseSchedule",
     "PrototypeMedia",
     "RunCSVLogger",
     "RunCheckpoint",
+    "RunTensorBoardLogger",
     "RunWandbLogger",
     "read_checkpoint",
     "state_hash",

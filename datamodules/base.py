@@ -144,6 +144,18 @@ class ImageDataModule(LightningDataModule, ABC):
     def capabilities(self, split: Split) -> Capabilities:
         """Which optional fields the split's samples have."""
 
+    def excerpt(self, split: Split, limit: int) -> ImageDataset:
+        """A few samples of a split, drawn by class: always the same ones (:class:`.Stratified`).
+
+        Args:
+            split: which.
+            limit: how many; all if there are fewer.
+
+        Raises:
+            ValueError: if ``limit`` is below 1.
+        """
+        return Stratified(self.dataset(split), limit)
+
     def split_record(self) -> dict[str, Any] | None:
         """The split as plain data for ``split.json``, or None where the data set defines its own."""
         return None

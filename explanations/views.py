@@ -86,31 +86,6 @@ def draw_box(image: Image.Image, box: Box, colour: str = BOX_COLOUR, width: int 
     return copy
 
 
-def prototype_tile(image: Image.Image, box: Box, size: int = 112, caption: str = "") -> Image.Image:
-    """A source image with the box drawn, next to the enlarged crop, above a caption.
-
-    Args:
-        image: any RGB image.
-        box: inclusive pixels.
-        size: side in pixels of the two square panels the pictures are fitted into.
-        caption: up to two lines, each cut with an ellipsis where it is too wide.
-
-    Returns:
-        An image whose size depends on ``size`` alone.
-    """
-    box = _checked(image, box)
-    whole, scale = _fit(image, size)
-    part, _ = _fit(crop(image, box), size)
-    tile = Image.new("RGB", (2 * size + GAP, size + CAPTION_LINES * (CAPTION_SIZE + GAP)), WHITE)
-    for left, panel in ((0, draw_box(whole, _scaled(box, scale, whole))), (size + GAP, part)):
-        tile.paste(panel, (left + (size - panel.width) // 2, (size - panel.height) // 2))
-    draw, font = ImageDraw.Draw(tile), ImageFont.load_default(CAPTION_SIZE)
-    for index, line in enumerate(caption.splitlines()[:CAPTION_LINES]):
-        place = (0, size + index * (CAPTION_SIZE + GAP))
-        draw.text(place, cut_text(line, font, tile.width), fill=BLACK, font=font)
-    return tile
-
-
 def sheet(tiles: Sequence[Sequence[Image.Image]], columns: int, titles: Sequence[str]) -> Image.Image:
     """A contact sheet on white: groups of tiles, each under its title.
 
@@ -172,16 +147,32 @@ def _checked(image: Image.Image, box: Box) -> Box:
     return x0, y0, x1, y1
 
 
-def _scaled(box: Box, scale: float, image: Image.Image) -> Box:
-    """The box in the scaled ``image``, at least one pixel."""
-    x0, y0 = min(round(box[0] * scale), image.width - 1), min(round(box[1] * scale), image.height - 1)
-    x1, y1 = (round((last + 1) * scale) - 1 for last in box[2:])
-    return x0, y0, max(min(x1, image.width - 1), x0), max(min(y1, image.height - 1), y0)
+def scaled_box(box: Box, image: Image.Image, scaled: Image.Image) -> Box:
+    """A box of an image in a scaled copy of it, at least one pixel.
+
+    Args:
+        box: inclusive pixels of ``image``.
+        image: the original.
+        scaled: the copy.
+
+    Example:
+        >>> scaled_box((2, 3, 4, 3), Image.new("RGB", (8, 8)), Image.new("RGB", (16, 16)))
+        (4, 6, 9, 7)
+    """
+    corners = []
+    for first, last, pixels, there in ((0, 2, image.width, scaled.width), (1, 3, image.height, scaled.height)):
+        start = min(round(box[first] * there / pixels), there - 1)
+        corners.append((start, max(min(round((box[last] + 1) * there / pixels), there) - 1, start)))
+    return corners[0][0], corners[1][0], corners[0][1], corners[1][1]
 
 
-def _fit(image: Image.Image, size: int) -> tuple[Image.Image, float]:
-    """Scale the longer side to ``size``; enlarging keeps pixels sharp, so that nothing is invented."""
+def fit(image: Image.Image, size: int) -> Image.Image:
+    """An image scaled so that its longer side has ``size`` pixels.
+
+    Args:
+        image: any image.
+        size: in pixels.
+    """
     scale = size / max(image.size)
-    method = Image.Resampling.NEAREST if scale > 1 else Image.Resampling.LANCZOS
-    width, height = max(round(image.width * scale), 1), max(round(image.height * scale), 1)
-    return image.resize((width, height), method), scale
+    method = Image.Resampling.BICUBIC if scale > 1 else Image.Resampling.LANCZOS
+    return image.resize((max(round(image.width * scale), 1), max(round(image.height * scale), 1)), method)

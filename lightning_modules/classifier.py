@@ -14,10 +14,26 @@ from lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerS
 _CROSS_ENTROPY = {"cross_entropy": 1.0}
 
 
+def _sgd(epochs: int, rates: dict[str, float], decay: float, steps: dict[str, float]) -> PhasePlan:
+    """One phase of stochastic gradient descent with momentum, whose rates fall in steps."""
+    phase = Phase(
+        "train",
+        epochs,
+        rates,
+        _CROSS_ENTROPY,
+        weight_decay=dict.fromkeys(rates, decay),
+        optimizer=OptimizerSpec("SGD", {"momentum": 0.9}),
+        scheduler=SchedulerSpec("StepLR", steps),
+        selectable=True,
+    )
+    return PhasePlan((phase,))
+
+
 class Classifier(InterpretableModule):
     """Plain image classifier.
 
-    Presets: ``sgd`` (the dense recipe of Norrenbrock et al. 2025 without its diversity loss) and ``sketch`` (ours).
+    Presets: ``sgd`` (the dense recipe of Norrenbrock et al. 2025 without its diversity loss), ``funnybirds`` (Hesse et
+    al. 2023, whose rate the authors say to adjust to the backbone) and ``sketch`` (ours).
 
     Args:
         kwargs: arguments of :class:`~lightning_modules.interpretable.InterpretableModule`.
@@ -30,20 +46,8 @@ class Classifier(InterpretableModule):
     """
 
     presets: ClassVar[dict[str, PhasePlan]] = {
-        "sgd": PhasePlan(
-            (
-                Phase(
-                    "train",
-                    150,
-                    {"backbone": 5e-3, "head": 1e-2},
-                    _CROSS_ENTROPY,
-                    weight_decay={"backbone": 5e-4, "head": 5e-4},
-                    optimizer=OptimizerSpec("SGD", {"momentum": 0.9}),
-                    scheduler=SchedulerSpec("StepLR", {"step_size": 30, "gamma": 0.4}),
-                    selectable=True,
-                ),
-            )
-        ),
+        "sgd": _sgd(150, {"backbone": 5e-3, "head": 1e-2}, 5e-4, {"step_size": 30, "gamma": 0.4}),
+        "funnybirds": _sgd(120, {"backbone": 0.1, "head": 0.1}, 1e-4, {"step_size": 60, "gamma": 0.1}),
         "sketch": PhasePlan(
             (
                 Phase(

@@ -23,6 +23,8 @@ ConceptWeights = Literal["equal", "imbalance"]
 PERCENTILES = "concept_percentiles"  # action: what a corrected concept becomes
 _CONCEPTS, _EVERYTHING = ("backbone", "concepts"), ("backbone", "concepts", "head")
 _CONCEPT_LOSS, _TRUTH, _LABELS = {"concept_bce": 1.0}, {"truth_cross_entropy": 1.0}, {"cross_entropy": 1.0}
+_LAST: dict[str, Any] = {"bn": "eval", "on_enter": (PERCENTILES,), "selectable": True}  # settings of a last phase
+_STEPS = SchedulerSpec("StepLR", {"step_size": 20, "gamma": 0.1})
 _OF_CUB = 112  # concepts of Koh et al., over which their losses are divided
 _JOINT = {"cross_entropy": 1 / (1 + 0.01 * _OF_CUB), "concept_bce": 0.01 / (1 + 0.01 * _OF_CUB)}
 
@@ -40,13 +42,13 @@ def _ours(name: str, epochs: int, rates: dict[str, float], losses: dict[str, flo
 
 def _ours_in_turn(concepts: Phase, losses: dict[str, float]) -> PhasePlan:
     """Concepts first, then labels from them; the percentiles cannot move any more."""
-    labels = _ours("labels", 5, {"head": 3e-2}, losses, bn="eval", on_enter=(PERCENTILES,), selectable=True)
+    labels = _ours("labels", 5, {"head": 3e-2}, losses, **_LAST)
     return PhasePlan((concepts, labels))
 
 
 def _ending(phase: Phase) -> PhasePlan:
     """All at once; then an epoch that changes nothing, so that what may be selected has percentiles of its own."""
-    last = Phase("measure", 1, {"head": 0.0}, _LABELS, bn="eval", on_enter=(PERCENTILES,), selectable=True)
+    last = Phase("measure", 1, {"head": 0.0}, _LABELS, **_LAST)
     return PhasePlan((phase, last))
 
 
@@ -100,35 +102,17 @@ class ConceptBottleneck(InterpretableModule):
         "independent": PhasePlan(
             (
                 _published("concepts", 1000, _CONCEPTS, 1e-2, 4e-5, losses={"concept_bce": 1 / _OF_CUB}),
-                _published(
-                    *("labels", 500, ("head",), 1e-3, 5e-5),
-                    losses=_TRUTH,
-                    bn="eval",
-                    on_enter=(PERCENTILES,),
-                    selectable=True,
-                ),
+                _published("labels", 500, ("head",), 1e-3, 5e-5, losses=_TRUTH, **_LAST),
             )
         ),
         "sequential": PhasePlan(
             (
                 _published("concepts", 1000, _CONCEPTS, 1e-2, 4e-5, losses={"concept_bce": 1 / _OF_CUB}),
-                _published(
-                    *("labels", 1000, ("head",), 1e-3, 4e-5),
-                    losses=_LABELS,
-                    bn="eval",
-                    on_enter=(PERCENTILES,),
-                    selectable=True,
-                ),
+                _published("labels", 1000, ("head",), 1e-3, 4e-5, losses=_LABELS, **_LAST),
             )
         ),
         "joint": _ending(_published("joint", 1000, _EVERYTHING, 1e-3, 4e-4, losses=_JOINT)),
-        "standard": _ending(
-            _published(
-                *("joint", 1000, _EVERYTHING, 1e-2, 4e-5),
-                losses=_LABELS,
-                scheduler=SchedulerSpec("StepLR", {"step_size": 20, "gamma": 0.1}),
-            )
-        ),
+        "standard": _ending(_published("joint", 1000, _EVERYTHING, 1e-2, 4e-5, losses=_LABELS, scheduler=_STEPS)),
         "sketch_independent": _ours_in_turn(_FROM_SCRATCH, _TRUTH),
         "sketch_sequential": _ours_in_turn(_FROM_SCRATCH, _LABELS),
         "sketch_joint": _ending(_ours("joint", 12, _SKETCH | {"head": 3e-3}, {"cross_entropy": 1.0} | _CONCEPT_LOSS)),

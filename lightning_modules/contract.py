@@ -18,6 +18,7 @@ from lightning_modules.geometry import Geometry
 
 if TYPE_CHECKING:
     from lightning_modules.heads.feature_constants import FeatureSums
+    from lightning_modules.heads.tree import SoftTree
     from lightning_modules.phases import PhasePlan
 
 UnitKind = Literal["prototype", "concept", "feature", "class"]
@@ -235,6 +236,19 @@ class SelectsFeatures(Protocol):
     def select(self, sums: FeatureSums) -> dict[str, float]:
         """Keep the best features; figures of the selection."""
         ...
+
+
+@runtime_checkable
+class DecidesByTree(Protocol):
+    """A model whose units are asked for at the nodes of a binary tree, in heap order.
+
+    Args:
+        tree: the nodes and leaves.
+        inference: how it decides.
+    """
+
+    tree: SoftTree
+    inference: str
 
 
 def shown(owner: Tensor, targets: Tensor) -> Tensor:

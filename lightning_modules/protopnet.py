@@ -26,8 +26,8 @@ COSINE_LOSSES = {"cross_entropy": 1.0, "cluster": 1.0, "separation": -0.1}
 HEAD_LOSSES = {"cross_entropy": 1.0, "off_class_l1": 1e-4}
 
 
-def _joint(name: str, epochs: int, **changes: Any) -> Phase:
-    """A joint phase of the original schedule; all of them share one optimiser and one step-wise decay."""
+def _joint(name: str, epochs: int, scheduler: SchedulerSpec) -> Phase:
+    """A joint phase of the original rates; all of a plan share one optimiser and one step-wise decay."""
     rates = {"backbone": 1e-4, "addon": 3e-3, "prototypes": 3e-3}
     return Phase(
         name,
@@ -36,13 +36,12 @@ def _joint(name: str, epochs: int, **changes: Any) -> Phase:
         LOSSES,
         weight_decay={"backbone": 1e-3, "addon": 1e-3},
         optimizer=OptimizerSpec("Adam", key="joint"),
-        scheduler=SchedulerSpec("MultiStepLR", {"milestones": [4, 9, 14], "gamma": 0.1}),  # stepped before each epoch
-        **changes,
+        scheduler=scheduler,
     )
 
 
-def _last(name: str = "last", epochs: int = 20) -> Phase:
-    return Phase(name, epochs, {"head": 1e-4}, HEAD_LOSSES, bn="eval", on_enter=("project",), selectable=True)
+def _last(name: str) -> Phase:
+    return Phase(name, 20, {"head": 1e-4}, HEAD_LOSSES, bn="eval", on_enter=("project",), selectable=True)
 
 
 def _sketch(name: str, epochs: int, **changes: Any) -> Phase:
@@ -76,6 +75,8 @@ def _pretrained(name: str, epochs: int) -> Phase:
     )
 
 
+_DECAY = SchedulerSpec("MultiStepLR", {"milestones": [4, 9, 14], "gamma": 0.1})  # stepped before each epoch
+_EVERY_TENTH = SchedulerSpec("StepLR", {"step_size": 10, "gamma": 0.1})
 _WARM = Phase("warm", 5, {"addon": 3e-3, "prototypes": 3e-3}, LOSSES, weight_decay={"addon": 1e-3}, bn="eval")
 
 
@@ -84,8 +85,9 @@ class ProtoPNet(InterpretableModule):
 
     Source: Chen et al. 2019. Presets: ``original`` (two cycles of the published schedule), ``quanproto`` (Schlinge et
     al. 2025, CUB; set ``off_class_init: 0``, ``epsilon: 1e-14``, ``prototype_range: [0.4, 1]`` and, with single labels,
-    ``class_weights: true``, as the files in ``configs/model/quanproto`` do), ``sketch`` (ours, for the from-scratch
-    backbone) and ``pretrained`` (ours, for a pretrained backbone, cosine similarity and few images).
+    ``class_weights: true``, as the files in ``configs/model/quanproto`` do), ``funnybirds`` (Opłatek et al. 2024: rates
+    fall every tenth epoch, one projection after 25), ``sketch`` (ours, for the from-scratch backbone) and
+    ``pretrained`` (ours, for a pretrained backbone, cosine similarity and few images).
 
     Args:
         prototypes_per_class: prototypes owned by each class.
@@ -108,7 +110,10 @@ class ProtoPNet(InterpretableModule):
     """
 
     presets: ClassVar[dict[str, PhasePlan]] = {
-        "original": PhasePlan((_WARM, _joint("joint", 6), _last("last", 20), _joint("joint2", 10), _last("last2", 20))),
+        "original": PhasePlan(
+            (_WARM, _joint("joint", 6, _DECAY), _last("last"), _joint("joint2", 10, _DECAY), _last("last2"))
+        ),
+        "funnybirds": PhasePlan((_WARM, _joint("joint", 20, _EVERY_TENTH), _last("last"))),
         "quanproto": PhasePlan(
             (
                 Phase("warm", 5, {"addon": 2.7e-5, "prototypes": 2.7e-5}, LOSSES, bn="eval"),

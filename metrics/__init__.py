@@ -34,14 +34,19 @@ from metrics.concept_prediction import ConceptAccuracy, ConceptAUC, ConceptCalib
 from metrics.entropy import PrototypeEntropy
 from metrics.funnybirds import (
     BackgroundIndependence,
+    HiddenParts,
+    SingleDeletion,
+    TargetSensitivity,
+    TotalsNotPositive,
+)
+from metrics.funnybirds_checks import (
     ControlledSyntheticDataCheck,
     DeletionCheck,
     Distractibility,
     ImportantParts,
     PreservationCheck,
-    SingleDeletion,
-    TargetSensitivity,
 )
+from metrics.funnybirds_scores import FunnyBirdsScores
 from metrics.intervention import InterventionArea, InterventionFinal
 from metrics.localisation import EnergyPointingGame, PointingGame, RegionIntersectionOverUnion
 from metrics.location_change import (
@@ -96,7 +101,9 @@ __all__ = [
     "EnergyPointingGame",
     "F1Score",
     "FeaturesPerClass",
+    "FunnyBirdsScores",
     "GlobalSize",
+    "HiddenParts",
     "ImageMean",
     "ImageRatio",
     "ImportantParts",
@@ -138,6 +145,7 @@ __all__ = [
     "TargetSensitivity",
     "ThresholdMean",
     "TopKAccuracy",
+    "TotalsNotPositive",
     "VisualizationActivationChange",
     "VisualizationLocationChange",
 ]

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from itertools import product
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from metrics.base import SummaryMetric
 from metrics.concept_existence import ConceptExistence, Subset
 from metrics.concept_importance import ConceptGlobalImportance
 from metrics.concept_location import ConceptLocation, ConceptMaskIntersectionOverUnion, alpha_suffix
+from metrics.entry import MetricEntry
 from metrics.facts import Facts
 from metrics.functional.concept_importance import Axis, Kind, Order, Ranking
 from metrics.ranked_concepts import ranking_suffix
@@ -24,15 +24,6 @@ from metrics.ranked_concepts import ranking_suffix
 _SIZES, _ALPHAS = (1, 3, 5), (1.0, 3.0, 6.0)
 _BASIC = ("weight", "single_label", "training", "named_units")
 _LABELS = "concepts_class|concepts_image"
-
-
-class ConceptEntry(NamedTuple):
-    """How to build a concept metric, what it needs, the view it reads, and whether only ``concepts_full`` holds it."""
-
-    build: Callable[[Facts], SummaryMetric]
-    needs: tuple[str, ...]
-    view: str
-    full: bool
 
 
 def _named(facts: Facts) -> str | None:
@@ -86,30 +77,28 @@ def _overlap(facts: Facts, k: int, alpha: float, ranking: Ranking, order: Order)
     return ConceptMaskIntersectionOverUnion(_weight(facts), facts.concept_masks, k, alpha, ranking, order)
 
 
-def _importances() -> dict[str, ConceptEntry]:
+def _importances() -> dict[str, MetricEntry]:
     needs = ("weight", "single_label", "named_units", "class_concepts")
     return {
-        f"cgim{kind}_{axis}": ConceptEntry(partial(_importance, kind=kind, axis=axis), needs, "clean", full=False)
+        f"concepts/cgim{kind}_{axis}": MetricEntry(partial(_importance, kind=kind, axis=axis), needs)
         for axis, kind in product(get_args(Axis), get_args(Kind))
     }
 
 
-def _ranked(k: int, ranking: Ranking, order: Order) -> dict[str, ConceptEntry]:
+def _ranked(k: int, ranking: Ranking, order: Order) -> dict[str, MetricEntry]:
     """The metrics of the k most important concepts under one ranking."""
     options: dict[str, Any] = {"k": k, "ranking": ranking, "order": order}
     suffix, found = ranking_suffix(ranking, order), {}
     for subset in get_args(Subset):
         end, needs = suffix + {"all": "", "correct": "_correct"}[subset], (*_BASIC, _LABELS, f"concepts@{k}")
-        found[f"cem@{k}{end}"] = ConceptEntry(
-            partial(_existence, subset=subset, **options), needs, "concepts", bool(end)
-        )
+        build = partial(_existence, subset=subset, **options)
+        found[f"concepts/cem@{k}{end}"] = MetricEntry(build, needs, "concepts", full=bool(end))
     for alpha in _ALPHAS if order == "signed" else _ALPHAS[:1]:
         end, options["alpha"] = alpha_suffix(alpha) + suffix, alpha
         located, masked = ("part_points", f"located@{k}"), ("label_map", f"masked@{k}")
-        found[f"clm@{k}{end}"] = ConceptEntry(partial(_location, **options), (*_BASIC, *located), "concepts", bool(end))
-        found[f"part_iou@{k}{end}"] = ConceptEntry(
-            partial(_overlap, **options), (*_BASIC, *masked), "concepts", bool(end)
-        )
+        entry = partial(MetricEntry, view="concepts", full=bool(end))
+        found[f"concepts/clm@{k}{end}"] = entry(partial(_location, **options), (*_BASIC, *located))
+        found[f"concepts/part_iou@{k}{end}"] = entry(partial(_overlap, **options), (*_BASIC, *masked))
     return found
 
 

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from metrics.activation_change import (
     ClassificationActivationChange,
     PrototypeActivationChange,
     VisualizationActivationChange,
 )
-from metrics.base import SummaryMetric
 from metrics.class_representation import (
     ClassIndependence,
     Contrastiveness,
@@ -40,8 +38,10 @@ from metrics.compactness import (
 from metrics.concept_entries import CONCEPT_METRICS, CONCEPT_NEEDS
 from metrics.concept_prediction import ConceptAccuracy, ConceptAUC, ConceptCalibrationError, ConceptPrediction
 from metrics.entropy import PrototypeEntropy
+from metrics.entry import MetricEntry
 from metrics.facts import Facts
 from metrics.functional.prototype_distance import Mode
+from metrics.funnybirds_entries import FUNNYBIRDS_METRICS, FUNNYBIRDS_NEEDS
 from metrics.intervention import CORRECTIONS, InterventionArea, InterventionFinal
 from metrics.localisation import EnergyPointingGame, PointingGame, RegionIntersectionOverUnion
 from metrics.location_change import (
@@ -64,31 +64,6 @@ from metrics.prototype_distance import AverageFeatureDistance, AveragePrototypeD
 from metrics.rank_change import ClassificationRankChange, PrototypeRankChange
 from metrics.residual_share import ResidualShare
 from metrics.similarity_change import PrototypeSimilarityChange
-
-AnyMetric = SummaryMetric | SpatialMisalignment
-
-
-@dataclass(frozen=True)
-class MetricEntry:
-    """How to build a metric and what it needs.
-
-    Args:
-        build: makes the metric from the facts.
-        needs: names in ``NEEDS`` or of optional fields of the data set; ``"a|b"`` for either of two fields.
-        view: the record it reads: that of the clean image, or of a perturbed one; ``"training"`` for that of the
-            training images through the evaluation transform, in place of the evaluated ones.
-        part: which entry of the metric's summary the key stands for, where it has several.
-        shared: keys with the same value stand for parts of one and the same metric; None for a metric of its own.
-        full: whether it is only part of the suite ``<family>_full``.
-    """
-
-    build: Callable[[Facts], AnyMetric]
-    needs: tuple[str, ...] = ()
-    view: str = "clean"
-    part: str | None = None
-    shared: str | None = None
-    full: bool = False
-
 
 _OTHER_ROWS = "the class tables have other rows than the logits"
 
@@ -131,6 +106,7 @@ NEEDS: dict[str, Callable[[Facts], str | None]] = {
     "abstention": lambda facts: _unless(facts.abstains, "the model decides on every image"),
     "residual": lambda facts: _unless(facts.residual, "the units of the model explain its logits wholly"),
     **CONCEPT_NEEDS,
+    **FUNNYBIRDS_NEEDS,
 }
 
 
@@ -296,13 +272,11 @@ ENTRIES: dict[str, MetricEntry] = {
     "class_representation/sid@5": MetricEntry(
         lambda facts: ScaleInvariantDiversity(facts.features), ("weight", "five_features")
     ),
-    **{
-        f"concepts/{name}": MetricEntry(entry.build, entry.needs, entry.view, full=entry.full)
-        for name, entry in CONCEPT_METRICS.items()
-    },
+    **CONCEPT_METRICS,
     "concepts/accuracy": MetricEntry(lambda facts: _predicted(facts, ConceptAccuracy), _PREDICTED),
     "concepts/auc": MetricEntry(lambda facts: _predicted(facts, ConceptAUC), _CONCEPTS),
     "concepts/ece": MetricEntry(lambda facts: _predicted(facts, ConceptCalibrationError), _PREDICTED),
     "concepts/residual_share": MetricEntry(lambda facts: ResidualShare(), ("single_label", "residual")),
     **_corrections(),
+    **FUNNYBIRDS_METRICS,
 }

@@ -49,6 +49,8 @@ class Facts:
         own_values: what a corrected concept becomes by the model, or None if its concepts cannot be corrected.
         percentiles: whether the model knows the percentiles that a corrected concept may become.
         training: None if the training images of the model are at hand, else why not.
+        class_parts: ``(K, N)`` int64, the variant of each part in each class, or None.
+        part_shares: whether parts are important by their share of an explanation, and not by being covered.
     """
 
     num_classes: int
@@ -81,6 +83,8 @@ class Facts:
     own_values: str | None = None
     percentiles: bool = False
     training: str | None = None
+    class_parts: Tensor | None = None
+    part_shares: bool = True
 
     @property
     def half_width(self) -> int:

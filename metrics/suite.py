@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from metrics.entries import ENTRIES, NEEDS, AnyMetric
+from metrics.entries import ENTRIES, NEEDS
+from metrics.entry import AnyMetric
 from metrics.facts import Facts
 
 _KEYS = tuple(key for key, entry in ENTRIES.items() if not entry.full)
@@ -24,6 +25,7 @@ _BEYOND_QUANPROTO = (
     *FAMILIES["class_representation"],
     *FAMILIES["concepts"],
     *FAMILIES["intervention"],
+    *FAMILIES["funnybirds"],
 )
 # Schlinge et al. (2025): the metrics of their tables 2 to 5, whose accuracy is in fact the balanced one
 SUITES: dict[str, tuple[str, ...]] = {

@@ -57,7 +57,7 @@ class Result:
         limit: number of images if not the whole split.
         explainer: key of the explainer, or None.
         protocol: how the numbers were made.
-        metrics: by key.
+        metrics: by key, with baselines beside them as :func:`with_baselines` gives them.
         skipped: key -> why it is not applicable.
         training: what decided the weights; None in a file from before that was recorded.
         other_data: what it was evaluated on if not the data of the run, else None.
@@ -181,9 +181,39 @@ def read_metrics(file: Path) -> Result:
     if missing := [name for name in _FIELDS if name not in content]:
         raise ValueError(f"Expected {file} to hold {', '.join(_FIELDS)}, but it lacks {', '.join(missing)}.")
     plain = {name: content[name] for name in _FIELDS if name != "metrics"}
-    metrics = {key: _measured(file, key, entry) for key, entry in content["metrics"].items()}
+    metrics = {key: _measured(file, key, entry) for key, entry in with_baselines(content["metrics"]).items()}
     optional = {name: content.get(name) for name in ("limit", "training", "other_data")}
     return Result(path=file, metrics=metrics, **plain, **optional)
+
+
+def with_baselines(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """All entries of a ``metrics.json``, each followed by what it is to be read beside.
+
+    Args:
+        metrics: key -> entry.
+
+    Returns:
+        The entries, and one for every lift over a baseline, for the majority baseline and for a centred cosine.
+
+    Example:
+        >>> entry = {"value": 0.8, "ci95": [0.7, 0.9], "lift_over_chance": 0.3}
+        >>> entry |= {"lift_over_chance_low": 0.2, "lift_over_chance_high": 0.4}
+        >>> {key: (row["value"], row["ci95"]) for key, row in with_baselines({"concepts/cem@5": entry}).items()}
+        {'concepts/cem@5': (0.8, [0.7, 0.9]), 'concepts/cem@5, over chance': (0.3, [0.2, 0.4])}
+    """
+    rows: dict[str, Any] = {}
+    for key, entry in metrics.items():
+        rows[key] = entry
+        for name in entry:
+            if name in ("majority", "centered"):
+                rows[f"{key}, {name}"] = entry | {"value": entry[name], "ci95": [None, None]}
+            elif f"{name}_low" in entry:
+                bounds = [entry[f"{name}_low"], entry[f"{name}_high"]]
+                rows[f"{key}, {name.removeprefix('lift_').replace('_', ' ')}"] = entry | {
+                    "value": entry[name],
+                    "ci95": bounds,
+                }
+    return rows
 
 
 def write_whole(path: Path, content: str | bytes) -> None:

@@ -25,6 +25,7 @@ MUST_AGREE = (
     "variant",
     "explainer",
     "explained_by",
+    "interface",
     "object",
     "top_k",
     "noise",

@@ -129,7 +129,7 @@ def published(paper: str) -> list[Published]:
     """All numbers of one paper, in the order of the file.
 
     Args:
-        paper: short name, such as ``"quanproto"``.
+        paper: short name, such as ``"quanproto"``; ``"funnybirds"`` also stands for ``"funnybirds_revisited"``.
 
     Returns:
         At least one record.
@@ -141,7 +141,7 @@ def published(paper: str) -> list[Published]:
         >>> len(published("quanproto")), published("quanproto")[0].value
         (357, 0.7018)
     """
-    found = [record for record in all_records() if record.paper == paper]
+    found = [r for r in all_records() if paper in (r.paper, r.paper.removesuffix("_revisited"))]
     if not found:
         known = sorted({record.paper for record in all_records()})
         raise ValueError(f"Expected argument `published` to be one of {known}, but got {paper!r}.")

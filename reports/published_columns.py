@@ -17,6 +17,7 @@ _ARGUMENTS = {  # the published tables' word -> argument of a model
     "features": "num_features",
     "per_class": "features_per_class",
 }
+_INTERFACES = {"bb_reference": "bb"}  # from explanations to parts -> the published tables' word
 _EXPLAINERS = {"grad_cam": "gradcam", "ixg": "input_x_gradient"}  # key of an explainer -> the published tables' word
 
 
@@ -68,11 +69,14 @@ def matches(result: Result, records: Sequence[Published]) -> list[Match]:
     """
     facts, reduced = _facts(result), _reductions(result)
     balanced = facts | {"weighting": "class_balanced"}
+    interface = result.protocol.get("interface")
+    by_part = facts if interface == "attribution" else facts | {"explainer": _INTERFACES.get(str(interface), interface)}
     found = []
     for record in records:
         if record.dataset != result.dataset or record.base_model not in _names(result):
             continue
-        found.append(_match(record, record.base_key, facts, reduced))
+        of_parts = record.base_key.startswith("funnybirds/")
+        found.append(_match(record, record.base_key, by_part if of_parts else facts, reduced))
         if record.base_key == "general/accuracy" and record.qualifiers.get("weighting") == "class_balanced":
             found.append(_match(record, "general/balanced_accuracy", balanced, reduced))
     return found
@@ -87,7 +91,8 @@ def columns(found: Sequence[Match]) -> list[PublishedColumn]:
     Returns:
         Columns that hold at least one number.
     """
-    models = list(dict.fromkeys(match.record.model for match in found))
+    papers = {match.record.model: match.record.paper for match in found}
+    models = list(papers)
     result = []
     for model in models:
         for marked in (False, True):
@@ -96,7 +101,7 @@ def columns(found: Sequence[Match]) -> list[PublishedColumn]:
                 if match.record.model == model and bool(match.differences) == marked:
                     cells.setdefault(match.key, []).append(match)
             if cells:
-                title = " ".join([found[0].record.paper, *_own_words(model, models), *(["†"] if marked else [])])
+                title = " ".join([papers[model], *_own_words(model, models), *(["†"] if marked else [])])
                 result.append(PublishedColumn(title, model, marked, cells))
     return result
 
@@ -171,6 +176,7 @@ def _facts(result: Result) -> dict[str, str | None]:
         "pruned": {"True": "yes", "False": "no"}.get(str(protocol.get("pruned"))),
         "weighting": "none",
         "concept": "all",
+        "code": "fixed",
         "class": "all",
         "mode": str(arguments["preset"]).split("_")[-1] if result.model == "ConceptBottleneck" and arguments else None,
         "residual": ("yes" if arguments["preset"] == "hybrid" else "no") if "svm_c" in arguments else None,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import wandb
 
 from tests.cub_tree import make_cub
 from tests.ddp_pool import DdpPool
@@ -33,6 +34,22 @@ def cub_tree(tmp_path: Path) -> Callable[..., Path]:
 def funnybirds_tree(tmp_path: Path) -> Callable[..., Path]:
     """Writes a small FunnyBirds tree, see :func:`tests.funnybirds_tree.make_funnybirds`."""
     return lambda name="funnybirds", **options: make_funnybirds(tmp_path / name, **options)
+
+
+@pytest.fixture
+def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder for a run of W&B without credentials, network and settings at home."""
+    for name in ("WANDB_API_KEY", "NETRC", "WANDB_DIR", "WANDB_CONFIG_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "home").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    monkeypatch.setenv("WANDB_ERROR_REPORTING", "to be restored")
+    monkeypatch.delenv("WANDB_ERROR_REPORTING")
+    wandb.teardown()
+    yield tmp_path / "run"
+    wandb.teardown()
 
 
 @pytest.hookimpl(tryfirst=True)

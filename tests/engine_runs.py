@@ -32,7 +32,7 @@ def run_engine(
 ) -> Evaluation:
     """One pass over the test split; ``order`` or (rank, world size) choose the samples of this process."""
     run: Any = Run(datamodule)
-    model.log = lambda *args, **kwargs: None
+    model.log = _nowhere
     engine.setup(run, model, "test")
     dataset = datamodule.test_dataloader().dataset
     sampler = ExactSampler(dataset, rank, world_size) if order is None else order
@@ -43,6 +43,10 @@ def run_engine(
             engine.on_test_batch_end(run, model, None, batch, index)
         engine.on_test_epoch_end(run, model)
     return engine.evaluation
+
+
+def _nowhere(*args: Any, **kwargs: Any) -> None:
+    """Where a run without a trainer logs to; a function of its own, so that its model can be sent to processes."""
 
 
 def values(evaluation: Evaluation) -> dict[str, tuple[float, float, float, int]]:

@@ -34,7 +34,10 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "datamodules.sample",
     ),
     "reports": ("explanations", "metrics.functional", "lightning_modules.contract", "datamodules.sample"),
-    "studies": ("explanations", "metrics.functional", "lightning_modules.contract", "datamodules.sample"),
+    "studies": (
+        *("explanations", "metrics.functional", "lightning_modules.contract", "datamodules.sample"),
+        *("lightning_modules.load_model", "datamodules.load_datamodule", "reports"),
+    ),
 }
 SCRIPTS = ("train", "evaluate")  # may import every room; no room may import them
 HOUSE = {*(room.split(".")[0] for room in ARROWS), *SCRIPTS, "tests", "benchmarks"}

@@ -79,7 +79,8 @@ def fit_args(folder: Path, *more: str, model: str = NOISY, data: str = "SketchBi
         args += [f"--data.{name}={value}" for name, value in DATA.items()]
     args += [f"--model.{name}={value}" for name, value in ARGUMENTS.get(model, MODEL).items()]
     args += ["--trainer.accelerator=cpu", "--trainer.logger=callbacks.RunCSVLogger"]
-    return [*args, "--trainer.enable_model_summary=false", *more]
+    args += [f"--explanations.{name}=1" for name in ("images", "top_k", "units")]  # a picture of each kind is enough
+    return [*args, *more]
 
 
 def fit(folder: Path, *more: str, **kinds: str) -> train.TrainCLI:
@@ -88,8 +89,9 @@ def fit(folder: Path, *more: str, **kinds: str) -> train.TrainCLI:
 
 
 def run_evaluation(folder: Path, *more: str, checkpoint: str = "last") -> None:
-    """``evaluate.py run`` in process."""
+    """``evaluate.py run`` in process, without pages unless asked for."""
     path = folder / "checkpoints" / f"{checkpoint}.ckpt"
+    more = more if "--report" in more else (*more, "--report", "false")
     evaluate.main(["run", "--ckpt_path", str(path), "--trainer.accelerator=cpu", "--allow_classes=tests", *more])
 
 

@@ -13,6 +13,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from callbacks.evaluation.birds import Birds
 from callbacks.evaluation.observer import Images, Observer, Seen
 from lightning_modules.contract import InterpretableModel, Intervenable
 from metrics.functional import Variant, clip_saliency, gather_units, patch_boxes, peak_cells, peak_locations
@@ -37,6 +38,9 @@ class Setting:
         unit_concepts: ``(U,)`` int64, the concept each unit stands for, or None.
         groups: in which units are corrected, ``(U,)`` int64, and their number: by what they answer, and one by one; or
             None.
+        birds: images whose parts can be removed, or None.
+        explain_classes: whether some metric reads explanations of the label, of its pair of classes and of the
+            prediction.
     """
 
     seed: int = 0
@@ -52,6 +56,8 @@ class Setting:
     part_codes: Sequence[Sequence[int]] = ()
     unit_concepts: Tensor | None = None
     groups: tuple[tuple[Tensor, int], tuple[Tensor, int]] | None = None
+    birds: Birds | None = None
+    explain_classes: bool = False
 
 
 class Clean:
@@ -75,7 +81,9 @@ class Clean:
         self.model: InterpretableModel = observer.model
         self.images = Images(batch["image"], batch["sample_key"], batch["sample_id"])
         self.image_size: tuple[int, int] = (batch["image"].shape[2], batch["image"].shape[3])
-        self.seen = seen or observer.see(self.images, explain=setting.explain, keep_maps=setting.keep_maps)
+        self.seen = seen or observer.see(
+            self.images, explain=setting.explain, keep_maps=setting.keep_maps, classes=self._compared_classes()
+        )
         self.logits, self.scores, self.latent = self.seen.logits, self.seen.scores, self.seen.latent
         self.unit_ids, self.maps, self.saliency = self.seen.unit_ids, self.seen.maps, self.seen.saliency
         self.sample_ids = self.images.keys
@@ -159,6 +167,14 @@ class Clean:
         """``(B, M, 2)`` peaks of the owned units in ``(B, U, h, w)`` maps; (0, 0) in empty slots."""
         return peak_locations(gather_units(maps, self.owned_ids), self.image_size)
 
+    def _compared_classes(self) -> Tensor | None:
+        """``(B, 3)`` int64, the label and its pair of classes, -1 without one; None if they are not to be explained."""
+        if not self.setting.explain_classes:
+            return None
+        assert self.setting.birds is not None
+        pairs = self.setting.birds.pairs[0].to(self.labels.device)
+        return torch.cat([self.labels[:, None], pairs[self.labels]], dim=1)
+
     def _from_batch(self, name: str) -> Tensor:
         field: Tensor = self.batch[name]
         return field
@@ -167,6 +183,18 @@ class Clean:
     def _saliency(self) -> Tensor:
         assert self.saliency is not None
         return self.saliency
+
+
+class View:
+    """A view that falls back to the clean one for every field it does not define."""
+
+    def __init__(self, clean: Clean) -> None:
+        self.clean = clean
+
+    def __getattr__(self, name: str) -> Any:
+        if hasattr(type(self), name):  # its property raised this; the clean field would hide it
+            raise AttributeError(f"Expected {type(self).__name__}.{name} to be computed, but it failed.")
+        return getattr(self.clean, name)
 
 
 def owned_units(owner: Tensor, active: Tensor) -> Tensor:

@@ -9,16 +9,20 @@ from typing import Any, cast
 import torch
 from torch import Tensor, distributed
 
+from callbacks.evaluation.birds import Birds
 from callbacks.evaluation.clean_view import Clean, Setting, owned_units
 from callbacks.evaluation.observer import Observer, Seen
 from callbacks.evaluation.views import VIEWS
-from metrics import ImageMean, ItemMean, ModelValue, SpatialMisalignment
-from metrics.entries import ENTRIES, AnyMetric
+from metrics import FunnyBirdsScores, ImageMean, ItemMean, ModelValue, SpatialMisalignment
+from metrics.classification import ConfusionMean
+from metrics.entries import ENTRIES
+from metrics.entry import AnyMetric
 from metrics.facts import Facts
 
 ITEMS = {"unit": "units", "class": "classes", "concept": "concepts"}  # of which the values of all are kept
 TRAINING = "training"  # the view of the training images
 _ALL_MAPS = ("owned_peaks", "unit_boxes", "unit_maps", "concept_maps")  # fields that need the maps of all units
+_CLASS_MAPS = ("label_parts", "label_totals")  # fields that need explanations of classes
 
 
 @dataclass
@@ -33,6 +37,8 @@ class Evaluation:
         protocol: how the numbers were made.
         images: sample key -> key -> value of that image; 8 bytes per image and metric.
         items: units, classes or concepts -> key -> value of each, NaN where undefined.
+        confusion: ``(K, K + 1)`` int64 images by true and predicted class, the last column no prediction; None if no
+            metric counts them.
     """
 
     metrics: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -41,6 +47,7 @@ class Evaluation:
     protocol: dict[str, Any] = field(default_factory=dict)
     images: dict[int, dict[str, float]] = field(default_factory=dict)
     items: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    confusion: Tensor | None = None
 
 
 class EvaluationPass:
@@ -52,10 +59,17 @@ class EvaluationPass:
         observer: shows images to the model.
         seed: of all perturbations.
         noise: standard deviation of the completeness noise.
+        birds: images whose parts can be removed, or None.
     """
 
     def __init__(
-        self, metrics: Mapping[str, AnyMetric], facts: Facts, observer: Observer, seed: int, noise: float
+        self,
+        metrics: Mapping[str, AnyMetric],
+        facts: Facts,
+        observer: Observer,
+        seed: int,
+        noise: float,
+        birds: Birds | None = None,
     ) -> None:
         self.metrics = dict(metrics)
         self.observer = observer
@@ -75,9 +89,11 @@ class EvaluationPass:
             part_codes=facts.part_codes,
             unit_concepts=facts.concepts,
             groups=(facts.unit_groups(), facts.unit_groups(single=True)) if corrected else None,
+            birds=birds,
+            explain_classes=not names.isdisjoint(_CLASS_MAPS),
         )
         self._owned = owned_units(facts.owner, facts.active)
-        self._images: list[tuple[Tensor, Tensor]] = []
+        self._images: list[tuple[Tensor, dict[str, Tensor]]] = []
         self._by_view: dict[str, list[AnyMetric]] = {}
         of_model = {"weight": facts.weight, "active": facts.active, "presence": facts.presence}
         for key, metric in self._distinct():
@@ -104,9 +120,7 @@ class EvaluationPass:
                     metric.update(**{field: getattr(view, field) for field in metric.reads})
         self.observer.refuse_broken()
         if keep_images:
-            values = [metric.image_values for metric in self._image_means().values()]
-            columns = torch.stack(values, dim=1) if values else torch.empty(len(clean.sample_ids), 0)
-            self._images.append((clean.sample_ids, columns))
+            self._images.append((clean.sample_ids, self._image_values()))
 
     @property
     def reads_training(self) -> bool:
@@ -137,7 +151,7 @@ class EvaluationPass:
             summary: Any = summaries[id(metric)]
             part, unit = ENTRIES[key].part, metric.unit
             if part is not None:
-                summary, unit = summary[part], cast(SpatialMisalignment, metric).units[part]
+                summary, unit = summary[part], cast(SpatialMisalignment | FunnyBirdsScores, metric).units[part]
             summary = dict(summary)
             yield (
                 key,
@@ -160,16 +174,22 @@ class EvaluationPass:
             Sample key -> key -> value under every metric that averages over images, and whether some map was below
             zero: activation changes then compare max(map, 0).
         """
-        own = [(keys.cpu(), values.cpu()) for keys, values in self._images], bool(self.observer.signed)
+        at = {key: m.threshold_index() for key, m in self.metrics.items() if isinstance(m, FunnyBirdsScores)}
+        own = (
+            [
+                (keys.tolist(), {key: _chosen(values, at.get(key)).tolist() for key, values in columns.items()})
+                for keys, columns in self._images
+            ],
+            bool(self.observer.signed),
+        )
         shares: list[Any] = [own]
         if distributed.is_initialized():
             shares = [None] * distributed.get_world_size()
             distributed.all_gather_object(shares, own)
-        names = list(self._image_means())
         images = {
-            key: dict(zip(names, row, strict=True))
-            for keys, values in (batch for images, _ in shares for batch in images)
-            for key, row in zip(keys.tolist(), values.tolist(), strict=True)
+            sample: {key: values[row] for key, values in columns.items()}
+            for keys, columns in (batch for images, _ in shares for batch in images)
+            for row, sample in enumerate(keys)
         }
         return images, any(signed for _, signed in shares)
 
@@ -182,9 +202,31 @@ class EvaluationPass:
                     found.setdefault(ITEMS[metric.averaged_over], {})[key] = metric.values().tolist()
         return found
 
-    def _image_means(self) -> dict[str, ImageMean]:
-        return {key: metric for key, metric in self.metrics.items() if isinstance(metric, ImageMean)}
+    def confusion(self) -> Tensor | None:
+        """Counts over all processes, as in :class:`Evaluation`."""
+        for metric in self.metrics.values():
+            if isinstance(metric, ConfusionMean):
+                with metric.sync_context(dist_sync_fn=metric.dist_sync_fn, should_sync=metric._to_sync):
+                    return metric.confusion.cpu()
+        return None
+
+    def _image_values(self) -> dict[str, Tensor]:
+        """Key -> the values of the images of the last batch, ``(B,)``, or ``(B, T)`` at every threshold."""
+        found: dict[str, Tensor | None] = {}
+        for key, metric in self.metrics.items():
+            if isinstance(metric, ImageMean):
+                found[key] = metric.image_values
+            elif isinstance(metric, FunnyBirdsScores):
+                found[key] = metric.image_values.get(cast(str, ENTRIES[key].part))  # what sums up has none
+        return {key: values for key, values in found.items() if values is not None}
 
     def _distinct(self) -> list[tuple[str, AnyMetric]]:
         """Every metric once, with one of its keys."""
         return list({id(metric): (key, metric) for key, metric in self.metrics.items()}.values())
+
+
+def _chosen(values: Tensor, index: int | None) -> Tensor:
+    """``(B,)`` of values that may be ``(B, T)``, at the threshold chosen; NaN if none could be."""
+    if values.ndim == 1:
+        return values
+    return values[:, index] if index is not None else values.new_full((len(values),), torch.nan)

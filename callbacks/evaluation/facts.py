@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
+from lightning import LightningModule
 from torch import Tensor
 
+from callbacks.evaluation.birds import find_birds
 from callbacks.evaluation.threshold import threshold_of
+from callbacks.phases.pruning import Prunable
 from datamodules.sample import Capabilities, ClassTables
-from explanations import PRP, Explainer, Upsample
+from explanations import Explainer
 from lightning_modules.contract import InterpretableModel, Intervenable, ModelOutput, UnitTable
+from metrics.entries import ENTRIES
 from metrics.facts import Facts
 from metrics.functional import Variant
 
@@ -40,7 +43,7 @@ def gather_facts(
     """
     capabilities: Capabilities = datamodule.capabilities(split)
     units, tables = model.units(), datamodule.tables
-    threshold = threshold_of(model)
+    threshold, birds = threshold_of(model), find_birds(datamodule, split)
     return Facts(
         num_classes=output.logits.shape[1],
         multi_label=capabilities.multi_label is True,
@@ -63,6 +66,7 @@ def gather_facts(
         nameable=units.concepts is not None or units.kind in ("prototype", "feature"),
         own_values=model.values if isinstance(model, Intervenable) else None,
         percentiles=isinstance(model, Intervenable) and bool(model.percentiles.isfinite().all()),
+        class_parts=birds.class_parts if birds and len(birds.class_parts) == output.logits.shape[1] else None,
         **_class_tables(datamodule, output.logits.shape[1], units.active.device),
     )
 
@@ -99,40 +103,16 @@ def left_out_concepts(datamodule: Any, units: UnitTable) -> list[str] | None:
     return [datamodule.tables.concept_names[index] for index in units.concepts[~units.active].tolist()]
 
 
-def choose_explainer(asked: Explainer | None, model: InterpretableModel) -> Explainer:
-    """The explainer asked for, else PRP where it supports the model, else upsampled maps.
-
-    Units that are classes (BagNet) are explained by their own maps, which are all the evidence there is, each cell at
-    the centre of what it sees; bilinear, since bicubic overshoots and would show evidence that no cell has.
-
-    Raises:
-        ValueError: if the explainer asked for does not support the model.
-    """
-    if asked is None and model.units().kind == "class":
-        return Upsample("bilinear", placement="geometry")
-    if asked is None:
-        propagation = PRP()
-        return propagation if propagation.supports(model) is None else Upsample()
-    if reason := asked.supports(model):
-        raise ValueError(f"Expected argument `explainer` to support the model, but {reason}.")
-    return asked
+def object_annotation(keys: Iterable[str], datamodule: Any, split: str) -> str | None:
+    """The annotation that stands for the object in localisation and ``alignment/on_object``."""
+    if not any(ENTRIES[key].view == "localisation" for key in keys):
+        return None
+    return "bounding box" if datamodule.capabilities(split).missing("object_mask") else "mask"
 
 
-def description(explainer: Explainer) -> str:
-    """Name and options, such as ``grad_cam(relu=False, mode=bilinear)``."""
-    options = {name: value for name, value in vars(explainer).items() if not name.startswith("_")}
-    return f"{explainer.key}({', '.join(f'{name}={_plain(value)}' for name, value in options.items())})"
-
-
-def _plain(value: Any) -> str:
-    """Equal for equal values, in this process and the next."""
-    if isinstance(value, Tensor):
-        numbers = value.flatten().tolist()
-        few = [round(number, 6) for number in numbers]
-        return str(few) if len(few) <= 3 else f"tensor {hashlib.sha256(repr(numbers).encode()).hexdigest()[:8]}"
-    if isinstance(value, bool | int | float | str | list | tuple | dict | None):
-        return str(value)
-    return f"{type(value).__name__}({', '.join(f'{name}={_plain(part)}' for name, part in vars(value).items())})"
+def is_prunable(module: LightningModule) -> bool:
+    """Whether units become inactive by pruning; in a pool of shared prototypes it is by having no class."""
+    return isinstance(module, Prunable) or any(name.startswith("prune") for name in getattr(module, "actions", ()))
 
 
 def refuse_repeated(datamodule: Any, split: str) -> None:

@@ -7,21 +7,23 @@ data is listed with the reason, never replaced by a number.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Literal, cast, get_args
 
 from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_warn
 
+from callbacks.evaluation.birds import find_birds
 from callbacks.evaluation.evaluation_pass import Evaluation, EvaluationPass
-from callbacks.evaluation.facts import choose_explainer, description, gather_facts, left_out_concepts, refuse_repeated
+from callbacks.evaluation.facts import gather_facts, is_prunable, left_out_concepts, object_annotation, refuse_repeated
 from callbacks.evaluation.images_per_forward import images_per_forward
+from callbacks.evaluation.interface import Interface, part_explainer, reads_parts, refuse_interface
 from callbacks.evaluation.named_units import BY_AREA, BY_MODEL, name_units, needs_names
 from callbacks.evaluation.observer import Observer
 from callbacks.evaluation.threshold import fit_threshold, threshold_of
 from callbacks.evaluation.walk import walk
-from callbacks.phases.pruning import Prunable
-from explanations import Explainer
+from explanations import BoxMaps, Explainer, choose_explainer
+from explanations.choice import description
 from lightning_modules.contract import InterpretableModel
 from metrics.entries import ENTRIES
 from metrics.functional import Variant
@@ -49,6 +51,9 @@ class Interpretability(Callback):
         view: the continuity view; that of ``variant`` by default, ``"identity"`` to check that nothing then changes.
         seed: of all perturbations.
         memory_budget: GiB for the activations of one forward and their explanation; sets the images per forward.
+        interface: how the metrics of ``funnybirds`` read explanations: ``"ssm"`` (the default), summed similarity maps;
+            ``"bb"``, boxes; ``"bb_reference"``, boxes with the slips of the released code; ``"attribution"``, the maps
+            of ``explainer``.
 
     Raises:
         ValueError: for an unknown family or key, or a number out of range; during a pass, for non-finite model outputs,
@@ -67,6 +72,7 @@ class Interpretability(Callback):
         view: str | None = None,
         seed: int = 0,
         memory_budget: float = 1.0,
+        interface: Interface | None = None,
     ) -> None:
         for name, value in (("every_n_epochs", every_n_epochs), ("top_k", top_k)):
             if value < 1:
@@ -96,6 +102,8 @@ class Interpretability(Callback):
         self.view = view if view is not None else variant
         self.seed = seed
         self.memory_budget = memory_budget
+        refuse_interface(interface, explainer, reads_parts([*self.suite, *self.now_and_then]))
+        self.interface: Interface = interface or "ssm"
         self.evaluation = Evaluation()
         self.this_pass: EvaluationPass
         self._announced: set[str] = set()
@@ -111,6 +119,7 @@ class Interpretability(Callback):
             "noise": self.noise,
             "view": self.view,
             "memory_budget": self.memory_budget,
+            "interface": self.interface if reads_parts(self.suite) else None,
         }
 
     # -- one pass ----------------------------------------------------------------------------------------------------
@@ -141,26 +150,32 @@ class Interpretability(Callback):
         chunk, output = images_per_forward(module, datamodule.image_size, module.device, self.memory_budget)
         chunk = min(chunk, len(datamodule.dataset(split)))
         explainer = choose_explainer(self.explainer, model)
+        by_part = part_explainer(self.interface, explainer)
         facts = gather_facts(datamodule, split, model, output, explainer, self.variant)
+        facts = replace(facts, part_shares=not isinstance(by_part, BoxMaps))
         if needs_names(keys, facts):
             facts = name_units(facts, module, datamodule, self.memory_budget)
         metrics, skipped = build(keys, facts)
-        observer = Observer(model, explainer, chunk, self.top_k)
-        self.this_pass = EvaluationPass(metrics, facts, observer, self.seed, self.noise)
+        observer = Observer(model, explainer, chunk, self.top_k, by_part)
+        birds = find_birds(datamodule, split)
+        self.this_pass = EvaluationPass(metrics, facts, observer, self.seed, self.noise, birds)
         if self.this_pass.reads_training:
             training = datamodule.projection_dataloader()
             for batch, seen in walk(module, training, datamodule.image_size, self.memory_budget):
                 self.this_pass.learn(batch, seen)
-        explained = self.this_pass.setting.explain
+        by_class = self.this_pass.setting.explain_classes
+        explained = self.this_pass.setting.explain or (by_class and by_part is explainer)
         self.evaluation = Evaluation(skipped=skipped, explainer=explainer.key if explained else None)
         self.evaluation.protocol = {
             **self.settings,
             "explained_by": description(explainer) if explained else None,
-            "object": _object(metrics, datamodule, split),
-            "pruned": _prunable(module) and not bool(facts.active.all()),
+            "object": object_annotation(metrics, datamodule, split),
+            "pruned": is_prunable(module) and not bool(facts.active.all()),
             "units_per_image": min(self.top_k, int(facts.active.sum())),
             "images_per_forward": chunk,
         }
+        if by_class:
+            self.evaluation.protocol["dilation"] = self.this_pass.observer.dilation(datamodule.image_size[0])
         if facts.unit_concepts is not None:
             self.evaluation.protocol["units_named_by"] = BY_AREA if facts.concepts is None else BY_MODEL
         if left_out := left_out_concepts(datamodule, model.units()):
@@ -169,14 +184,16 @@ class Interpretability(Callback):
             self.evaluation.protocol["decision_threshold"] = facts.threshold
 
     def _end(self, trainer: Trainer, module: LightningModule, prefix: str) -> None:
-        directions = {prefix + key: metric.higher_is_better for key, metric in self.this_pass.metrics.items()}
+        entries = dict(self.this_pass.entries())
+        directions = {prefix + key: entry["higher_is_better"] for key, entry in entries.items()}
         for logger in trainer.loggers:
             if hasattr(logger, "define_results"):
                 logger.define_results({k: v for k, v in directions.items() if k not in self._announced})
         self._announced |= set(directions)
-        for key, entry in self.this_pass.entries():
+        for key, entry in entries.items():
             self.evaluation.metrics[key] = entry
             module.log(prefix + key, entry["value"], sync_dist=True, prog_bar=key == "general/accuracy")
+        self.evaluation.confusion = self.this_pass.confusion()
         for logger in trainer.loggers:
             if hasattr(logger, "sum_up") and trainer.state.fn == "fit" and _selectable(trainer, module):
                 logger.sum_up({prefix + key: self.evaluation.metrics[key]["value"] for key in self.this_pass.metrics})
@@ -221,15 +238,3 @@ def _selectable(trainer: Trainer, module: LightningModule) -> bool:
     """Whether the phase under way leaves the model in a form that may be selected."""
     plan = cast(InterpretableModel, module).phases()
     return plan.phases[plan.locate(trainer.current_epoch)[0]].selectable and not trainer.sanity_checking
-
-
-def _object(keys: Iterable[str], datamodule: Any, split: str) -> str | None:
-    """The annotation that stands for the object in localisation and ``alignment/on_object``."""
-    if not any(ENTRIES[key].view == "localisation" for key in keys):
-        return None
-    return "bounding box" if datamodule.capabilities(split).missing("object_mask") else "mask"
-
-
-def _prunable(module: LightningModule) -> bool:
-    """Whether units become inactive by pruning; in a pool of shared prototypes it is by having no class."""
-    return isinstance(module, Prunable) or any(name.startswith("prune") for name in getattr(module, "actions", ()))

@@ -15,9 +15,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from explanations import Explainer, Targets
+from explanations import BoxMaps, Explainer, Targets
 from lightning_modules.contract import InterpretableModel, ModelOutput
-from metrics.functional import gather_units, masked_projected_gradient, top_units
+from metrics.functional import gather_units, masked_projected_gradient, part_dilation, top_units
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,8 @@ class Seen:
         latent: ``(B, D, h, w)`` or None.
         all_maps: ``(B, U, h, w)`` if asked for.
         saliency: ``(B, k, H, W)`` if asked for, signed; of the predicted class, k = 1, if only classes are explained.
+        class_maps: ``(B, c + 1, H, W)`` of the classes asked for and of the predicted one, signed; NaN in empty slots.
+        class_regions: ``(B, c + 1, H, W)`` bool that boxes cover, or None where there are no boxes.
     """
 
     logits: Tensor
@@ -56,6 +58,8 @@ class Seen:
     latent: Tensor | None = None
     all_maps: Tensor | None = None
     saliency: Tensor | None = None
+    class_maps: Tensor | None = None
+    class_regions: Tensor | None = None
 
 
 class Observer:
@@ -66,11 +70,20 @@ class Observer:
         explainer: how ``saliency`` is made.
         chunk: images per forward.
         top_k: units looked at per image.
+        class_explainer: how ``class_maps`` are made, or None.
     """
 
-    def __init__(self, model: InterpretableModel, explainer: Explainer, chunk: int, top_k: int) -> None:
+    def __init__(
+        self,
+        model: InterpretableModel,
+        explainer: Explainer,
+        chunk: int,
+        top_k: int,
+        class_explainer: Explainer | None = None,
+    ) -> None:
         self.model = model
         self.explainer = explainer
+        self.class_explainer = class_explainer
         self.chunk = chunk
         self.top_k = top_k
         self.active = model.units().active
@@ -79,7 +92,12 @@ class Observer:
         self.signed = torch.zeros((), dtype=torch.bool, device=self.active.device)  # a map below zero was seen
 
     def see(
-        self, images: Images, unit_ids: Tensor | None = None, explain: bool = False, keep_maps: bool = False
+        self,
+        images: Images,
+        unit_ids: Tensor | None = None,
+        explain: bool = False,
+        keep_maps: bool = False,
+        classes: Tensor | None = None,
     ) -> Seen:
         """One forward per image, and one explanation per image and unit if asked for.
 
@@ -88,6 +106,7 @@ class Observer:
             unit_ids: ``(B, k)`` units to look at; the top units of each image by default.
             explain: whether to make ``saliency``.
             keep_maps: whether to keep ``all_maps``.
+            classes: ``(B, c)`` int64, classes to explain besides the predicted one; -1 is an empty slot.
 
         Outputs that are not finite are noted for :meth:`refuse_broken`.
         """
@@ -95,7 +114,8 @@ class Observer:
         broken = []
         for rows, count in self.chunks(len(images.pixels)):
             pixels, keys = images.pixels[rows], images.keys[rows]
-            output = self.explainer.observe(self.model, pixels) if explain else self.model(pixels)
+            explainer = self.explainer if explain else self.class_explainer if classes is not None else None
+            output = explainer.observe(self.model, pixels) if explainer else self.model(pixels)
             ids = top_units(output.scores, self.top_k, self._candidates) if unit_ids is None else unit_ids[rows]
             seen = {
                 "logits": output.logits,
@@ -106,6 +126,8 @@ class Observer:
                 "all_maps": output.maps if keep_maps else None,
                 "saliency": self._saliency(pixels, ids, output, keys) if explain else None,
             }
+            if classes is not None:
+                seen |= self._classes(pixels, classes[rows], output, keys)
             parts.append({name: None if values is None else values[:count] for name, values in seen.items()})
             finite = [torch.isfinite(t).flatten(1).all(1) for t in (output.logits, output.scores, output.maps)]
             self.signed |= (cast(Tensor, seen["maps"]) < 0).any()
@@ -116,6 +138,10 @@ class Observer:
             for name, first in parts[0].items()
         }
         return Seen(**joined)
+
+    def dilation(self, height: int) -> int:
+        """Side in pixels of the square that dilates parts before ``class_maps`` are summed over them."""
+        return 1 if isinstance(self.class_explainer, BoxMaps) else part_dilation(height)
 
     def note_broken(self, broken: Tensor, names: list[str]) -> None:
         """Note ``(B,)`` bool, which of the images with these sample ids have outputs that are not finite."""
@@ -175,6 +201,15 @@ class Observer:
         for begin in range(0, images, self.chunk):
             rows = torch.arange(begin, begin + self.chunk, device=self.active.device)
             yield rows.clamp(max=images - 1), min(self.chunk, images - begin)
+
+    def _classes(self, pixels: Tensor, classes: Tensor, output: ModelOutput, keys: Tensor) -> dict[str, Tensor | None]:
+        """``class_maps`` and ``class_regions``."""
+        explainer = cast(Explainer, self.class_explainer)
+        ids = torch.cat([classes, output.logits.argmax(dim=1, keepdim=True)], dim=1)
+        maps = explainer.attribute(self.model, pixels, Targets("class", ids), output=output, sample_ids=keys)
+        size = (pixels.shape[2], pixels.shape[3])
+        boxes = explainer.region(self.model, output, ids, size) if isinstance(explainer, BoxMaps) else None
+        return {"class_maps": maps, "class_regions": boxes}
 
     def _saliency(self, pixels: Tensor, ids: Tensor, output: ModelOutput, keys: Tensor) -> Tensor:
         units = "unit" in self.explainer.explains

@@ -29,6 +29,7 @@ class Request:
         overwrite: replace an earlier result of the same request.
         inference: how a ProtoTree decides, None for other models.
         other_data: what is evaluated on if not the data of the run, with a ``config`` and a ``fingerprint``.
+        report: write pages to look at, too, if something is explained.
     """
 
     ckpt_path: Path
@@ -38,6 +39,7 @@ class Request:
     overwrite: bool = False
     inference: str | None = None
     other_data: dict[str, Any] | None = None
+    report: bool = False
 
     @property
     def run_folder(self) -> Path:

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from callbacks.evaluation.clean_view import Clean, scaled
+from callbacks.evaluation.clean_view import Clean, View, scaled
 from callbacks.evaluation.observer import Attack, Images
+from callbacks.evaluation.part_removal import PartRemoval
 from lightning_modules.contract import Intervenable, Values
 from metrics.functional import (
     bounding_boxes,
@@ -33,18 +34,6 @@ from metrics.intervention import CORRECTIONS, Correction
 # Uses of noise that must not repeat each other's draws; user seeds are far smaller.
 STABILITY_SEED, MISALIGNMENT_SEED, INTERVENTION_SEED = 1 << 40, 2 << 40, 3 << 40
 STABILITY_DRAWS = 3
-
-
-class View:
-    """A view that falls back to the clean one for every field it does not define."""
-
-    def __init__(self, clean: Clean) -> None:
-        self.clean = clean
-
-    def __getattr__(self, name: str) -> Any:
-        if hasattr(type(self), name):  # its property raised this; the clean field would hide it
-            raise AttributeError(f"Expected {type(self).__name__}.{name} to be computed, but it failed.")
-        return getattr(self.clean, name)
 
 
 class Clipped(View):
@@ -225,6 +214,7 @@ VIEWS: dict[str, Callable[[Clean], list[Any]]] = {
     "continuity": lambda clean: [Continuity(clean)],
     "stability": lambda clean: [Stability(clean, draw) for draw in range(STABILITY_DRAWS)],
     "misalignment": lambda clean: [Misalignment(clean, clean.setting.attack_steps)],
+    "part_removal": lambda clean: [PartRemoval(clean)],
     "misalignment_noise": lambda clean: [Misalignment(clean, 0)],
     **{
         f"intervention{ending}": lambda clean, how=how: [Intervention(clean, how)]  # type: ignore[misc]

@@ -45,6 +45,15 @@ ACTIONS: dict[str, Action] = {
 
 
 @runtime_checkable
+class ActionStartListener(Protocol):
+    """A callback that wants to see the model before an action of the plan changes it."""
+
+    def on_action_start(self, trainer: Trainer, module: LightningModule, action: str) -> None:
+        """Called on all ranks before ``action``."""
+        ...
+
+
+@runtime_checkable
 class ActionListener(Protocol):
     """A callback that wants to know when an action of the plan has changed the model."""
 
@@ -180,6 +189,10 @@ class PhaseSchedule(Callback):
     def _run(self, actions: tuple[str, ...], trainer: Trainer, module: LightningModule, step: int) -> None:
         """Run actions and log their figures at ``step``, which a resume keeps or repeats together with them."""
         for name in actions:
+            callbacks = cast(list[Callback], trainer.callbacks)  # type: ignore[attr-defined]
+            for callback in callbacks:
+                if isinstance(callback, ActionStartListener):
+                    callback.on_action_start(trainer, module, name)
             action = ACTIONS.get(name)
             report = action(trainer, module) if action else getattr(module, name)(trainer)
             report = report or {}
@@ -187,7 +200,7 @@ class PhaseSchedule(Callback):
             rank_zero_info(f"{name} in epoch {trainer.current_epoch + 1}: {figures or 'done'}")
             for logger in trainer.loggers:
                 logger.log_metrics({f"{name}/{key}": value for key, value in report.items()}, step)
-            for callback in cast(list[Callback], trainer.callbacks):  # type: ignore[attr-defined]
+            for callback in callbacks:
                 if isinstance(callback, ActionListener):
                     callback.on_action_end(trainer, module, name, report)
 

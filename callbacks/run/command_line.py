@@ -18,6 +18,8 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities import rank_zero_info
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
+from callbacks.run.messages import tidy_messages
+
 REMEDIES = {
     **dict.fromkeys(
         (errno.ENOSPC, errno.EDQUOT),
@@ -46,6 +48,7 @@ def from_shell(command: Callable[[], object]) -> None:
         command: parses ``sys.argv`` and works; the texts of its errors that need no traceback start with "Expected",
             unless they are of the operating system or of Lightning, about a combination of settings.
     """
+    tidy_messages()
     try:
         command()
     except SIGTERMException:

@@ -69,9 +69,36 @@ def write_whole(path: Path, text: str) -> None:
         path: the file; its folder is there.
         text: what it is to hold, in UTF-8.
     """
+    write_whole_bytes(path, text.encode())
+
+
+def write_whole_bytes(path: Path, data: bytes) -> None:
+    """The same for bytes.
+
+    Args:
+        path: the file; its folder is there.
+        data: what it is to hold.
+    """
     part = path.with_name(f"{path.name}.part")
-    part.write_text(text, encoding="utf-8")
+    part.write_bytes(data)
     part.replace(path)
+
+
+def write_new(path: Path, data: bytes) -> None:
+    """Write a new file, or find it there already; where another content lies, the new file gets a number.
+
+    Args:
+        path: the file; its folder is made.
+        data: what it is to hold.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    target, number = path, 1
+    while target.exists():
+        if target.read_bytes() == data:
+            return
+        number += 1
+        target = path.with_name(f"{path.stem}-{number}{path.suffix}")
+    write_whole_bytes(target, data)
 
 
 def run_name(model: str, data: str, fold: int | None, seed: int) -> str:

@@ -1,4 +1,4 @@
-"""Loggers of any kind in a run: where they write, what a resumed one continues, and images for those that take them."""
+"""Loggers of any kind in a run: where they write, what a resumed one continues, and images and tables for some."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from lightning.pytorch.loggers import Logger, TensorBoardLogger, WandbLogger
-from lightning.pytorch.utilities import rank_zero_info, rank_zero_only
+from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger, WandbLogger
+from lightning.pytorch.utilities import rank_zero_info, rank_zero_only, rank_zero_warn
 from PIL import Image
 
-from callbacks.run.wandb_logger import stored_run
+from callbacks.run.wandb_logger import RunWandbLogger, stored_run, why_no_wandb
 
 
-def place_loggers(loggers: Any, folder: Path, name: str, checkpoint: Mapping[str, Any]) -> None:
+def place_loggers(loggers: Any, folder: Path, name: str, checkpoint: Mapping[str, Any]) -> Any:
     """Tell the configured loggers their folder and name and, on resume, where the earlier segment ended.
 
     Args:
@@ -23,6 +23,9 @@ def place_loggers(loggers: Any, folder: Path, name: str, checkpoint: Mapping[str
         folder: the run folder.
         name: of the run, to show.
         checkpoint: the checkpoint resumed from, or an empty mapping.
+
+    Returns:
+        The same without loggers of W&B where its package cannot be used, which a warning says.
     """
     known = {
         "save_dir": str(folder),
@@ -30,17 +33,59 @@ def place_loggers(loggers: Any, folder: Path, name: str, checkpoint: Mapping[str
         "resume_step": checkpoint.get("global_step"),
         **stored_run(checkpoint),
     }
-    for logger in loggers if isinstance(loggers, list) else [loggers]:
+    configured = loggers if isinstance(loggers, list) else [loggers]
+    for logger in configured:
         for argument, value in known.items():
             if argument in getattr(logger, "init_args", ()) and logger.init_args[argument] is None:
                 logger.init_args[argument] = value
+    kept = [logger for logger in configured if not _is_wandb(logger)]
+    if len(kept) < len(configured) and (reason := why_no_wandb()):
+        rank_zero_warn(f"The package wandb cannot be used ({reason}): the run goes without W&B.")
+        return kept or False
+    return loggers
+
+
+def _is_wandb(logger: Any) -> bool:
+    return str(getattr(logger, "class_path", "")).endswith(RunWandbLogger.__name__)
+
+
+@rank_zero_only
+def log_table(
+    loggers: Iterable[Logger], key: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int
+) -> None:
+    """Send a table to every logger that takes tables: W&B, and TensorBoard as text without its pictures.
+
+    Args:
+        loggers: the trainer's loggers.
+        key: where to show it, such as ``tables/confusion``.
+        columns: their names.
+        rows: one value per column: text, numbers, None, or images.
+        step: the trainer's ``global_step``.
+    """
+    for logger in loggers:
+        if isinstance(logger, WandbLogger):
+            import wandb  # here, because other loggers work where it is broken
+
+            data = [[wandb.Image(v) if isinstance(v, Image.Image) else v for v in row] for row in rows]
+            logger.log_table(key, list(columns), data, step=step)
+        elif isinstance(logger, TensorBoardLogger):
+            shown = [i for i in range(len(columns)) if not any(isinstance(row[i], Image.Image) for row in rows)]
+            lines = [[columns[i] for i in shown], ["---"] * len(shown)]
+            lines += [[_text(row[i]) for i in shown] for row in rows]
+            logger.experiment.add_text(key, "\n".join(f"| {' | '.join(line)} |" for line in lines), step)
+
+
+def _text(value: Any) -> str:
+    """A cell of a table in Markdown."""
+    text = "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+    return text.replace("|", "\\|").replace("<", "&lt;")
 
 
 @rank_zero_only
 def log_images(
     loggers: Iterable[Logger], key: str, images: Sequence[Image.Image], captions: Sequence[str], step: int
 ) -> None:
-    """Send images to every logger that takes them; say once which do not.
+    """Send images to every logger that takes them; say once which do not, apart from tables of numbers.
 
     Args:
         loggers: the trainer's loggers.
@@ -62,7 +107,7 @@ def log_images(
         elif isinstance(logger, TensorBoardLogger):
             for index, image in enumerate(images):
                 logger.experiment.add_image(f"{key}/{index:03d}", np.asarray(image), step, dataformats="HWC")
-        else:
+        elif not isinstance(logger, CSVLogger):
             say_images_skipped(type(logger).__name__)
 
 

@@ -9,15 +9,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import torch
 from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_info
 from PIL import Image
 from torch import Tensor
 
+from callbacks.evaluation_mode import evaluation_mode
+from callbacks.run.folder import write_new
 from callbacks.run.loggers import log_images
-from explanations.views import Box, png, prototype_tile, sheet, to_image
+from explanations import Explainer, choose_explainer
+from explanations.unit_view import part_in, unit_tile, unit_views
+from explanations.views import Box, png, sheet
 from lightning_modules.contract import InterpretableModel
 
+TILE = 112  # longer side of each of the three pictures of a prototype, in pixels
 COLUMNS = (
     *("unit", "class", "sample_id", "row", "col", "x0", "y0", "x1", "y1", "distance", "weight", "duplicate_of"),
     "on_object",
@@ -35,7 +41,6 @@ class PrototypeRecord:
         sample_id: the source image.
         cell: grid row and column.
         box: inclusive pixels (x0, y0, x1, y1) of the cell in the evaluation transform's frame.
-        field: the same of what the cell saw, its field of view.
         distance: to the patch before it was copied.
         weight: of the head towards ``label``, or None for models without a weight matrix.
         duplicate_of: the first unit with the same source patch, or None.
@@ -47,7 +52,6 @@ class PrototypeRecord:
     sample_id: str
     cell: tuple[int, int]
     box: Box
-    field: Box
     distance: float
     weight: float | None
     duplicate_of: int | None
@@ -64,21 +68,24 @@ class PrototypeMedia(Callback):
 
     Writes ``prototypes/<phase>-epoch<NN>.png``, one group of tiles per class, and a table of all active prototypes
     with the same name and ending ``.csv`` into the run folder; sends the tiles to the loggers as ``media/prototypes``.
-    A tile shows what the prototype's cell saw: its whole field of view. Where the data have masks, ``on_object`` of the
-    table is the share of the cell that is object; no model sees a mask. A file that is already there with other content
-    stays, and the new one gets a number.
+    A tile is the source photo with the box of what the prototype saw most of, the map of the explainer and a crop
+    (:func:`~explanations.unit_view.unit_view`). Where the data have masks, ``on_object`` of the table is the share of
+    the cell that is object; no model sees a mask. A file that is already there with other content stays, and the new
+    one gets a number.
 
     Args:
         limit: the most prototypes to draw, in the order of classes and units.
+        explainer: makes the maps; by default PRP where it supports the model, else upsampled maps.
 
     Raises:
-        ValueError: if ``limit`` is below 1.
+        ValueError: if ``limit`` is below 1, or the explainer does not support the model.
     """
 
-    def __init__(self, limit: int = 100) -> None:
+    def __init__(self, limit: int = 100, explainer: Explainer | None = None) -> None:
         if limit < 1:
             raise ValueError(f"Expected argument `limit` to be at least 1, but got {limit}.")
         self.limit = limit
+        self.explainer = explainer
 
     def on_action_end(self, trainer: Trainer, module: LightningModule, action: str, report: dict[str, float]) -> None:
         """Draw after a projection."""
@@ -96,12 +103,14 @@ class PrototypeMedia(Callback):
             rank_zero_info(f"Drawing {len(shown)} of {len(records)} prototypes (`limit` of PrototypeMedia).")
         masked = datamodule.capabilities("projection").object_mask is True
         samples = source_samples(records if masked else shown, datamodule.dataset("projection"))
-        tiles = draw_tiles(shown, samples)
+        with evaluation_mode(module):
+            explainer = choose_explainer(self.explainer, model)
+            tiles = draw_tiles(shown, samples, model, explainer, datamodule.tables.part_names)
         plan = model.phases()
         phase = plan.phases[plan.locate(trainer.current_epoch)[0]].name.replace("/", "-")
         stem = Path(trainer.default_root_dir) / "prototypes" / f"{phase}-epoch{trainer.current_epoch:02d}"
-        _write(stem.with_name(f"{stem.name}.png"), png(class_sheet(shown, tiles)))
-        _write(stem.with_name(f"{stem.name}.csv"), _table(records, samples if masked else {}))
+        write_new(stem.with_name(f"{stem.name}.png"), png(class_sheet(shown, tiles)))
+        write_new(stem.with_name(f"{stem.name}.csv"), _table(records, samples if masked else {}))
         captions = [f"prototype {r.unit} · {r.class_name} · {r.figures}" for r in shown]
         log_images(trainer.loggers, "media/prototypes", tiles, captions, trainer.global_step)
 
@@ -134,7 +143,6 @@ def prototype_records(
             sample_id=source.sample_id[unit],
             cell=(row[unit], col[unit]),
             box=(box[unit][0], box[unit][1], box[unit][2], box[unit][3]),
-            field=model.geometry.cell_box(row[unit], col[unit], "receptive_field"),
             distance=distance[unit],
             weight=None if units.weight is None else units.weight[label[unit], unit].item(),
             duplicate_of=first.get(unit),
@@ -156,21 +164,33 @@ def source_samples(records: Sequence[PrototypeRecord], dataset: Any) -> dict[str
     return {sample_id: dataset[index[sample_id]] for sample_id in sorted(wanted)}
 
 
-def draw_tiles(records: Sequence[PrototypeRecord], samples: Mapping[str, dict[str, Tensor]]) -> list[Image.Image]:
-    """One tile per prototype.
+def draw_tiles(
+    records: Sequence[PrototypeRecord],
+    samples: Mapping[str, dict[str, Any]],
+    model: InterpretableModel,
+    explainer: Explainer,
+    part_names: Sequence[str] = (),
+) -> list[Image.Image]:
+    """One tile per prototype, of what it saw of its source.
 
     Args:
         records: what to draw.
         samples: their sources.
+        model: in evaluation mode.
+        explainer: supports the model.
+        part_names: of the points of the samples, where they have any.
     """
-    images = {record.sample_id: to_image(samples[record.sample_id]["image"]) for record in records}
-    return [
-        prototype_tile(images[record.sample_id], record.field, caption=f"prototype {record.unit}\n{record.figures}")
-        for record in records
-    ]
+    tiles = []
+    for record in records:
+        sample = samples[record.sample_id]
+        ((view,),) = unit_views(explainer, model, sample["image"][None], torch.tensor([[record.unit]]), TILE)
+        part = part_in(view.box, sample, part_names)
+        name = " · ".join([f"prototype {record.unit}", record.class_name, *([part] if part else [])])
+        tiles.append(unit_tile(view, f"{name}\n{record.figures}, {view.legend}"))
+    return tiles
 
 
-def class_sheet(records: Sequence[PrototypeRecord], tiles: Sequence[Image.Image], columns: int = 10) -> Image.Image:
+def class_sheet(records: Sequence[PrototypeRecord], tiles: Sequence[Image.Image], columns: int = 5) -> Image.Image:
     """The tiles, one group per class.
 
     Args:
@@ -197,17 +217,3 @@ def _table(records: Sequence[PrototypeRecord], masked: Mapping[str, dict[str, Te
         row = (r.unit, r.class_name, r.sample_id, *r.cell, *r.box, r.distance, r.weight, r.duplicate_of, share)
         writer.writerow(row)
     return text.getvalue().encode()
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write a new file, or find it there already (a resumed run repeats its projections exactly)."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    target, number = path, 1
-    while target.exists():
-        if target.read_bytes() == data:
-            return
-        number += 1
-        target = path.with_name(f"{path.stem}-{number}{path.suffix}")
-    temporary = target.with_name(f"{target.name}.part")
-    temporary.write_bytes(data)
-    temporary.replace(target)

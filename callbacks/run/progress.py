@@ -9,24 +9,45 @@ from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import RichProgressBar
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Task, TextColumn
 
 from lightning_modules.contract import InterpretableModel
+from lightning_modules.phases import PhasePlan
+
+ACCURACY = "val/general/accuracy"
+NARROWEST, WIDEST = 5, 40  # columns of a bar
+FIGURES = 50  # columns of the longest figures and of the number of batches
 
 
 class PhaseProgressBar(RichProgressBar):
-    """Lightning's rich bar, described as ``phase joint 3/9 · epoch 4/12``: epoch of the phase, epoch of the run.
+    """Lightning's rich bar in one line of 80 columns: phase, epoch, batch, loss, validation accuracy and time left.
 
-    Where the output is no terminal, each epoch prints one line instead: phase, epoch, training loss, validation
-    metrics, seconds. Evaluations say how many images they do per second, over all processes.
+    ``joint 3/9 · epoch 4/12`` is the epoch of the phase and of the run; the time is that of the whole plan. The loss is
+    that of a batch, read twice a second at most, and at the end of an epoch its mean. Where the output is no terminal,
+    each epoch prints one line instead: phase, epoch, training loss, validation metrics, seconds, time left. Evaluations
+    say how many images they do per second, over all processes.
     """
 
     plain = False
     seconds_between_lines = 10.0
+    seconds_between_losses = 0.5
 
     @property
     def is_enabled(self) -> bool:
         """Whether bars are drawn."""
         return super().is_enabled and not self.plain
+
+    def configure_columns(self, trainer: Trainer) -> list[Any]:
+        """What stands in the line of a bar."""
+        plan = cast(InterpretableModel, trainer.lightning_module).phases()
+        longest = max(len(self._get_train_description(epoch)) for epoch in _last_epochs(plan))
+        width = max(NARROWEST, min(WIDEST, Console(**self._console_kwargs).width - longest - FIGURES))
+        return [
+            TextColumn("{task.description}"),
+            BarColumn(width, complete_style=self.theme.progress_bar, finished_style=self.theme.progress_bar_finished),
+            MofNCompleteColumn(),
+            _Figures(),
+        ]
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Look where the output goes."""
@@ -34,28 +55,74 @@ class PhaseProgressBar(RichProgressBar):
         console = Console(**self._console_kwargs)
         self.plain = not (console.is_terminal or console.is_jupyter)
 
+    # -- training ----------------------------------------------------------------------------------------------------
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Start the clock for a run that goes on in the middle of an epoch."""
+        """Start the clocks, for a run that goes on in the middle of an epoch too."""
         super().on_train_start(trainer, pl_module)
         self._started = time.monotonic()
+        self._read = 0.0
+        self._loss: float | None = None
+        self._clock = TimeLeft()
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Start the clock, or a new bar."""
+        """Start the clock of the epoch, or a new bar."""
         super().on_train_epoch_start(trainer, pl_module)
         self._started = time.monotonic()
+        self._time_left(trainer, 0.0)
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Read the loss now and then: on an accelerator, reading it waits for the batch."""
+        if self.is_enabled and time.monotonic() - self._read >= self.seconds_between_losses:
+            self._read, self._loss = time.monotonic(), outputs["loss"].item()
+            self._tell(trainer, self._time_left(trainer, (batch_idx + 1) / max(self.total_train_batches, 1)))
+        super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Print the line, or refresh the bar."""
         super().on_train_epoch_end(trainer, pl_module)
+        metrics, left = trainer.callback_metrics, self._time_left(trainer, 1.0)
+        if self.is_enabled and "train/loss" in metrics:
+            self._loss = metrics["train/loss"].item()
+            self._tell(trainer, left)
         if not (self.plain and trainer.is_global_zero):
             return
-        metrics = trainer.callback_metrics
         keys = [key for key in sorted(metrics) if key == "train/loss" or key.startswith("val/")]
         figures = [f"{key} {metrics[key].item():.4g}" for key in keys]
-        seconds = f"{time.monotonic() - self._started:.1f} s"
-        line = " · ".join([phase_description(pl_module, trainer.current_epoch, trainer.max_epochs), *figures, seconds])
-        print(line, flush=True)
+        figures += [f"{time.monotonic() - self._started:.1f} s", *([left] if left else [])]
+        place = phase_description(pl_module, trainer.current_epoch, trainer.max_epochs)
+        print(" · ".join([place, *figures]), flush=True)
 
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Show the new accuracy."""
+        super().on_validation_end(trainer, pl_module)
+        if trainer.state.fn == "fit" and not trainer.sanity_checking:
+            self._tell(trainer, self._time_left(trainer, 1.0))
+
+    def _time_left(self, trainer: Trainer, share: float) -> str:
+        plan = cast(InterpretableModel, trainer.lightning_module).phases()
+        phase, _ = plan.locate(trainer.current_epoch)
+        total = plan.total_epochs if trainer.max_epochs in (None, -1) else trainer.max_epochs
+        return in_words(self._clock.seconds(phase, trainer.current_epoch + share, total, time.monotonic()))
+
+    def _tell(self, trainer: Trainer, left: str) -> None:
+        """Put the figures into the line of the bar."""
+        if self.progress is None or self.train_progress_bar_id is None or not self.is_enabled:
+            return
+        accuracy = trainer.callback_metrics.get(ACCURACY)
+        figures = [
+            "" if self._loss is None else f"loss {self._loss:.3g}",
+            "" if accuracy is None else f"val acc {100 * accuracy.item():.1f} %",
+            left,
+        ]
+        self.progress.update(self.train_progress_bar_id, figures=" · ".join(filter(None, figures)))
+        self.refresh()
+
+    def _update_metrics(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Nothing: Lightning would read every logged value after every batch."""
+
+    # -- evaluation --------------------------------------------------------------------------------------------------
     def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Start the clock."""
         super().on_test_start(trainer, pl_module)
@@ -69,13 +136,86 @@ class PhaseProgressBar(RichProgressBar):
         now = time.monotonic()
         rate = f"{self._images / max(now - self._started, 1e-9):.1f} images/s"
         if self.progress is not None and self.test_progress_bar_id is not None:
-            self.progress.update(self.test_progress_bar_id, description=f"{self.test_description} · {rate}")
+            left = in_words(self.test_progress_bar.time_remaining)
+            self.progress.update(self.test_progress_bar_id, figures=" · ".join(filter(None, [rate, left])))
         if self.plain and trainer.is_global_zero and now - self._last_line >= self.seconds_between_lines:
             self._last_line = now
             print(f"evaluated about {self._images} images · {rate}", flush=True)
 
     def _get_train_description(self, current_epoch: int) -> str:
-        return escape(phase_description(self.trainer.lightning_module, current_epoch, self.trainer.max_epochs))
+        described = phase_description(self.trainer.lightning_module, current_epoch, self.trainer.max_epochs)
+        return escape(described.removeprefix("phase "))
+
+
+class _Figures(TextColumn):
+    """What a task says of itself; nothing at first."""
+
+    def __init__(self) -> None:
+        super().__init__("")
+
+    def render(self, task: Task) -> Any:
+        self.text_format = escape(task.fields.get("figures", ""))
+        return super().render(task)
+
+
+class TimeLeft:
+    """The time left of a plan, by the pace of the phase under way.
+
+    A phase is measured from half an epoch on; before that, its pace is taken to be that of the phase before.
+
+    Example:
+        >>> clock = TimeLeft()
+        >>> clock.seconds(0, 0.0, 10, now=100.0) is None
+        True
+        >>> clock.seconds(0, 0.5, 10, now=110.0)  # 20 s an epoch, 9.5 epochs left
+        190.0
+        >>> clock.seconds(1, 1.0, 10, now=120.0), clock.seconds(1, 2.0, 10, now=125.0)
+        (180.0, 40.0)
+    """
+
+    def __init__(self) -> None:
+        self._phase: int | None = None
+        self._since = (0.0, 0.0)
+        self._pace: float | None = None
+
+    def seconds(self, phase: int, position: float, total: int, now: float) -> float | None:
+        """Seconds left, None before there is a pace.
+
+        Args:
+            phase: index of the phase under way.
+            position: epochs done, of all phases; a fraction within an epoch.
+            total: epochs of the run.
+            now: seconds of a clock.
+        """
+        if phase != self._phase:
+            self._phase, self._since = phase, (now, position)
+        done = position - self._since[1]
+        if done >= 0.5 or (self._pace is None and done > 0):
+            pace = (now - self._since[0]) / done
+            if done < 0.5:
+                return pace * (total - position)  # a first guess, not kept
+            self._pace = pace
+        return None if self._pace is None else self._pace * max(0.0, total - position)
+
+
+def in_words(seconds: float | None) -> str:
+    """Time left as a person says it, nothing if it is unknown or over.
+
+    Example:
+        >>> in_words(20), in_words(200), in_words(2 * 3600 + 300), in_words(None), in_words(0)
+        ('< 1 min left', '3 min left', '2 h 05 min left', '', '')
+    """
+    if not seconds:
+        return ""
+    minutes = round(seconds / 60)
+    if minutes < 1:
+        return "< 1 min left"
+    return f"{minutes} min left" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min left"
+
+
+def _last_epochs(plan: PhasePlan) -> list[int]:
+    """The last epoch of every phase."""
+    return [sum(phase.length for phase in plan.phases[: index + 1]) - 1 for index in range(len(plan.phases))]
 
 
 def phase_description(module: LightningModule, epoch: int, max_epochs: int | None) -> str:

@@ -1,5 +1,8 @@
 """The logger that writes to Weights & Biases from the run folder, and what a resumed run continues of it.
 
+Whatever W&B does, the run goes on, with one warning: without the package or with a broken one there is no logger,
+without an answer of the server the run is offline, and where W&B fails later, the other loggers go on.
+
 The id of the W&B run is drawn by :class:`RunWandbLogger`, stored in every checkpoint by :func:`store_run` together with
 the best values so far, and handed to the logger of a resumed run by :func:`stored_run`.
 """
@@ -10,18 +13,36 @@ import math
 import os
 import secrets
 from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-import wandb
 from lightning.fabric.loggers.logger import rank_zero_experiment
 from lightning.pytorch.loggers import Logger, WandbLogger
-from lightning.pytorch.utilities import rank_zero_info, rank_zero_only
+from lightning.pytorch.utilities import rank_zero_info, rank_zero_only, rank_zero_warn
 
 from callbacks.run.folder import given_folder
 
 CHECKPOINT_KEY = "logger_run_ids"
 BEST_KEY = "logger_best_values"
+# seconds, unless the environment says otherwise; W&B alone would wait 90 s to begin and without end to finish
+WAITS = {"init_timeout": 30.0, "finish_timeout": 120.0}
+
+
+def _never_fails(method: Callable[..., None]) -> Callable[..., None]:
+    """A method of the logger that does nothing any more once W&B has failed."""
+
+    @wraps(method)
+    def guarded(self: RunWandbLogger, *args: Any, **kwargs: Any) -> None:
+        if self.failed:
+            return
+        self.require_credentials()
+        try:
+            method(self, *args, **kwargs)
+        except Exception as error:  # whatever it is: W&B must not end a training
+            self.give_up(error)
+
+    return guarded
 
 
 class RunWandbLogger(WandbLogger):
@@ -37,9 +58,14 @@ class RunWandbLogger(WandbLogger):
         run_id: id of the run; the same id continues the same run. None draws one.
         best: the best values of the run so far, by key; of a run that is resumed.
 
+    Attributes:
+        failed: whether W&B failed, after which nothing more is sent to it.
+
     Raises:
         ValueError: without a folder; when the run starts, if ``WANDB_MODE=online`` comes without credentials.
     """
+
+    _data_folder: ClassVar[str | None] = None  # set by the last run of this process, which may not have ended well
 
     def __init__(
         self,
@@ -52,6 +78,8 @@ class RunWandbLogger(WandbLogger):
         self._folder = Path(given_folder(save_dir))
         super().__init__(name=name, save_dir=self._folder, project=project, id=run_id or secrets.token_hex(4))
         del self._wandb_init["anonymous"]  # wandb warns about the argument, whatever its value
+        self.failed = False
+        self._mode: str | None = None
         self._hinted = False
         self._directions: dict[str, bool] = {}
         self.best = dict(best or {})
@@ -68,15 +96,77 @@ class RunWandbLogger(WandbLogger):
         return _NotStarted(self._start) if self._experiment is None else self._experiment
 
     def _start(self) -> Any:
-        if self._experiment is None:
-            os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # its error reports use the network even offline
-            mode = wandb_mode()
-            quiet = {"settings": wandb.Settings(quiet=True)} if mode == "offline" else {}
-            self._wandb_init.update(mode=mode, **quiet)
-            self._folder.mkdir(parents=True, exist_ok=True)  # wandb goes elsewhere if it is missing
-        return super().experiment
+        if self._experiment is not None:
+            return super().experiment
+        import wandb  # here, because other loggers work where it is broken
+
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # its error reports use the network even offline
+        if os.environ.get("WANDB_DATA_DIR") in (None, RunWandbLogger._data_folder):
+            # pictures of tables wait there to be uploaded, otherwise at home
+            os.environ["WANDB_DATA_DIR"] = RunWandbLogger._data_folder = str(self._folder / "wandb")
+        waits: dict[str, Any] = {
+            name: seconds for name, seconds in WAITS.items() if f"WANDB_{name.upper()}" not in os.environ
+        }
+        self._folder.mkdir(parents=True, exist_ok=True)  # wandb goes elsewhere if it is missing
+        while True:
+            offline: dict[str, Any] = (
+                {"quiet": True, "silent": True} if self.is_offline else {}
+            )  # :meth:`finalize` says what matters
+            self._wandb_init.update(mode=self._mode, settings=wandb.Settings(**waits, **offline))
+            try:
+                return super().experiment
+            except Exception as error:
+                if self.is_offline:
+                    raise
+                rank_zero_warn(f"W&B does not answer ({_in_words(error)}): the run is logged offline.")
+                self._mode = "offline"
+                wandb.teardown()  # its service still holds the id of the run
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether the run is, or will be, in files only."""
+        return self._mode in ("offline", "dryrun")
+
+    def require_credentials(self) -> None:
+        """Find the mode W&B is set to, once.
+
+        Raises:
+            ValueError: if ``WANDB_MODE=online`` comes without credentials.
+        """
+        if self._mode is None and getattr(rank_zero_only, "rank", 0) == 0:
+            self._mode = wandb_mode()
+
+    def give_up(self, error: Exception) -> None:
+        """Say why, and send nothing more."""
+        self.failed = True
+        rank_zero_warn(f"W&B failed ({_in_words(error)}): nothing more is logged there. The other loggers go on.")
 
     @rank_zero_only
+    @_never_fails
+    def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
+        """Log one row."""
+        super().log_metrics(metrics, step)
+
+    @rank_zero_only
+    @_never_fails
+    def log_hyperparams(self, params: Any) -> None:
+        """Add to the config of the run."""
+        super().log_hyperparams(params)
+
+    @rank_zero_only
+    @_never_fails
+    def log_image(self, *args: Any, **kwargs: Any) -> None:
+        """Log images under one key."""
+        super().log_image(*args, **kwargs)
+
+    @rank_zero_only
+    @_never_fails
+    def log_table(self, *args: Any, **kwargs: Any) -> None:
+        """Log a table."""
+        super().log_table(*args, **kwargs)
+
+    @rank_zero_only
+    @_never_fails
     def define_results(self, directions: Mapping[str, bool | None]) -> None:
         """Keep W&B from summing up keys whose best value :meth:`sum_up` knows.
 
@@ -90,6 +180,7 @@ class RunWandbLogger(WandbLogger):
                 self._directions[key] = higher_is_better
 
     @rank_zero_only
+    @_never_fails
     def sum_up(self, values: Mapping[str, float]) -> None:
         """Put the best values so far into the summary, as ``<key>.max`` or ``<key>.min``.
 
@@ -104,6 +195,7 @@ class RunWandbLogger(WandbLogger):
             self.experiment.summary[key] = {name: self.best[key]}
 
     @rank_zero_only
+    @_never_fails
     def finalize(self, status: str) -> None:
         """Close the W&B run; say once how to upload an offline one."""
         super().finalize(status)
@@ -111,7 +203,9 @@ class RunWandbLogger(WandbLogger):
             return
         self._experiment.finish(exit_code=0 if status == "success" else 1)
         self._experiment = None
-        if self._wandb_init["mode"] in ("offline", "dryrun") and not self._hinted:
+        if os.environ.get("WANDB_DATA_DIR") == RunWandbLogger._data_folder:
+            os.environ.pop("WANDB_DATA_DIR", None)
+        if self.is_offline and not self._hinted:
             self._hinted = True
             rank_zero_info(f"W&B was offline. Upload the run with: wandb sync {self._folder / 'wandb'}")
 
@@ -126,9 +220,24 @@ class _NotStarted:
         return getattr(self._start(), name)
 
 
+def _in_words(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
+def why_no_wandb() -> str | None:
+    """None if the package can be imported, or the reason why not."""
+    try:
+        import wandb  # noqa: F401
+    except Exception as error:  # a broken installation raises anything
+        return _in_words(error)
+    return None
+
+
 def wandb_mode() -> str:
     """The mode W&B is set to, or offline where that is online by default and there are no credentials."""
-    mode = wandb.setup().settings.mode
+    import wandb
+
+    mode: str = wandb.setup().settings.mode
     if mode in ("offline", "dryrun", "disabled") or wandb.login(prompt=False, verify=False):
         return mode
     if "WANDB_MODE" in os.environ:

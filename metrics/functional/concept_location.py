@@ -96,13 +96,36 @@ def point_ranks(maps: Tensor, points: Tensor, visible: Tensor, image_size: tuple
     inside = visible & (row >= 0) & (row < height) & (column >= 0) & (column < width)
     pixel = (row * width + column).masked_fill(~inside, 0).long().flatten(0, 1)
     counts = []
-    for values, tolerance, places in upsampled(maps, image_size, pixel, at_once=visible.shape[2]):
+    for values, tolerance, places in upsampled(maps, image_size, pixel, at_once=3):
         own = values.gather(1, places)
-        higher = (values[:, None] > (own + tolerance)[:, :, None]).sum(dim=2)
-        equal = (values[:, None] >= (own - tolerance)[:, :, None]).sum(dim=2) - higher
-        counts.append(torch.stack([higher, equal]).double().masked_fill(~own.isfinite(), torch.nan))
+        below = (own - tolerance).nextafter(own.new_full((), -torch.inf))  # x >= own - tolerance is x > below
+        higher, as_high = numbers_above(values, torch.cat([own + tolerance, below], dim=1)).chunk(2, dim=1)
+        found = torch.stack([higher, as_high - higher]).double()
+        counts.append(found.masked_fill(~own.isfinite(), torch.nan))
     higher, equal = torch.cat(counts, dim=1).view(2, *visible.shape).unbind()
     return higher.masked_fill(~inside, torch.nan), equal.masked_fill(~inside, torch.nan)
+
+
+def numbers_above(values: Tensor, bounds: Tensor) -> Tensor:
+    """How many values of each row are above each of its bounds.
+
+    Args:
+        values: ``(M, n)`` float.
+        bounds: ``(M, P)`` float.
+
+    Returns:
+        ``(M, P)`` int64.
+
+    Example:
+        >>> numbers_above(torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([[2.0, 0.0]]))
+        tensor([[1, 3]])
+    """
+    ascending, order = bounds.sort(dim=1)
+    passed = torch.searchsorted(ascending, values)  # bounds that each value is above
+    numbers = passed.new_zeros(len(bounds), bounds.shape[1] + 1)
+    numbers.scatter_add_(1, passed, passed.new_ones(1, 1).expand_as(passed))
+    above = numbers.flip(1).cumsum(dim=1).flip(1)[:, 1:]  # values above at least so many bounds
+    return torch.empty_like(above).scatter_(1, order, above)
 
 
 def upsampled(

@@ -3,7 +3,7 @@ import pytest
 import torch
 from PIL import Image
 
-from explanations.views import crop, draw_box, png, prototype_tile, sheet, to_image
+from explanations.views import crop, draw_box, fit, scaled_box, sheet, to_image
 
 RED, GREEN = (255, 0, 0), (0, 255, 0)
 
@@ -58,7 +58,7 @@ def test_crop_is_inclusive_and_margin_is_clipped():
 
 @pytest.mark.parametrize("box", [(0, 0, 64, 3), (-1, 0, 3, 3), (5, 0, 4, 3), (0, 0, -1, -1)])
 def test_boxes_outside_or_empty_are_refused(box):
-    for view in (crop, draw_box, prototype_tile):
+    for view in (crop, draw_box):
         with pytest.raises(ValueError, match=r"`box` to be inclusive pixels .* inside an image of 64 x 64"):
             view(picture(), box)
 
@@ -73,36 +73,16 @@ def test_draw_box_paints_the_outline_only_and_copies():
     assert colours(image) == {(0, 0, 0)}
 
 
-def test_tile_shows_the_whole_image_and_the_enlarged_crop():
-    tile = prototype_tile(picture(), (16, 8, 23, 15), size=128, caption="a\nb\nc")
-    assert tile.getpixel((127, 127)) == GREEN
-    left, right = 128 + 4, 2 * 128 + 4
-    assert colours(tile.crop((left, 0, right, 128))) == {RED}
-    # the box (16..23, 8..15) lies at 32..47, 16..31 in the image scaled by two; the line covers two pixels
-    assert tile.getpixel((32, 16)) == tile.getpixel((47, 31)) == (255, 140, 0)
-    assert tile.getpixel((34, 18)) == RED
-    assert tile.getpixel((31, 15)) == GREEN
-
-
-def test_tile_keeps_proportions_on_white():
-    wide = Image.new("RGB", (64, 32), GREEN)
-    tile = prototype_tile(wide, (0, 0, 7, 3), size=64)
-    assert [tile.getpixel((20, y)) for y in (0, 15, 16, 47, 48)] == [(255,) * 3, (255,) * 3, GREEN, GREEN, (255,) * 3]
-    assert tile.size == prototype_tile(picture(), (0, 0, 7, 7), size=64, caption="x" * 500).size
-
-
 @pytest.mark.parametrize("box", [(63, 63, 63, 63), (0, 0, 0, 0), (0, 0, 63, 63), (62, 0, 63, 0)])
-def test_tile_of_a_shrunk_image_keeps_tiny_boxes(box):
-    tile = prototype_tile(picture(), box, size=20)
-    assert (255, 140, 0) in colours(tile.crop((0, 0, 20, 20)))
+def test_a_box_survives_a_shrunk_image(box):
+    small = fit(picture(), 20)
+    assert (255, 140, 0) in colours(draw_box(small, scaled_box(box, picture(), small)))
 
 
-def test_caption_and_title_are_black_on_white():
-    tile = prototype_tile(picture(), (0, 0, 7, 7), size=64, caption="prototype 3")
-    caption = tile.crop((0, 64, tile.width, tile.height))
-    assert caption.getextrema()[0] == (0, 255)
-    blank = prototype_tile(picture(), (0, 0, 7, 7), size=64)
-    assert colours(blank.crop((0, 64, blank.width, blank.height))) == {(255, 255, 255)}
+def test_fit_keeps_proportions():
+    assert [fit(Image.new("RGB", size), 64).size for size in ((64, 32), (10, 20), (500, 2))] == [
+        *((64, 32), (32, 64), (64, 1))
+    ]
 
 
 def test_sheet_groups_wrap_under_their_titles():
@@ -130,11 +110,3 @@ def test_sheet_refuses(tiles, columns, titles):
     groups = [[Image.new("RGB", (4, 4)) for _ in group] for group in tiles]
     with pytest.raises(ValueError, match="to hold tiles, at least one column and one title per group"):
         sheet(groups, columns, titles)
-
-
-def test_equal_inputs_give_equal_bytes():
-    def build():
-        tile = prototype_tile(picture(), (16, 8, 23, 15), caption="prototype 1 · distance 0.5")
-        return png(sheet([[tile, tile]], 2, ["class"]))
-
-    assert build() == build()

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 
 import pytest
@@ -10,9 +11,13 @@ from PIL import Image
 import evaluate
 from callbacks import Interpretability
 from callbacks.evaluation.request import Request
-from datamodules import SketchBirdsDataset
+from datamodules import SketchBirdsDataset, load_datamodule
 from evaluate import Hardware
+from explanations import BoxMaps, SummedMaps
+from lightning_modules import load_model
+from metrics.functional import part_thresholds
 from metrics.suite import resolve
+from reports.part_facts import read_birds
 from reports.runs import collect
 from reports.tables import markdown
 from tests.tiny_runs import fit, run_evaluation
@@ -46,7 +51,7 @@ def assert_valid(result):
         *("backbone", "weights", "crop", "image_size", "augmentation", "selection", "data", "train_seed", "codecs"),
         "evaluation_code",
         *("asked_explainer", "explained_by", "object", "variant", "top_k", "noise", "view", "memory_budget"),
-        *("pruned", "units_per_image", "images_per_forward", "signed_maps"),
+        *("interface", "pruned", "units_per_image", "images_per_forward", "signed_maps"),
     }
     assert {*result["metrics"], *result["skipped"]} == set(resolve(result["suite"]))
     for entry in result["metrics"].values():
@@ -131,6 +136,56 @@ def test_batches_and_workers_move_nothing(evaluated_copy):
     for key, entry in reference.items():
         for name in ("value", "ci95", "n"):
             assert other[key][name] == pytest.approx(entry[name], abs=1e-6, nan_ok=True), (key, name)
+
+
+def assert_pictures_agree(run, names):
+    """Pictures are there, and what they tell of an image is what the evaluation measured."""
+    checkpoint = run / "checkpoints" / "best.ckpt"
+    model, data = load_model(checkpoint, allow_classes=["tests"]).eval(), load_datamodule(checkpoint)
+    images, explainers = data.dataset("test"), {"ssm": SummedMaps(), "bb": BoxMaps()}
+    birds = read_birds(model, images, data.tables.label_map_codes, explainers, model.device, len(images))
+    for name in names:
+        assert {path.stem for path in name.parent.glob("*.png")} == {"important_parts", "part_importance", "spider"}
+        with (name.parent / "images.csv").open() as file:
+            measured = {row["sample_id"]: row for row in csv.DictReader(file)}
+        interface = strict(name)["protocol"]["interface"]
+        at = (part_thresholds() - strict(name)["metrics"]["funnybirds/completeness"]["threshold"]).abs().argmin()
+        for bird in (bird for bird in birds if bird.name in measured):
+            explained, row = bird.explained[interface], measured[bird.name]
+            if row["funnybirds/sd"]:
+                assert explained.single_deletion == pytest.approx(float(row["funnybirds/sd"]))
+            if row["funnybirds/csdc"]:
+                assert float(explained.csdc[at]) == pytest.approx(float(row["funnybirds/csdc"]))
+            assert (bird.label == bird.prediction) == bool(float(row["funnybirds/accuracy"]))
+
+
+def test_two_interfaces_are_two_evaluations_that_compare_asks_about(evaluated_copy, capsys):
+    for flags in ([], ["--interface", "bb"]):
+        run_evaluation(evaluated_copy, "--suite", "funnybirds", "--limit", "8", *flags, checkpoint="best")
+    names = sorted((evaluated_copy / "evaluation").glob("*interface=*/metrics.json"))
+    results = {result["protocol"]["interface"]: result for result in map(strict, names)}
+    assert set(results) == {"ssm", "bb"}
+    for result in results.values():
+        sums = ["funnybirds/totals_not_positive"] if result["protocol"]["interface"] == "bb" else []
+        assert list(result["skipped"]) == sums  # boxes are not summed
+        assert {*result["metrics"], *sums} == set(resolve(["funnybirds"]))
+        assert set(result["metrics"]["funnybirds/completeness"]) >= {"threshold", "averaged_over"}
+        assert result["explainer"] is None
+    assert_pictures_agree(evaluated_copy, names)
+    with pytest.raises(FileExistsError, match="holds this evaluation already"):
+        run_evaluation(evaluated_copy, "--suite", "funnybirds", "--limit", "8", "--interface", "ssm", checkpoint="best")
+    pair = [str(name.parent) for name in names]
+    with pytest.raises(ValueError, match=r"agree in interface, but got .*pass `--across\+=interface`"):
+        evaluate.main(["compare", *pair])
+    capsys.readouterr()
+    evaluate.main(["compare", *pair, "--across+=interface", "--draws", "10"])
+    printed = capsys.readouterr().out
+    assert "**interface: bb vs ssm**" in printed
+    assert {f"funnybirds/{name}" for name in ("csdc", "pc", "dc", "d", "sd")} <= set(
+        re.findall(r"funnybirds/\w+", printed)
+    )
+    table = markdown(collect(pair))
+    assert "interface bb" in table.splitlines()[0]
 
 
 def test_what_does_not_apply_is_listed_with_the_reason(tmp_path, cub_tree):
@@ -351,3 +406,41 @@ def test_a_missing_checkpoint(tmp_path):
         FileNotFoundError, match=r"Expected argument `ckpt_path` to be a checkpoint file, but .*none.ckpt"
     ):
         evaluate.main(["run", "--ckpt_path", str(tmp_path / "none.ckpt")])
+
+
+# -- one image --------------------------------------------------------------------------------------------------------
+def test_explain_writes_a_picture_and_a_page_for_photos_and_ids(evaluated_copy, tmp_path):
+    photo = tmp_path / "my photo.png"
+    Image.new("RGB", (50, 40), "#884400").save(photo)
+    checkpoint = ["--ckpt_path", str(evaluated_copy / "checkpoints" / "best.ckpt"), "--allow_classes", "tests"]
+    evaluate.main(["explain", *checkpoint, "--image", str(photo), "--sample", "test/00001", "test/00002"])
+    names = sorted(path.name for path in (evaluated_copy / "explained").iterdir())
+    stems = ["my-photo-png", "test-00001", "test-00002"]
+    assert names == [f"{stem}.{ending}" for stem in stems for ending in ("html", "png")]
+    for bad, message in (
+        ([], "`image` or `sample` to name an image"),
+        (["--sample", "nothing"], "ids of the 33 images, such as 'test/00000', but got 'nothing'"),
+        (["--image", str(tmp_path)], "there is none at"),
+    ):
+        with pytest.raises((ValueError, FileNotFoundError), match=message):
+            evaluate.main(["explain", *checkpoint, *bad])
+
+
+# -- pages ------------------------------------------------------------------------------------------------------------
+def test_pages_are_written_with_an_evaluation_and_again_on_their_own(evaluated_copy):
+    shutil.rmtree(evaluated_copy / "evaluation")
+    run_evaluation(evaluated_copy, "--suite", "general", "--report", "true")
+    assert not (evaluated_copy / "evaluation" / "report").exists()  # nothing was explained
+    limits = ["--limits.images=2", "--limits.units=2", "--limits.classes=2"]
+    run_evaluation(evaluated_copy, "--suite", "localisation/energy", "--limit", "9", "--report", "true")
+    (page,) = evaluated_copy.glob("evaluation/*/report/index.html")
+    overview = page.read_text("utf-8")
+    assert "9 images" in overview
+    evaluation = page.parents[1]
+    command = ["report", "--ckpt_path", str(evaluated_copy / "checkpoints" / "last.ckpt"), "--allow_classes", "tests"]
+    evaluate.main([*command, "--evaluation", str(evaluation), *limits])
+    assert len(list(page.parent.glob("image-*.html"))) == 2
+    with pytest.raises(ValueError, match=r"to be the evaluation of .*best\.ckpt, step 16, on the data of its run, but"):
+        evaluate.main([*[word.replace("last", "best") for word in command], "--evaluation", str(evaluation)])
+    with pytest.raises(FileNotFoundError, match=r"there is no metrics\.json"):
+        evaluate.main([*command, "--evaluation", str(evaluated_copy)])

@@ -14,6 +14,13 @@ from callbacks import read_checkpoint
 from callbacks.run import wandb_logger
 from tests.tiny_runs import EPOCHS, STEPS_PER_EPOCH, differences, fit, fit_args, state
 
+MOMENTS = ("warm-epoch00", "joint-epoch02", "last-epoch03", "joint2-epoch04")  # the ends of the four phases
+EXPLANATIONS = {
+    *MOMENTS,
+    *(f"{moment}-units" for moment in MOMENTS),
+    *(f"last-epoch03-{when}-project" for when in ("before", "after")),
+}
+
 
 def contents(folder):
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
@@ -25,14 +32,18 @@ def rows(folder):
 
 
 def test_the_run_folder(finished_run):
-    assert sorted(contents(finished_run)) == [
-        "checkpoints/best.ckpt",
-        "checkpoints/last.ckpt",
-        "config.yaml",
-        "metrics.csv",
-        "prototypes/last-epoch03.csv",
-        "prototypes/last-epoch03.png",
-    ]
+    assert sorted(contents(finished_run)) == sorted(
+        [
+            "checkpoints/best.ckpt",
+            "checkpoints/last.ckpt",
+            "config.yaml",
+            *[f"explanations/{name}.{kind}" for name in sorted(EXPLANATIONS) for kind in ("csv", "png")],
+            "metrics.csv",
+            "prototypes/last-epoch03.csv",
+            "prototypes/last-epoch03.png",
+            "training.png",
+        ]
+    )
 
 
 def test_checkpoints_hold_plain_types(finished_run):
@@ -107,8 +118,9 @@ def test_flags_of_phases_and_a_run_without_bars_and_checkpoints(tmp_path, capsys
     cli = fit(tmp_path / "run", *flags, *switches)
     warm, _ = cli.model.plan.phases
     assert (warm.epochs, warm.trainable["addon"]) == (1, 1e-2)  # the epochs are those given before
-    assert {name.split("/")[0] for name in contents(tmp_path / "run")} == {"config.yaml", "metrics.csv", "prototypes"}
-    assert "epoch" not in capsys.readouterr().out
+    left = {"config.yaml", "explanations", "metrics.csv", "prototypes", "training.png"}
+    assert {name.split("/")[0] for name in contents(tmp_path / "run")} == left
+    assert "· epoch" not in capsys.readouterr().out
 
 
 def test_a_trial_run_leaves_nothing_in_the_way(tmp_path):

@@ -167,6 +167,14 @@ def test_original_schedule():
     assert last.losses == {"cross_entropy": 1.0, "off_class_l1": 1e-4}
 
 
+def test_funnybirds_schedule():
+    """Opłatek et al. 2024, section 4: rates that fall every tenth epoch, prototypes projected at the 25th."""
+    plan = ProtoPNet.presets["funnybirds"]
+    first = next(i for i, phase in enumerate(plan.phases) if "project" in phase.on_enter)
+    assert [plan.locate(epoch)[0] for epoch in (24, 25)] == [first - 1, first]
+    assert plan.phases[1].scheduler.kwargs == {"step_size": 10, "gamma": 0.1}
+
+
 @pytest.mark.parametrize("preset", ProtoPNet.presets)
 def test_every_preset_projects_before_it_is_selected_and_freezes_batchnorm(preset):
     projected = False
@@ -198,5 +206,5 @@ def test_bad_input(options, message):
 def test_common_arguments_are_checked():
     with pytest.raises(ValueError, match="Expected argument `num_classes` to be at least 2, but got 1"):
         make(num_classes=1)
-    with pytest.raises(ValueError, match=r"Expected argument `preset` to be one of \['original', .* but got 'orignal'"):
+    with pytest.raises(ValueError, match=r"argument `preset` to be one of \[.*'original', .* but got 'orignal'"):
         make(preset="orignal")

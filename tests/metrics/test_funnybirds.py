@@ -13,10 +13,12 @@ from metrics import (
     ControlledSyntheticDataCheck,
     DeletionCheck,
     Distractibility,
+    HiddenParts,
     ImportantParts,
     PreservationCheck,
     SingleDeletion,
     TargetSensitivity,
+    TotalsNotPositive,
 )
 from metrics.functional import mean_interval, minimal_sufficient_sets, wilson_interval
 from tests.metrics.functional.test_funnybirds import booleans, draws, slow_spearman, variants
@@ -91,12 +93,18 @@ def slow_target(record):
     return mean(values)
 
 
+def slow_totals(record):
+    return mean([float(total <= 0) for total in record["label_totals"].tolist()])
+
+
 class TestImageMetrics(MetricTests):
     bi, sd, ts = background_record(), deletion_record(), target_record()
+    totals: ClassVar = {"label_totals": normal(8, 13).round()}
     cases: ClassVar = {
         "bi": Case(BackgroundIndependence, bi, slow_background, nowhere_finite(bi), 13),
         "sd": Case(SingleDeletion, sd, slow_deletion, nowhere_finite(sd), 13),
         "ts": Case(TargetSensitivity, ts, slow_target, nowhere_finite(ts), 13),
+        "totals": Case(TotalsNotPositive, totals, slow_totals, nowhere_finite(totals), 13),
     }
 
 
@@ -223,6 +231,14 @@ class TestThresholdMeans:
                 torch.testing.assert_close(halves, expected.halves(), rtol=0, atol=1e-12)
                 assert same_summaries(summary, expected.summary(1))
                 assert same_summaries(area, expected.summary())
+
+
+def test_hidden_parts_are_those_that_were_drawn():
+    metric = HiddenParts()
+    metric.update(
+        torch.tensor([[True, True, False], [True, True, True]]), torch.tensor([[True, False, False]]).repeat(2, 1)
+    )
+    assert metric.summary()["value"] == 1.5  # one and two
 
 
 def test_a_model_without_any_correct_prediction():

@@ -10,7 +10,8 @@ from torchmetrics import MetricCollection
 import metrics
 from metrics import ModelValue
 from metrics import functional as kernels
-from metrics.entries import ENTRIES, MetricEntry
+from metrics.entries import ENTRIES
+from metrics.entry import MetricEntry
 from metrics.facts import Facts
 from metrics.suite import FAMILIES, build, resolve
 
@@ -27,6 +28,7 @@ def facts(num_classes=5, multi_label=False, has_weight=True, missing=lambda flag
         "class_concepts": torch.ones(num_classes, 6) if missing("class_attributes") is None else None,
         "concepts": torch.arange(6), "unit_concepts": torch.arange(6), "concept_order": torch.arange(6),
         "concept_to_part": torch.zeros(6).long(), "part_codes": [[1]],
+        "class_parts": torch.arange(num_classes)[:, None].expand(-1, 3),
     }  # fmt: skip
     owner = torch.ones(6, num_classes, dtype=torch.bool)
     return Facts(num_classes, multi_label, ACTIVE, owner, missing, **(options | changes))
@@ -46,6 +48,7 @@ def test_suites():
         "class_representation",
         "concepts",
         "intervention",
+        "funnybirds",
     }
 
 
@@ -74,8 +77,8 @@ def test_every_key_ends_in_the_name_of_its_metric():
         built, _ = build(["all", "concepts_full"], facts(multi_label=labels))
         for key, metric in built.items():
             part = ENTRIES[key].part
-            name = metric.name if part is None else f"{ENTRIES[key].view}_{part}"
-            assert key.split("/")[1] == name
+            names = {metric.name} if part is None else {part, f"{ENTRIES[key].view}_{part}"}
+            assert key.split("/")[1] in names
             assert set(metric.reads) <= set(inspect.signature(type(metric).update).parameters)
 
 
@@ -142,6 +145,10 @@ def test_reasons():
         "completeness/pac": "PrototypeActivationChange",
     }
     assert built["continuity/cac"].link == "sigmoid"
+    reasons = {"funnybirds/bi": "class_parts: the classes are not put together from parts"}
+    assert build(["funnybirds/bi"], facts(class_parts=None))[1] == reasons
+    reasons = {"funnybirds/totals_not_positive": "part_shares: boxes do not go by shares of a sum"}
+    assert build(["funnybirds"], facts(part_shares=False))[1] == reasons
     labels, weight = "single_label: the data are multilabel", "weight: the model has no weight matrix"
     parts, latent = "part_points: no part_points", "latent: the model has no latent map"
     trained = "training: other data"
@@ -152,6 +159,11 @@ def test_reasons():
         f"{weight}; {labels}; {trained}; concepts_class|concepts_image: no concepts_class; no concepts_image",
         f"{weight}; {labels}; {trained}; {parts}",
         f"{weight}; {labels}; {trained}; label_map: no label_map",
+    }
+    assert {skipped.pop(key) for key in FAMILIES["funnybirds"]} == {
+        labels,
+        f"{labels}; interventions: no interventions",
+        f"{labels}; interventions: no interventions; label_map: no label_map",
     }
     assert skipped == {
         "general/balanced_accuracy": labels,
@@ -253,11 +265,7 @@ def test_a_collection_never_shares_states():
             id(m): m for m in build(["all"], facts(variant=variant, multi_label=multi_label))[0].values()
         }.values()
     ]
-    # those of interventions are in no suite
-    sets = torch.ones(5, 1, 5, dtype=torch.bool)
-    beyond = [getattr(metrics, name) for name in metrics.__all__ if hasattr(metrics.funnybirds, name)]
-    beyond = [kind for kind in beyond if not inspect.isabstract(kind)]
-    several += [kind(sets) if kind.name == "csdc" else kind() for kind in beyond for _ in range(3)]
+    several += [check for metric in several if metric.name == "funnybirds" for check in metric.checks.values()]
     missing = {getattr(metrics, name) for name in metrics.__all__} - {type(metric) for metric in several}
     assert all(inspect.isabstract(kind) for kind in missing)
     collection = MetricCollection({str(index): metric for index, metric in enumerate(several)})

@@ -43,6 +43,11 @@ def test_values_lie_in_range(paper):
         assert record.n_runs is None or record.n_runs >= 1, record
 
 
+def test_the_papers_of_one_protocol_are_found_by_one_name():
+    assert {record.paper for record in published("funnybirds")} == {"funnybirds", "funnybirds_revisited"}
+    assert {record.paper for record in published("funnybirds_revisited")} == {"funnybirds_revisited"}
+
+
 def test_nothing_is_there_twice():
     names = [(r.paper, r.table, r.dataset, r.model, r.metric_key) for r in RECORDS]
     assert len(set(names)) == len(names) == 941

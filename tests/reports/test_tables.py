@@ -49,6 +49,29 @@ def test_one_run_shows_its_own_interval(make):
     assert rows[NPR][RUN] == "2.00"  # a number of the model has no interval
 
 
+def test_what_stands_beside_a_metric_follows_it(make):
+    def cem(value, lift):
+        beside = {"prevalence": 0.6, "lift_over_prevalence": lift, "lift_over_prevalence_low": lift - 0.1}
+        return entry(value) | beside | {"lift_over_prevalence_high": lift + 0.1}
+
+    accuracy, cgim = entry(0.9) | {"majority": 0.7}, entry(0.4, unit="cosine") | {"centered": None}
+    alone = make(({"concepts/cem@5": cem(0.8, 0.2), "concepts/accuracy": accuracy, "concepts/cgim1": cgim}, {}))
+    lines = [line for line in alone.splitlines() if line.startswith("| concepts")]
+    assert [line.split(" | ")[0].removeprefix("| ").strip() for line in lines] == [
+        "concepts/cem@5 ↑",
+        "concepts/cem@5, over prevalence ↑",
+        "concepts/accuracy ↑",
+        "concepts/accuracy, majority ↑",
+        "concepts/cgim1 ↑",
+        "concepts/cgim1, centered ↑",
+    ]
+    assert "20.00 [10.00, 30.00]" in lines[1]
+    assert "70.00" in lines[3]
+    assert "undefined" in lines[5]
+    both = make(({"concepts/cem@5": cem(0.8, 0.2)}, {}), ({"concepts/cem@5": cem(0.9, 0.4)}, {}))
+    assert "30.00 ± 14.14" in both
+
+
 def test_undefined_values_are_no_numbers(make):
     text = make(({F1: 0.5, NPR: None}, {}), ({F1: None, NPR: None}, {}), ({F1: 0.7, NPR: None}, {}))
     rows = parsed(text)
@@ -259,6 +282,16 @@ def test_a_number_in_two_tables_is_printed_once(make):
     text = make(({key: 0.5}, {"dataset": "funnybirds", "explainer": None}), paper="funnybirds_revisited")
     cells = [cell for name, cell in parsed(text)[key].items() if "code=fixed" in name and "bb" in name]
     assert cells == ["75.00 (F2 F4)"]
+
+
+def test_published_numbers_of_one_interface_stand_beside_ours(make):
+    protocol = RESNET | {"interface": "bb_reference"}
+    text = make(({"funnybirds/d": 0.5}, {"dataset": "funnybirds"}), paper="funnybirds", protocol=protocol)
+    row = parsed(text)["funnybirds/d"]
+    shown = {name: cell for name, cell in row.items() if name.startswith("funnybirds") and "†" not in name}
+    assert list(shown.values()) == ["58.00 (F2 F4)"]
+    assert "† explainer=ssm (these runs: bb)" in text
+    assert "† code=before_fix (these runs: fixed)" in text
 
 
 def test_what_a_paper_does_not_give(make):

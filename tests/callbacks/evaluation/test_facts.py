@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from callbacks.evaluation.facts import choose_explainer, description, gather_facts
-from explanations import LRP, PRP, GradCAM, Upsample
+from callbacks.evaluation.facts import gather_facts
+from explanations import LRP, PRP, GradCAM, Upsample, choose_explainer
+from explanations.choice import description
 from lightning_modules import BagNet, Classifier
 from tests.lightning_modules.registry import tiny_birds
 

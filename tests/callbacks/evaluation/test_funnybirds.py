@@ -1,21 +1,28 @@
 """The FunnyBirds protocol: planted birds whose scores are known, a slow loop by the definition, and exactness."""
 
 import math
+from functools import cache
 from types import SimpleNamespace
 
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
-from callbacks.evaluation.funnybirds import evaluate_funnybirds
+from callbacks import Interpretability
+from callbacks.evaluation.birds import find_birds
+from callbacks.evaluation.clean_view import Clean, Setting
 from callbacks.evaluation.observer import Observer
-from callbacks.evaluation.part_removal import Birds, PartRemoval, Reading, batches_of
+from callbacks.evaluation.part_removal import PartRemoval
+from datamodules import FunnyBirds
 from datamodules.bird_parts import LABEL_MAP_CODES, PART_NAMES
-from datamodules.sample import Capabilities
-from explanations import Explainer, GradCAM, Random, SummedMaps, Targets, Upsample
+from datamodules.export import export
+from datamodules.sample import Capabilities, ClassTables
+from explanations import BoxMaps, Explainer, GradCAM, Random, SummedMaps, Targets, Upsample
 from lightning_modules import ProtoPNet
 from lightning_modules.contract import ModelOutput, UnitTable
 from metrics.functional import part_thresholds, target_pairs
+from tests.engine_runs import run_engine
 from tests.lightning_modules.registry import tiny_birds
 
 STRENGTH = torch.tensor([1.0, 2, 3, 4, 5])  # of the parts, in the logit of a planted model
@@ -75,7 +82,7 @@ class Planted:
 
 class PlantedData:
     image_size, loading = (SIZE, SIZE), SimpleNamespace(split="test", classes=None)
-    tables = SimpleNamespace(label_map_codes=LABEL_MAP_CODES)
+    tables = ClassTables(label_map_codes=LABEL_MAP_CODES)
 
     def __init__(self, size=7, birds=None, **missing):
         self.birds, self.size, self.missing = birds or Planted(), size, missing
@@ -86,8 +93,8 @@ class PlantedData:
     def dataset(self, split):
         return self.birds
 
-    def test_dataloader(self):
-        return self.birds.batches(self.size)
+    def configure_loaders(self, **changes):
+        pass
 
 
 def matches(images):
@@ -100,6 +107,9 @@ class PartReader(nn.Module):
     """The logit of a class is the sum of the strengths of its parts; background counts for nothing."""
 
     device = torch.device("cpu")
+
+    def log(self, *args, **kwargs):
+        pass
 
     def forward(self, images):
         logits = matches(images).float() @ STRENGTH
@@ -121,38 +131,84 @@ class Ideal(Explainer):
         return maps.flatten(1, 2)
 
 
-def run(data, model=None, interface="attribution", explainer=None):
-    return evaluate_funnybirds(model or PartReader(), data, interface, explainer)
+def run(data, model=None, interface="attribution", explainer=None, suite=("funnybirds",)):
+    engine, model = Interpretability([*suite], interface=interface, explainer=explainer), model or PartReader()
+    trainer = SimpleNamespace(datamodule=data, loggers=[], current_epoch=0)
+    engine.setup(trainer, model, "test")
+    with torch.inference_mode():
+        engine.on_test_start(trainer, model.eval())
+        for index, batch in enumerate(data.birds.batches(data.size)):
+            engine.on_test_batch_end(trainer, model, None, batch, index)
+        engine.on_test_epoch_end(trainer, model)
+    return engine.evaluation
+
+
+def found(evaluation):
+    return {key.removeprefix("funnybirds/"): entry["value"] for key, entry in evaluation.metrics.items()}
 
 
 def test_an_ideal_explanation_of_a_part_reader():
     evaluation = run(PlantedData(), explainer=Ideal())
-    found = {key.removeprefix("funnybirds/"): entry["value"] for key, entry in evaluation.metrics.items()}
+    values = found(evaluation)
     # without parts all logits are 0: the class is 0, which is that of every sixth image
-    perfect = {name for name, value in found.items() if value == 1}
+    perfect = {name for name, value in values.items() if value == 1}
     assert perfect == {
         *("accuracy", "bi", "csdc", "pc", "d", "sd", "ts", "correctness", "contrastivity"),
         "completeness_heldout",  # images with an odd key are of odd classes
     }
-    assert found["dc"] == pytest.approx(5 / 6)
-    assert found["completeness"] == pytest.approx(((2 + 5 / 6) / 3 + 1) / 2)
-    assert found["overall"] == pytest.approx((found["completeness"] + 2) / 3)
-    beside = evaluation.metrics["funnybirds/completeness"]
+    assert values["dc"] == pytest.approx(5 / 6)
+    assert values["completeness"] == pytest.approx(((2 + 5 / 6) / 3 + 1) / 2)
+    assert values["overall"] == pytest.approx((values["completeness"] + 2) / 3)
     # all parts at the first threshold, of which one image lacks one
-    assert (beside["important_parts"], beside["threshold"]) == (pytest.approx(149 / 30), pytest.approx(0.01))
+    assert values["important_parts"] == pytest.approx(149 / 30)
+    assert evaluation.metrics["funnybirds/completeness"]["threshold"] == pytest.approx(0.01)
+    assert (values["hidden_parts"], values["totals_not_positive"]) == (0, 0)
     assert evaluation.images[1]["funnybirds/dc"] == 1
-    assert (evaluation.protocol["interface"], evaluation.protocol["explained_by"]) == ("attribution", "ideal()")
+    assert {"funnybirds/completeness", "funnybirds/bi"}.isdisjoint(evaluation.images[1])
+    protocol = evaluation.protocol
+    assert (protocol["interface"], protocol["explained_by"], protocol["dilation"]) == ("attribution", "ideal()", 1)
     assert evaluation.metrics["funnybirds/bi"]["n"] == 20  # images with objects
     assert evaluation.metrics["funnybirds/correctness"] == evaluation.metrics["funnybirds/sd"]
-    # 15 sets of parts at most besides the whole bird, and every object
-    assert evaluation.protocol["forwards"] <= 20 * 30 + sum(i % 3 for i in range(30))
+    assert evaluation.metrics["funnybirds/important_parts"]["higher_is_better"] is False
+
+
+class Everywhere(Ideal):
+    """Marks all that may be a part, or a pixel that belongs to nothing, whatever the class."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def _maps(self, model, asked):
+        maps = torch.zeros(len(asked.images), SIZE, SIZE)
+        maps[:, self.rows, : 3 if len(self.rows) > 1 else 1] = 1
+        return maps
+
+
+def test_the_bounds_of_all_parts_and_of_none():
+    every, none = (found(run(PlantedData(), explainer=Everywhere(rows))) for rows in ([*range(SIZE)], [19]))
+    assert [every[name] for name in ("csdc", "pc", "d")] == [1, 1, 1]  # the model uses all parts, and no object
+    assert (every["dc"], every["completeness"]) == (pytest.approx(5 / 6), pytest.approx(((2 + 5 / 6) / 3 + 1) / 2))
+    assert (none["csdc"], none["dc"], none["d"], none["important_parts"]) == (0, 0, 1, 0)
+    assert (none["pc"], none["completeness"]) == (pytest.approx(1 / 6), pytest.approx((1 / 18 + 1) / 2))
+
+
+def test_a_hidden_part_is_counted_and_keeps_its_drop():
+    class Hidden(Planted):
+        def label_map(self, i):
+            codes = super().label_map(i)
+            return codes.masked_fill(codes == LABEL_MAP_CODES["wing"][0], 0) if i == 8 else codes
+
+    evaluation = run(PlantedData(birds=Hidden()), explainer=Ideal())
+    assert found(evaluation)["hidden_parts"] == pytest.approx(1 / 30)
+    # of the importance 1 2 3 4 0 and the drops 1 2 3 4 5, whose ranks differ by 1 1 1 1 4: rho = 1 - 6 * 20 / 120
+    assert evaluation.images[8]["funnybirds/sd"] == pytest.approx(0.5)
 
 
 def test_random_maps_score_half():
     metrics = run(PlantedData(30, Planted(240)), explainer=Random("pixel")).metrics
     for key in ("funnybirds/sd", "funnybirds/ts"):
         assert metrics[key]["ci95"][0] < 0.5 < metrics[key]["ci95"][1]
-    assert run(PlantedData(), explainer=Random("pixel")).protocol["totals_not_positive"] > 5
+    assert 0.25 < metrics["funnybirds/totals_not_positive"]["value"] < 0.75
 
 
 def slow_logits(model, data, i, **removed):
@@ -160,25 +216,30 @@ def slow_logits(model, data, i, **removed):
     return model(pixels).logits[0]
 
 
+def removed_from(model, birds, explainer, batch):
+    owned = torch.zeros(len(birds.data.classes), 1, dtype=torch.int64)
+    observer = Observer(model, Upsample(), 4, 1, explainer)
+    return PartRemoval(Clean(batch, observer, Setting(birds=birds, explain_classes=True), owned))
+
+
 @pytest.mark.parametrize("interface", ["ssm", "planted"])
 def test_fields_by_the_definition(interface):
     if interface == "ssm":
         source, explainer = tiny_birds(batch_size=8), SummedMaps()
-        model, data = ProtoPNet(num_classes=8, image_size=(32, 32)).eval(), source.dataset("test")
-        loader, codes = source.test_dataloader(), source.tables.label_map_codes
+        model, birds = ProtoPNet(num_classes=8, image_size=(32, 32)).eval(), find_birds(source, "test")
+        batch = next(iter(source.test_dataloader()))
     else:
-        model, data, explainer, codes = PartReader().eval(), Planted(8), Ideal(), LABEL_MAP_CODES
-        loader = data.batches(8)
-    birds = Birds(data, [tuple(codes[name]) for name in PART_NAMES])
-    observer, thresholds = Observer(model, explainer, 4, 1), part_thresholds(5)
+        model, birds, explainer = PartReader().eval(), find_birds(PlantedData(birds=Planted(8)), "test"), Ideal()
+        batch = next(birds.data.batches(8))
     with torch.no_grad():
-        (batch, rows), *_ = batches_of(birds, loader, torch.device("cpu"))
-        fields = PartRemoval(batch, rows, birds, observer, Reading("ssm", thresholds))
-        for b, i in enumerate(rows):
-            check_image(fields, b, i, batch, model, data, explainer, codes, thresholds)
+        fields = removed_from(model, birds, explainer, batch)
+        for b, name in enumerate(batch["sample_id"]):
+            check_image(fields, b, birds.data.sample_ids.index(name), batch, model, birds, explainer)
 
 
-def check_image(fields, b, i, batch, model, data, explainer, codes, thresholds):
+def check_image(fields, b, i, batch, model, birds, explainer):
+    data, codes = birds.data, dict(zip(PART_NAMES, birds.codes, strict=True))
+    without = cache(lambda *gone: slow_logits(model, data, i, drop=gone))
     y, clean, there = int(batch["label"][b]), slow_logits(model, data, i), data.present(i)
     close = {"abs": 1e-5, "rel": 1e-4, "nan_ok": True}
     pairs, shared = target_pairs(torch.tensor([[row[name] for name in PART_NAMES] for row in data.classes]))
@@ -196,7 +257,7 @@ def check_image(fields, b, i, batch, model, data, explainer, codes, thresholds):
 
     drops = []
     for j, name in enumerate(PART_NAMES):
-        drop = float(clean[y] - slow_logits(model, data, i, drop=[name])[y]) if name in there else 0.0
+        drop = float(clean[y] - without(name)[y]) if name in there else 0.0
         assert fields.part_drops[b, j].item() == pytest.approx(drop, **close)
         drops.append(drop if name in there else math.nan)
     for j in range(data.n_background(i)):
@@ -209,23 +270,75 @@ def check_image(fields, b, i, batch, model, data, explainer, codes, thresholds):
             assert fields.pair_importance[b, r].tolist() == pytest.approx(importance(c)[0][:5], **close)
         for s in range(2 if c >= 0 else 0):
             gone = [name for j, name in enumerate(PART_NAMES) if shared[y, s, j] and name in there]
-            assert fields.pair_drops[b, r, s].item() == pytest.approx(
-                float(clean[c] - slow_logits(model, data, i, drop=gone)[c]), **close
-            )
+            assert fields.pair_drops[b, r, s].item() == pytest.approx(float(clean[c] - without(*gone)[c]), **close)
     own, total = importance(y)
     assert fields.label_importance[b].tolist() == pytest.approx(own[:5], **close)
     seen, seen_total = importance(int(clean.argmax()))
-    for t, threshold in enumerate(thresholds.tolist()):
+    for t, threshold in enumerate(part_thresholds().tolist()):
         assert fields.label_candidates[b, t, : len(own)].tolist() == [value > threshold * total for value in own]
         chosen = {j for j in range(5) if seen[j] > threshold * seen_total}
         assert {j for j in range(5) if fields.predicted_parts[b, t, j]} == chosen
         for kept in (chosen, {*range(5)} - chosen):
             gone = [name for j, name in enumerate(PART_NAMES) if j not in kept and name in there]
-            expected = int(slow_logits(model, data, i, drop=gone).argmax())
+            expected = int(without(*gone).argmax())
             assert fields.kept_predictions[b, sum(2**j for j in kept)] == expected
     irrelevant = [drop < 0.05 * abs(float(clean[y])) or drop <= 0 for drop in drops]
     assert fields.irrelevant[b, : len(drops)].tolist() == irrelevant
     assert not fields.irrelevant[b, len(drops) :].any()
+
+
+def test_an_intervention_that_removes_nothing_changes_nothing():
+    model, birds = ProtoPNet(num_classes=8, image_size=(32, 32)).eval(), find_birds(tiny_birds(), "test")
+    with torch.no_grad():
+        fields = removed_from(model, birds, BoxMaps(), next(iter(tiny_birds(batch_size=6).test_dataloader())))
+        shown = fields._show(torch.arange(6), [lambda i=i: birds.without(i, 31) for i in range(6)])
+    assert torch.equal(shown, fields.logits)
+
+
+@cache
+def small():
+    torch.manual_seed(0)
+    return ProtoPNet(num_classes=8, image_size=(32, 32)).eval()
+
+
+@pytest.mark.parametrize("interface", ["ssm", "bb"])
+def test_the_number_of_forwards(interface):
+    live = tiny_birds(test_size=16)
+    birds = live.dataset("test")
+    objects = sum(birds.n_background(i) for i in range(16))
+    seen = []
+    hook = small().register_forward_pre_hook(lambda module, inputs: seen.append(len(inputs[0])))
+    run_engine(Interpretability(["funnybirds"], interface=interface), small(), live, batch_size=16)
+    hook.remove()
+    shown = sum(seen[1:])  # after one black image, which tells shapes; with the images that fill the last chunks
+    assert shown <= 26 * 16
+    assert shown <= 20 * 16 + objects
+
+
+def test_exported_birds_give_the_numbers_of_live_ones(tmp_path):
+    export("funnybirds", tiny_birds(), tmp_path / "birds")
+    for file in (tmp_path / "birds" / "test_interventions").rglob("*1.png"):
+        Image.open(file).convert("RGB").save(file)  # the official files are RGBA
+    root = str(tmp_path / "birds")
+    live, read = (
+        run_engine(Interpretability(["funnybirds"]), small(), data)
+        for data in (tiny_birds(), FunnyBirds(root, image_size=32, fold=None, eval_batch_size=4))
+    )
+    for evaluation in (live, read):  # which images are held out depends on their names
+        evaluation.metrics.pop("funnybirds/completeness_heldout")
+    assert repr(found(read)) == repr(found(live))
+    assert found(live)["completeness"] > 0
+    assert [entry["n"] for entry in read.metrics.values()] == [entry["n"] for entry in live.metrics.values()]
+
+
+def test_classes_without_a_pair_have_no_target_sensitivity():
+    class Alone(Planted):  # no class shares a part with another
+        classes = [dict.fromkeys(PART_NAMES, label) for label in range(6)]  # noqa: RUF012
+
+    with pytest.warns(UserWarning, match="TargetSensitivity is NaN"):
+        evaluation = run(PlantedData(birds=Alone()), explainer=Ideal())
+    assert (evaluation.metrics["funnybirds/ts"]["n"], evaluation.metrics["funnybirds/ts"]["skipped"]) == (0, 30)
+    assert found(evaluation)["sd"] == 1
 
 
 def rounded(evaluation):
@@ -233,19 +346,17 @@ def rounded(evaluation):
 
 
 def share(rank, world_size, model, interface, explainer):
-    data = tiny_birds(batch_size=3)
-    data.trainer = SimpleNamespace(global_rank=rank, world_size=world_size)
-    return evaluate_funnybirds(model, data, interface, explainer)
+    engine = Interpretability(["funnybirds"], interface=interface, explainer=explainer)
+    return run_engine(engine, model, tiny_birds(), batch_size=3, rank=rank, world_size=world_size)
 
 
 @pytest.mark.parametrize(
     ("interface", "explainer"), [("ssm", None), ("bb_reference", None), ("attribution", GradCAM())]
 )
 def test_batch_sizes_and_processes_change_nothing(interface, explainer, ddp_pool):
-    torch.manual_seed(0)
-    model = ProtoPNet(num_classes=8, image_size=(32, 32))
-    one, other = (evaluate_funnybirds(model, tiny_birds(batch_size=n), interface, explainer) for n in (8, 3))
-    assert model.training
+    model = small()
+    engine = Interpretability(["funnybirds"], interface=interface, explainer=explainer)
+    one, other = (run_engine(engine, model, tiny_birds(), batch_size=n) for n in (8, 3))
     for found in (other, *ddp_pool.run(share, model, interface, explainer)):
         assert repr(rounded(found)) == repr(rounded(one))
         assert repr(sorted(found.images.items())) == repr(sorted(one.images.items()))
@@ -259,24 +370,50 @@ def test_a_model_without_any_correct_prediction():
             return ModelOutput(logits, logits, logits[:, :, None, None])
 
     with pytest.warns(UserWarning, match="ControlledSyntheticDataCheck is NaN"):
-        metrics = run(PlantedData(), Wrong(), explainer=Ideal()).metrics
-    undefined = {key.split("/")[1] for key, entry in metrics.items() if math.isnan(entry["value"])}
-    assert {"csdc", "completeness", "completeness_heldout", "overall"} <= undefined
-    assert metrics["funnybirds/accuracy"]["value"] == 0
+        evaluation = run(PlantedData(), Wrong(), explainer=Ideal())
+    undefined = {name for name, value in found(evaluation).items() if math.isnan(value)}
+    assert {"csdc", "pc", "completeness", "completeness_heldout", "overall"} <= undefined
+    assert evaluation.metrics["funnybirds/accuracy"]["value"] == 0
+    assert math.isnan(evaluation.images[1]["funnybirds/pc"])
+
+
+def test_what_the_data_lack_is_said():
+    missing = run(PlantedData(interventions="none rendered"), explainer=Ideal())
+    assert list(missing.metrics) == ["funnybirds/accuracy"]
+    assert missing.skipped["funnybirds/bi"] == "interventions: none rendered"
+    unmapped = run(PlantedData(label_map="no part maps"), explainer=Ideal())
+    assert found(unmapped) == {"accuracy": 1, "bi": 1}
+    assert set(unmapped.skipped.values()) == {"label_map: no part maps"}
+    other = PlantedData()
+    other.loading = SimpleNamespace(split="test", classes=["bird"])
+    for data, reason in (
+        (other, "class_parts: the classes are not put together from parts"),
+        (PlantedData(multi_label=True), "single_label: the data are multilabel"),
+    ):
+        skipped = run(data, explainer=Ideal(), suite=("funnybirds/accuracy", "funnybirds/bi")).skipped
+        assert skipped == dict.fromkeys(("funnybirds/accuracy", "funnybirds/bi"), reason)
 
 
 def test_errors():
-    twelve = Planted()
-    twelve.classes = twelve.classes * 2
     for call, text in (
-        (lambda: run(PlantedData(interventions="none rendered")), "interventions, without .* but none rendered"),
-        (lambda: run(PlantedData(label_map="no part maps")), "part maps, without which only .* but no part maps"),
-        (lambda: run(PlantedData(multi_label=True)), "one label per image, but the data are multilabel"),
-        (lambda: run(PlantedData()), "`explainer` with the interface 'attribution'"),
-        (lambda: run(PlantedData(), interface="ssm", explainer=Ideal()), "and with no other"),
+        (lambda: run(PlantedData()), "explainer of classes for the interface 'attribution', but got none"),
+        (lambda: run(PlantedData(), explainer=BoxMaps()), "but got boxes, which are the interface bb"),
         (lambda: run(PlantedData(), interface="boxes"), "`interface` to be one of"),
-        (lambda: run(PlantedData(), explainer=Upsample()), r"explainer of classes, but 'upsample' explains \['unit'\]"),
-        (lambda: run(PlantedData(birds=twelve), explainer=Ideal()), "the 6 classes of the model, but got 12"),
+        (lambda: run(PlantedData(), explainer=Upsample()), r"'attribution', but 'upsample' explains \['unit'\]"),
+        (lambda: run(PlantedData(), interface="ssm", suite=["general"]), "add `funnybirds` to the suite"),
     ):
         with pytest.raises(ValueError, match=text):
             call()
+
+
+def test_another_background_is_refused():
+    class Foreign(Planted):
+        def intervene(self, i, drop=(), drop_background=()):
+            image = super().intervene(i, drop, drop_background)
+            image[:, 15:] = 90 if drop and i == 3 else 0
+            return image
+
+    with pytest.raises(
+        ValueError, match=r"those of test/3 have another background than their images; replace these renderings"
+    ):
+        run(PlantedData(birds=Foreign()), explainer=Ideal())

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from callbacks import Interpretability
-from callbacks.evaluation.facts import description
 from datamodules.sample import Capabilities, ClassTables
 from explanations import IntegratedGradients, Random, Upsample
+from explanations.choice import description
 from lightning_modules.contract import ModelOutput, UnitTable
 
 LOGITS = torch.tensor([[2.0, 1.0, 0.0], [0.0, 1.0, 2.0], [0.0, 2.0, 1.0], [2.0, 0.0, 1.0]])

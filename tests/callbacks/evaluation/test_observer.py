@@ -6,7 +6,7 @@ from torch import nn
 
 from callbacks.evaluation.images_per_forward import images_per_forward
 from callbacks.evaluation.observer import Attack, Images, Observer
-from explanations import Upsample
+from explanations import BoxMaps, Upsample
 from lightning_modules.contract import ModelOutput, UnitTable
 from metrics.functional import gather_units, top_units
 from tests.lightning_modules.registry import TINY_PROTOPNET
@@ -46,9 +46,9 @@ def test_every_forward_has_the_same_shape(model):
 @torch.inference_mode()
 @pytest.mark.parametrize("rows", [[0], [6, 2], [3, 4, 5, 6, 0], list(range(7))])
 def test_equal_images_give_equal_bits_in_any_batch(model, rows):
-    observer = Observer(model, Upsample(), chunk=4, top_k=3)
-    whole = observer.see(IMAGES, explain=True, keep_maps=True)
-    seen = observer.see(part(rows), explain=True, keep_maps=True)
+    observer, classes = Observer(model, Upsample(), 4, 3, BoxMaps()), torch.arange(14).view(7, 2) % 4
+    whole = observer.see(IMAGES, explain=True, keep_maps=True, classes=classes)
+    seen = observer.see(part(rows), explain=True, keep_maps=True, classes=classes[rows])
     for name, tensor in vars(seen).items():
         assert torch.equal(tensor, getattr(whole, name)[rows]), name
 

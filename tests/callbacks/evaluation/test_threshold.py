@@ -124,6 +124,7 @@ SINGLE = {  # metrics that need one label, for the prototypes of ProtoPNet
     *(f"class_representation/{name}" for name in ("structural_grounding", "class_independence")),
     *FAMILIES["concepts"],
     *FAMILIES["intervention"],
+    *FAMILIES["funnybirds"],
 }
 
 

@@ -4,13 +4,15 @@ import logging
 
 import pytest
 from jsonargparse import ArgumentParser, Namespace
-from lightning.pytorch.loggers import Logger, TensorBoardLogger
+from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 from PIL import Image
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from callbacks import RunCSVLogger, RunWandbLogger
-from callbacks.run.loggers import log_images, place_loggers, say_images_skipped
+from callbacks import RunCSVLogger, RunTensorBoardLogger, RunWandbLogger
+from callbacks.run.loggers import log_images, log_table, place_loggers, say_images_skipped
 
+NAMES = ("RunCSVLogger", "RunWandbLogger")
 CHECKPOINT = {
     "global_step": 12,
     "logger_run_ids": {"RunWandbLogger": "abc"},
@@ -50,13 +52,13 @@ def test_no_loggers(loggers, tmp_path):
     place_loggers(loggers, tmp_path, "x", CHECKPOINT)
 
 
-@pytest.mark.parametrize("kind", [RunCSVLogger, RunWandbLogger])
+@pytest.mark.parametrize("kind", [RunCSVLogger, RunTensorBoardLogger, RunWandbLogger])
 def test_loggers_need_a_folder(kind):
     with pytest.raises(ValueError, match="`save_dir` to be the run folder, but got None"):
         kind()
 
 
-@pytest.mark.parametrize("kind", ["RunCSVLogger", "RunWandbLogger"])
+@pytest.mark.parametrize("kind", [*NAMES, "RunTensorBoardLogger"])
 def test_loggers_are_built_from_plain_data(tmp_path, kind):
     parser = ArgumentParser(exit_on_error=False)
     parser.add_argument("--logger", type=list[Logger])
@@ -77,31 +79,69 @@ def test_only_rank_zero_starts_a_run(tmp_path, monkeypatch):
 
 
 # -- images -----------------------------------------------------------------------------------------------------------
-class FakeTensorBoard(TensorBoardLogger):
-    def __init__(self):
-        self.images = {}
+class Silent(Logger):
+    """A logger of another kind, which takes no images."""
 
-    @property
-    def experiment(self):
-        return self
+    name = version = None
 
-    def add_image(self, tag, array, step, dataformats):
-        self.images[tag] = (array.shape, step, dataformats)
+    def log_metrics(self, metrics, step=None): ...
+
+    def log_hyperparams(self, params): ...
 
 
-def test_images_reach_the_loggers_that_take_them(tmp_path, caplog):
+def events(folder):
+    found = EventAccumulator(str(folder / "tensorboard"), size_guidance={"images": 0, "scalars": 0, "tensors": 0})
+    return found.Reload()
+
+
+def test_images_and_tables_reach_the_loggers_that_take_them(tmp_path, caplog):
     say_images_skipped.cache_clear()
-    board, table = FakeTensorBoard(), RunCSVLogger(str(tmp_path))
+    board, table = RunTensorBoardLogger(str(tmp_path)), RunCSVLogger(str(tmp_path))
     images = [Image.new("RGB", (6, 4)), Image.new("RGB", (2, 2))]
     with caplog.at_level(logging.INFO):
         for _ in range(2):
-            log_images([table, board], "media/prototypes", images, ["a", "b"], step=7)
-    assert board.images == {
-        "media/prototypes/000": ((4, 6, 3), 7, "HWC"),
-        "media/prototypes/001": ((2, 2, 3), 7, "HWC"),
-    }
+            log_images([table, board, Silent()], "media/prototypes", images, ["a", "b"], step=7)
+    rows = [["a|b", 0.123456, None, images[0]], ["<i>", 2, "x", images[1]]]
+    log_table([table, board], "tables/x", ["name", "value", "text", "picture"], rows, step=7)
+    board.finalize("success")
+    found = events(tmp_path)
+    assert found.Tags()["images"] == ["media/prototypes/000", "media/prototypes/001"]
+    assert [(i.width, i.height, i.step) for i in found.Images("media/prototypes/000")] == [(6, 4, 7)] * 2
+    (text,) = found.Tensors("tables/x/text_summary")
+    assert text.tensor_proto.string_val[0].decode().splitlines() == [
+        "| name | value | text |", "| --- | --- | --- |", "| a\\|b | 0.1235 |  |", "| &lt;i> | 2 | x |",
+    ]  # fmt: skip
     messages = [record.getMessage() for record in caplog.records]
-    assert messages.count("RunCSVLogger takes no images; they are in the run folder.") == 1
+    assert messages.count("Silent takes no images; they are in the run folder.") == 1
+
+
+def test_tensorboard_hides_what_a_resumed_run_repeats(tmp_path):
+    first = RunTensorBoardLogger(str(tmp_path))
+    for step in range(4):
+        first.log_metrics({"loss": float(step)}, step)
+    first.finalize("failed")
+    second = RunTensorBoardLogger(str(tmp_path), resume_step=2)
+    for step in range(2, 5):
+        second.log_metrics({"loss": 10.0 + step}, step)
+    second.finalize("success")
+    assert [(e.step, e.value) for e in events(tmp_path).Scalars("loss")] == [(0, 0), (1, 1), (2, 12), (3, 13), (4, 14)]
+
+
+def test_without_the_package_tensorboard_says_how_to_get_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("lightning.fabric.loggers.tensorboard._TENSORBOARD_AVAILABLE", False)
+    monkeypatch.setattr("lightning.fabric.loggers.tensorboard._TENSORBOARDX_AVAILABLE", False)
+    with pytest.raises(ValueError, match=r"Expected the package tensorboard .* `pip install -e \"\.\[tensorboard\]\"`"):
+        RunTensorBoardLogger(str(tmp_path))
+
+
+def test_without_wandb_a_run_keeps_its_other_loggers(tmp_path, monkeypatch):
+    monkeypatch.setattr("callbacks.run.loggers.why_no_wandb", lambda: "ImportError: protobuf")
+    table, online = (Namespace(class_path=f"callbacks.{name}", init_args=Namespace(save_dir=None)) for name in NAMES)
+    with pytest.warns(UserWarning, match=r"wandb cannot be used \(ImportError: protobuf\): the run goes without W&B"):
+        assert place_loggers([table, online], tmp_path, "x", {}) == [table]
+    with pytest.warns(UserWarning, match="without W&B"):
+        assert place_loggers(online, tmp_path, "x", {}) is False
+    assert place_loggers(table, tmp_path, "x", {}) is table
 
 
 def test_images_need_captions():

@@ -6,14 +6,15 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from lightning import LightningModule
 from lightning.pytorch.loggers import WandbLogger
 from PIL import Image
 
 from callbacks.phases.schedule import ActionListener
 from callbacks.run.media import PrototypeMedia, class_sheet, prototype_records
-from datamodules.sample import Capabilities
+from datamodules.sample import Capabilities, ClassTables
+from explanations import Upsample
 from lightning_modules.contract import SourceTable, UnitTable, empty_sources
-from lightning_modules.geometry import Geometry, Layer
 from lightning_modules.phases import Phase, PhasePlan
 
 COLOURS = {"a": (1.0, 0.0, 0.0), "b": (0.0, 1.0, 0.0), "c": (0.0, 0.0, 1.0)}
@@ -64,11 +65,11 @@ class Recorder(WandbLogger):
         self.sent.append((key, images, step, caption))
 
 
-class Model:
-    geometry = Geometry.of([Layer(8, 4, 2)], (16, 16))  # cells of 4 pixels that see 8
-
+class Model(LightningModule):
     def __init__(self, table):
+        super().__init__()
         self.table = table
+        self.train()
 
     def units(self):
         return self.table
@@ -77,10 +78,30 @@ class Model:
         return PLAN
 
 
+class Corner(Upsample):
+    """Relevance in pixels 4 to 7 of row 2, for every unit of a model in evaluation mode."""
+
+    def supports(self, model):
+        assert not model.training  # some are shown an image to find out
+
+    def attribute(self, model, images, targets, **more):
+        assert not model.training
+        maps = torch.zeros(len(images), targets.ids.shape[1], 16, 16)
+        maps[..., 2, 4:8] = 1.0
+        return maps
+
+
+def draw(run, table, action="project", **options):
+    model = Model(table)
+    PrototypeMedia(explainer=Corner(), **options).on_action_end(run, model, action, {})
+    assert model.training
+
+
 def trainer(folder, epoch=1, is_global_zero=True, masks="no masks"):
     images = Images()
     datamodule = SimpleNamespace(
         class_names=["crow, black", "jay"],
+        tables=ClassTables(part_names=["eye"]),
         dataset=lambda split: {"projection": images}[split],
         images=images,
         capabilities=lambda split: Capabilities(object_mask=masks),
@@ -108,7 +129,6 @@ def test_records_are_ordered_by_class_and_leave_out_units_without_source():
     assert [record.weight for record in records] == [1.0, 5.0, 8.0]
     assert (jay.duplicate_of, twin.duplicate_of) == (None, 0)
     assert twin.figures == "distance 0.75, weight 8"
-    assert (crow.field, jay.field) == ((0, 0, 5, 5), (6, 2, 13, 9))
     assert prototype_records(Model(units(weight=False)), ["crow", "jay"])[0].figures == "distance 0.25"
 
 
@@ -124,13 +144,13 @@ def test_of_multilabel_data_the_class_is_the_first_label_that_owns_the_prototype
 def test_nothing_is_drawn_before_a_projection(tmp_path, source):
     table = units()
     table = UnitTable("prototype", table.active, table.owner, "max", source=source)
-    PrototypeMedia().on_action_end(trainer(tmp_path), Model(table), "project", {})
+    draw(trainer(tmp_path), table)
     assert not list(tmp_path.iterdir())
 
 
 def test_projection_leaves_a_sheet_a_table_and_captioned_tiles(tmp_path):
     run = trainer(tmp_path, masks=True)
-    PrototypeMedia().on_action_end(run, Model(units()), "project", {})
+    draw(run, units())
     folder = tmp_path / "prototypes"
     assert sorted(file.name for file in folder.iterdir()) == ["warm-epoch01.csv", "warm-epoch01.png"]
     with (folder / "warm-epoch01.csv").open(newline="") as file:
@@ -148,9 +168,9 @@ def test_projection_leaves_a_sheet_a_table_and_captioned_tiles(tmp_path):
         "prototype 1 · crow, black · distance 0.25, weight 1",
         "prototype 0 · jay · distance 0.5, weight 5",
     ]
-    # the crops, on the right of the tiles, show the fields of view: pixels 0 to 5 of c, and 6 to 13 of a with its white
+    # the crops, on the right of the tiles, are 6 pixels wide about columns 4 to 7: 3 to 8, and white from 8 on
     edges = [(tile.getpixel((tile.width - 112, 0)), tile.getpixel((tile.width - 1, 0))) for tile in tiles]
-    assert edges == [((0, 0, 255), (0, 0, 255)), *[((255, 0, 0), (255, 255, 255))] * 2]
+    assert edges == [((0, 0, 255), (255, 255, 255)), *[((255, 0, 0), (255, 255, 255))] * 2]
     assert run.datamodule.images.asked == [0, 2]  # every image once, and only those that are needed
     contact = Image.open(folder / "warm-epoch01.png")
     assert contact.size == class_sheet(prototype_records(Model(units()), ["crow, black", "jay"]), tiles).size
@@ -171,13 +191,13 @@ def test_classes_are_rows():
 
 
 def test_phase_of_the_epoch_names_the_files(tmp_path):
-    PrototypeMedia().on_action_end(trainer(tmp_path, epoch=2), Model(units()), "project", {})
+    draw(trainer(tmp_path, epoch=2), units())
     assert (tmp_path / "prototypes" / "push-joint-epoch02.png").is_file()
 
 
 def test_limit_cuts_the_pictures_but_not_the_table(tmp_path):
     run = trainer(tmp_path)
-    PrototypeMedia(limit=1).on_action_end(run, Model(units()), "project", {})
+    draw(run, units(), limit=1)
     assert len(run.loggers[0].sent[0][1]) == 1
     lines = (tmp_path / "prototypes" / "warm-epoch01.csv").read_text().splitlines()
     assert [line.split(",")[-1] for line in lines] == ["on_object", "", "", ""]  # no masks
@@ -185,19 +205,19 @@ def test_limit_cuts_the_pictures_but_not_the_table(tmp_path):
 
 def test_exact_repetition_changes_nothing_and_a_different_sheet_gets_a_number(tmp_path):
     folder = tmp_path / "prototypes"
-    PrototypeMedia().on_action_end(trainer(tmp_path), Model(units()), "project", {})
+    draw(trainer(tmp_path), units())
     before = {file.name: file.read_bytes() for file in folder.iterdir()}
-    PrototypeMedia().on_action_end(trainer(tmp_path), Model(units()), "project", {})
+    draw(trainer(tmp_path), units())
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
-    PrototypeMedia().on_action_end(trainer(tmp_path), Model(units(weight=False)), "project", {})
+    draw(trainer(tmp_path), units(weight=False))
     after = {file.name: file.read_bytes() for file in folder.iterdir()}
     assert set(after) - set(before) == {"warm-epoch01-2.png", "warm-epoch01-2.csv"}
     assert {name: after[name] for name in before} == before
 
 
 def test_other_actions_and_other_ranks_draw_nothing(tmp_path):
-    PrototypeMedia().on_action_end(trainer(tmp_path), Model(units()), "prune", {})
-    PrototypeMedia().on_action_end(trainer(tmp_path, is_global_zero=False), Model(units()), "project", {})
+    draw(trainer(tmp_path), units(), "prune")
+    draw(trainer(tmp_path, is_global_zero=False), units())
     assert not list(tmp_path.iterdir())
 
 

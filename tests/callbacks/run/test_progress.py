@@ -7,6 +7,7 @@ import pytest
 import rich
 import torch
 from lightning import LightningModule, Trainer
+from lightning.pytorch.callbacks import RichProgressBar
 from torch.utils.data import DataLoader, TensorDataset
 
 from callbacks.run.progress import PhaseProgressBar, phase_description
@@ -67,24 +68,52 @@ def test_without_a_terminal_every_epoch_is_one_plain_line(tmp_path, capsys, monk
     monkeypatch.delenv("FORCE_COLOR", raising=False)
     fit(PhaseProgressBar(), tmp_path)
     lines = capsys.readouterr().out.splitlines()
-    assert [re.sub(r"[\d.]+ s$", "S", line) for line in lines if line.startswith("phase")] == [
-        "phase warm 1/1 · epoch 1/3 · train/loss 0.5 · val/general/accuracy 0.1235 · S",
-        "phase joint 1/2 · epoch 2/3 · train/loss 0.5 · val/general/accuracy 0.2469 · S",
+    assert [re.sub(r"[\d.]+ s", "S", line) for line in lines if line.startswith("phase")] == [
+        "phase warm 1/1 · epoch 1/3 · train/loss 0.5 · val/general/accuracy 0.1235 · S · < 1 min left",
+        "phase joint 1/2 · epoch 2/3 · train/loss 0.5 · val/general/accuracy 0.2469 · S · < 1 min left",
         "phase joint 2/2 · epoch 3/3 · train/loss 0.5 · val/general/accuracy 0.3704 · S",
     ]
     assert not any("\x1b" in line or "━" in line for line in lines)
 
 
-def test_in_a_terminal_the_bar_names_the_phase(tmp_path, capsys):
+@pytest.mark.parametrize("width", [80, 140])
+def test_in_a_terminal_the_bar_says_where_the_run_is_in_one_line(tmp_path, capsys, width):
     screen = io.StringIO()
-    options = {"file": screen, "force_terminal": True, "width": 160, "color_system": None}
+    options = {"file": screen, "force_terminal": True, "width": width, "color_system": None}
+    bar = PhaseProgressBar(console_kwargs=options)
+    bar.seconds_between_losses = 0.0
+    bar.refresh = lambda hard=True: RichProgressBar.refresh(bar, hard=True)
     try:
-        fit(PhaseProgressBar(console_kwargs=options), tmp_path)
+        fit(bar, tmp_path)
     finally:
         rich.reconfigure()
-    for text in ("phase warm 1/1 · epoch 1/3", "phase joint 1/2 · epoch 2/3", "phase joint 2/2 · epoch 3/3", "2/2"):
-        assert text in screen.getvalue()
+    lines = [line.rstrip() for line in re.split(r"[\n\r]|\x1b\[[0-9?]*[A-Za-z]", screen.getvalue()) if line.strip()]
+    assert max(map(len, lines)) <= width
+    training = [line for line in lines if "epoch" in line]
+    assert not any("phase" in line or "…" in line for line in training)
+    shown = {re.sub(r" ━.* (?=\d/2)", " ", line) for line in training}
+    assert {
+        "warm 1/1 · epoch 1/3 2/2 loss 0.5 · val acc 12.3 % · < 1 min left",
+        "joint 1/2 · epoch 2/3 2/2 loss 0.5 · val acc 24.7 % · < 1 min left",
+        "joint 2/2 · epoch 3/3 2/2 loss 0.5 · val acc 37.0 %",
+    } <= shown
     assert "phase" not in capsys.readouterr().out
+
+
+def test_the_longest_names_fit_into_80_columns(tmp_path, monkeypatch):
+    plan = PhasePlan((Phase("full_from_30", 30, {"head": 0.1}, {}), Phase("last", 30, {"head": 0.1}, {})))
+    monkeypatch.setattr(Tiny, "phases", lambda _: plan)
+    monkeypatch.setattr("callbacks.run.progress.in_words", lambda _: "59 min left")
+    screen = io.StringIO()
+    options = {"file": screen, "force_terminal": True, "width": 80, "color_system": None}
+    bar = PhaseProgressBar(console_kwargs=options)
+    bar.seconds_between_losses = 0.0
+    bar.refresh = lambda hard=True: RichProgressBar.refresh(bar, hard=True)
+    try:
+        fit(bar, tmp_path)
+    finally:
+        rich.reconfigure()
+    assert re.search(r"full_from_30 3/30 · epoch 3/3 ━+ 2/2 loss 0.5 · val acc 37.0 % · 59 min left", screen.getvalue())
 
 
 def test_an_evaluation_says_how_fast_it_is(tmp_path, capsys, monkeypatch):
@@ -102,7 +131,7 @@ def test_an_evaluation_says_how_fast_it_is(tmp_path, capsys, monkeypatch):
         evaluate(PhaseProgressBar(console_kwargs=options), tmp_path)
     finally:
         rich.reconfigure()
-    assert re.search(r"Testing · [\d.]+ images/s", screen.getvalue())
+    assert re.search(r"Testing ━+ 3/3 [\d.]+ images/s", screen.getvalue())
 
 
 def test_other_ranks_print_nothing(tmp_path, capsys, monkeypatch):

@@ -1,75 +1,20 @@
 """Weights & Biases: one run over resumptions, offline without credentials, and its id in checkpoints."""
 
-import json
 import logging
 import os
-import struct
-from collections import namedtuple
+import socket
+import sys
+import warnings
 
 import pytest
 import wandb
 from PIL import Image
-from wandb.proto import wandb_internal_pb2
 
+from callbacks.run import wandb_logger
 from callbacks.run.csv_logger import RunCSVLogger
 from callbacks.run.loggers import log_images
-from callbacks.run.wandb_logger import RunWandbLogger, store_run, stored_run, wandb_mode
-
-
-@pytest.fixture
-def offline(tmp_path, monkeypatch):
-    """No credentials, no network, an empty home."""
-    for name in ("WANDB_API_KEY", "NETRC", "WANDB_DIR", "WANDB_CONFIG_DIR"):
-        monkeypatch.delenv(name, raising=False)
-    (tmp_path / "home").mkdir()
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_SILENT", "true")
-    monkeypatch.setenv("WANDB_ERROR_REPORTING", "to be restored")
-    monkeypatch.delenv("WANDB_ERROR_REPORTING")
-    wandb.teardown()
-    yield tmp_path / "run"
-    wandb.teardown()
-
-
-def records(path):
-    """All records of a W&B file: a 7-byte head, then LevelDB's log format in blocks of 32 KiB."""
-    data = path.read_bytes()
-    position, message, found = 7, b"", []
-    while position + 7 <= len(data):
-        left = 32768 - position % 32768
-        if left < 7:
-            position += left
-            continue
-        _, length, kind = struct.unpack_from("<IHB", data, position)
-        message += data[position + 7 : position + 7 + length]
-        position += 7 + length
-        if kind in (1, 4):  # whole, or the last part
-            found.append(wandb_internal_pb2.Record.FromString(message))
-            message = b""
-    return found
-
-
-Segment = namedtuple("Segment", "folder run history metrics config summary")
-
-
-def segments(folder):
-    """What each offline segment holds, in order of time."""
-    wandb.teardown()  # W&B's own process writes the last records after the run is finished
-    found = []
-    for path in sorted((folder / "wandb").glob("offline-run-*/*.wandb")):
-        every = records(path)
-        (run,) = [r.run for r in every if r.WhichOneof("record_type") == "run"]
-        history = [
-            {"/".join(i.nested_key) or i.key: json.loads(i.value_json) for i in r.history.item}
-            for r in every
-            if r.WhichOneof("record_type") == "history"
-        ]
-        metrics = {r.metric.name or r.metric.glob_name: r.metric for r in every if r.HasField("metric")}
-        config = {u.key: json.loads(u.value_json) for r in every for u in r.config.update}
-        summary = {"/".join(u.nested_key) or u.key: json.loads(u.value_json) for r in every for u in r.summary.update}
-        found.append(Segment(path.parent, run, history, metrics, config, summary))
-    return found
+from callbacks.run.wandb_logger import RunWandbLogger, store_run, stored_run, wandb_mode, why_no_wandb
+from tests.wandb_files import segments
 
 
 def test_resumed_run_continues_the_same_offline_run(offline, caplog):
@@ -169,3 +114,64 @@ def test_a_checkpoint_knows_the_run(tmp_path):
     assert checkpoint["logger_run_ids"] == {"RunWandbLogger": "abc"}
     assert stored_run(checkpoint) == {"run_id": "abc", "best": {"val/a": 0.5}}
     assert stored_run({}) == {"run_id": None, "best": None}
+
+
+# -- a W&B that does not work -----------------------------------------------------------------------------------------
+@pytest.mark.parametrize("listening", [True, False], ids=["silent server", "no server"])
+def test_a_run_whose_server_does_not_answer_goes_on_offline(offline, monkeypatch, listening):
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        if listening:
+            server.listen()
+        for name, value in (("API_KEY", "a" * 40), ("BASE_URL", f"http://127.0.0.1:{server.getsockname()[1]}")):
+            monkeypatch.setenv(f"WANDB_{name}", value)
+        monkeypatch.delenv("WANDB_MODE")
+        monkeypatch.setitem(wandb_logger.WAITS, "init_timeout", 2.0)
+        wandb.teardown()
+        logger = RunWandbLogger(str(offline), run_id="abc")
+        with pytest.warns(UserWarning, match=r"W&B does not answer \(\w+: .*\): the run is logged offline"):
+            logger.log_metrics({"loss": 0.5}, 3)
+        logger.finalize("success")
+        assert not logger.failed
+        assert logger.is_offline
+    (segment,) = segments(offline)
+    assert segment.run.run_id == "abc"
+    assert [row["loss"] for row in segment.history] == [0.5]
+
+
+def test_a_service_that_cannot_start_ends_logging_there_with_one_warning(offline, monkeypatch):
+    def broken(**_):
+        raise RuntimeError("the service\ndied")
+
+    monkeypatch.setattr(wandb, "init", broken)
+    logger = RunWandbLogger(str(offline))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for step in range(2):
+            logger.log_hyperparams({"a": 1})
+            logger.define_results({"val/a": True})
+            logger.log_metrics({"val/a": 0.5}, step)
+            logger.sum_up({"val/a": 0.5})
+            log_images([logger], "media/x", [Image.new("RGB", (2, 2))], ["x"], step)
+        logger.finalize("success")
+    (warning,) = caught
+    assert str(warning.message) == (
+        "W&B failed (RuntimeError: the service died): nothing more is logged there. The other loggers go on."
+    )
+
+
+def test_a_service_that_dies_later_ends_logging_there(offline, monkeypatch):
+    logger = RunWandbLogger(str(offline))
+    logger.log_metrics({"a": 1.0}, 0)
+    monkeypatch.setattr(type(wandb.run), "log", lambda *_, **__: (_ for _ in ()).throw(BrokenPipeError("gone")))
+    with pytest.warns(UserWarning, match=r"W&B failed \(BrokenPipeError: gone\)"):
+        logger.log_metrics({"a": 2.0}, 1)
+    logger.log_metrics({"a": 3.0}, 2)
+    assert logger.failed
+    wandb.run.finish()
+
+
+def test_a_package_that_cannot_be_imported_says_why(monkeypatch):
+    assert why_no_wandb() is None
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    assert why_no_wandb().startswith("ModuleNotFoundError: import of wandb halted")

@@ -1,0 +1,58 @@
+"""The interfaces from explanations of classes to parts, which the metrics of FunnyBirds read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, get_args
+
+from explanations import BoxMaps, Explainer, SummedMaps
+from metrics.entries import ENTRIES
+
+Interface = Literal["ssm", "bb", "bb_reference", "attribution"]
+
+
+def part_explainer(interface: Interface, explainer: Explainer) -> Explainer:
+    """What explains classes to the metrics of parts.
+
+    Args:
+        interface: ``"ssm"``, summed similarity maps; ``"bb"``, boxes; ``"bb_reference"``, boxes with the slips of the
+            released code; ``"attribution"``, the maps of ``explainer``.
+        explainer: of classes.
+    """
+    if interface == "attribution":
+        return explainer
+    return SummedMaps() if interface == "ssm" else BoxMaps("fixed" if interface == "bb" else "reference")
+
+
+def refuse_interface(interface: Interface | None, asked: Explainer | None, of_parts: bool) -> None:
+    """Refuse an interface that no metric reads or that does not fit the explainer.
+
+    Args:
+        interface: asked for, or None.
+        asked: explainer, or None.
+        of_parts: whether some metric of parts was asked for.
+
+    Raises:
+        ValueError: see above.
+    """
+    if interface not in (None, *get_args(Interface)):
+        raise ValueError(f"Expected argument `interface` to be one of {get_args(Interface)}, but got {interface!r}.")
+    if interface is not None and not of_parts:
+        raise ValueError("Expected argument `interface` with metrics that read it: add `funnybirds` to the suite.")
+    if interface != "attribution":
+        return
+    if asked is None or isinstance(asked, BoxMaps):
+        raise ValueError(
+            "Expected argument `explainer` to name an explainer of classes for the interface 'attribution', but got "
+            f"{'none, such as explanations.GradCAM' if asked is None else 'boxes, which are the interface bb'}."
+        )
+    if "class" not in asked.explains:
+        raise ValueError(
+            f"Expected argument `explainer` to explain classes for the interface 'attribution', but {asked.key!r} "
+            f"explains {sorted(asked.explains)}."
+        )
+
+
+def reads_parts(keys: Iterable[str]) -> bool:
+    """Whether some metric reads explanations by part, through the interface."""
+    return any(ENTRIES[key].view == "part_removal" for key in keys)

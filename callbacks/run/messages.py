@@ -1,0 +1,63 @@
+"""What libraries print: messages that say nothing to a user are silenced one by one, the others stay above the bar."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+SILENCED = (
+    "💡 Tip: For seamless cloud",  # an advertisement for another logger, at every start
+    "GPU available:",  # the summary of a run says what it uses, and a warning what it leaves unused
+    "TPU available:",  # nobody trains on one here
+)
+
+
+def tidy_messages() -> None:
+    """Arrange the messages of this process, each kind by a filter of its own."""
+    # Lightning's own use of a deprecated class of torch, at every start
+    warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)` is deprecated", FutureWarning)
+    # every epoch has its row, whatever the interval of the rows of single steps
+    warnings.filterwarnings("ignore", r"The number of training batches \(\d+\) is smaller than the logging interval")
+    # the phase is the same on every process, and only rank zero logs it
+    warnings.filterwarnings("ignore", r"It is recommended to use `self\.log\('phase', \.\.\., sync_dist=True\)`")
+    # a phase says which layers it trains and which it keeps as they are
+    warnings.filterwarnings("ignore", r"Found \d+ module\(s\) in eval mode at the start of training")
+    # `data.num_workers` is a documented argument, and small data sets are faster without
+    warnings.filterwarnings("ignore", r"The '\w+' does not have many workers")
+    warnings.formatwarning = _formatted(warnings.formatwarning)
+    for name in ("lightning", "lightning.pytorch", "lightning.fabric"):
+        for handler in logging.getLogger(name).handlers:
+            if type(handler) is logging.StreamHandler:
+                handler.__class__ = _CurrentStderr
+                handler.addFilter(_says_something)
+
+
+def _formatted(usual: Callable[..., str]) -> Callable[..., str]:
+    """Our own warnings are for users, whom the line of code tells nothing."""
+
+    def form(message: Any, category: type[Warning], filename: str, *args: Any, **kwargs: Any) -> str:
+        ours = category is UserWarning and ROOT in Path(filename).parents
+        return f"warning: {message}\n" if ours else usual(message, category, filename, *args, **kwargs)
+
+    return form
+
+
+class _CurrentStderr(logging.StreamHandler):  # type: ignore[type-arg]
+    """Writes to what is the standard error now: a progress bar replaces it while it is drawn, to write above itself."""
+
+    @property
+    def stream(self) -> Any:
+        return sys.stderr
+
+    @stream.setter
+    def stream(self, value: Any) -> None:
+        """Nothing: it is always the current one."""
+
+
+def _says_something(record: logging.LogRecord) -> bool:
+    return not record.getMessage().startswith(SILENCED)

@@ -1,0 +1,57 @@
+"""The explainer that fits a model, and its name and options in words."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from torch import Tensor
+
+from explanations.explainer import Explainer
+from explanations.relevance import PRP
+from explanations.upsample import Upsample
+from lightning_modules.contract import InterpretableModel
+
+
+def choose_explainer(asked: Explainer | None, model: InterpretableModel) -> Explainer:
+    """The explainer asked for, else PRP where it supports the model, else upsampled maps.
+
+    Units that are classes (BagNet) are explained by their own maps, which are all the evidence there is, each cell at
+    the centre of what it sees; bilinear, since bicubic overshoots and would show evidence that no cell has.
+
+    Args:
+        asked: by the user, or None.
+        model: to be explained.
+
+    Raises:
+        ValueError: if the explainer asked for does not support the model.
+    """
+    if asked is None and model.units().kind == "class":
+        return Upsample("bilinear", placement="geometry")
+    if asked is None:
+        propagation = PRP()
+        return propagation if propagation.supports(model) is None else Upsample()
+    if reason := asked.supports(model):
+        raise ValueError(f"Expected argument `explainer` to support the model, but {reason}.")
+    return asked
+
+
+def description(explainer: Explainer) -> str:
+    """Name and options, such as ``grad_cam(relu=False, mode=bilinear)``.
+
+    Args:
+        explainer: any.
+    """
+    options = {name: value for name, value in vars(explainer).items() if not name.startswith("_")}
+    return f"{explainer.key}({', '.join(f'{name}={_plain(value)}' for name, value in options.items())})"
+
+
+def _plain(value: Any) -> str:
+    """Equal for equal values, in this process and the next."""
+    if isinstance(value, Tensor):
+        numbers = value.flatten().tolist()
+        few = [round(number, 6) for number in numbers]
+        return str(few) if len(few) <= 3 else f"tensor {hashlib.sha256(repr(numbers).encode()).hexdigest()[:8]}"
+    if isinstance(value, bool | int | float | str | list | tuple | dict | None):
+        return str(value)
+    return f"{type(value).__name__}({', '.join(f'{name}={_plain(part)}' for name, part in vars(value).items())})"

@@ -1,0 +1,188 @@
+"""What one unit saw of one image, drawn the same way in sheets, reports, loggers and studies.
+
+Three pictures: the photo with the box of what the unit saw most of, the explainer's map over it, and a crop that is
+large enough to recognise what it shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from PIL import Image, ImageDraw, ImageFont
+from torch import Tensor
+
+from explanations.explainer import Explainer, Targets
+from explanations.heat import heat_map, scale_of
+from explanations.views import BLACK, CAPTION_SIZE, GAP, WHITE, Box, crop, cut_text, draw_box, fit, scaled_box, to_image
+from lightning_modules.contract import InterpretableModel
+from metrics.functional.primitives.boxes import bounding_boxes
+from metrics.functional.primitives.regions import clip_saliency
+
+LEAST_CROP = 0.4  # of the shorter side of the image
+
+
+@dataclass(frozen=True)
+class UnitView:
+    """What a unit saw of an image.
+
+    Args:
+        photo: the image with the box.
+        heat: the map over the image in grey.
+        crop: what the box holds, and its surroundings up to 40 % of the side of the image if it is smaller.
+        box: around the positive values above the 95th percentile of the map, in inclusive pixels of the image, as
+            metrics on maps take it; None for a flat map.
+        scale: values with the first and the last colour of the map.
+    """
+
+    photo: Image.Image
+    heat: Image.Image
+    crop: Image.Image
+    box: Box | None
+    scale: tuple[float, float]
+
+    @property
+    def legend(self) -> str:
+        """The colours of the map in words."""
+        if self.box is None:
+            return "the map is flat"
+        low, high = self.scale
+        return f"heat 0 to {high:.2g}" if low == 0 else f"heat {low:.2g} (blue) to {high:.2g} (orange)"
+
+
+def unit_view(image: Tensor, saliency: Tensor, size: int = 144, box: Box | None = None) -> UnitView:
+    """Draw a map of an explainer.
+
+    Args:
+        image: ``(3, H, W)`` float in 0..1.
+        saliency: ``(H, W)`` float, signed, as explainers return it.
+        size: longer side of the three pictures in pixels.
+        box: to draw in place of that of the map, such as the field of view of a cell.
+
+    Raises:
+        ValueError: if an argument has another shape, or the map is not as large as the image.
+    """
+    if image.shape[1:] != saliency.shape:
+        raise ValueError(
+            f"Expected argument `saliency` to be as large as the image, {tuple(image.shape[1:])}, but got "
+            f"{tuple(saliency.shape)}."
+        )
+    image, saliency = image.detach().cpu(), saliency.detach().cpu().nan_to_num()
+    scale, picture, box = scale_of(saliency), to_image(image), box or evidence_box(saliency)
+    whole = fit(picture, size)
+    part = picture if box is None else crop(picture, recognisable(box, picture.size))
+    return UnitView(
+        photo=whole if box is None else draw_box(whole, scaled_box(box, picture, whole)),
+        heat=fit(to_image(heat_map(image, saliency, scale)), size),
+        crop=fit(part, size),
+        box=box,
+        scale=scale,
+    )
+
+
+def unit_views(
+    explainer: Explainer,
+    model: InterpretableModel,
+    images: Tensor,
+    ids: Tensor,
+    size: int = 144,
+    sample_ids: Tensor | None = None,
+) -> list[list[UnitView]]:
+    """Explain units in images and draw what they saw.
+
+    Args:
+        explainer: supports the model.
+        model: in evaluation mode.
+        images: ``(B, 3, H, W)`` float32 in [0, 1].
+        ids: ``(B, k)`` int64 units.
+        size: of the pictures.
+        sample_ids: ``(B,)`` int64, the data set's ``sample_key``; only random explainers need it.
+
+    Returns:
+        B lists of k views.
+    """
+    device = model.units().active.device
+    images, keys = images.to(device), None if sample_ids is None else sample_ids.to(device)
+    maps = explainer.attribute(model, images, Targets("unit", ids.to(device)), sample_ids=keys).cpu()
+    return [
+        [unit_view(image, saliency, size) for saliency in row] for image, row in zip(images.cpu(), maps, strict=True)
+    ]
+
+
+def evidence_box(saliency: Tensor) -> Box | None:
+    """The box around the positive values above the 95th percentile of a map, None if there are none.
+
+    Args:
+        saliency: ``(H, W)`` float, signed.
+    """
+    x0, y0, x1, y1 = bounding_boxes(clip_saliency(saliency) > 0).tolist()
+    return None if x1 < 0 else (x0, y0, x1, y1)
+
+
+def recognisable(box: Box, size: tuple[int, int]) -> Box:
+    """A box grown about its centre to at least 40 % of the shorter side of the image, and moved to stay inside.
+
+    Args:
+        box: inclusive pixels.
+        size: width and height of the image.
+
+    Example:
+        >>> recognisable((0, 20, 3, 23), (100, 50)), recognisable((10, 10, 59, 19), (100, 50))
+        ((0, 12, 19, 31), (10, 5, 59, 24))
+    """
+    least = round(LEAST_CROP * min(size))
+    spans = []
+    for first, last, pixels in ((box[0], box[2], size[0]), (box[1], box[3], size[1])):
+        side = max(last - first + 1, least)
+        start = min(max((first + last + 1 - side) // 2, 0), pixels - side)
+        spans.append((start, start + side - 1))
+    return spans[0][0], spans[1][0], spans[0][1], spans[1][1]
+
+
+def part_in(box: Box | None, sample: Mapping[str, Any], part_names: Sequence[str]) -> str | None:
+    """The name of the visible part nearest to the centre of a box, among those inside; None if there is none.
+
+    Args:
+        box: inclusive pixels.
+        sample: with ``part_points`` and ``part_visible``, where the data have them.
+        part_names: of the points.
+
+    Example:
+        >>> points = {"part_points": torch.tensor([[2.0, 2.0], [4.0, 5.0]]), "part_visible": torch.tensor([True, True])}
+        >>> part_in((0, 0, 6, 8), points, ["beak", "eye"]), part_in((7, 7, 8, 8), points, ["beak", "eye"])
+        ('eye', None)
+    """
+    if box is None or "part_points" not in sample:
+        return None
+    points, (x0, y0, x1, y1) = sample["part_points"].floor(), box
+    inside = (points >= torch.tensor([x0, y0])).all(dim=1) & (points <= torch.tensor([x1, y1])).all(dim=1)
+    inside &= sample["part_visible"]
+    if not inside.any() or len(part_names) != len(points):
+        return None
+    away = (points - torch.tensor([x0 + x1, y0 + y1]) / 2).square().sum(dim=1)
+    return part_names[int(away.masked_fill(~inside, torch.inf).argmin())]
+
+
+def unit_tile(view: UnitView, caption: str = "", lines: int = 2) -> Image.Image:
+    """The three pictures of a view side by side, above a caption.
+
+    Args:
+        view: to draw.
+        caption: up to ``lines`` lines, each cut with an ellipsis where it is too wide.
+        lines: of text that there is room for.
+
+    Returns:
+        An image whose size depends on the size of the view and ``lines`` alone.
+    """
+    size = max(view.photo.size)
+    tile = Image.new("RGB", (3 * size + 2 * GAP, size + lines * (CAPTION_SIZE + GAP)), WHITE)
+    for index, panel in enumerate((view.photo, view.heat, view.crop)):
+        left = index * (size + GAP)
+        tile.paste(panel, (left + (size - panel.width) // 2, (size - panel.height) // 2))
+    draw, font = ImageDraw.Draw(tile), ImageFont.load_default(CAPTION_SIZE)
+    for index, line in enumerate(caption.splitlines()[:lines]):
+        place = (0, size + index * (CAPTION_SIZE + GAP))
+        draw.text(place, cut_text(line, font, tile.width), fill=BLACK, font=font)
+    return tile

@@ -1,0 +1,74 @@
+"""What becomes of a decision if a person corrects its concepts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from lightning_modules.contract import Intervenable
+from reports.explained_model import ExplainedImage, ExplainedModel
+
+SHOWN = 8
+
+
+@dataclass(frozen=True)
+class Correction:
+    """A correction and its effect.
+
+    Args:
+        name: what was corrected.
+        said: probability of the concept by the model, None for several at once.
+        is_true: whether the image shows it, None for several at once.
+        predicted: the class then.
+        logit: of it.
+    """
+
+    name: str
+    said: float | None
+    is_true: bool | None
+    predicted: str
+    logit: float
+
+
+@torch.no_grad()
+def corrections(subject: ExplainedModel, image: ExplainedImage, sample: Mapping[str, Any]) -> list[Correction]:
+    """The corrections of the concepts that the model gets most wrong, each alone, then of all concepts at once.
+
+    Args:
+        subject: the model; nothing is returned for models without concepts to correct.
+        image: explained.
+        sample: with ``concepts``, what the image shows.
+
+    Raises:
+        ValueError: if correcting nothing changes the decision.
+    """
+    model, concepts = subject.model, subject.units.concepts
+    if not isinstance(model, Intervenable) or concepts is None or "concepts" not in sample:
+        return []
+    if model.values == "percentiles" and not model.percentiles.isfinite().all():
+        return []
+    scores = image.output.scores
+    truth = sample["concepts"].to(scores.device)[concepts][None]
+    nothing = model.intervene(scores, truth, torch.zeros_like(truth))
+    if not torch.equal(nothing, scores):
+        raise ValueError(f"Expected no correction to change nothing on the page of {image.sample_id}, but it does.")
+    said = model.concept_probabilities(scores)[0]
+    order = (said - truth[0].float()).abs().argsort(descending=True, stable=True)[:SHOWN].tolist()
+    wrong = [unit for unit in order if (float(said[unit]) > 0.5) != bool(truth[0, unit])]
+    found = []
+    for unit in wrong:
+        mask = torch.zeros_like(truth)
+        mask[0, unit] = True
+        name, logit = _decided(subject, model.intervene(scores, truth, mask))
+        found.append(Correction(subject.unit_name(unit), float(said[unit]), bool(truth[0, unit]), name, logit))
+    name, logit = _decided(subject, model.intervene(scores, truth, torch.ones_like(truth)))
+    return [*found, Correction("all concepts", None, None, name, logit)]
+
+
+def _decided(subject: ExplainedModel, scores: torch.Tensor) -> tuple[str, float]:
+    logits = subject.model.head(scores)[0]
+    label = int(logits.argmax())
+    return subject.class_names[label], float(logits[label])

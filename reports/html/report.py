@@ -1,0 +1,291 @@
+"""The report of one evaluation: pages of images, units, classes, errors and metrics, linked to each other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from explanations.views import fit, to_image
+from reports.explained_model import ExplainedImage, ExplainedModel
+from reports.html.choice import choose_images
+from reports.html.class_pages import sheet_of
+from reports.html.corrections import corrections
+from reports.html.evaluation_files import EvaluationFiles
+from reports.html.metric_page import families
+from reports.html.single_page import with_bars
+from reports.html.site import Site, key_of
+from reports.html.tree_page import grow, way
+from reports.html.unit_pages import unit_card, unit_sheet
+from reports.metrics_json import cut_short
+from reports.scan import Scan, loaders, samples_of, scan
+
+THUMBNAIL = 96  # longer side in pixels
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The most pages of each kind; where there are more, the pages say so.
+
+    Args:
+        images: explained.
+        units: with a page.
+        classes: with a page.
+        errors: shown on the page of errors.
+    """
+
+    images: int = 40
+    units: int = 200
+    classes: int = 200
+    errors: int = 100
+
+
+def build_report(subject: ExplainedModel, files: EvaluationFiles, folder: Path, limits: Limits | None = None) -> Path:
+    """Write the report of an evaluation.
+
+    Args:
+        subject: the model, its data and the explainer.
+        files: what the evaluation found.
+        folder: of the report; an earlier report in it is replaced.
+        limits: of its pages.
+
+    Returns:
+        Its first page.
+
+    Raises:
+        FileExistsError: if the folder holds other files.
+        ValueError: if a table does not add up to what the model says, naming page, image and class, or the model is
+            not the one that was evaluated.
+    """
+    report = _Report(subject, files, Site(folder), limits or Limits())
+    report.write()
+    return folder / "index.html"
+
+
+class _Report:
+    """Everything the pages need, each made once."""
+
+    def __init__(self, subject: ExplainedModel, files: EvaluationFiles, site: Site, limits: Limits) -> None:
+        self.subject, self.files, self.site, self.limits = subject, files, site, limits
+        self.result = files.result
+        self.split: str = self.result["split"]
+        limit = self.result["limit"]
+        self.seen: Scan = scan(subject.model, subject.datamodule, self.split, limit)
+        with loaders(subject.datamodule, self.split, limit) as loader:
+            self.dataset = loader.dataset
+        self.names = subject.class_names
+        site.title = f"{self.result['model']} on {self.result['dataset']}"
+        self.multilabel = any(len(truth) != 1 for truth in self.seen.labels)
+        self._check_accuracy()
+
+    # -- what is shown -----------------------------------------------------------------------------------------------
+    @cached_property
+    def chosen(self) -> list[int]:
+        """Positions of the images with a page."""
+        return choose_images(self.seen, self.limits.images)
+
+    @cached_property
+    def image_links(self) -> dict[str, str]:
+        """Sample id -> page."""
+        return {name: f"image-{key_of(name)}.html" for name in (self.seen.sample_ids[row] for row in self.chosen)}
+
+    @cached_property
+    def units(self) -> list[int]:
+        """Units with a page: the active ones, those of a tree in the order of its nodes."""
+        if self.subject.units.kind == "class":
+            return []
+        active: list[int] = self.subject.units.active.nonzero().flatten().tolist()
+        return active[: self.limits.units]
+
+    @cached_property
+    def unit_links(self) -> dict[int, str]:
+        """Unit -> page."""
+        return {unit: f"unit-{unit}.html" for unit in self.units}
+
+    @cached_property
+    def classes(self) -> list[int]:
+        """Classes with a page."""
+        return list(range(min(len(self.names), self.limits.classes)))
+
+    @cached_property
+    def wrong(self) -> list[int]:
+        """Positions of all images that are wrong, by how much the wrong class is ahead."""
+        rows = [row for row, correct in enumerate(self.seen.correct) if not correct]
+        return sorted(rows, key=lambda row: (-self._margin(row), self.seen.sample_ids[row]))
+
+    def _margin(self, row: int) -> float:
+        """Logit of the predicted class minus the largest of a true one."""
+        logits, truth = self.seen.logits[row], list(self.seen.labels[row])
+        return float(logits.max() - logits[truth].max()) if truth else 0.0
+
+    def _check_accuracy(self) -> None:
+        """The images of the report must be those that the evaluation counted."""
+        found = self.result["metrics"].get("general/accuracy")
+        if self.multilabel or not found or found["value"] is None:
+            return
+        counted, right = round(found["value"] * found["n"]), sum(self.seen.correct)
+        if found["n"] != len(self.seen.sample_ids) or counted != right:
+            raise ValueError(
+                f"Expected the model of the evaluation, which gets {counted} of {found['n']} images right, but "
+                f"this one gets {right} of {len(self.seen.sample_ids)}. Evaluate the checkpoint again."
+            )
+
+    # -- pages -------------------------------------------------------------------------------------------------------
+    def write(self) -> None:
+        """Write all pages; the navigation first, as every page shows it."""
+        tree = grow(self.subject)
+        concepts = self.subject.units.concepts is not None
+        pages = [("index.html", "Overview", True), ("metrics.html", "Metrics", True)]
+        pages += [("images.html", "Images", True), ("errors.html", "Errors", True)]
+        kind = f"{self.subject.units.kind.capitalize()}s"
+        pages += [("units.html", kind, bool(self.units)), ("classes.html", "Classes", True)]
+        pages += [("tree.html", "Tree", tree is not None)]
+        birds = {name: picture for name, picture in self.files.figures.items() if name.startswith("funnybirds")}
+        figures = {name: picture for name, picture in self.files.figures.items() if name not in birds}
+        pages += [("funnybirds.html", "FunnyBirds", bool(birds)), ("figures.html", "Figures", bool(figures))]
+        self.site.navigation = [(file, name) for file, name, there in pages if there]
+        images = self._images()
+        self._overview(images)
+        shown = families(self.files, self.image_links)
+        self.site.page("metrics.html", "metrics", families=shown, result=self.result)
+        self._units(concepts)
+        self._classes()
+        self._errors()
+        if tree is not None:
+            model, sources = self.subject, self.subject.sources.of(self.units)
+            self.site.page("tree.html", "tree", tree=tree, model=model, sources=sources, links=self.unit_links)
+        for file, title, pictures in (("funnybirds.html", "FunnyBirds", birds), ("figures.html", "Figures", figures)):
+            if pictures:
+                self.site.page(file, "figures", heading=title, figures=pictures)
+        versions = {name: version(name) for name in ("torch", "torchvision", "pillow", "jinja2")}
+        self.site.finish({"versions": versions, "limits": asdict(self.limits), "explainer": self.subject.explained_by})
+
+    def _images(self) -> list[ExplainedImage]:
+        """The pages of images."""
+        ids = [self.seen.sample_ids[row] for row in self.chosen]
+        samples = samples_of(self.dataset, ids)
+        explained = self.subject.explain(samples, "the image page")
+        for image, sample in zip(explained, samples, strict=True):
+            self.site.page(
+                self.image_links[image.sample_id],
+                "image",
+                image=image,
+                model=self.subject,
+                tables=with_bars(image),
+                links=self.unit_links,
+                way=way(self.subject, image),
+                corrections=corrections(self.subject, image, sample),
+                values=self._values(image.sample_id),
+            )
+        self.site.page("images.html", "images", cards=self._cards(explained), total=len(self.seen.sample_ids))
+        return explained
+
+    def _values(self, sample_id: str) -> list[tuple[str, float]]:
+        """What the evaluation measured on one image."""
+        if (values := self.files.images) is None or sample_id not in values.sample_ids:
+            return []
+        return list(zip(values.keys, values.rows([sample_id])[0].tolist(), strict=True))
+
+    def _cards(self, explained: Sequence[ExplainedImage]) -> list[dict[str, Any]]:
+        return [
+            {
+                "picture": image.photo,
+                "sample_id": image.sample_id,
+                "link": self.image_links[image.sample_id],
+                "predicted": "nothing" if image.abstains else self.names[image.predicted],
+                "truth": ", ".join(image.truth),
+                "correct": image.correct,
+            }
+            for image in explained
+        ]
+
+    def _overview(self, images: Sequence[ExplainedImage]) -> None:
+        units = self.subject.units
+        self.site.page(
+            "index.html",
+            "overview",
+            result=self.result,
+            incomplete=cut_short(self.result["training"] or {}),
+            model=self.subject,
+            active=int(units.active.sum()),
+            total=len(units.active),
+            families=families(self.files, self.image_links),
+            cards=self._cards([image for image in images if image.correct][:8]),
+            wrong=self._cards([image for image in images if image.correct is False][:8]),
+            projected=units.source is not None and bool(units.source.found.any()),
+        )
+
+    def _units(self, named: bool) -> None:
+        """The list of units and a page for each."""
+        if not self.units:
+            return
+        sources = self.subject.sources.of(self.units)
+        values = self.files.items.get("concepts" if named and "concepts" in self.files.items else "units", {})
+        cards = [unit_card(self.subject, unit, sources.get(unit), self.unit_links[unit]) for unit in self.units]
+        counts = {"total": int(self.subject.units.active.sum()), "kind": self.subject.units.kind}
+        self.site.page("units.html", "units", cards=cards, model=self.subject, **counts)
+        for unit in self.units:
+            shown = unit_sheet(self.subject, self.seen, self.dataset, unit)
+            name = self.subject.unit_name(unit)
+            self.site.page(
+                self.unit_links[unit],
+                "unit",
+                unit=shown,
+                model=self.subject,
+                source=sources.get(unit),
+                values=values.get(name if named else str(unit), {}),
+                classes={label: f"class-{label}.html" for label in self.classes},
+                image_links=self.image_links,
+            )
+
+    def _classes(self) -> None:
+        """The list of classes and a page for each."""
+        sheets = [sheet_of(self.subject, self.seen, label) for label in self.classes]
+        self.site.page("classes.html", "classes", sheets=sheets, model=self.subject, total=len(self.names))
+        named = {line[0] for sheet in sheets for line in sheet.lines}
+        sources = self.subject.sources.of([unit for unit in self.units if unit in named])
+        for sheet in sheets:
+            rows = [row for row, truth in enumerate(self.seen.labels) if sheet.label in truth and row in self.chosen]
+            self.site.page(
+                f"class-{sheet.label}.html",
+                "class",
+                sheet=sheet,
+                model=self.subject,
+                sources=sources,
+                links=self.unit_links,
+                additive=sheet.bias is not None,
+                cells=self.subject.units.kind == "class",
+                images=[(self.seen.sample_ids[row], self.image_links[self.seen.sample_ids[row]]) for row in rows],
+            )
+
+    def _errors(self) -> None:
+        """The images that are wrong, the surest first, and the pairs of classes that are confused most."""
+        shown = self.wrong[: self.limits.errors]
+        samples = samples_of(self.dataset, [self.seen.sample_ids[row] for row in shown])
+        cards = [
+            {
+                "picture": fit(to_image(sample["image"]), THUMBNAIL),
+                "sample_id": self.seen.sample_ids[row],
+                "link": self.image_links.get(self.seen.sample_ids[row]),
+                "predicted": self.names[self.seen.predicted[row]],
+                "truth": ", ".join(self.names[label] for label in self.seen.labels[row]),
+                "margin": self._margin(row),
+            }
+            for row, sample in zip(shown, samples, strict=True)
+        ]
+        pairs = Counter(
+            (truth, self.seen.predicted[row])
+            for row in self.wrong
+            for truth in self.seen.labels[row]
+            if truth != self.seen.predicted[row]
+        )
+        confused = [
+            (self.names[one], self.names[other], count)
+            for (one, other), count in sorted(pairs.items(), key=lambda item: (-item[1], item[0]))[:20]
+        ]
+        counts = {"total": len(self.wrong), "images": len(self.seen.sample_ids)}
+        self.site.page("errors.html", "errors", cards=cards, confused=confused, **counts)

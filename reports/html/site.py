@@ -1,0 +1,157 @@
+"""A folder of pages: templates filled in, pictures written once, everything listed with its hash."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+from PIL import Image
+
+from reports.metrics_json import write_whole
+
+MANIFEST = "manifest.json"
+QUALITY = 82  # of WebP
+
+
+class Site:
+    """Writes the pages of one report.
+
+    Every name is escaped, and equal inputs and library versions give equal bytes.
+
+    Args:
+        folder: of the report; None for single pages that hold their pictures.
+
+    Raises:
+        FileExistsError: if the folder holds anything that is not an earlier report.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+        self.files: dict[str, dict[str, Any]] = {}
+        self.navigation: list[tuple[str, str]] = []
+        self.title = ""
+        self._sizes: dict[str, tuple[int, int]] = {}
+        if folder is not None:
+            _clear(folder)
+        loader = jinja2.PackageLoader("reports", "templates")
+        self._templates = jinja2.Environment(
+            loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        )
+        self._templates.filters |= {"img": self.img, "num": number, "signed": signed, "percent": percent}
+
+    def img(self, picture: Image.Image, alt: str) -> Markup:
+        """The element that shows a picture, which is written if it was not yet.
+
+        Args:
+            picture: at most 256 pixels wide and high, apart from figures.
+            alt: what it shows, for those who do not see it.
+        """
+        data = io.BytesIO()
+        picture.save(data, "WEBP", quality=QUALITY, method=4)
+        name = f"images/{hashlib.sha256(data.getvalue()).hexdigest()[:20]}.webp"
+        source = name
+        if self.folder is None:
+            source = f"data:image/webp;base64,{base64.b64encode(data.getvalue()).decode()}"
+        elif name not in self.files:
+            self._write(name, data.getvalue())
+        text = '<img src="{}" width="{}" height="{}" alt="{}" loading="lazy">'
+        return Markup(text).format(source, picture.width, picture.height, alt)
+
+    def page(self, name: str, template: str, **context: Any) -> str:
+        """Fill in a template.
+
+        Args:
+            name: of the file.
+            template: its name without ending.
+            context: what it shows.
+
+        Returns:
+            The text of the page, which is written if there is a folder.
+        """
+        known = {"navigation": self.navigation, "here": name, "report": self.title}
+        text = self._templates.get_template(f"{template}.html").render(**known, **context)
+        if self.folder is not None:
+            self._write(name, text.encode())
+        return text
+
+    def finish(self, facts: Mapping[str, Any]) -> None:
+        """Write the list of all files, without which the report is not whole.
+
+        Args:
+            facts: versions and arguments.
+        """
+        if self.folder is not None:
+            content = {**facts, "files": dict(sorted(self.files.items()))}
+            text = json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True, default=str)
+            write_whole(self.folder / MANIFEST, text + "\n")
+
+    def _write(self, name: str, data: bytes) -> None:
+        assert self.folder is not None
+        write_whole(self.folder / name, data)
+        self.files[name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """A number with some digits, – for None and NaN.
+
+    Example:
+        >>> number(0.123456), number(None), number(1234567.0), number(-0.0)
+        ('0.1235', '–', '1.235e+06', '0')
+    """
+    if value is None or value != value:
+        return "–"
+    return f"{value + 0.0:.{digits}g}"
+
+
+def signed(value: float | None, digits: int = 4) -> str:
+    """The same with its sign.
+
+    Example:
+        >>> signed(2.0), signed(-0.5), signed(0.0)
+        ('+2', '-0.5', '+0')
+    """
+    return "–" if value is None or value != value else f"{value + 0.0:+.{digits}g}"
+
+
+def percent(value: float, digits: int = 1) -> str:
+    """A fraction in percent.
+
+    Example:
+        >>> percent(0.12345)
+        '12.3 %'
+    """
+    return f"{100 * value:.{digits}f} %"
+
+
+def key_of(name: str) -> str:
+    """The name of a file for any name: the beginning of its hash.
+
+    Example:
+        >>> key_of("../<img>")
+        'd5b7fd2f8e65'
+    """
+    return hashlib.sha256(name.encode()).hexdigest()[:12]
+
+
+def _clear(folder: Path) -> None:
+    """Remove an earlier report, and nothing else."""
+    if not folder.exists() or not any(folder.iterdir()):
+        return
+    try:
+        files = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
+    except (OSError, ValueError, KeyError) as error:
+        raise FileExistsError(
+            f"Expected {folder} to be free or to hold an earlier report, but it holds other files. Move them away, or "
+            "name another folder."
+        ) from error
+    (folder / MANIFEST).unlink()
+    for name in files:
+        if (folder / name).resolve().is_relative_to(folder.resolve()):
+            (folder / name).unlink(missing_ok=True)

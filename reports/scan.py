@@ -1,0 +1,124 @@
+"""What a model says of all images of a split, or of some of them drawn by class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lightning_modules.contract import InterpretableModel, ModelOutput
+
+
+@dataclass(frozen=True)
+class Scan:
+    """Outputs of n images.
+
+    Args:
+        sample_ids: of the images.
+        labels: the classes of each image, one unless the data are multilabel.
+        logits: ``(n, K)`` float64.
+        scores: ``(n, U)`` float64.
+        total: images of the split.
+        residual: ``(n, K)`` float64, parts of the logits that pass the units by, or None.
+    """
+
+    sample_ids: list[str]
+    labels: list[tuple[int, ...]]
+    logits: Tensor
+    scores: Tensor
+    total: int
+    residual: Tensor | None = None
+
+    @property
+    def predicted(self) -> list[int]:
+        """The class with the largest logit of each image."""
+        return [int(label) for label in self.logits.argmax(dim=1)]
+
+    @property
+    def correct(self) -> list[bool]:
+        """Whether the predicted class is one of the image's; an image without any decision is wrong."""
+        decided = (self.logits.amax(dim=1) > self.logits.amin(dim=1)).tolist()
+        return [
+            label in truth and there for label, truth, there in zip(self.predicted, self.labels, decided, strict=True)
+        ]
+
+    def strongest(self, unit: int, most: int) -> list[int]:
+        """Positions of the images with the largest score of a unit, ties in their order."""
+        order = self.scores[:, unit].argsort(descending=True, stable=True)[:most]
+        return [int(index) for index in order]
+
+    def output(self, rows: Sequence[int]) -> ModelOutput:
+        """Logits and scores of some images, without maps."""
+        chosen = torch.tensor(rows, dtype=torch.int64)
+        return ModelOutput(self.logits[chosen], self.scores[chosen], self.scores.new_zeros(len(rows), 0, 1, 1))
+
+
+@torch.no_grad()
+def scan(model: InterpretableModel, datamodule: Any, split: str, limit: int | None = None) -> Scan:
+    """Show a model the images of a split.
+
+    Args:
+        model: in evaluation mode.
+        datamodule: an ``ImageDataModule``; its loaders are as before afterwards.
+        split: "projection" for the training images through the evaluation transform.
+        limit: number of images drawn by class; all by default.
+    """
+    device = model.units().active.device
+    with loaders(datamodule, split, limit) as loader:
+        names: list[str] = []
+        labels: list[tuple[int, ...]] = []
+        logits, scores, residual = [], [], []
+        for batch in loader:
+            output = model(batch["image"].to(device))
+            names += batch["sample_id"]
+            labels += labels_of(batch)
+            logits.append(output.logits.double().cpu())
+            scores.append(output.scores.double().cpu())
+            if "residual" in output.extras:
+                residual.append(output.extras["residual"].double().cpu())
+    total, past = len(datamodule.dataset(split)), torch.cat(residual) if residual else None
+    return Scan(names, labels, torch.cat(logits), torch.cat(scores), total, past)
+
+
+@contextmanager
+def loaders(datamodule: Any, split: str, limit: int | None) -> Iterator[Any]:
+    """The loader of a split in one process, with images through the evaluation transform and in one view."""
+    before, trainer = datamodule.loading, datamodule.trainer
+    try:
+        datamodule.trainer = None  # which would share the images among processes
+        datamodule.loading = replace(before, split=split, limit=limit, continuity=None)
+        yield datamodule.test_dataloader()
+    finally:
+        datamodule.loading, datamodule.trainer = before, trainer
+
+
+def labels_of(batch: Any) -> list[tuple[int, ...]]:
+    """The classes of each image of a batch or of a sample."""
+    if "labels" in batch:
+        rows = batch["labels"] if batch["labels"].ndim == 2 else batch["labels"][None]
+        return [tuple(row.nonzero().flatten().tolist()) for row in rows]
+    return [(int(label),) for label in batch["label"].reshape(-1)]
+
+
+def samples_of(dataset: Any, sample_ids: Sequence[str]) -> list[Any]:
+    """Samples by their ids.
+
+    Args:
+        dataset: with ``sample_ids`` in order.
+        sample_ids: wanted, in this order.
+
+    Raises:
+        ValueError: if the data set has no such sample.
+    """
+    place = {name: index for index, name in enumerate(dataset.sample_ids)}
+    if unknown := [name for name in sample_ids if name not in place]:
+        known = dataset.sample_ids
+        raise ValueError(
+            f"Expected ids of the {len(known)} images, such as {known[0]!r}, but got {unknown[0]!r}. Look them up in "
+            "images.csv of an evaluation."
+        )
+    return [dataset[place[name]] for name in sample_ids]

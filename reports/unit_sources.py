@@ -1,0 +1,141 @@
+"""The photos that stand for units: what a prototype was projected onto, for others the strongest training image."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from explanations import Explainer, UnitView, unit_views
+from explanations.unit_view import part_in
+from lightning_modules.contract import InterpretableModel, Projectable, UnitTable
+from reports.scan import Scan, labels_of, samples_of, scan
+
+TRAINING_IMAGES = 1000  # searched for the strongest image of a unit
+STALE = 1e-3  # largest distance of a prototype from the patch it was projected onto
+_CHUNK = 8  # photos drawn at once
+
+
+@dataclass(frozen=True)
+class Source:
+    """The photo that stands for a unit.
+
+    Args:
+        view: what the unit saw of it.
+        sample_id: of the photo.
+        class_name: of the photo.
+        part: in the box, where known.
+        origin: how the photo was found.
+        stale: whether the prototype has changed since it was projected onto the photo.
+    """
+
+    view: UnitView
+    sample_id: str
+    class_name: str
+    part: str | None
+    origin: str
+    stale: bool = False
+
+
+def known_parts(units: UnitTable, datamodule: Any) -> list[str]:
+    """Names of the parts, to be told of boxes; none for units that are means over the image, whose boxes are large.
+
+    Args:
+        units: of the model.
+        datamodule: an ``ImageDataModule``.
+    """
+    return [] if units.pool == "mean" and units.kind != "class" else list(datamodule.tables.part_names)
+
+
+class UnitSources:
+    """Finds and draws the photos of units, each once.
+
+    Args:
+        model: in evaluation mode.
+        datamodule: an ``ImageDataModule``.
+        explainer: makes the maps.
+        class_names: of the K logits.
+        size: longer side of the pictures in pixels.
+    """
+
+    def __init__(
+        self, model: InterpretableModel, datamodule: Any, explainer: Explainer, class_names: Sequence[str], size: int
+    ) -> None:
+        self.model, self.datamodule, self.explainer = model, datamodule, explainer
+        self.class_names, self.size = class_names, size
+        self.units = model.units()
+        self._found: dict[int, Source] = {}
+
+    @property
+    def there(self) -> bool:
+        """Whether photos can stand for the units: not for classes, nor without the training images."""
+        return self.units.kind != "class" and self.datamodule.loading.classes is None
+
+    @cached_property
+    def training(self) -> Scan:
+        """Up to 1,000 training images, drawn by class."""
+        return scan(self.model, self.datamodule, "projection", TRAINING_IMAGES)
+
+    def of(self, units: Sequence[int]) -> dict[int, Source]:
+        """The photos of some units; none where there are no training images.
+
+        Args:
+            units: indices.
+        """
+        if not self.there:
+            return {}
+        missing = [unit for unit in dict.fromkeys(units) if unit not in self._found]
+        dataset = self.datamodule.dataset("projection") if missing else None
+        for first in range(0, len(missing), _CHUNK):
+            self._find(missing[first : first + _CHUNK], dataset)
+        return {unit: self._found[unit] for unit in units}
+
+    def draw(self, unit: int, samples: Sequence[Any]) -> list[Source]:
+        """What a unit saw of some samples.
+
+        Args:
+            unit: its index.
+            samples: of the data.
+        """
+        if not samples:
+            return []
+        images, keys = (torch.stack([sample[name] for sample in samples]) for name in ("image", "sample_key"))
+        ids = torch.full((len(samples), 1), unit)
+        views = unit_views(self.explainer, self.model, images, ids, self.size, keys)
+        return [self._source(view, sample, "in", False) for (view,), sample in zip(views, samples, strict=True)]
+
+    def _source(self, view: UnitView, sample: Any, origin: str, stale: bool) -> Source:
+        names = ", ".join(self.class_names[label] for label in labels_of(sample)[0])
+        part = part_in(view.box, sample, known_parts(self.units, self.datamodule))
+        return Source(view, sample["sample_id"], names, part, origin, stale)
+
+    def _find(self, units: Sequence[int], dataset: Any) -> None:
+        table = self.units.source
+        projected = [table is not None and bool(table.found[unit]) for unit in units]
+        ids = []
+        for unit, is_projected in zip(units, projected, strict=True):
+            if is_projected and table is not None:
+                ids.append(table.sample_id[unit])
+            else:
+                ids.append(self.training.sample_ids[self.training.strongest(unit, 1)[0]])
+        samples = samples_of(dataset, ids)
+        images = torch.stack([sample["image"] for sample in samples]).to(self.units.active.device)
+        distances = self._distances(images) if any(projected) else None
+        keys = torch.stack([sample["sample_key"] for sample in samples])
+        views = unit_views(self.explainer, self.model, images, torch.tensor(units)[:, None], self.size, keys)
+        for index, (unit, sample) in enumerate(zip(units, samples, strict=True)):
+            searched = f"strongest of {len(self.training.sample_ids)} training images" if not projected[index] else ""
+            stale = projected[index] and distances is not None and not float(distances[index, unit]) <= STALE
+            self._found[unit] = self._source(views[index][0], sample, searched or "projected onto", stale)
+
+    @torch.no_grad()
+    def _distances(self, images: Tensor) -> Tensor | None:
+        """``(B, U)`` smallest distance of every prototype to a cell of the images."""
+        latent = self.model(images).latent
+        if latent is None or not isinstance(self.model, Projectable):
+            return None
+        return self.model.distance_maps(latent).amin(dim=(2, 3))

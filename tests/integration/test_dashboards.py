@@ -1,0 +1,165 @@
+"""What a run that is interrupted, resumed and evaluated leaves in W&B, TensorBoard, its folder and the terminal."""
+
+import contextlib
+import csv
+import io
+import math
+
+import numpy as np
+import pytest
+from PIL import Image
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from callbacks import read_checkpoint
+from callbacks.run.curves import training_curves
+from tests.callbacks.run.test_workspace import every_key
+from tests.tiny_runs import EPOCHS, STEPS_PER_EPOCH, fit
+from tests.wandb_files import history, pictures, segments, table
+
+LOGGERS = [f"--trainer.logger+=callbacks.{name}" for name in ("RunWandbLogger", "RunTensorBoardLogger")]
+FEW = ["--explanations.images=2", "--explanations.top_k=2", "--explanations.units=3"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run that ends after its third epoch, goes on and is evaluated, and what the terminal showed of each part."""
+    folder = tmp_path_factory.mktemp("runs") / "shown"
+    more = [*LOGGERS, *FEW, "--evaluation.suite=[general, completeness/psc, alignment/consistency]"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WANDB_MODE", "offline")
+        patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+        fit(folder, *more, "--trainer.max_epochs=3")
+        with contextlib.redirect_stdout(io.StringIO()) as terminal:
+            fit(folder, *more, "--trainer.max_epochs=-1", "--test_after_fit=true", "--ckpt_path=last")
+    return folder, segments(folder), terminal.getvalue().splitlines()
+
+
+def every(parts, key):
+    return [value for part in parts for value in history(part, key)]
+
+
+def test_one_run_holds_every_key_of_the_workspace(run):
+    _, parts, _ = run
+    assert len(parts) == 3  # two trainings and the evaluation
+    assert len({part.run.run_id for part in parts}) == 1
+    assert all(part.run.resume for part in parts)
+    logged = {key for part in parts for row in part.history for key in row}
+    for key in every_key():
+        assert key in logged or any(name.startswith(f"{key}/") for name in logged), key
+
+
+def test_the_phase_is_a_series_whose_names_are_in_the_config(run):
+    _, parts, _ = run
+    assert parts[0].config["phases"] == ["warm", "joint", "last", "joint2"]
+    assert every(parts, "phase") == [0, 1, 1, 2, 3]
+    steps = [row["trainer/global_step"] for part in parts for row in part.history if "phase" in row]
+    assert steps == [STEPS_PER_EPOCH * (epoch + 1) - 1 for epoch in range(EPOCHS)]
+
+
+def test_the_same_images_are_explained_at_the_end_of_every_phase(run):
+    folder, parts, _ = run
+    media, tables = every(parts, "media/explanations"), every(parts, "tables/contributions")
+    rows = [row for part in parts for entry in history(part, "tables/contributions") for row in table(part, entry)]
+    assert len(media) == len(tables) == 4
+    assert [entry["count"] for entry in media] == [2] * 4
+    assert [row["epoch"] for row in rows] == [epoch for epoch in (1, 3, 4, 5) for _ in range(4)]
+    assert [row["rank"] for row in rows] == [1, 2] * 8
+    shown = {row["sample_id"] for row in rows}
+    assert len(shown) == 2
+    assert all(name.startswith("val/") for name in shown)
+    for row in rows:
+        assert row["contribution"] == pytest.approx(row["score"] * row["weight"], rel=1e-5)
+    files = [files for part in parts for files in pictures(part, "tables/contributions")]
+    assert [len(names) for names in files] == [4] * 4
+    assert all(folder / "wandb" in name.parents for names in files for name in names)
+    assert Image.open(files[0][0]).size == Image.open(files[3][3]).size
+    with (folder / "explanations" / "joint2-epoch04.csv").open(newline="") as file:
+        written = list(csv.DictReader(file))
+    assert [row["unit"] for row in written] == [str(row["unit"]) for row in rows[-4:]]
+
+
+def test_the_same_units_are_shown_before_and_after_a_projection(run):
+    folder, parts, _ = run
+    entries = [(part, entry) for part in parts for entry in history(part, "tables/units")]
+    tables = [table(part, entry) for part, entry in entries]
+    moments = [(rows[0]["epoch"], rows[0]["moment"]) for rows in tables]
+    end = "end of epoch"
+    assert moments == [(1, end), (3, end), (4, "before project"), (4, "after project"), (4, end), (5, end)]
+    assert {tuple(row["unit"] for row in rows) for rows in tables} == {(0, 8, 15)}
+    # the value of a projected prototype at its own source, which is among all 48 training images, is the largest
+    before, after = ([row["largest value"] for row in rows] for rows in tables[2:4])
+    assert all(new > old for old, new in zip(before, after, strict=True))
+    source = read_checkpoint(folder / "checkpoints" / "last.ckpt")["state_dict"]
+    assert source
+    with (folder / "prototypes" / "last-epoch03.csv").open(newline="") as file:
+        projected = {int(row["unit"]): row["sample_id"] for row in csv.DictReader(file)}
+    assert [row["sample_id"] for row in tables[3]] == [projected[row["unit"]] for row in tables[3]]
+    assert every(parts, "media/units")[0]["format"] == "png"
+
+
+def test_confusions_and_the_suite_are_tables(run):
+    _, parts, _ = run
+    (suite,) = [table(parts[-1], entry) for entry in history(parts[-1], "tables/evaluation/test")]
+    families = [row["family"] for row in suite]
+    assert families == sorted(families, key=families.index)
+    by_key = {f"{row['family']}/{row['metric']}": row for row in suite}
+    accuracy = by_key["general/accuracy"]
+    assert (accuracy["n"], accuracy["better"], accuracy["not applicable because"]) == (33, "higher", None)
+    assert accuracy["low"] <= accuracy["value"] <= accuracy["high"]
+    (confused,) = [table(parts[-1], entry) for entry in history(parts[-1], "tables/confusion/test")]
+    wrong = sum(row["images"] for row in confused)
+    assert wrong == pytest.approx(33 * (1 - accuracy["value"]))
+    assert all(row["true class"] != row["predicted class"] for row in confused)
+    assert len(every(parts, "media/confusion/val")) == 4
+
+
+def test_the_figure_of_the_training_holds_all_epochs_of_both_parts(run):
+    folder, parts, _ = run
+    states = read_checkpoint(folder / "checkpoints" / "last.ckpt")["callbacks"]
+    (rows,) = [state["rows"] for name, state in states.items() if "Curves" in name]
+    assert [row["phase"] for row in rows] == ["warm", "joint", "joint", "last", "joint2"]
+    with (folder / "metrics.csv").open(newline="") as file:
+        losses = [float(row["train/loss"]) for row in csv.DictReader(file) if row["train/loss"]]
+    assert [row["train/loss"] for row in rows] == losses
+    expected = np.asarray(training_curves(rows))
+    assert np.array_equal(np.asarray(Image.open(folder / "training.png")), expected)
+    last = next(part for part in reversed(parts) if history(part, "media/training"))
+    (name,) = history(last, "media/training")[-1]["filenames"]
+    assert np.array_equal(np.asarray(Image.open(last.folder / "files" / name)), expected)
+
+
+def test_tensorboard_gets_the_same(run):
+    folder, _, _ = run
+    sizes = {"scalars": 0, "images": 0, "tensors": 0}
+    found = EventAccumulator(str(folder / "tensorboard"), size_guidance=sizes).Reload()
+    assert [event.value for event in found.Scalars("phase")] == [0, 1, 1, 2, 3]
+    tags = found.Tags()
+    for key in ("media/training", "media/explanations", "media/units", "media/prototypes", "media/confusion/test"):
+        assert f"{key}/000" in tags["images"]
+    for key in ("contributions", "units", "confusion/val", "evaluation/test"):
+        assert f"tables/{key}/text_summary" in tags["tensors"]
+    (accuracy,) = found.Scalars("test/general/accuracy")
+    assert math.isfinite(accuracy.value)
+
+
+def test_one_screen_before_and_a_few_lines_after(run):
+    folder, _, lines = run
+    start = lines.index("NoisyProtoPNet on SketchBirds")
+    screen = [line.rstrip() for line in lines[start : lines.index("", start)]]
+    screen += [line.rstrip() for line in lines[start + len(screen) : lines.index("", start + 14) + 1]]
+    assert len(screen) <= 24
+    assert "data        48 training, 16 validation images of 32 × 32 pixels" in screen
+    assert "units       16 of kind prototype, for 8 classes" in screen
+    (total,) = [line for line in screen if line.startswith("parameters")]
+    assert "prototypes 256" in total
+    table = [line.split() for line in screen if line.split()[:1] in (["warm"], ["joint"], ["last"], ["joint2"])]
+    assert [row[1:4] for row in table[:2]] == [["1", "of", "1"], ["2", "of", "2"]]
+    assert [row[:2] for row in table[2:]] == [["last", "1"], ["joint2", "1"]]
+    assert any("first project" in line for line in screen)
+    assert f"run folder  {folder}" in screen
+    (wandb,) = [line for line in screen if line.startswith("W&B")]
+    assert wandb.startswith("W&B         offline, run ")
+    after = lines[next(i for i, line in enumerate(lines) if line.startswith("Trained 2 epochs in ")) :]
+    assert [line.split()[0] for line in after] == ["Trained", "validation", "test", "checkpoint", "curves", "run"]
+    assert after[2].startswith("test        general/accuracy 0.")
+    assert after[3] == f"checkpoint  {folder}/checkpoints/best.ckpt"

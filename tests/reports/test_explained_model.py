@@ -1,0 +1,109 @@
+"""Explained images: every model, the photos that stand for units, flags, the figure and the page of its own."""
+
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+
+from explanations import Upsample
+from lightning_modules.contract import empty_sources
+from reports import explain
+from reports.explained_figure import explained_figure
+from reports.explained_model import ExplainedModel
+from reports.html.single_page import single_page
+from tests.lightning_modules.registry import MODELS, tiny_birds
+
+HOSTILE = "<img src=x onerror=alert(1)>\"'</script>"
+
+
+@pytest.fixture(scope="module")
+def birds():
+    return tiny_birds()
+
+
+def built(name, **options):
+    torch.manual_seed(3)
+    return MODELS[name](num_classes=8, image_size=(32, 32), **options).eval()
+
+
+@pytest.mark.parametrize("name", ["ProtoPNet", "ProtoTree", "PIPNet", "BagNet", "PosthocCBM hybrid", "QPM ternary"])
+def test_every_kind_of_model_has_a_figure_and_a_page(name, birds):
+    model, sample = built(name), birds.dataset("test")[0]
+    subject = ExplainedModel(model, birds, size=48, class_names=[HOSTILE, *birds.class_names[1:]])
+    (explained,) = subject.explain([sample], most=3)
+    page = single_page(explained, subject)
+    assert "<img src=x" not in page
+    assert "&lt;img src=x" in page
+    assert page.count("<img ") == page.count("alt=")
+    assert not re.search(r'(src|href)="(?!data:image/webp|#main)', page)
+    assert all(len(rows) <= 3 for _, rows in explained.tables)
+    assert ("logit of" in page) == (name != "ProtoTree")
+    assert ("residual, not from units" in page) == ("hybrid" in name)
+    assert page == single_page(explained, subject)
+    picture = explained_figure(explained, subject)
+    assert picture.width > 5 * 48
+    assert picture.tobytes() == explained_figure(*subject.explain([sample], most=3), subject).tobytes()
+
+
+def test_a_projected_prototype_stands_for_its_patch_until_it_changes(birds):
+    model, photo = built("ProtoPNet"), birds.dataset("projection")[5]
+    with torch.no_grad():
+        patch = model(photo["image"][None]).latent[0, :, 1, 2]
+    source = empty_sources(16)
+    names = [photo["sample_id"], *[""] * 15]
+    only = torch.arange(16) == 0
+    put = {"sample_key": photo["sample_key"], "row": 1, "col": 2, "label": photo["label"], "distance": 0.0}
+    changed = {name: torch.where(only, torch.as_tensor(value), getattr(source, name)) for name, value in put.items()}
+    box = torch.tensor(model.geometry.cell_box(1, 2)).expand(16, 4)
+    source = replace(source, sample_id=names, box=torch.where(only[:, None], box, source.box), **changed)
+    model.load_patches(patch.expand(16, -1), only, source)
+    fresh = ExplainedModel(model, birds, size=48).sources.of([0, 1])
+    assert (fresh[0].origin, fresh[0].sample_id, fresh[0].stale) == ("projected onto", photo["sample_id"], False)
+    # the others are shown by the training image with the largest score
+    images = torch.stack([sample["image"] for sample in birds.dataset("projection")])
+    best = model(images).scores[:, 1].argmax()
+    assert (fresh[1].origin, fresh[1].sample_id) == (
+        "strongest of 24 training images",
+        birds.dataset("projection").sample_ids[best],
+    )
+    with torch.no_grad():
+        model.prototypes.vectors[0] += 1.0
+    changed = ExplainedModel(model, birds, size=48)
+    assert changed.sources.of([0])[0].stale
+    row = next(
+        row
+        for table, rows in changed.explain([photo], classes=8, most=16)[0].tables
+        for row in rows
+        if row.line.unit == 0 and table.label == 0
+    )
+    assert {"this very image is its source", "changed since its projection"} <= set(row.flags)
+
+
+def test_flags_of_other_classes_negative_weights_and_flat_maps(birds):
+    model, photo = built("ProtoPNet"), birds.dataset("test")[1]
+
+    class Flat(Upsample):
+        def _maps(self, model, asked):
+            return super()._maps(model, asked) * 0
+
+    (table, rows), *_ = ExplainedModel(model, birds, Flat(), 48).explain([photo], most=16)[0].tables
+    for row in rows:
+        own = row.line.unit // 2 == table.label
+        assert ("of another class" in row.flags, "negative weight" in row.flags) == (not own, row.line.weight < 0)
+        assert "flat map" in row.flags
+        assert row.view.box is None
+
+
+def test_an_image_that_nothing_speaks_for(birds):
+    model = built("PIPNet")
+    model.score_threshold.fill_(2.0)  # above every score
+    (explained,) = (subject := ExplainedModel(model, birds, size=48)).explain([birds.dataset("test")[0]])
+    assert explained.abstains
+    assert "the model abstains" in single_page(explained, subject)
+
+
+def test_bad_input(birds):
+    with pytest.raises(ValueError, match="`size` to be between 32 and 256 pixels, but got 300"):
+        ExplainedModel(built("BagNet"), birds, size=300)
+    assert explain(built("BagNet"), birds, birds.dataset("test")[0], size=48).mode == "RGB"

@@ -1,0 +1,156 @@
+"""Whole reports of tiny models: links, escaping, equal bytes, what is refused, and the checks while building."""
+
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+import torch
+
+from metrics.entries import ENTRIES
+from reports.explained_model import ExplainedModel
+from reports.html.choice import choose_images
+from reports.html.class_pages import sheet_of
+from reports.html.evaluation_files import EvaluationFiles
+from reports.html.report import Limits, build_report
+from reports.html.tree_page import way
+from reports.metric_words import FAMILIES, asks
+from reports.scan import Scan, scan
+from tests.lightning_modules.registry import MODELS, tiny_birds
+
+HOSTILE = "<img src=x onerror=\"document.title='hacked'\"></script>'\u202eبط🐦" + "x" * 300
+LIMITS = Limits(images=2, units=3, classes=2, errors=3)
+
+
+@pytest.fixture(scope="module")
+def birds():
+    return tiny_birds()
+
+
+def subject_of(name, birds, **names):
+    torch.manual_seed(3)
+    model = MODELS[name](num_classes=8, image_size=(32, 32)).eval()
+    return ExplainedModel(model, birds, size=48, **names)
+
+
+def files(**changes):
+    """An evaluation that measured nothing; its facts stand on the first page."""
+    result = {
+        **{"model": "Model", "dataset": "sketch_birds", "split": "test", "limit": None, "seed": 0, "fold": None},
+        **{"checkpoint": "checkpoints/last.ckpt", "step": 3, "other_data": None, "training": None},
+        **{"metrics": {}, "skipped": {"a/b": "<b>no</b>"}, "timing": {"images": 8}, "protocol": {"train_seed": 0}},
+    }
+    return EvaluationFiles(result | changes)
+
+
+class Links(HTMLParser):
+    """All targets of links and pictures, and pictures without a description."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.targets, self.silent, self.scripts = set(), 0, 0
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        found = dict(attributes)
+        self.targets |= {found[name] for name in ("src", "href") if name in found}
+        self.silent += tag == "img" and not found.get("alt")
+        self.scripts += tag == "script" or any(name.startswith("on") for name in found)
+
+
+@pytest.mark.parametrize("name", ["ProtoPNet", "ProtoTree", "BagNet", "PosthocCBM hybrid"])
+def test_every_kind_of_model_has_a_report_that_holds_together(name, birds, tmp_path):
+    subject = subject_of(name, birds, class_names=[HOSTILE, *birds.class_names[1:]])
+    first = build_report(subject, files(), tmp_path / "report", LIMITS)
+    folder = first.parent
+    pages = {path.name: path.read_text("utf-8") for path in folder.glob("*.html")}
+    listed = json.loads((folder / "manifest.json").read_text())["files"]
+    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert there == {*listed, "manifest.json"}
+    found = {page: Links(text) for page, text in pages.items()}
+    for page, links in found.items():
+        missing = {target for target in links.targets if target != "#main"} - there
+        assert (page, missing, links.silent, links.scripts) == (page, set(), 0, 0)
+    assert any("&lt;img src=x" in text for text in pages.values())
+    linked = set().union(*(links.targets for links in found.values()))
+    assert set(pages) <= linked | {"index.html"}  # no page is lost
+    assert ("tree.html" in pages) == (name == "ProtoTree")
+    assert ("units.html" in pages) == (name != "BagNet")
+    assert len([page for page in pages if page.startswith("image-")]) == 2
+    assert "Showing 2 of 8 images" in pages["images.html"]
+    if name != "ProtoPNet":
+        return
+    before = {path: (folder / path).read_bytes() for path in there}
+    build_report(subject_of(name, birds, class_names=[HOSTILE, *birds.class_names[1:]]), files(), folder, LIMITS)
+    assert {path: (folder / path).read_bytes() for path in there} == before
+
+
+def test_a_foreign_folder_is_left_alone(birds, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(FileExistsError, match="to be free or to hold an earlier report"):
+        build_report(subject_of("BagNet", birds), files(), tmp_path, LIMITS)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_a_corrupted_weight_stops_the_build_and_names_the_place(birds, tmp_path, monkeypatch):
+    subject = subject_of("ProtoPNet", birds)
+    table = subject.model.units()
+    weight = table.weight.detach().clone()
+    weight[:, 1] += 0.5
+    monkeypatch.setattr(subject.model, "units", lambda: replace(table, weight=weight))
+    with pytest.raises(ValueError, match=r"on the image page, for image test/\d+ and class bird \d, to"):
+        build_report(subject, files(), tmp_path / "report", LIMITS)
+    assert not (tmp_path / "report" / "manifest.json").exists()
+    subject.units = replace(table, weight=weight)
+    with pytest.raises(ValueError, match="page of class bird 0 to sum to its mean logit"):
+        sheet_of(subject, scan(subject.model, birds, "test"), 0)
+
+
+def test_the_report_is_of_the_model_that_was_evaluated(birds, tmp_path):
+    subject = subject_of("BagNet", birds)
+    right = sum(scan(subject.model, birds, "test").correct)
+    entry = {"ci95": [None, None], "unit": "fraction", "higher_is_better": True}
+    for value, expected in ((right / 8, None), ((right + 1) / 8, f"gets {right + 1} of 8 images right, but this one")):
+        told = files(metrics={"general/accuracy": {**entry, "value": value, "n": 8}})
+        if expected is None:
+            build_report(subject, told, tmp_path / "report", LIMITS)
+            continue
+        with pytest.raises(ValueError, match=expected):
+            build_report(subject, told, tmp_path / "report", LIMITS)
+
+
+def test_a_wrong_leaf_is_found(birds):
+    subject = subject_of("ProtoTree", birds)
+    (image,) = subject.explain([birds.dataset("test")[0]])
+    steps, leaf, reach = way(subject, image)
+    assert len(steps) == 5
+    assert 0 < reach < 1
+    assert leaf.classes[0][1] == pytest.approx(torch.tensor([4.0, *[0.0] * 7]).softmax(dim=0)[0].item())
+    subject.model.tree.leaf_logits += torch.arange(8.0)
+    with pytest.raises(ValueError, match="Expected the leaves on the page of image test/00000"):
+        way(subject, image)
+
+
+def test_wrong_images_come_first_and_classes_in_turn():
+    logits = torch.eye(3, dtype=torch.float64)[[0, 0, 1, 1, 2, 0, 0]]
+    labels = [(0,), (0,), (1,), (2,), (2,), (1,), (0,)]
+    seen = Scan([str(i) for i in range(7)], labels, logits, logits, 7)
+    assert [seen.labels[row] for row in choose_images(seen, 4)] == [(1,), (2,), (0,), (1,)]
+    assert len(choose_images(seen, 100)) == 7
+    silent = replace(seen, logits=torch.zeros(7, 3))
+    assert not any(silent.correct)  # without a decision nothing is right
+
+
+def test_scan_leaves_the_loaders_as_they_were(birds):
+    before = birds.loading
+    seen = scan(subject_of("BagNet", birds).model, birds, "projection", 10)
+    assert (len(seen.sample_ids), seen.total, birds.loading) == (10, 24, before)
+
+
+def test_every_metric_has_words():
+    for key in ENTRIES:
+        family = key.split("/")[0]
+        assert asks(key), key
+        assert asks(key) != FAMILIES[family], key
+    assert re.search("random changes", asks("alignment/misalignment_noise_pac"))
