@@ -1,0 +1,67 @@
+"""Plan, build, serve, simulate and analyse human studies.
+
+``python -m studies plan --effect 0.10 --task distinction --items 5 --icc 0.2``
+``python -m studies build --config STUDY.yaml --out DIR``
+``python -m studies serve DIR``
+``python -m studies simulate DIR --observer.policy noisy --observer.d_prime 0.5``
+``python -m studies analyse DIR``
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from jsonargparse import ArgumentParser
+
+# what each command does, and where; only the module of the asked command is imported
+COMMANDS = {
+    "build": ("build a study from checkpoints", "studies.build"),
+    "plan": ("sample size, power, duration and cost of a study", "studies.plan"),
+    "serve": ("serve a study to participants", "studies.server.serve"),
+    "simulate": ("let simulated participants take part in a study", "studies.simulation.simulate"),
+    "analyse": ("write the results of a study, and print those that are tested", "studies.analysis"),
+}
+EXTRA = {"starlette", "uvicorn", "httpx"}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command.
+
+    Args:
+        arguments: the command line; that of the process if None.
+
+    Returns:
+        Exit status: 0, or 1 if files or arguments are wrong.
+    """
+    arguments = sys.argv[1:] if arguments is None else arguments
+    parser = ArgumentParser(prog="python -m studies", description="Human studies of explanations.")
+    commands = parser.add_subcommands(required=True)
+    try:
+        for name, (about, module) in COMMANDS.items():
+            command = ArgumentParser(description=f"{about[0].upper()}{about[1:]}.")
+            if name == next(iter(arguments), None):
+                command.add_argument("--config", action="config", help="yaml with the arguments")
+                command.add_function_arguments(
+                    import_module(module).command, None, as_positional=name not in ("plan", "build")
+                )
+            commands.add_subcommand(name, command, help=about)
+        config = parser.parse_args(arguments)
+        instantiate = getattr(parser, "instantiate", None) or parser.instantiate_classes  # named so until 4.48
+        values = instantiate(config)[config.subcommand].as_dict()
+        values.pop("config")
+        print(import_module(COMMANDS[config.subcommand][1]).command(**values))
+    except (ValueError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    except ModuleNotFoundError as error:
+        if error.name not in EXTRA:
+            raise
+        print(f'{error.name} is not installed: pip install -e ".[study]"', file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

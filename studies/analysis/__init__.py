@@ -1,0 +1,5 @@
+"""From the database of a study to its results."""
+
+from studies.analysis.analyse import analyse, command
+
+__all__ = ["analyse", "command"]

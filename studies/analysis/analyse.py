@@ -1,0 +1,192 @@
+"""The analysis of a study: everything twice, with all participants and after the exclusions that were declared."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from reports.paired_statistics import holm
+from studies.analysis.graded import Person, grade
+from studies.analysis.page import figure, page
+from studies.analysis.results import (
+    Result,
+    accuracy_results,
+    belief_results,
+    confidence_results,
+    mean_result,
+    output_results,
+    rating_results,
+    test_details,
+)
+from studies.analysis.similarity import localisation_results, similarity_results
+from studies.analysis.tables import write_answers, write_codebook, write_participants, write_results
+from studies.bundle import Bundle, load_bundle
+from studies.participants import read_database
+from studies.questions import expected
+from studies.statistics.comparisons import Summary, between, equivalence
+from studies.study import Arm
+
+FEW_IMAGES = 20  # below, a test that treats images as a sample has little to go by
+
+Results = dict[str, dict[str, Result]]  # by arm, or pair of arms, then by key
+
+
+def analyse(folder: Path, database: Path | None = None, out: Path | None = None) -> dict[str, Any]:
+    """Analyse a study and write its results.
+
+    Args:
+        folder: the bundle.
+        database: of the answers; ``answers.sqlite`` in the bundle if None.
+        out: folder for the results; ``analysis`` in the bundle if None. Results of an earlier analysis are replaced.
+
+    Returns:
+        The content of ``summary.json``. Beside it: ``answers.csv``, ``participants.csv``, ``tables.csv``,
+        ``codebook.md`` and ``index.html``.
+
+    Raises:
+        ValueError: if the bundle or the database is missing or broken, or does not belong to the other.
+    """
+    bundle = load_bundle(folder)
+    database = database or folder / "answers.sqlite"
+    digest, people, visits = read_database(database)
+    if digest != bundle.hash:
+        raise ValueError(
+            f"{database} holds answers to a study with the hash {digest[:12]}, but {folder} has {bundle.hash[:12]}: "
+            "analyse it with the bundle that was served."
+        )
+    graded = grade(bundle, people, visits)
+    kept = [person for person in graded if not set(person.flags) & set(bundle.study.quality.exclude)]
+    found = results_of(bundle, graded)
+    results = {"all": found, "kept": found if len(kept) == len(graded) else results_of(bundle, kept)}
+    summary: dict[str, Any] = {
+        "schema": 1,
+        "study": bundle.study.id,
+        "hash": bundle.hash,
+        "task": bundle.study.task,
+        "participants": {
+            "status": dict(Counter(person.status for person in people)),
+            "flags": dict(Counter(flag for person in graded for flag in person.flags)),
+            "analysed": len(graded),
+            "kept": len(kept),
+        },
+        "exclude": list(bundle.study.quality.exclude),
+        "family": list(bundle.study.quality.family),
+        "results": {name: plain(found) for name, found in results.items()},
+    }
+    out = out or folder / "analysis"
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "summary.json").write_text(json.dumps(summary, indent=1, allow_nan=False) + "\n", "utf-8")
+    write_answers(out / "answers.csv", bundle, people, visits, graded)
+    write_participants(out / "participants.csv", bundle.study, people, graded)
+    write_results(out / "tables.csv", results)
+    write_codebook(out / "codebook.md", bundle.study)
+    (out / "index.html").write_text(page(bundle.study, summary), "utf-8")
+    return summary
+
+
+def command(folder: Path, database: Path | None = None, out: Path | None = None) -> str:
+    """Analyse a study, and give the results that are tested as lines of text.
+
+    Args:
+        folder: the bundle.
+        database: of the answers; ``answers.sqlite`` in the bundle if None.
+        out: folder for the results; ``analysis`` in the bundle if None. Results of an earlier analysis are replaced.
+    """
+    return _printed(analyse(folder, database, out))
+
+
+def _printed(summary: dict[str, Any]) -> str:
+    """The results that are tested, as lines of text."""
+    lines = [f"{'arm':<20} {'result':<34} {'value':>9} {'SD':>9} {'n':>5}  p"]
+    for arm, entries in summary["results"]["all"].items():
+        for key, one in entries.items():
+            test = one["details"].get("clustered", one["details"].get("welch"))
+            if test is None:
+                continue
+            p = f"{test['p']:.3g}" if "p" in test else f"n/a: {test['reason']}"
+            numbers = f"{figure(one['value'], key):>9} {figure(one['sd'], key):>9} {one['n']:>5}"
+            lines.append(f"{arm:<20} {key:<34} {numbers}  {p}")
+    return "\n".join(lines)
+
+
+def results_of(bundle: Bundle, people: list[Person]) -> Results:
+    """All results by arm, and comparisons by pair of arms.
+
+    Args:
+        bundle: of the study.
+        people: who are analysed.
+    """
+    study = bundle.study
+    by_arm = {arm.id: [person for person in people if person.participant.arm == arm.id] for arm in study.arms}
+    found: Results = {arm.id: _arm_results(bundle, arm, by_arm[arm.id]) for arm in study.arms}
+    name = f"study/{study.task}_total"
+    for first, second in itertools.combinations(study.arms, 2):
+        found[f"{first.id} - {second.id}"] = {
+            name: difference(found[first.id][name], found[second.id][name], study.quality.margin)
+        }
+    correct(found, study.quality.family)
+    return found
+
+
+def _arm_results(bundle: Bundle, arm: Arm, people: list[Person]) -> dict[str, Result]:
+    study = bundle.study
+    found = accuracy_results(study.task, people)
+    if study.task == "agreement":
+        found |= belief_results(people)
+    if study.pages.output and arm.form != "tree":
+        found |= output_results(people)
+    found |= confidence_results(study.task, people)
+    found |= similarity_results(people)
+    found |= localisation_results(people)
+    if arm.form == "tree":
+        cards = [name for name in (people[0].pages if people else {}) if name.startswith("warm_up.")]
+        right = [[person.pages.get(card) == expected(study, card)[card] for card in cards] for person in people]
+        found["study/warmup_tree"] = mean_result([float(np.mean(one)) for one in right])
+    return found | rating_results(arm, people)
+
+
+def difference(first: Result, second: Result, margin: float) -> Result:
+    """Difference of the accuracies of two arms: Welch's test, the pooled one of HIVE, and equivalence."""
+    one, other = (Summary(result.value, result.sd, result.n) for result in (first, second))
+    welch, pooled = between(one, other), between(one, other, pooled=True)
+    gap = one.mean - other.mean
+    details: dict[str, Any] = {"welch": test_details(welch), "pooled": test_details(pooled)}
+    if welch.reason:
+        return Result(gap, n=one.n + other.n, details=details, reason=welch.reason if math.isnan(gap) else "")
+    error = gap / welch.t if welch.t else math.sqrt(one.sd**2 / one.n + other.sd**2 / other.n)
+    details |= {"hedges_g": welch.effect, "equivalence_p": equivalence(gap, error, welch.df, margin), "margin": margin}
+    return Result(gap, n=one.n + other.n, details=details)
+
+
+def correct(found: Results, family: list[str]) -> None:
+    """Add Holm-corrected p values to the declared hypotheses, ``<arm>/<key>`` or ``<arm> - <arm>/<key>``."""
+    members = []
+    for name in family:
+        arm, _, key = name.partition("/")
+        if arm in found and key in found[arm]:
+            members.append(found[arm][key])
+    p_values = [one.details.get("clustered", one.details.get("welch", {})).get("p", math.nan) for one in members]
+    for one, p in zip(members, holm(np.array(p_values, dtype=np.float64)).tolist(), strict=True):
+        one.details["holm_p"] = p
+
+
+def plain(found: Results) -> dict[str, Any]:
+    """Results as JSON holds them, with null for what is undefined."""
+    return {arm: {key: _plain(asdict(result)) for key, result in entries.items()} for arm, entries in found.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value.item() if isinstance(value, np.generic) else value

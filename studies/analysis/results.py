@@ -1,0 +1,209 @@
+"""The results of one arm: every figure with its spread, its interval, and its tests."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from studies.analysis.graded import ItemAnswer, Person
+from studies.plan import CHANCE
+from studies.questions import NO_SWITCH, SURE
+from studies.statistics.clusters import clustered_test
+from studies.statistics.comparisons import MAX_EXACT, Summary, TTest, against, exact_sign_flip, person_effect
+from studies.statistics.detection import detection
+from studies.statistics.ratings import brier, gamma
+from studies.study import Arm, Task
+
+Floats = NDArray[np.float64]
+
+
+@dataclass
+class Result:
+    """One figure.
+
+    Attributes:
+        value: mean, correlation or rate.
+        sd: over participants, where the value is a mean over them.
+        n: participants, or things that were rated.
+        interval: 95 %.
+        details: tests and what else belongs to it, by name.
+        reason: why there is no value.
+    """
+
+    value: float
+    sd: float = math.nan
+    n: int = 0
+    interval: tuple[float, float] = (math.nan, math.nan)
+    details: dict[str, Any] = field(default_factory=dict)
+    reason: str = ""
+
+
+def mean_result(values: list[float], reason: str = "nobody answered") -> Result:
+    """Mean over participants."""
+    summary = Summary.of(np.array(values, dtype=np.float64))
+    return Result(summary.mean, summary.sd, summary.n, summary.interval(), {}, "" if values else reason)
+
+
+def test_details(result: TTest) -> dict[str, float | str]:
+    """A test as it is written to the summary."""
+    return {"reason": result.reason} if result.reason else {"t": result.t, "df": result.df, "p": result.p}
+
+
+def accuracy_results(task: Task, people: list[Person]) -> dict[str, Result]:
+    """Accuracy and confidence, on right and on wrong predictions and on both.
+
+    Args:
+        task: of the study; with its chance.
+        people: of one arm.
+
+    Returns:
+        ``study/<task>_correct``, ``_incorrect`` and ``_total`` with the test over participants (that of HIVE), the test
+        clustered by people and images (the default), and the implied person effect; ``…_confidence`` each.
+    """
+    found = {}
+    for suffix, kinds in (("correct", {True}), ("incorrect", {False}), ("total", {True, False})):
+        name = f"study/{task}_{suffix}"
+        cells = [[one for one in person.items if one.key.right in kinds] for person in people]
+        cells = [cell for cell in cells if cell]
+        found[name] = accuracy(cells, [[one.right for one in cell] for cell in cells], CHANCE[task])
+        found[f"{name}_confidence"] = mean_result([_mean([one.number("confidence") for one in cell]) for cell in cells])
+    return found
+
+
+def accuracy(cells: list[list[ItemAnswer]], right: list[list[bool]], chance: float) -> Result:
+    """Mean accuracy over participants, tested against chance.
+
+    Args:
+        cells: answers, by participant.
+        right: whether they are right, likewise.
+        chance: accuracy of guessing.
+    """
+    means = [_mean(one) for one in right]
+    result = mean_result(means)
+    summary = Summary(result.value, result.sd, result.n)
+    people, images, values = flat(cells, right)
+    clustered, _ = clustered_test(values, people, images, chance)
+    result.details = {
+        "chance": chance,
+        "images": len(set(images.tolist())),
+        "clustered": test_details(clustered),
+        "participants": test_details(against(summary, chance)) | {"d": against(summary, chance).effect},
+        "person_effect": person_effect(summary, len(values) / result.n) if result.n else math.nan,
+    }
+    if 0 < result.n < MAX_EXACT + 1:
+        result.details["sign_flip_p"] = exact_sign_flip(np.array(means) - chance)
+    return result
+
+
+def flat(
+    cells: list[list[ItemAnswer]], values: list[list[bool]]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
+    """People, images and values of all answers."""
+    answers = [one for cell in cells for one in cell]
+    names = {image: index for index, image in enumerate(sorted({one.key.image for one in answers}))}
+    people = np.array([one.person for one in answers], dtype=np.int64)
+    images = np.array([names[one.key.image] for one in answers], dtype=np.int64)
+    return people, images, np.array([value for cell in values for value in cell], dtype=np.float64)
+
+
+def belief_results(people: list[Person]) -> dict[str, Result]:
+    """Sensitivity and criterion of agreement."""
+    cells = [person.items for person in people]
+    person, image, believed = flat(cells, [[bool(one.believed) for one in cell] for cell in cells])
+    right = np.array([one.key.right for cell in cells for one in cell], dtype=bool)
+    told = detection(believed > 0, right, person, image)
+    reason = "" if math.isfinite(told.d_prime) else "there are no answers to right or none to wrong predictions"
+    return {
+        "study/d_prime": Result(told.d_prime, n=len(people), interval=told.d_prime_interval, reason=reason),
+        "study/criterion": Result(told.criterion, n=len(people), interval=told.criterion_interval, reason=reason),
+    }
+
+
+def output_results(people: list[Person]) -> dict[str, Result]:
+    """Accuracy of what people took for the model's output."""
+    found = {}
+    for suffix, kind in (("correct", True), ("incorrect", False)):
+        cells = [[one for one in person.items if one.key.right == kind] for person in people]
+        cells = [cell for cell in cells if cell]
+        right = [[one.answers["output"] == one.key.output for one in cell] for cell in cells]
+        found[f"study/output_{suffix}"] = accuracy(cells, right, CHANCE["output"])
+        sure = [_mean([one.number("output_confidence") for one in cell]) for cell in cells]
+        found[f"study/output_{suffix}_confidence"] = mean_result(sure)
+    return found
+
+
+def confidence_results(task: Task, people: list[Person]) -> dict[str, Result]:
+    """Whether people who are surer are right more often.
+
+    In agreement, the distance of the belief from the middle of its scale is the confidence: 1 or 2.
+    """
+    answers = [one for person in people for one in person.items]
+    levels = np.array([one.number("confidence") for one in answers])
+    right = np.array([one.right for one in answers], dtype=bool)
+    if task == "agreement":
+        levels = np.where(np.isin(levels, [1, 4]), 2.0, 1.0)
+    points = 2 if task == "agreement" else SURE
+    by_level = {str(int(level)): float(right[levels == level].mean()) for level in np.unique(levels)}
+    values = {"gamma": gamma(levels, right), "brier": brier(levels, right, points, CHANCE[task])}
+    return {
+        f"study/confidence_{name}": Result(
+            *(value, math.nan, len(people), (math.nan, math.nan), {"accuracy_by_level": by_level}),
+            "" if math.isfinite(value) else "all answers are tied",
+        )
+        for name, value in values.items()
+    }
+
+
+def rating_results(arm: Arm, people: list[Person]) -> dict[str, Result]:
+    """Self-rated understanding, the trade-off, experience and time."""
+    found = {}
+    for name in ("understanding.intro", "understanding.task", "understanding.results", "experience"):
+        found[f"study/{name.replace('.', '_')}"] = mean_result(_numbers(people, name))
+    changes = [
+        float(second) - float(first)
+        for person in people
+        if isinstance(first := person.pages.get("understanding.task"), int)
+        and isinstance(second := person.pages.get("understanding.results"), int)
+    ]
+    change = mean_result(changes)
+    change.details["paired"] = test_details(against(Summary(change.value, change.sd, change.n), 0))
+    found["study/understanding_change"] = change
+    found |= tradeoff_results(arm, people)
+    minutes = [person.seconds / 60 for person in people if person.seconds is not None]
+    found["study/minutes"] = mean_result(minutes)
+    found["study/minutes"].details["median"] = float(np.median(minutes)) if minutes else math.nan
+    return found
+
+
+def tradeoff_results(arm: Arm, people: list[Person]) -> dict[str, Result]:
+    """How much more accurate another model has to be to be preferred, by what is at stake.
+
+    Values are shares of photos above the accuracy of the model; ``details.headroom`` divides them by ``1 - accuracy``,
+    because the demand follows the room there is. People who would not switch are counted apart.
+    """
+    found = {}
+    for level in ("low", "medium", "high"):
+        given = _numbers(people, f"tradeoff.{level}")
+        demands = [(value - arm.accuracy) / 100 for value in given if value != NO_SWITCH]
+        result = mean_result(demands)
+        room = 1 - arm.accuracy / 100
+        result.details = {
+            "median": float(np.median(demands)) if demands else math.nan,
+            "headroom": result.value / room if room > 0 else math.nan,
+            "would_not_switch": given.count(NO_SWITCH),
+        }
+        found[f"study/tradeoff_{level}"] = result
+    return found
+
+
+def _numbers(people: list[Person], name: str) -> list[float]:
+    values = (person.pages.get(name) for person in people)
+    return [float(value) for value in values if isinstance(value, int | float)]
+
+
+def _mean(values: list[float] | list[bool]) -> float:
+    return float(np.mean(values))

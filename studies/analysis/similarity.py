@@ -1,0 +1,122 @@
+"""Whether people see the similarity that the model sees, and whether better maps are answered better."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+
+from studies.analysis.graded import ItemAnswer, Person
+from studies.analysis.results import Result
+from studies.statistics.ratings import correlation_p, krippendorff_alpha, similarity_correlation, spearman
+
+Rated = tuple[int, ItemAnswer, str, float]  # person, answer, row, rating
+
+
+def similarity_results(people: list[Person]) -> dict[str, Result]:
+    """Ratings of rows: against the scores of the model, against each other, and by the class that was chosen.
+
+    Args:
+        people: of one arm.
+
+    Returns:
+        ``study/similarity_spearman`` and ``similarity_pearson`` over rows, positive where people and model agree;
+        ``similarity_rank_position``, the correlation of HIVE: mean rating at the model's rank against the rank,
+        *negative* where they agree; ``similarity_alpha``, the agreement of people; ``similarity_rating_chosen`` and
+        ``_rejected``. Empty where nobody rated rows. Rows that only show attention are left out.
+    """
+    rated: list[Rated] = [
+        (one.person, one, name.removeprefix("similarity."), one.number(name))
+        for person in people
+        for one in person.items
+        for name in one.answers
+        if name.startswith("similarity.") and name not in one.key.catch
+    ]
+    if not rated:
+        return {}
+    rows = sorted({(one.item.id, row) for _, one, row, _ in rated})
+    place = {row: index for index, row in enumerate(rows)}
+    key = {one.item.id: one.key for _, one, _, _ in rated}
+    scores = np.array([key[item].scores.get(row, math.nan) for item, row in rows])
+    images = np.unique([key[item].image for item, _ in rows], return_inverse=True)[1]
+    person = np.array([number for number, *_ in rated])
+    index = np.array([place[one.item.id, row] for _, one, row, _ in rated])
+    ratings = np.array([rating for *_, rating in rated])
+    found = {"study/similarity_alpha": _alpha(ratings, person, index, len(rows))}
+    if np.isfinite(scores).all():
+        told = similarity_correlation(ratings, person, index, scores, images)
+        reason = "" if math.isfinite(told.value) else "fewer than three rows, or all ratings or scores alike"
+        found["study/similarity_spearman"] = Result(
+            told.value, n=told.n, interval=told.interval, details={"p": told.p}, reason=reason
+        )
+        found["study/similarity_rank_position"] = _rank_position(rated)
+    return found | _by_class(rated)
+
+
+def _alpha(ratings: NDArray[np.float64], person: NDArray[np.int64], index: NDArray[np.int64], rows: int) -> Result:
+    people = np.unique(person, return_inverse=True)[1]
+    table = np.full((people.max() + 1, rows), np.nan)
+    table[people, index] = ratings
+    value = krippendorff_alpha(table)
+    reason = "" if math.isfinite(value) else "no row was rated by two people, or all ratings are alike"
+    return Result(value, n=len(table), reason=reason)
+
+
+def _rank_position(rated: list[Rated]) -> Result:
+    by_rank: dict[int, list[float]] = {}
+    for _, one, row, rating in rated:
+        option = next((option for option in one.item.options if row in {r.id for r in option.rows}), None)
+        names = [r.id for r in option.rows] if option else [row]
+        ranks = rankdata([-one.key.scores[name] for name in names], "ordinal")
+        by_rank.setdefault(int(ranks[names.index(row)]), []).append(rating)
+    order = sorted(by_rank)
+    value = spearman(np.array(order, dtype=np.float64), np.array([np.mean(by_rank[rank]) for rank in order]))
+    means = {str(rank): float(np.mean(by_rank[rank])) for rank in order}
+    details = {"p": correlation_p(value, len(order)), "mean_rating_by_rank": means}
+    reason = "" if math.isfinite(value) else "fewer than three ranks, or all mean ratings alike"
+    return Result(value, n=len(order), details=details, reason=reason)
+
+
+def _by_class(rated: list[Rated]) -> dict[str, Result]:
+    """Mean rating of the rows of the class that was chosen, or believed, and of the others."""
+    groups: dict[str, list[float]] = {"chosen": [], "rejected": []}
+    for _, one, row, rating in rated:
+        if one.believed is not None:
+            kept = one.believed
+        else:
+            kept = any(option.id == one.chosen and row in {r.id for r in option.rows} for option in one.item.options)
+        groups["chosen" if kept else "rejected"].append(rating)
+    return {
+        f"study/similarity_rating_{name}": Result(float(np.mean(values)), n=len(values))
+        for name, values in groups.items()
+        if values
+    }
+
+
+def localisation_results(people: list[Person]) -> dict[str, Result]:
+    """Spearman correlation over items of mean belief or accuracy with the localisation of the shown maps.
+
+    The value of an item is the mean over its options of each metric in the key.
+    """
+    answers: dict[str, list[ItemAnswer]] = {}
+    for person in people:
+        for one in person.items:
+            answers.setdefault(one.item.id, []).append(one)
+    metrics = sorted({name.split("/")[-1] for given in answers.values() for name in given[0].key.localisation})
+    found = {}
+    for metric in metrics:
+        pairs = []
+        for given in answers.values():
+            values = [value for name, value in given[0].key.localisation.items() if name.split("/")[-1] == metric]
+            if values:
+                pairs.append((np.mean(values), np.mean([one.number("confidence") for one in given]),
+                              np.mean([one.right for one in given])))  # fmt: skip
+        table = np.array(pairs)
+        for name, column in (("confidence", 1), ("accuracy", 2)):
+            value = spearman(table[:, 0], table[:, column])
+            reason = "" if math.isfinite(value) else "fewer than three items, or all alike"
+            details = {"p": correlation_p(value, len(table))}
+            found[f"study/{name}_vs_{metric}"] = Result(value, n=len(table), details=details, reason=reason)
+    return found

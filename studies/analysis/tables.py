@@ -1,0 +1,141 @@
+"""The tables of an analysis: one row per answer, per participant and per result, and what their columns mean."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from studies.analysis.graded import Person
+from studies.bundle import Bundle
+from studies.participants import Participant, Visit
+from studies.plan import CHANCE
+from studies.questions import item_questions, page_questions
+from studies.study import FLAGS, Study
+
+if TYPE_CHECKING:
+    from studies.analysis.analyse import Results
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run what starts so
+ANSWER_COLUMNS = {
+    "participant": "number of the participant",
+    "arm": "arm of the study",
+    "step": "index of the page",
+    "page": "name of the page",
+    "item": "photo with its explanation; empty on other pages",
+    "image": "test image of the item, the same in every arm",
+    "prediction": "whether the model was right: right or wrong",
+    "question": "what was asked, see below",
+    "value": "the answer; a point of a scale from 1, the id of an option, percent (-1: would not switch), or text",
+    "right": "whether the item was answered rightly; empty for other questions than the main one",
+    "seconds": "from the first display of the page to its answer; empty where a clock was set back",
+}
+PERSON_COLUMNS = {
+    "participant": "number",
+    "external": "id on the platform",
+    "session": "session on the platform",
+    "arm": "arm of the study",
+    "status": "active, completed, screened, declined or withdrawn",
+    "seed": "of the order of items, options and rows",
+    "minutes": "on all pages",
+    "accuracy": "share of the items answered rightly",
+    "flags": "what speaks against the answers",
+    "excluded": "by the declared rules",
+    "pay": "for the planned duration",
+    "bonus": "for an accuracy above chance",
+}
+
+
+def write_answers(
+    file: Path, bundle: Bundle, people: list[Participant], visits: list[Visit], graded: list[Person]
+) -> None:
+    """One row per answer of everybody who answered, also of those who did not finish."""
+    arms = {person.number: person.arm for person in people}
+    right = {(one.person, one.item.id): one.right for person in graded for one in person.items}
+    main = "confidence" if bundle.study.task == "agreement" else "answer"
+    rows = []
+    for visit in visits:
+        key = bundle.key.items.get(visit.item or "")
+        for question, value in visit.answers.items():
+            counts = question == main or (question == "decision.0" and main == "answer")
+            graded_as = right.get((visit.number, visit.item or "")) if counts else None
+            prediction = ("right" if key.right else "wrong") if key else None
+            where = (visit.number, arms[visit.number], visit.step, visit.name, visit.item, key.image if key else None)
+            rows.append((*where, prediction, question, value, graded_as, visit.seconds))
+    _write(file, ANSWER_COLUMNS, rows)
+
+
+def write_participants(file: Path, study: Study, people: list[Participant], graded: list[Person]) -> None:
+    """One row per participant, with what is to be paid."""
+    known = {person.participant.number: person for person in graded}
+    rows = []
+    for one in people:
+        person = known.get(one.number)
+        items = person.items if person else []
+        share = sum(answer.right for answer in items) / len(items) if items else math.nan
+        minutes = person.seconds / 60 if person and person.seconds is not None else math.nan
+        flags = person.flags if person else []
+        excluded = bool(set(flags) & set(study.quality.exclude))
+        pay = study.platform.wage * study.platform.minutes / 60 if one.status in ("completed", "screened") else 0.0
+        bonus = study.platform.bonus if share > CHANCE[study.task] else 0.0
+        about = (one.number, one.external, one.session, one.arm, one.status, one.seed)
+        rows.append((*about, minutes, share, " ".join(flags), excluded, pay, bonus))
+    _write(file, PERSON_COLUMNS, rows)
+
+
+def write_results(file: Path, results: dict[str, Results]) -> None:
+    """One row per result."""
+    columns = ("participants", "arm", "key", "value", "sd", "n", "low", "high", "details", "reason")
+    rows = [
+        (who, arm, key, one.value, one.sd, one.n, *one.interval, json.dumps(one.details, default=float), one.reason)
+        for who, found in results.items()
+        for arm, entries in found.items()
+        for key, one in entries.items()
+    ]
+    _write(file, columns, rows)
+
+
+def write_codebook(file: Path, study: Study) -> None:
+    """What the columns and the questions of this study mean."""
+    lines = [f"# Codebook of {study.id}", ""]
+    for name, columns in (("answers.csv", ANSWER_COLUMNS), ("participants.csv", PERSON_COLUMNS)):
+        lines += [f"## {name}", "", "| column | meaning |", "|---|---|"]
+        lines += [f"| {column} | {meaning} |" for column, meaning in columns.items()] + [""]
+    lines += [
+        "Flags: " + ", ".join(FLAGS) + ".",
+        "",
+        "## Questions",
+        "",
+        "| question | text | answers |",
+        "|---|---|---|",
+    ]
+    pages = ("consent", "background", "understanding.intro", "tradeoff", "comments")
+    asked = [question for page in pages for question in page_questions(study, page)]
+    for arm in study.arms:
+        asked += [question for item in arm.items[:1] for question in item_questions(study, arm, item)]
+    for question in {one.name: one for one in asked}.values():
+        answers = "; ".join(f"{value}: {text}" for value, text in question.options) or question.kind
+        lines.append(f"| {question.name} | {_cell(question.text)} | {_cell(answers)} |")
+    file.write_text("\n".join(lines) + "\n", "utf-8")
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _write(file: Path, columns: Iterable[str], rows: Iterable[tuple[object, ...]]) -> None:
+    with file.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows([[_safe(value) for value in row] for row in rows])
+
+
+def _safe(value: object) -> object:
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return ""
+    if isinstance(value, str) and value.startswith(FORMULA):
+        return f"'{value}"
+    return round(value, 6) if isinstance(value, float) else value

@@ -1,0 +1,134 @@
+"""The pictures of an item: photo, maps of classes on one scale, and units beside the photos they come from."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from explanations import Targets, unit_views
+from explanations.heat import heat_map, scale_of
+from explanations.views import fit, to_image
+from metrics.functional import energy_pointing_game, pointing_game, region_intersection_over_union
+from reports.scan import samples_of
+from reports.unit_sources import UnitSources
+from studies.build.method import Subject
+from studies.bundle import media_name
+from studies.study import Item, ItemKey, Option, Row, Task
+
+LARGE, SMALL = 448, 224  # longer side of photos and maps, and of the pictures of units, in pixels
+
+
+class Drawing:
+    """Draws items of one arm.
+
+    Args:
+        subject: method, model and data.
+        task: of the study.
+        media: contents of the pictures by name; filled.
+    """
+
+    def __init__(self, subject: Subject, task: Task, media: dict[str, bytes]) -> None:
+        self.subject, self.task, self.media = subject, task, media
+        self.names = subject.data.class_names
+        self.test = subject.data.dataset("test")
+        self.sources = UnitSources(subject.model, subject.training, subject.explainer, self.names, SMALL)
+        if subject.method.form == "units" and not self.sources.there:
+            raise subject.wrong("there are no training images that its units could come from")
+
+    def item(self, index: int) -> tuple[Item, ItemKey]:
+        """An item of a test image, and what is true of it.
+
+        Args:
+            index: position in the scan of the test images.
+        """
+        subject, seen = self.subject, self.subject.seen
+        name = seen.sample_ids[index]
+        (sample,) = samples_of(self.test, [name])
+        prefix = f"{subject.method.id} {name}"
+        labels = subject.classes(index, self.task)
+        ids = {label: f"o{subject.order(f'{prefix} class {label}')[:12]}" for label in labels}
+        options: list[Option] = []
+        scores: dict[str, float] = {}
+        localisation: dict[str, float] = {}
+        maps = self._maps(sample, labels) if subject.method.form == "heatmap" else None
+        scale = None if maps is None else (0.0, scale_of(maps)[1])
+        for place, label in enumerate(labels):
+            pictures: list[str] = []
+            rows: list[Row] = []
+            if maps is not None:
+                pictures = [self._keep(fit(to_image(heat_map(sample["image"], maps[place], scale)), LARGE))]
+                localisation |= {f"{ids[label]}/{key}": value for key, value in _localised(maps[place], sample).items()}
+            elif subject.method.form == "units":
+                rows, known = self._rows(sample, index, label, prefix)
+                scores |= known
+            shown = self.names[label] if subject.method.labels else None
+            options.append(Option(ids[label], pictures, rows, self._examples(label, name), shown))
+        options.sort(key=lambda option: option.id)
+        item = Item(f"i{subject.order(prefix)[:12]}", self._keep(fit(to_image(sample["image"]), LARGE)), options)
+        truth = seen.labels[index][0]
+        distinction = self.task == "distinction"
+        answer, output = (ids[truth], ids[labels[0]]) if distinction else (None, None)
+        return item, ItemKey(name, seen.correct[index], answer, output, scores, {}, localisation)
+
+    def _maps(self, sample: Any, labels: list[int]) -> Tensor:
+        """``(k, H, W)`` evidence for classes, >= 0."""
+        targets = Targets(self.subject.kind, torch.tensor([labels]))
+        keys = sample["sample_key"].reshape(1)
+        maps = self.subject.explainer.attribute(self.subject.model, sample["image"][None], targets, sample_ids=keys)
+        return maps[0].detach().nan_to_num().clamp(min=0)
+
+    def _rows(self, sample: Any, index: int, label: int, prefix: str) -> tuple[list[Row], dict[str, float]]:
+        units = self.subject.rows_of(index, label)
+        keys = sample["sample_key"].reshape(1)
+        views = unit_views(
+            self.subject.explainer, self.subject.model, sample["image"][None], torch.tensor([units]), SMALL, keys
+        )[0]
+        sources = self.sources.of(units)
+        rows, scores = [], {}
+        for unit, view in zip(units, views, strict=True):
+            if sources[unit].stale:
+                raise self.subject.wrong(
+                    f"unit {unit} is not the patch of {sources[unit].sample_id} that it was projected onto: the model "
+                    "was trained on after its projection, or the training images are others"
+                )
+            source = sources[unit].view
+            pictures = [self._keep(picture) for picture in (view.photo, view.crop, source.crop, source.photo)]
+            rows.append(Row(f"r{self.subject.order(f'{prefix} class {label} unit {unit}')[:12]}", pictures))
+            scores[rows[-1].id] = float(self.subject.seen.scores[index, unit])
+        return sorted(rows, key=lambda row: row.id), scores
+
+    def _examples(self, label: int, shown: str) -> list[str]:
+        """Training photos of a class."""
+        number = self.subject.method.examples
+        if not number:
+            return []
+        training = self.subject.training.dataset("projection")
+        own = [name for name, one in zip(training.sample_ids, training.labels.tolist(), strict=True) if one == label]
+        if len(own) < number:
+            raise self.subject.wrong(f"the class {self.names[label]} has {len(own)} training photos, not {number}")
+        chosen = sorted(own, key=lambda name: self.subject.order(f"{shown} example {name}"))[:number]
+        return [self._keep(fit(to_image(sample["image"]), SMALL)) for sample in samples_of(training, chosen)]
+
+    def _keep(self, picture: Image.Image) -> str:
+        buffer = io.BytesIO()
+        picture.save(buffer, "png")  # which holds pixels and nothing else
+        name = media_name(buffer.getvalue(), "png")
+        self.media[name] = buffer.getvalue()
+        return name
+
+
+def _localised(saliency: Tensor, sample: Any) -> dict[str, float]:
+    """Whether a map lies on the object, where the data have masks."""
+    if "object_mask" not in sample:
+        return {}
+    saliency, mask = saliency[None, None], sample["object_mask"][None]
+    values = {
+        "pointing_game": pointing_game(saliency, mask),
+        "energy": energy_pointing_game(saliency, mask),
+        "iou": region_intersection_over_union(saliency, mask),
+    }
+    return {name: float(value) for name, value in values.items() if torch.isfinite(value.float()).all()}

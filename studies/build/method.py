@@ -1,0 +1,153 @@
+"""One method of explanation as an arm of a study: which images are shown, and what of them."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import torch
+
+from datamodules import load_datamodule
+from explanations import Explainer, GradCAM, Random, choose_explainer
+from lightning_modules import load_model
+from lightning_modules.contract import InterpretableModel
+from reports.scan import Scan, scan
+from studies.study import OPTIONS, Task
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method of explanation.
+
+    Args:
+        id: of the arm.
+        ckpt_path: checkpoint of the model.
+        form: heat maps of classes, units (prototypes, concepts) with the photos they come from, or no explanation.
+        explainer: of the maps; by default Grad-CAM for heat maps, for BagNet its own maps, and for units what
+            evaluations use.
+        control: ``random`` maps in place of the explainer's, or units ``shuffled``: those of the next class.
+        labels: whether the names of classes are shown.
+        examples: training photos of every class that are shown, 0 to 3.
+        rows: most units of a class that are shown, those that contribute most.
+        data: arguments of the data module in place of the run's, such as ``root``.
+        test: more of them, for the test images only, such as ``{"occluders": 1.0}`` for harder ones.
+    """
+
+    id: str
+    ckpt_path: Path
+    form: Literal["heatmap", "units", "none"] = "heatmap"
+    explainer: Explainer | None = None
+    control: Literal["random", "shuffled"] | None = None
+    labels: bool = False
+    examples: int = 0
+    rows: int = 10
+    data: dict[str, Any] = field(default_factory=dict)
+    test: dict[str, Any] = field(default_factory=dict)
+
+
+class Subject:
+    """A method with its model, its data, and what the model says of all test images.
+
+    Args:
+        method: of the arm.
+        seed: of the study; decides which images come first.
+
+    Raises:
+        ValueError: if the model or the data do not allow this form of explanation.
+    """
+
+    def __init__(self, method: Method, seed: int) -> None:
+        self.method, self.seed = method, seed
+        self.model = cast(InterpretableModel, load_model(method.ckpt_path).eval())
+        self.data = load_datamodule(method.ckpt_path, **method.data, **method.test)
+        self.data.setup("test")
+        self.training = load_datamodule(method.ckpt_path, **method.data) if method.test else self.data
+        self.training.setup("test")
+        self.units = self.model.units()
+        if not 0 <= method.examples <= 3 or method.rows < 1:
+            raise self.wrong("`examples` is 0 to 3 and `rows` at least 1")
+        if (method.control == "random" and method.form == "none") or (
+            method.control == "shuffled" and method.form != "units"
+        ):
+            raise self.wrong(f"the control {method.control} does not fit the form {method.form}")
+        if method.form == "units" and self.units.kind == "class":
+            raise self.wrong("the units of the model are its classes: use the form heatmap")
+        if method.form == "units" and self.units.weight is None:
+            raise self.wrong(
+                "the units of the model have no weights for classes; explanations as a tree cannot be built"
+            )
+        if self.data.capabilities("test").multi_label is True:
+            raise self.wrong("images of several classes have no one right class")
+        self.kind: Literal["unit", "class"] = "unit" if self._is_of_units() else "class"
+        self.explainer = self._explainer()
+        self.seen: Scan = scan(self.model, self.data, "test")
+        self.accuracy = 100 * sum(self.seen.correct) / len(self.seen.sample_ids)
+        if self.accuracy <= 100 / len(self.data.class_names):
+            raise self.wrong(f"its accuracy of {self.accuracy:.1f} % on the test images is that of guessing")
+
+    def wrong(self, why: str) -> ValueError:
+        """An error that names the arm."""
+        return ValueError(f"Arm {self.method.id} cannot be built from {self.method.ckpt_path}: {why}.")
+
+    def _is_of_units(self) -> bool:
+        return self.method.form == "units" or (self.units.kind == "class" and self.method.explainer is None)
+
+    def _explainer(self) -> Explainer:
+        asked = self.method.explainer
+        if self.method.control == "random":
+            return Random(seed=self.seed)
+        if asked is None:
+            asked = None if self.kind == "unit" else GradCAM()
+        explainer = choose_explainer(asked, self.model)
+        if self.kind not in explainer.explains:
+            raise self.wrong(f"the explainer {explainer.key} cannot explain a {self.kind}")
+        return explainer
+
+    def order(self, name: str) -> str:
+        """What images, classes and ids are sorted by: no order of theirs, and the same for every arm."""
+        return hashlib.sha256(f"{self.seed} {name}".encode()).hexdigest()
+
+    def choose(self, right: bool, number: int) -> list[int]:
+        """Positions of test images with right or with wrong predictions, in an order of chance.
+
+        Raises:
+            ValueError: if there are too few.
+        """
+        found = [index for index, correct in enumerate(self.seen.correct) if correct == right]
+        if len(found) < number:
+            kind = "right" if right else "wrong"
+            raise self.wrong(
+                f"it has {len(found)} {kind} predictions of {len(self.seen.correct)}, but {number} are needed"
+            )
+        return sorted(found, key=lambda index: self.order(self.seen.sample_ids[index]))[:number]
+
+    def classes(self, index: int, task: Task) -> list[int]:
+        """Classes that are shown of an image: the predicted one, or four.
+
+        Of a right prediction, these are the four with the largest logits; of a wrong one, the true class takes the
+        place of the fourth where it is not among them.
+        """
+        ranked = self.seen.logits[index].argsort(descending=True, stable=True).tolist()
+        if task == "agreement":
+            return ranked[:1]
+        truth = self.seen.labels[index][0]
+        return ranked[:OPTIONS] if truth in ranked[:OPTIONS] else [*ranked[: OPTIONS - 1], truth]
+
+    def rows_of(self, index: int, label: int) -> list[int]:
+        """Units that are shown for a class, those that contribute most first.
+
+        Raises:
+            ValueError: if the class has no unit.
+        """
+        if self.method.control == "shuffled":
+            label = (label + 1) % len(self.data.class_names)
+        weight = self.units.weight
+        assert weight is not None  # looked at before
+        known = ((weight[label] > 0) & self.units.active).cpu()
+        if not known.any():
+            raise self.wrong(f"the class {self.data.class_names[label]} has no active unit")
+        shares = self.seen.scores[index] * weight[label].detach().double().cpu()
+        order: list[int] = shares.masked_fill(~known, -torch.inf).argsort(descending=True, stable=True).tolist()
+        return order[: min(int(known.sum()), self.method.rows)]

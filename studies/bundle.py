@@ -1,0 +1,245 @@
+"""The folder of a study: ``study.json``, ``key.json``, ``consent.md``, and ``media/`` with files named by content."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from studies.records import read
+from studies.study import OPTIONS, SCHEMA, TREE_LEAVES, Arm, Item, ItemKey, Key, Row, Study
+
+ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+MEDIA = re.compile(r"[0-9a-f]{64}\.(png|webp|jpg)")
+FILES = ("study.json", "key.json", "consent.md")
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A study that was read and checked.
+
+    Attributes:
+        folder: where it lies.
+        study: what participants may see.
+        key: what they may not.
+        consent: text of the consent page; paragraphs are divided by empty lines.
+        hash: SHA-256 of all that; the names in ``study.json`` are the hashes of the media.
+    """
+
+    folder: Path
+    study: Study
+    key: Key
+    consent: str
+    hash: str
+
+    def media(self) -> set[str]:
+        """Names of the media that the study shows."""
+        return {name for arm in self.study.arms for item in _all_items(arm) for name in _pictures(item)}
+
+
+def media_name(content: bytes, suffix: str) -> str:
+    """Name of a file in ``media/``: the SHA-256 of its content, which tells a participant nothing."""
+    return f"{hashlib.sha256(content).hexdigest()}.{suffix}"
+
+
+def bundle_hash(folder: Path) -> str:
+    """SHA-256 over the names and contents of the three files of a bundle."""
+    digest = hashlib.sha256()
+    for name in FILES:
+        content = (folder / name).read_bytes()
+        digest.update(f"{name} {len(content)}\n".encode() + content)
+    return digest.hexdigest()
+
+
+def write_bundle(folder: Path, study: Study, key: Key, consent: str, media: dict[str, bytes]) -> Bundle:
+    """Write a study and check it; the same study gives the same bytes.
+
+    Args:
+        folder: new or empty.
+        study: what participants may see.
+        key: what they may not; its file can be read by its owner only.
+        consent: text of the consent page.
+        media: contents by :func:`media_name`.
+
+    Returns:
+        The study as :func:`load_bundle` reads it.
+
+    Raises:
+        ValueError: if the folder is not empty, or something is wrong with the study.
+    """
+    if folder.exists() and any(folder.iterdir()):
+        raise ValueError(f"{folder} is not empty: give a new folder.")
+    (folder / "media").mkdir(parents=True)
+    for name, content in media.items():
+        (folder / "media" / name).write_bytes(content)
+    (folder / "study.json").write_text(_json(asdict(study)), "utf-8")
+    (folder / "consent.md").write_text(consent, "utf-8")
+    descriptor = os.open(folder / "key.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(_json(asdict(key)))
+    return load_bundle(folder)
+
+
+def load_bundle(folder: Path) -> Bundle:
+    """Read and check a study.
+
+    Args:
+        folder: that ``python -m studies build`` wrote.
+
+    Returns:
+        The study.
+
+    Raises:
+        ValueError: if a file is missing, broken or changed, or the study could not be run; every problem in one line.
+    """
+    for name in FILES:
+        if not (folder / name).is_file():
+            raise ValueError(f"{folder} is no study: {name} is missing.")
+    digest = bundle_hash(folder)
+    study = read(Study, _parsed(folder / "study.json"), "study.json")
+    key = read(Key, _parsed(folder / "key.json"), "key.json")
+    bundle = Bundle(folder, study, key, (folder / "consent.md").read_text("utf-8"), digest)
+    if found := [*_problems(bundle), *_media_problems(bundle)]:
+        more = f"\n… and {len(found) - 20} more" if len(found) > 20 else ""
+        raise ValueError(f"{folder} cannot be run:\n" + "\n".join(found[:20]) + more)
+    return bundle
+
+
+def _parsed(file: Path) -> object:
+    try:
+        return json.loads(file.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{file} is no JSON: {error}.") from None
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _all_items(arm: Arm) -> list[Item]:
+    return [*arm.items, *(example.item for example in arm.preview)]
+
+
+def _pictures(item: Item) -> Iterator[str]:
+    yield item.photo
+    for option in item.options:
+        yield from (*option.pictures, *option.examples)
+    for row in (*item.decisions, *(row for option in item.options for row in option.rows)):
+        yield from row.pictures
+
+
+def _problems(bundle: Bundle) -> Iterator[str]:
+    study, key = bundle.study, bundle.key
+    if study.schema != SCHEMA:
+        yield f"study.json: schema {study.schema} cannot be read by this version, which reads {SCHEMA}."
+    if key.study != study.id:
+        yield f"key.json: belongs to the study {key.study!r}, not to {study.id!r}."
+    if not bundle.consent.strip():
+        yield "consent.md: is empty; nobody may take part without being told what happens."
+    names = [study.id, *(arm.id for arm in study.arms)]
+    items = [item for arm in study.arms for item in arm.items]
+    yield from (
+        f"study.json: {name!r} is no id (lower-case letters, digits, - and _)." for name in names if not _id(name)
+    )
+    yield from (f"study.json: the id {name!r} is used {n} times." for name, n in _repeated(names[1:]))
+    yield from (f"study.json: the item id {name!r} is used {n} times." for name, n in _repeated(i.id for i in items))
+    if not study.arms:
+        yield "study.json: there is no arm."
+    if study.assignment.people < 1 or study.assignment.right + study.assignment.wrong < 1:
+        yield "study.json: `assignment` needs at least one person and one item."
+    if study.pages.output and study.task != "distinction":
+        yield "study.json: `pages.output` asks which class the model chose, which needs the task distinction."
+    for name in sorted({item.id for item in items} ^ set(key.items)):
+        yield f"key.json: the item {name!r} is {'unknown to study.json' if name in key.items else 'missing'}."
+    for arm in study.arms:
+        for item in _all_items(arm):
+            yield from (f"arm {arm.id}, item {item.id}: {problem}" for problem in _item_problems(study, arm, item))
+        for item in arm.items:
+            if item.id in key.items:
+                yield from (
+                    f"key.json, {item.id}: {text}" for text in _key_problems(study, arm, item, key.items[item.id])
+                )
+        yield from (f"arm {arm.id}: {problem}" for problem in _supply_problems(study, arm, key))
+
+
+def _item_problems(study: Study, arm: Arm, item: Item) -> Iterator[str]:
+    tree = study.task == "distinction" and arm.form == "tree"
+    wanted = OPTIONS if study.task == "distinction" and not tree else 1
+    if len(item.options) != wanted:
+        yield f"has {len(item.options)} options, but needs {wanted}."
+    if len(item.decisions) != 3 * tree:
+        yield f"has {len(item.decisions)} decisions, but needs {3 * tree}."
+    ids = [item.id, *(option.id for option in item.options), *(row.id for row in _rows(item))]
+    yield from (f"{name!r} is no id." for name in ids if not _id(name))
+    yield from (f"the id {name!r} is used {n} times." for name, n in _repeated(ids))
+    for option in item.options:
+        if (arm.form == "heatmap") != bool(option.pictures):
+            yield f"option {option.id} has {len(option.pictures)} maps in an arm of the form {arm.form}."
+        if (arm.form in ("units", "tree")) != bool(option.rows):
+            yield f"option {option.id} has {len(option.rows)} rows in an arm of the form {arm.form}."
+        if arm.form == "tree" and any(row.decision is None for row in option.rows):
+            yield f"option {option.id}: a node of the path has no decision."
+    yield from (f"row {row.id} has no picture." for row in _rows(item) if not row.pictures)
+    yield from (f"{name!r} is no name of a picture." for name in _pictures(item) if not MEDIA.fullmatch(name))
+    if item.attention is not None and not 1 <= item.attention <= (4 if study.task == "agreement" else 5):
+        yield f"asks for the answer {item.attention}, which is not on the scale."
+
+
+def _key_problems(study: Study, arm: Arm, item: Item, key: ItemKey) -> Iterator[str]:
+    tree = study.task == "distinction" and arm.form == "tree"
+    options, rows = {option.id for option in item.options}, {row.id for row in _rows(item)}
+    known = set(TREE_LEAVES) if tree else options
+    answers = set((key.answer or "").split("|")) if tree else {key.answer}
+    if study.task == "distinction" and not answers <= known:
+        yield f"the answer {key.answer!r} is none of {sorted(known)}."
+    if study.pages.output and not tree and key.output not in options:
+        yield f"the output {key.output!r} is none of {sorted(options)}."
+    yield from (f"there is no row {name!r}." for name in sorted(set(key.scores) - rows))
+
+
+def _supply_problems(study: Study, arm: Arm, key: Key) -> Iterator[str]:
+    if not 0 < arm.accuracy <= 100:
+        yield f"an accuracy of {arm.accuracy} % cannot be told to participants."
+    if arm.rating == "first_disagreement" and (arm.form, study.task) != ("tree", "agreement"):
+        yield "the first disagreement can be asked for in agreement with a tree only."
+    if sorted(example.right for example in arm.preview) != [False, True]:
+        yield "the preview needs one example with a right and one with a wrong prediction."
+    assignment, known = study.assignment, [item for item in arm.items if item.id in key.items]
+    for form in sorted({item.form for item in known}) if assignment.by == "forms" else [None]:
+        members = [key.items[item.id] for item in known if form is None or item.form == form]
+        where = "" if form is None else f"form {form}: "
+        for name, needed, have in (
+            ("right", assignment.right, sum(entry.right for entry in members)),
+            ("wrong", assignment.wrong, sum(not entry.right for entry in members)),
+        ):
+            if have < needed or (form is not None and have != needed):
+                yield f"{where}has {have} items with a {name} prediction, but a participant sees {needed}."
+        yield from (
+            f"{where}the image {image!r} is shown {n} times." for image, n in _repeated(e.image for e in members)
+        )
+
+
+def _media_problems(bundle: Bundle) -> Iterator[str]:
+    for name in sorted(filter(MEDIA.fullmatch, bundle.media())):
+        file = bundle.folder / "media" / name
+        if not file.is_file() or file.is_symlink():
+            yield f"media/{name}: is missing."
+        elif hashlib.sha256(file.read_bytes()).hexdigest() != file.stem:
+            yield f"media/{name}: has been changed since the study was built."
+
+
+def _rows(item: Item) -> list[Row]:
+    return [*(row for option in item.options for row in option.rows), *item.decisions]
+
+
+def _id(name: str) -> bool:
+    return ID.fullmatch(name) is not None
+
+
+def _repeated(names: Iterable[str]) -> list[tuple[str, int]]:
+    return [(name, number) for name, number in Counter(names).items() if number > 1]

@@ -1,0 +1,126 @@
+"""The way of a participant through a study: which items, in which order, page by page."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import random
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from studies.questions import Answers, Question, expected, item_questions, page_questions
+from studies.study import Arm, Item, Key, Study
+from studies.texts import texts
+
+Status = Literal["active", "completed", "screened", "declined", "withdrawn"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One page of a participant.
+
+    Attributes:
+        page: its name, part of the names of its answers; ``item`` for a photo.
+        questions: in their order.
+        item: as this participant sees it: options and rows in an order of their own.
+        number: of the photo, or of the warm-up card, from 1.
+    """
+
+    page: str
+    questions: list[Question]
+    item: Item | None = None
+    number: int = 0
+
+
+def participant_seed(study: Study, number: int) -> str:
+    """Seed of all that is random for one participant: a keyed hash of the study's seed and the participant's number."""
+    return hmac.new(f"{study.id} {study.seed}".encode(), str(number).encode(), hashlib.sha256).hexdigest()
+
+
+def choose_items(study: Study, arm: Arm, key: Key, seen: Counter[str], seed: str) -> list[str]:
+    """Items of a new participant in their order.
+
+    Args:
+        study: with its assignment.
+        arm: of the participant.
+        key: which tells right from wrong predictions.
+        seen: how many participants who finished or are still taking part have each item.
+        seed: of the participant; decides the order only.
+
+    Returns:
+        Ids: of the form that is least filled, or the items of right and of wrong predictions that were shown least,
+        ties by the order of the study, no image twice.
+    """
+    if study.assignment.by == "forms":
+        forms = sorted({item.form for item in arm.items})
+        form = min(forms, key=lambda name: sum(seen[item.id] for item in arm.items if item.form == name))
+        chosen = [item.id for item in arm.items if item.form == form]
+    else:
+        chosen, images = [], set()
+        for right, number in ((True, study.assignment.right), (False, study.assignment.wrong)):
+            kind = [item.id for item in arm.items if key.items[item.id].right == right]
+            for name in sorted(kind, key=lambda name: seen[name])[:]:
+                if number and key.items[name].image not in images:
+                    chosen.append(name)
+                    images.add(key.items[name].image)
+                    number -= 1
+    random.Random(f"{seed} items").shuffle(chosen)
+    return chosen
+
+
+def steps(study: Study, arm: Arm, items: list[str], seed: str) -> list[Step]:
+    """All pages of a participant.
+
+    Args:
+        study: that is served.
+        arm: of the participant.
+        items: ids in the participant's order.
+        seed: of the participant.
+
+    Returns:
+        Pages from consent to comments; the second try of the quiz is among them and is skipped by :func:`after`.
+    """
+    known = {item.id: item for item in arm.items}
+    cards = len(texts(study.language)["warm_up"]["cards"]) if arm.form == "tree" else 0
+    pages = ["consent", "background", *(f"warm_up.{number}" for number in range(cards)), "method", "preview"]
+    pages += ["quiz", "quiz_again"] if study.pages.quiz else []
+    found = [_page(study, page) for page in [*pages, "understanding.intro"]]
+    for number, name in enumerate(items, 1):
+        item = shown(arm, known[name], seed)
+        found.append(Step("item", item_questions(study, arm, item), item, number))
+    after_items = ["understanding.task", "result", *(["tradeoff"] if study.pages.tradeoff else [])]
+    after_items += ["comments"] if study.pages.comments else []
+    return [*found, *(_page(study, page) for page in after_items)]
+
+
+def _page(study: Study, page: str) -> Step:
+    number = int(page.removeprefix("warm_up.")) + 1 if page.startswith("warm_up.") else 0
+    return Step(page, page_questions(study, page), number=number)
+
+
+def shown(arm: Arm, item: Item, seed: str) -> Item:
+    """An item as a participant sees it: options in a random order, rows too unless they are the path of a tree."""
+    generator = random.Random(f"{seed} {item.id}")
+    options = generator.sample(item.options, len(item.options))
+    if arm.form == "units":
+        options = [replace(option, rows=generator.sample(option.rows, len(option.rows))) for option in options]
+    return replace(item, options=options)
+
+
+def after(study: Study, way: list[Step], index: int, answers: Answers) -> tuple[int, Status]:
+    """Where an answered page leads.
+
+    Returns:
+        Index of the next page, and the participant's status: without consent and after two failed quizzes it ends.
+    """
+    page = way[index].page
+    if page == "consent" and answers["consent"] != "agree":
+        return index, "declined"
+    following = index + 1
+    if page.startswith("quiz"):
+        passed = answers == expected(study, page)
+        if page == "quiz_again" and not passed:
+            return index, "screened"
+        following += page == "quiz" and passed
+    return following, "completed" if following == len(way) else "active"

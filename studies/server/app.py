@@ -1,0 +1,260 @@
+"""The web application of a study."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from urllib.parse import quote
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from studies.bundle import FILES, Bundle, bundle_hash
+from studies.flow import Step, steps
+from studies.participants import Participant
+from studies.questions import read_answers
+from studies.server.forms import Form, is_token, read_form, token_of
+from studies.server.pages import Pages, fields_of
+from studies.store import Store
+
+COOKIE = "participant"
+PROLIFIC = "https://app.prolific.com/submissions/complete?cc="
+HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; form-action 'self'; base-uri 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+SUFFIXES = {"png": "image/png", "webp": "image/webp", "jpg": "image/jpeg"}
+
+
+class Application:
+    """Answers the requests of participants.
+
+    Args:
+        bundle: the study.
+        store: its database.
+    """
+
+    def __init__(self, bundle: Bundle, store: Store) -> None:
+        self.bundle, self.store, self.pages = bundle, store, Pages(bundle)
+        self.media = bundle.media()
+        self._stamp = self._files()
+
+    def _files(self) -> list[tuple[int, int]]:
+        stats = [(self.bundle.folder / name).stat() for name in FILES]
+        return [(stat.st_mtime_ns, stat.st_size) for stat in stats]
+
+    def is_unchanged(self) -> bool:
+        """Whether the files of the study are those that were read at the start."""
+        try:
+            stamp = self._files()
+            if stamp == self._stamp:
+                return True
+            unchanged = bundle_hash(self.bundle.folder) == self.bundle.hash
+        except OSError:
+            return False
+        if unchanged:
+            self._stamp = stamp
+        return unchanged
+
+    def way(self, who: Participant) -> list[Step]:
+        """All pages of a participant."""
+        return steps(self.bundle.study, self.bundle.study.arm(who.arm), who.items, who.seed)
+
+    def tokens(self, who: Participant, step: int) -> tuple[str, str]:
+        """Tokens of a page and of withdrawing."""
+        return token_of(self.store.secret, who.id, str(step)), token_of(self.store.secret, who.id, "withdraw")
+
+    def start(self, request: Request) -> Response:
+        """``GET /``: the way in."""
+        prolific = self.bundle.study.platform.kind == "prolific"
+        return page(self.pages.message("landing", start="" if prolific else "/join"))
+
+    def join(self, request: Request) -> Response:
+        """``GET /join``: a place in the study, the same for the same person."""
+        known = self._known(request)
+        external = session = None
+        if self.bundle.study.platform.kind == "prolific":
+            external, session = (request.query_params.get(name, "") for name in ("PROLIFIC_PID", "SESSION_ID"))
+            if not (external.isascii() and external.isalnum() and len(external) <= 64):
+                return page(self.pages.message("landing"), 400)
+            session = session if session.isascii() and session.isalnum() and len(session) <= 64 else None
+            known = known if known is not None and known.external == external else None
+        who = known or self.store.join(external, session, request.headers.get("user-agent", ""))
+        if who is None:
+            return page(self.pages.message("full"))
+        response = RedirectResponse("/p", 303)
+        secure = request.url.scheme == "https"
+        response.set_cookie(COOKIE, who.id, max_age=30 * 86400, httponly=True, samesite="lax", secure=secure)
+        return response
+
+    def show(self, request: Request) -> Response:
+        """``GET /p``: the current page."""
+        who = self._known(request)
+        if who is None:
+            return page(self.pages.message("unknown"), 403)
+        if who.status != "active":
+            return RedirectResponse("/done", 303)
+        way = self.way(who)
+        self.store.open_page(who, way[who.step].page)
+        earlier = self.store.answers(who)
+        return page(self.pages.step(who, way, who.step, self.tokens(who, who.step), earlier=earlier))
+
+    def answer(self, request: Request, form: Form) -> Response:
+        """``POST /p``: store the answers to a page, and go on."""
+        who = self._known(request)
+        if who is None:
+            return page(self.pages.message("unknown"), 403)
+        if not is_token(form.token, self.store.secret, who.id, str(form.step)):
+            return page(self.pages.message("refused"), 403)
+        way = self.way(who)
+        if form.step >= len(way):
+            return page(self.pages.message("stale"), 409)
+        answers, errors = read_answers(way[form.step].questions, form.answers, self.bundle.study.language)
+        current = form.step == who.step and who.status == "active"
+        earlier = self.store.answers(who)
+        if errors and current:
+            tokens, given = self.tokens(who, form.step), dict(form.answers)
+            return page(self.pages.step(who, way, form.step, tokens, given=given, errors=errors, earlier=earlier), 422)
+        outcome = self.store.submit(who, way, form.step, answers, form.client) if not errors else "conflict"
+        if outcome in ("stored", "same"):
+            return RedirectResponse("/p", 303)
+        if outcome == "stale" or form.step not in earlier:
+            return page(self.pages.message("stale"), 409)
+        given = fields_of(earlier[form.step])
+        tokens = self.tokens(who, form.step)
+        shown = self.pages.step(
+            who, way, form.step, tokens, given=given, note="conflict", earlier=earlier, read_only=True
+        )
+        return page(shown, 409)
+
+    def busy(self, request: Request, form: Form | None) -> Response:
+        """What is shown where the database cannot be written: the page with the answers that were sent."""
+        headers = {"Retry-After": "5"}
+        try:
+            who = self._known(request)
+            way = self.way(who) if who else []
+            if who and form and 0 <= form.step < len(way):
+                tokens, given, earlier = self.tokens(who, form.step), dict(form.answers), self.store.answers(who)
+                shown = self.pages.step(who, way, form.step, tokens, given=given, note="busy", earlier=earlier)
+                return page(shown, 503, headers)
+        except sqlite3.Error:
+            pass  # nor read: then the message alone
+        return page(self.pages.message("busy"), 503, headers)
+
+    def withdraw(self, request: Request, form: Form) -> Response:
+        """``POST /withdraw``: delete what the participant has answered."""
+        who = self._known(request)
+        if who is None or not is_token(form.token, self.store.secret, who.id, "withdraw"):
+            return page(self.pages.message("unknown" if who is None else "refused"), 403)
+        self.store.withdraw(who)
+        return RedirectResponse("/done", 303)
+
+    def done(self, request: Request) -> Response:
+        """``GET /done``: the end, with the code of the platform."""
+        who = self._known(request)
+        if who is None:
+            return page(self.pages.message("unknown"), 403)
+        if who.status == "active":
+            return RedirectResponse("/p", 303)
+        platform = self.bundle.study.platform
+        code = {"completed": platform.completed, "screened": platform.screened}.get(who.status, "")
+        link = PROLIFIC + quote(code) if code and platform.kind == "prolific" else ""
+        return page(self.pages.message(who.status, code=code, link=link))
+
+    def picture(self, request: Request) -> Response:
+        """``GET /media/<name>``: a picture of the study, and no other file."""
+        name = request.path_params["name"]
+        if name not in self.media:
+            return Response("not found", 404)
+        content = (self.bundle.folder / "media" / name).read_bytes()
+        if hashlib.sha256(content).hexdigest() != name.split(".")[0]:
+            return Response("changed", 503)
+        headers = {"Cache-Control": "private, max-age=86400"}
+        return Response(content, media_type=SUFFIXES[name.split(".")[1]], headers=headers)
+
+    def health(self, request: Request) -> Response:
+        """``GET /healthz``: whether answers can be stored and the study is the one that was started."""
+        try:
+            self.store.check()
+        except sqlite3.Error as error:
+            return JSONResponse({"database": str(error)}, 503)
+        unchanged = self.is_unchanged()
+        return JSONResponse({"database": "ok", "study": "ok" if unchanged else "changed"}, 200 if unchanged else 503)
+
+    def _known(self, request: Request) -> Participant | None:
+        name = request.cookies.get(COOKIE)
+        return None if not name else self.store.find(name)
+
+
+def page(content: str, status: int = 200, headers: dict[str, str] | None = None) -> HTMLResponse:
+    """A page that no browser keeps."""
+    return HTMLResponse(content, status, {"Cache-Control": "no-store", **(headers or {})})
+
+
+def make_app(bundle: Bundle, store: Store, hosts: list[str]) -> Starlette:
+    """The application.
+
+    Args:
+        bundle: the study.
+        store: its database.
+        hosts: names under which it may be reached, ``*`` for any.
+    """
+    application = Application(bundle, store)
+
+    def handler(function: Callable[..., Response], form: bool = False) -> Callable[[Request], Awaitable[Response]]:
+        async def handle(request: Request) -> Response:
+            sent = await read_form(request) if form else None
+            arguments = (request, sent) if form else (request,)
+            if not await run_in_threadpool(application.is_unchanged):
+                return page(application.pages.message("changed"), 503)
+            try:
+                return await run_in_threadpool(function, *arguments)
+            except sqlite3.Error:
+                return await run_in_threadpool(application.busy, request, sent)
+
+        return handle
+
+    async def refused(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        return page(application.pages.message("refused"), error.status_code)
+
+    async def health(request: Request) -> Response:
+        return await run_in_threadpool(application.health, request)
+
+    async def picture(request: Request) -> Response:
+        return await run_in_threadpool(application.picture, request)
+
+    async def headers(request: Request, following: Callable[[Request], Awaitable[Response]]) -> Response:
+        response = await following(request)
+        response.headers.update(HEADERS)
+        return response
+
+    return Starlette(
+        routes=[
+            Route("/", handler(application.start)),
+            Route("/join", handler(application.join)),
+            Route("/p", handler(application.show), methods=["GET"]),
+            Route("/p", handler(application.answer, form=True), methods=["POST"]),
+            Route("/withdraw", handler(application.withdraw, form=True), methods=["POST"]),
+            Route("/done", handler(application.done)),
+            Route("/media/{name}", picture),
+            Route("/healthz", health),
+            Mount("/static", StaticFiles(directory=Path(__file__).parent / "static")),
+        ],
+        middleware=[
+            Middleware(BaseHTTPMiddleware, dispatch=headers),
+            Middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False),
+        ],
+        exception_handlers={HTTPException: refused},
+    )

@@ -1,0 +1,95 @@
+"""What a browser sends, checked before anything is done with it."""
+
+from __future__ import annotations
+
+import hmac
+import re
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from hashlib import sha256
+from urllib.parse import parse_qsl, urlsplit
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+MAX_BODY = 64 * 1024  # bytes
+MAX_FIELDS = 500
+FORM = "application/x-www-form-urlencoded"
+CLIENT = ("seconds", "focus_losses", "helps", "javascript", "pictures_missing")
+COUNT = re.compile(r"[0-9]{1,9}")
+
+
+@dataclass(frozen=True)
+class Form:
+    """A form that was sent.
+
+    Attributes:
+        step: index of the page it is the form of; -1 if it does not say.
+        token: that the page held.
+        client: what the browser claims of the visit; counts, and None for what is no count.
+        answers: names and values of all other fields, in order.
+    """
+
+    step: int
+    token: str
+    client: dict[str, object]
+    answers: list[tuple[str, str]]
+
+
+async def read_form(request: Request) -> Form:
+    """Read a form.
+
+    Raises:
+        HTTPException: 403 for a form of another site, 415 for another kind of content, 413 if it is too long, 400 if
+            it is broken.
+    """
+    origin = request.headers.get("origin")
+    foreign = origin is not None and urlsplit(origin).netloc != request.headers.get("host")
+    if foreign or request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        raise HTTPException(403)
+    if request.headers.get("content-type", "").split(";")[0].strip().lower() != FORM:
+        raise HTTPException(415)
+    body = await _body(request.stream())
+    try:
+        fields = parse_qsl(
+            body.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS, separator="&"
+        )
+    except ValueError:  # also of decoding
+        raise HTTPException(400) from None
+    if any("\0" in name or "\0" in value for name, value in fields):
+        raise HTTPException(400)
+    own = {name: value for name, value in reversed(fields) if name in ("step", "token", *CLIENT)}
+    client: dict[str, object] = {name: _count(own.get(name, "")) for name in CLIENT}
+    client |= {name: bool(client[name]) for name in ("javascript", "pictures_missing")}
+    answers = [(name, value) for name, value in fields if name not in own]
+    step = _count(own.get("step", ""))
+    return Form(-1 if step is None else step, own.get("token", ""), client, answers)
+
+
+async def _body(stream: AsyncIterator[bytes]) -> bytes:
+    content = b""
+    async for chunk in stream:
+        content += chunk
+        if len(content) > MAX_BODY:
+            raise HTTPException(413)
+    return content
+
+
+def _count(value: str) -> int | None:
+    return int(value) if COUNT.fullmatch(value) else None
+
+
+def token_of(secret: str, participant: str, page: str) -> str:
+    """What the form of a page carries, so that no other site can send it.
+
+    Args:
+        secret: of the database.
+        participant: id.
+        page: index of the step, or ``withdraw``.
+    """
+    return hmac.new(secret.encode(), f"{participant} {page}".encode(), sha256).hexdigest()[:32]
+
+
+def is_token(given: str, secret: str, participant: str, page: str) -> bool:
+    """Whether a token is that of the page, compared in constant time."""
+    return hmac.compare_digest(given.encode(), token_of(secret, participant, page).encode())

@@ -1,0 +1,1 @@
+"""Participants that are no people, to try a study before anybody is paid."""

@@ -1,0 +1,268 @@
+"""The database of a study: every page is one committed transaction, and nothing is stored in part or twice."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import secrets
+import sqlite3
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+from studies.bundle import Bundle
+from studies.flow import Step, after, choose_items, participant_seed
+from studies.participants import COLUMNS, Participant, participant_of
+from studies.questions import Answers
+
+TABLES = """
+CREATE TABLE IF NOT EXISTS study (id TEXT NOT NULL, hash TEXT NOT NULL, secret TEXT NOT NULL, created REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS participant (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, external TEXT UNIQUE, session TEXT,
+    arm TEXT NOT NULL, items TEXT NOT NULL, seed TEXT NOT NULL, step INTEGER NOT NULL, status TEXT NOT NULL,
+    joined REAL NOT NULL, last REAL NOT NULL, agent TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS page (
+    participant INTEGER NOT NULL REFERENCES participant(number), step INTEGER NOT NULL, name TEXT NOT NULL,
+    opened REAL NOT NULL, answered REAL, seconds REAL, client TEXT NOT NULL DEFAULT '{}',
+    PRIMARY KEY (participant, step));
+CREATE TABLE IF NOT EXISTS answer (
+    participant INTEGER NOT NULL REFERENCES participant(number), step INTEGER NOT NULL, item TEXT,
+    question TEXT NOT NULL, value TEXT NOT NULL, UNIQUE (participant, step, question));
+CREATE TABLE IF NOT EXISTS event (time REAL NOT NULL, participant INTEGER, kind TEXT NOT NULL);
+"""
+Outcome = Literal["stored", "same", "conflict", "stale"]
+
+
+@contextmanager
+def open_store(file: Path, bundle: Bundle) -> Iterator[Store]:
+    """The database of a study for one process alone, closed at the end.
+
+    Args:
+        file: of the database, on a local disk; made if missing. ``<file>.lock`` is locked while it is open.
+        bundle: the study it belongs to.
+
+    Raises:
+        ValueError: if another process has it open, or it belongs to another study.
+    """
+    with Path(f"{file}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ValueError(f"{file} is being served already: end that server first, or give another file.") from None
+        store = Store(file, bundle)
+        try:
+            yield store
+        finally:
+            store.close()
+
+
+class Store:
+    """Reads and writes the database of one study.
+
+    Args:
+        file: of the database; made if missing.
+        bundle: the study it belongs to.
+
+    Raises:
+        ValueError: if the database belongs to another study, or to another version of this one.
+    """
+
+    def __init__(self, file: Path, bundle: Bundle) -> None:
+        self.bundle = bundle
+        self._lock = threading.Lock()
+        self._opened: dict[tuple[int, int], float] = {}  # by the monotonic clock of this process
+        self._connection = sqlite3.connect(file, timeout=5, isolation_level=None, check_same_thread=False)
+        for setting in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+            self._connection.execute(f"PRAGMA {setting}")
+        self._connection.executescript(TABLES)
+        with self._transaction() as connection:
+            row = connection.execute("SELECT id, hash, secret FROM study").fetchone()
+            if row is None:
+                row = (bundle.study.id, bundle.hash, secrets.token_hex(32))
+                connection.execute("INSERT INTO study VALUES (?, ?, ?, ?)", (*row, time.time()))
+        if row[:2] != (bundle.study.id, bundle.hash):
+            self.close()
+            raise ValueError(
+                f"{file} holds answers to the study {row[0]!r} (hash {row[1][:12]}), not to {bundle.study.id!r} "
+                f"({bundle.hash[:12]}): serve the study that was asked, or give a new database."
+            )
+        self.secret: str = row[2]
+
+    def close(self) -> None:
+        """Close the database."""
+        self._connection.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    def join(self, external: str | None = None, session: str | None = None, agent: str = "") -> Participant | None:
+        """A new participant, or the one who came with the same external id before; None where all places are taken.
+
+        The place is in the arm with the fewest participants who finished or are still taking part, ties by the order of
+        the study.
+        """
+        study, now = self.bundle.study, time.time()
+        with self._transaction() as connection:
+            if external is not None and (known := self._find(connection, "external", external)):
+                return known
+            alive = now - 60 * study.assignment.reserve_minutes
+            rows = connection.execute(
+                "SELECT arm, items FROM participant WHERE status = 'completed' OR (status = 'active' AND last > ?)",
+                (alive,),
+            ).fetchall()
+            filled = Counter(arm for arm, _ in rows)
+            arm = min(study.arms, key=lambda one: filled[one.id])
+            if filled[arm.id] >= study.assignment.people:
+                return None
+            seen = Counter(item for _, items in rows for item in json.loads(items))
+            number = 1 + connection.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence").fetchone()[0]
+            seed = participant_seed(study, number)
+            items = choose_items(study, arm, self.bundle.key, seen, seed)
+            new = Participant(
+                *(
+                    number,
+                    secrets.token_hex(16),
+                    external,
+                    session,
+                    arm.id,
+                    items,
+                    seed,
+                    0,
+                    "active",
+                    now,
+                    now,
+                    agent[:300],
+                )
+            )
+            values = [json.dumps(value) if isinstance(value, list) else value for value in vars(new).values()]
+            connection.execute(f"INSERT INTO participant ({COLUMNS}) VALUES ({', '.join('?' * len(values))})", values)
+            connection.execute("INSERT INTO event VALUES (?, ?, 'joined')", (now, number))
+        return new
+
+    def find(self, name: str) -> Participant | None:
+        """The participant of an id; None if there is none."""
+        with self._lock:
+            return self._find(self._connection, "id", name)
+
+    def _find(self, connection: sqlite3.Connection, column: str, value: str | int) -> Participant | None:
+        row = connection.execute(f"SELECT {COLUMNS} FROM participant WHERE {column} = ?", (value,)).fetchone()
+        return None if row is None else participant_of(row)
+
+    def open_page(self, who: Participant, name: str) -> None:
+        """Note when the current page was first shown."""
+        if (who.number, who.step) in self._opened:
+            return
+        with self._transaction() as connection:
+            connection.execute(
+                "INSERT OR IGNORE INTO page (participant, step, name, opened) VALUES (?, ?, ?, ?)",
+                (who.number, who.step, name, time.time()),
+            )
+        self._opened[who.number, who.step] = time.monotonic()
+
+    def submit(
+        self, who: Participant, way: list[Step], step: int, answers: Answers, client: dict[str, object]
+    ) -> Outcome:
+        """Store the answers to a page and advance, in one transaction.
+
+        Args:
+            who: answers.
+            way: pages of this participant.
+            step: index of the answered page.
+            answers: by question.
+            client: what the browser claims of the visit.
+
+        Returns:
+            ``stored``; ``same`` or ``conflict`` for a page that was answered before, alike or otherwise; ``stale`` for
+            one that is not the current one. Only ``stored`` changes anything.
+        """
+        now, clock = time.time(), time.monotonic()
+        with self._transaction() as connection:
+            current = self._find(connection, "number", who.number)
+            if current is None or current.status == "withdrawn" or step > current.step:
+                return "stale"
+            if step < current.step or current.status != "active":
+                before = _answers(connection, who.number, step)
+                return "stale" if not before and answers else "same" if before == answers else "conflict"
+            page, item = way[step].page, way[step].item
+            following = after(self.bundle.study, way, step, answers)
+            connection.executemany(
+                "INSERT INTO answer VALUES (?, ?, ?, ?, ?)",
+                [
+                    (who.number, step, item.id if item else None, name, json.dumps(value))
+                    for name, value in answers.items()
+                ],
+            )
+            row = connection.execute(
+                "SELECT opened FROM page WHERE (participant, step) = (?, ?)", (who.number, step)
+            ).fetchone()
+            start = self._opened.get((who.number, step))
+            passed = clock - start if start is not None else now - row[0] if row else -1
+            connection.execute(
+                "INSERT OR REPLACE INTO page VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (
+                    who.number,
+                    step,
+                    page,
+                    row[0] if row else now,
+                    now,
+                    passed if passed >= 0 else None,
+                    json.dumps(client),
+                ),
+            )
+            connection.execute(
+                "UPDATE participant SET step = ?, status = ?, last = ? WHERE number = ?", (*following, now, who.number)
+            )
+            if following[1] != "active":
+                connection.execute("INSERT INTO event VALUES (?, ?, ?)", (now, who.number, following[1]))
+        self._opened.pop((who.number, step), None)
+        return "stored"
+
+    def answers(self, who: Participant) -> dict[int, Answers]:
+        """All answers of a participant, by step."""
+        with self._lock:
+            rows = self._connection.execute(
+                "SELECT step, question, value FROM answer WHERE participant = ? ORDER BY rowid", (who.number,)
+            ).fetchall()
+        found: dict[int, Answers] = {}
+        for step, question, value in rows:
+            found.setdefault(step, {})[question] = json.loads(value)
+        return found
+
+    def check(self) -> None:
+        """Begin and end a transaction.
+
+        Raises:
+            sqlite3.Error: if nothing can be written.
+        """
+        with self._transaction() as connection:
+            connection.execute("UPDATE study SET id = id")
+
+    def withdraw(self, who: Participant) -> None:
+        """Delete everything about a participant but that somebody withdrew."""
+        with self._transaction() as connection:
+            for table in ("answer", "page", "event"):
+                connection.execute(f"DELETE FROM {table} WHERE participant = ?", (who.number,))
+            connection.execute(
+                "UPDATE participant SET status = 'withdrawn', external = NULL, session = NULL, agent = '', "
+                "items = '[]' WHERE number = ?",
+                (who.number,),
+            )
+            connection.execute("INSERT INTO event VALUES (?, ?, 'withdrawn')", (time.time(), who.number))
+
+
+def _answers(connection: sqlite3.Connection, number: int, step: int) -> Answers:
+    rows = connection.execute("SELECT question, value FROM answer WHERE (participant, step) = (?, ?)", (number, step))
+    return {question: json.loads(value) for question, value in rows}

@@ -1,0 +1,231 @@
+"""What a study is: arms of items that are shown, the pages around them, and the key that stays with its owner.
+
+``Study`` is ``study.json`` of a bundle and holds everything a participant may see; ``Key`` is ``key.json``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+SCHEMA = 1
+OPTIONS = 4  # classes to choose from
+
+Task = Literal["agreement", "distinction"]
+Form = Literal["heatmap", "units", "tree", "none"]
+TREE_LEAVES = ("absent absent", "absent present", "present absent", "present present")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One unit as it is shown.
+
+    Attributes:
+        id: opaque, unique in its item.
+        pictures: names in ``media/``, from the photo's region to the photo that the unit comes from.
+        decision: for a node of a tree, what the model decided; None where the participant decides.
+    """
+
+    id: str
+    pictures: list[str]
+    decision: Literal["present", "absent"] | None = None
+
+
+@dataclass(frozen=True)
+class Option:
+    """One class, explained.
+
+    Attributes:
+        id: opaque, unique in its item.
+        pictures: maps of the class.
+        rows: its units, or the nodes of a tree's path.
+        examples: training photos of the class.
+        label: name of the class, in an arm that shows labels.
+    """
+
+    id: str
+    pictures: list[str] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    examples: list[str] = field(default_factory=list)
+    label: str | None = None
+
+
+@dataclass(frozen=True)
+class Item:
+    """One photo with its explanations.
+
+    Attributes:
+        id: opaque, unique in the study.
+        photo: name in ``media/``.
+        options: the predicted class (agreement; distinction with a tree: the path up to its last nodes), or four.
+        decisions: for distinction with a tree, the last node but one, then the node after its absence and the one
+            after its presence.
+        form: which of several fixed sets of items it belongs to.
+        attention: an answer of the confidence scale that the page asks for, to see that it is read.
+    """
+
+    id: str
+    photo: str
+    options: list[Option]
+    decisions: list[Row] = field(default_factory=list)
+    form: int = 0
+    attention: int | None = None
+
+
+@dataclass(frozen=True)
+class Example:
+    """An item of the preview, and whether its prediction (or, with several options, which of them) is right."""
+
+    item: Item
+    right: bool
+    answer: str | None = None
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One method as it is shown; a participant sees one arm.
+
+    Attributes:
+        id: of the arm, part of result keys.
+        form: of its explanations.
+        accuracy: of the model in percent; told before the trade-off.
+        items: from which participants get theirs.
+        preview: one example with a right and one with a wrong prediction.
+        rating: whether every row is rated, or the first row that a participant disagrees with is asked for (tree).
+        control: what was put in place of the explanation, for the tables.
+    """
+
+    id: str
+    form: Form
+    accuracy: float
+    items: list[Item]
+    preview: list[Example]
+    rating: Literal["rows", "first_disagreement", "none"] = "rows"
+    control: Literal["none", "random", "shuffled"] | None = None
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Who sees what.
+
+    Attributes:
+        people: places in every arm.
+        right: items with a right prediction per participant.
+        wrong: items with a wrong one.
+        by: ``balanced`` gives every participant the items that were shown least; ``forms`` a fixed set of items.
+        reserve_minutes: after how long without an answer a place is given to somebody else.
+    """
+
+    people: int
+    right: int
+    wrong: int
+    by: Literal["balanced", "forms"] = "balanced"
+    reserve_minutes: float = 60.0
+
+
+@dataclass(frozen=True)
+class Pages:
+    """Which optional pages a study has."""
+
+    demographics: bool = False
+    quiz: bool = True
+    output: bool = False
+    tradeoff: bool = True
+    comments: bool = True
+    contact: str = ""
+
+
+FLAGS = ("straight_line", "fast", "focus_lost", "failed_catch", "pictures_missing", "no_javascript", "clock")
+Flag = Literal["straight_line", "fast", "focus_lost", "failed_catch", "pictures_missing", "no_javascript", "clock"]
+
+
+@dataclass(frozen=True)
+class Quality:
+    """What is decided before data are collected.
+
+    Attributes:
+        min_seconds: on an item; the median of a participant below it is flagged as fast.
+        max_focus_losses: how often the window may be left during all items.
+        exclude: flags that lead to exclusion in the second set of results.
+        family: keys of results whose p values are corrected together (Holm).
+        margin: of equivalence, a difference of accuracies that would not matter.
+    """
+
+    min_seconds: float = 2.0
+    max_focus_losses: int = 20
+    exclude: list[Flag] = field(default_factory=list)
+    family: list[str] = field(default_factory=list)
+    margin: float = 0.1
+
+
+@dataclass(frozen=True)
+class Platform:
+    """Where participants come from and what they get.
+
+    Attributes:
+        kind: ``prolific`` takes the ids of the query and ends with a link to it.
+        completed: completion code.
+        screened: code of those who failed the quiz twice.
+        wage: per hour.
+        minutes: planned duration.
+        bonus: paid for an accuracy above chance.
+    """
+
+    kind: Literal["local", "prolific"] = "local"
+    completed: str = ""
+    screened: str = ""
+    wage: float = 12.0
+    minutes: float = 15.0
+    bonus: float = 0.0
+
+
+@dataclass(frozen=True)
+class Study:
+    """Everything a participant may see, and how participants are treated."""
+
+    id: str
+    title: str
+    seed: int
+    task: Task
+    arms: list[Arm]
+    assignment: Assignment
+    pages: Pages = field(default_factory=Pages)
+    quality: Quality = field(default_factory=Quality)
+    platform: Platform = field(default_factory=Platform)
+    language: Literal["en"] = "en"
+    schema: int = SCHEMA
+
+    def arm(self, name: str) -> Arm:
+        """The arm of a name."""
+        return next(arm for arm in self.arms if arm.id == name)
+
+
+@dataclass(frozen=True)
+class ItemKey:
+    """What is true of an item, and never leaves the server.
+
+    Attributes:
+        image: which test image it shows; the same in every arm.
+        right: whether the prediction is right.
+        answer: id of the option that is right; for a tree, one of :data:`TREE_LEAVES` or several joined by ``|``.
+        output: id of the option that the model scores highest.
+        scores: similarity, by row.
+        catch: allowed values of a question that shows attention.
+        localisation: pointing game, energy and IoU of the maps, by ``<option>/<metric>``.
+    """
+
+    image: str
+    right: bool
+    answer: str | None = None
+    output: str | None = None
+    scores: dict[str, float] = field(default_factory=dict)
+    catch: dict[str, list[str]] = field(default_factory=dict)
+    localisation: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Key:
+    """The answers to a study, by item."""
+
+    study: str
+    items: dict[str, ItemKey]

@@ -1,0 +1,171 @@
+"""Results of answers written down by hand, of perfect and of identical participants, and of nobody."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from studies.__main__ import main
+from studies.analysis import analyse
+from studies.simulation.observer import Observer
+from studies.simulation.simulate import answer_all, simulate
+from studies.store import Store
+from studies.study import Platform, Quality
+from tests.studies.toy import make_bundle
+
+
+class Scripted(Observer):
+    """Answers ``confidence`` by the item's id, and everything else as given."""
+
+    def respond(self, study, step, key, seed):
+        answers = super().respond(study, step, key, seed)
+        given = {
+            **self.__dict__["given"],
+            "confidence": self.__dict__["beliefs"].get(step.item.id if step.item else ""),
+        }
+        return {name: given.get(name) if given.get(name) is not None else value for name, value in answers.items()}
+
+
+def scripted(beliefs, **given):
+    observer = Scripted()
+    observer.__dict__.update(beliefs=beliefs, given=given)
+    return observer
+
+
+def answered(folder: Path, *observers: Observer) -> Path:
+    from studies.bundle import load_bundle
+
+    store = Store(folder / "answers.sqlite", load_bundle(folder))
+    for number, observer in enumerate(observers):
+        answer_all(store, store.join(f"person{number}"), observer)
+    store.close()
+    return folder
+
+
+def rows(file: Path) -> list[dict[str, str]]:
+    with file.open(newline="", encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_agreement_by_hand(tmp_path):
+    """Items i0 and i2 have right predictions, i1 and i3 wrong ones; 3 and 4 of 4 count as belief."""
+    make_bundle(tmp_path, items=4, platform=Platform(wage=12, minutes=10, bonus=1.5))
+    first = {"i0": 4, "i2": 2, "i1": 3, "i3": 1}  # right: one of two; wrong: one of two
+    second = {"i0": 3, "i2": 3, "i1": 2, "i3": 1}  # all right
+    values = {"tradeoff.low": 90.0, "tradeoff.medium": -1, "understanding.task": 4, "understanding.results": 3}
+    answered(tmp_path, scripted(first, **values), scripted(second, **values | {"tradeoff.low": 100.0}))
+    results = analyse(tmp_path)["results"]["all"]["main"]
+    assert (results["study/agreement_correct"]["value"], results["study/agreement_incorrect"]["value"]) == (0.75, 0.75)
+    assert results["study/agreement_total"]["sd"] == pytest.approx(math.sqrt(0.125))
+    assert results["study/agreement_total"]["details"]["participants"]["t"] == pytest.approx(1)  # .25 / (.3536 / √2)
+    assert results["study/agreement_correct_confidence"]["value"] == 3
+    assert results["study/d_prime"]["value"] == pytest.approx(2 * 0.5244, abs=1e-4)  # rates 3.5 / 5 and 1.5 / 5
+    assert results["study/confidence_brier"]["value"] == pytest.approx((5 * 0.25 + 0 + 0 + 0) / 8)
+    assert results["study/tradeoff_low"]["value"] == pytest.approx(0.15)  # 10 and 20 points above 80 %
+    assert results["study/tradeoff_low"]["details"]["headroom"] == pytest.approx(0.75)
+    assert results["study/tradeoff_medium"]["details"]["would_not_switch"] == 2
+    assert results["study/understanding_change"]["value"] == -1
+    (mine, other) = rows(tmp_path / "analysis/participants.csv")
+    assert (mine["accuracy"], mine["pay"], mine["bonus"], mine["external"]) == ("0.5", "2.0", "0.0", "person0")
+    assert (other["accuracy"], other["bonus"]) == ("1.0", "1.5")
+    answers = rows(tmp_path / "analysis/answers.csv")
+    graded = [row["right"] for row in answers if row["participant"] == "1" and row["question"] == "confidence"]
+    assert sorted(graded) == ["False", "False", "True", "True"]
+    assert sum(row["right"] != "" for row in answers) == 8
+
+
+@pytest.mark.parametrize(("task", "form"), [("distinction", "units"), ("distinction", "tree"), ("agreement", "tree")])
+def test_perfect_participants_survive(tmp_path, task, form):
+    """Ten of ten is ten: a released form stored the score 10 as 1 and 0."""
+    bundle = make_bundle(tmp_path, task, form, items=10, assignment={"right": 5, "wrong": 5})
+    ideal = Observer("noisy", d_prime=50.0)
+    answered(tmp_path, ideal, ideal)
+    result = analyse(tmp_path)["results"]["all"]["main"][f"study/{task}_total"]
+    assert (result["value"], result["n"]) == (1, 2)
+    assert result["details"]["participants"]["reason"] == "all participants have the same value"
+    assert result["details"]["clustered"]["reason"] == "all answers are equal"
+    assert bundle.hash in (tmp_path / "analysis/summary.json").read_text("utf-8")
+
+
+@pytest.mark.parametrize("task", ["agreement", "distinction"])
+@pytest.mark.parametrize("form", ["units", "tree"])
+@pytest.mark.parametrize("people", [0, 1])
+def test_nobody_and_one_are_no_result(tmp_path, task, form, people):
+    make_bundle(tmp_path, task, form)
+    answered(tmp_path, *[Observer("noisy")] * people)
+    summary = analyse(tmp_path)
+    result = summary["results"]["all"]["main"][f"study/{task}_correct"]
+    assert result["details"]["clustered"]["reason"] == "fewer than two participants"
+    assert "p" not in result["details"]["participants"]
+    assert (result["reason"] == "nobody answered") == (people == 0)
+    assert "n/a: nobody answered" in (tmp_path / "analysis/index.html").read_text("utf-8") or people
+
+
+def test_flags_and_declared_exclusions(tmp_path):
+    """A straight-liner is flagged, and excluded only because the study said so before."""
+    quality = Quality(min_seconds=0.0, exclude=["straight_line"], family=["main/study/agreement_correct"])
+    make_bundle(tmp_path, "agreement", "units", quality=quality)
+    answered(tmp_path, *[Observer("noisy")] * 4, Observer("straight_liner"))
+    summary = analyse(tmp_path)
+    assert summary["participants"]["flags"] == {"straight_line": 1}
+    assert (summary["participants"]["analysed"], summary["participants"]["kept"]) == (5, 4)
+    everybody, kept = (summary["results"][who]["main"]["study/agreement_correct"] for who in ("all", "kept"))
+    assert (everybody["n"], kept["n"]) == (5, 4)
+    assert kept["details"]["holm_p"] == kept["details"]["clustered"]["p"]  # a family of one
+    flagged = [row["flags"] for row in rows(tmp_path / "analysis/participants.csv")]
+    assert flagged == ["", "", "", "", "straight_line"]
+
+
+def test_similarity_of_people_who_see_what_the_model_sees(tmp_path):
+    make_bundle(tmp_path, "agreement", "units", items=12)
+    answered(tmp_path, *[Observer("noisy", noise_sd=0.1, person_sd=0.0)] * 6)
+    results = analyse(tmp_path)["results"]["all"]["main"]
+    assert results["study/similarity_spearman"]["value"] > 0.8
+    assert results["study/similarity_rank_position"]["value"] == -1  # negative means agreement there
+    assert results["study/similarity_alpha"]["value"] > 0.8
+
+
+def test_ideal_observers_choose_what_the_model_chooses(tmp_path):
+    make_bundle(tmp_path, "distinction", "heatmap")
+    answered(tmp_path, *[Observer("ideal")] * 3)
+    results = analyse(tmp_path)["results"]["all"]["main"]
+    assert results["study/output_correct"]["value"] == results["study/output_incorrect"]["value"] == 1
+    assert results["study/distinction_total"]["value"] < 1
+
+
+def test_texts_of_participants_and_studies_stay_texts(tmp_path):
+    nasty = "=HYPERLINK(1)<img src=x onerror=alert(1)></script>\u202e🙂"
+    make_bundle(tmp_path)
+    study = json.loads((tmp_path / "study.json").read_text("utf-8"))
+    study["title"] = nasty
+    (tmp_path / "study.json").write_text(json.dumps(study), "utf-8")
+    answered(tmp_path, scripted({}, comments=nasty))
+    analyse(tmp_path)
+    assert [row["value"] for row in rows(tmp_path / "analysis/answers.csv") if row["question"] == "comments"] == [
+        f"'{nasty}"
+    ]
+    page = (tmp_path / "analysis/index.html").read_text("utf-8")
+    assert "<img" not in page
+    assert "&lt;img src=x onerror=alert(1)&gt;" in page
+    assert "http" not in page  # nothing is loaded from anywhere
+
+
+def test_the_command_analyses_or_says_why_not(tmp_path, capsys):
+    make_bundle(tmp_path / "study")
+    assert main(["analyse", str(tmp_path / "study")]) == 1
+    assert "answers.sqlite is missing" in capsys.readouterr().err
+    simulate(tmp_path / "study", tmp_path / "study/answers.sqlite", Observer("believer"), 3, fast=True)
+    assert main(["analyse", str(tmp_path / "study"), "--out", str(tmp_path / "out")]) == 0
+    output = capsys.readouterr().out
+    assert "study/agreement_incorrect" in output
+    summary = json.loads((tmp_path / "out/summary.json").read_text("utf-8"))
+    results = summary["results"]["all"]["main"]
+    assert (results["study/agreement_correct"]["value"], results["study/agreement_incorrect"]["value"]) == (1, 0)
+    assert results["study/criterion"]["value"] < -1
+    make_bundle(tmp_path / "other", "distinction")
+    assert main(["analyse", str(tmp_path / "other"), "--database", str(tmp_path / "study/answers.sqlite")]) == 1
+    assert "analyse it with the bundle that was served" in capsys.readouterr().err

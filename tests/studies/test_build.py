@@ -1,0 +1,127 @@
+"""Studies built from small untrained models: what is shown, what is known of it, and what is refused."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+import torch
+from PIL import Image
+
+from reports.scan import scan
+from studies.build import Method, build
+from studies.simulation.observer import Observer
+from studies.simulation.simulate import simulate
+from studies.study import Assignment, Pages
+from tests.lightning_modules.registry import MODELS, tiny_birds
+
+PLACES = Assignment(people=4, right=2, wrong=2)
+
+
+@pytest.fixture(scope="module")
+def birds():
+    birds = tiny_birds(test_size=48)
+    birds.setup("test")
+    return birds
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, birds):
+    """Builds a study of an untrained model, whose predictions are right for every other image."""
+
+    def planted(model, data, split):
+        found = scan(model, data, split)
+        labels = [((label + place % 2) % 8,) for place, label in enumerate(found.predicted)]
+        return replace(found, labels=labels)
+
+    def start(name, out="study", task="distinction", places=PLACES, items=2, **options):
+        torch.manual_seed(0)
+        model = MODELS[name](num_classes=8, image_size=(32, 32)).eval()
+        monkeypatch.setattr("studies.build.method.load_model", lambda path: model)
+        monkeypatch.setattr("studies.build.method.load_datamodule", lambda path, **changes: birds)
+        monkeypatch.setattr("studies.build.method.scan", planted)
+        (tmp_path / "consent.txt").write_text("What happens here.", "utf-8")
+        form = options.pop("form", "units" if name == "ProtoPNet" else "heatmap")
+        method = Method("main", tmp_path / "last.ckpt", form, **options)
+        pages = Pages(output=task == "distinction")
+        out, consent = tmp_path / out, tmp_path / "consent.txt"
+        bundle = build(out, "birds", "Birds", [method], places, consent, task, items, pages=pages)
+        return bundle, planted(model, birds, "test")
+
+    return start
+
+
+@pytest.mark.parametrize("name", ["ProtoPNet", "BagNet", "Classifier"])
+def test_key_and_options_are_those_of_the_model(run, birds, name):
+    bundle, seen = run(name, labels=True, examples=1)
+    arm, places = bundle.study.arms[0], {sample: index for index, sample in enumerate(seen.sample_ids)}
+    assert sum(bundle.key.items[item.id].right for item in arm.items) == 2
+    for item in arm.items:
+        key = bundle.key.items[item.id]
+        index = places[key.image]
+        names = {option.id: option.label for option in item.options}
+        ranked = [birds.class_names[label] for label in seen.logits[index].argsort(descending=True).tolist()]
+        truth = birds.class_names[seen.labels[index][0]]
+        assert names[key.output] == ranked[0]
+        assert names[key.answer] == truth
+        assert key.right == (ranked[0] == truth)
+        assert set(names.values()) == set(ranked[:4] if truth in ranked[:4] else [*ranked[:3], truth])
+        assert [option.id for option in item.options] == sorted(names)  # no order of the model's
+        if name == "ProtoPNet":
+            units = [row for option in item.options for row in option.rows]
+            assert set(key.scores) == {row.id for row in units}
+            assert {round(score, 9) for score in key.scores.values()} <= {
+                round(score, 9) for score in seen.scores[index].tolist()
+            }
+        else:
+            assert key.localisation
+            assert {name.split("/")[0] for name in key.localisation} <= set(names)
+    for picture in bundle.media():
+        image = Image.open(io.BytesIO((bundle.folder / "media" / picture).read_bytes()))
+        assert image.info == {}
+        assert max(image.size) in (448, 224)
+
+
+def test_the_same_study_is_the_same_bytes_and_can_be_answered(run, tmp_path):
+    first, _ = run("Classifier", task="agreement")
+    again, _ = run("Classifier", "again", task="agreement")
+    assert first.hash == again.hash
+    assert simulate(again.folder, tmp_path / "a.sqlite", Observer("noisy"), 1) == 1
+
+
+def test_controls_show_something_else(run):
+    own, _ = run("ProtoPNet", "own", task="agreement")
+    shuffled, _ = run("ProtoPNet", "shuffled", task="agreement", control="shuffled")
+    assert own.key.items.keys() == shuffled.key.items.keys()
+    assert all(own.key.items[name].scores.keys() != entry.scores.keys() for name, entry in shuffled.key.items.items())
+    maps, _ = run("Classifier", "maps", task="agreement")
+    noise, _ = run("Classifier", "noise", task="agreement", control="random")
+    for item, other in zip(maps.study.arms[0].items, noise.study.arms[0].items, strict=True):
+        assert item.photo == other.photo
+        assert item.options[0].pictures != other.options[0].pictures
+    bare, _ = run("Classifier", "bare", task="agreement", form="none")
+    assert not any(option.pictures for item in bare.study.arms[0].items for option in item.options)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("Classifier", {"items": 30}, r"24 right predictions of 48, but 31 are needed"),
+        ("BagNet", {"form": "units"}, "units of the model are its classes"),
+        ("ProtoTree", {"form": "units"}, "no weights for classes"),
+        ("Classifier", {"control": "shuffled"}, "control shuffled does not fit the form heatmap"),
+        ("Classifier", {"examples": 4}, "`examples` is 0 to 3"),
+        ("Classifier", {"places": Assignment(4, 3, 2)}, "has 2 items with a right prediction"),
+        ("Classifier", {"places": Assignment(4, 2, 2, "forms")}, "fixed forms cannot be built"),
+    ],
+)
+def test_what_cannot_be_built_is_refused(run, name, options, message):
+    with pytest.raises(ValueError, match=message):
+        run(name, **options)
+
+
+def test_a_model_that_guesses_is_refused(run, monkeypatch):
+    monkeypatch.setattr("studies.build.method.Scan.correct", property(lambda seen: [index < 6 for index in range(48)]))
+    with pytest.raises(ValueError, match=r"its accuracy of 12\.5 % on the test images is that of guessing"):
+        run("Classifier")

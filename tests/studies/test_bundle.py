@@ -1,0 +1,114 @@
+"""Bundles: the same bytes from the same study, and one clear line for everything that could not be run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from studies.bundle import load_bundle
+from studies.records import read
+from studies.study import Assignment, Study
+from tests.studies.toy import make_bundle
+
+
+@pytest.mark.parametrize("form", ["heatmap", "units", "tree", "none"])
+@pytest.mark.parametrize("task", ["agreement", "distinction"])
+def test_bundles_are_read_back_and_repeatable(tmp_path, task, form):
+    first = make_bundle(tmp_path / "first", task, form)
+    assert load_bundle(tmp_path / "first") == first
+    assert make_bundle(tmp_path / "second", task, form).hash == first.hash
+    assert first.media() == {file.name for file in (tmp_path / "first/media").iterdir()}
+    assert (tmp_path / "first/key.json").stat().st_mode & 0o777 == 0o600
+
+
+def change(folder: Path, file: str, path: list[Any], value: Any) -> None:
+    """Change one value of a JSON file; None deletes it."""
+    content = json.loads((folder / file).read_text("utf-8"))
+    place = content
+    for part in path[:-1]:
+        place = place[part]
+    if value is None:
+        del place[path[-1]]
+    else:
+        place[path[-1]] = value
+    (folder / file).write_text(json.dumps(content), "utf-8")
+
+
+ARM = ["arms", 0]
+ITEM = [*ARM, "items", 0]
+
+
+@pytest.mark.parametrize(
+    ("file", "path", "value", "message"),
+    [
+        ("study.json", ["task"], "vote", r"study\.json\.task: expected one of"),
+        ("study.json", ["sed"], 1, r"unknown keys \['sed'\]"),
+        ("study.json", ["title"], None, "the key `title` is missing"),
+        ("study.json", ["seed"], 1.5, r"study\.json\.seed: expected a whole number, but got 1\.5"),
+        ("study.json", [*ITEM, "photo"], "../key.json", r"'\.\./key\.json' is no name of a picture"),
+        ("study.json", [*ITEM, "photo"], f"{'0' * 64}.png", "media/0{64}.png: is missing"),
+        ("study.json", [*ITEM, "id"], "i1", "the item id 'i1' is used 2 times"),
+        ("study.json", [*ITEM, "id"], "<b>", "'<b>' is no id"),
+        ("study.json", [*ITEM, "options", 3], None, "item i0: has 3 options, but needs 4"),
+        ("study.json", [*ITEM, "options", 0, "pictures"], [], "option o0 has 0 maps"),
+        ("study.json", [*ITEM, "attention"], 6, "asks for the answer 6, which is not on the scale"),
+        ("study.json", ["assignment", "right"], 5, "has 4 items with a right prediction, but a participant sees 5"),
+        ("study.json", ["assignment", "by"], "forms", "has 4 items with a right prediction, but a participant sees 2"),
+        ("study.json", [*ARM, "accuracy"], 0, r"an accuracy of 0\.0 % cannot be told"),
+        ("study.json", [*ARM, "preview"], [], "the preview needs one example"),
+        ("study.json", [*ARM, "rating"], "first_disagreement", "agreement with a tree only"),
+        ("study.json", ["schema"], 2, "schema 2 cannot be read"),
+        ("study.json", ["arms"], [], "there is no arm"),
+        ("key.json", ["study"], "other", "belongs to the study 'other'"),
+        ("key.json", ["items", "i0"], None, "the item 'i0' is missing"),
+        ("key.json", ["items", "i0", "answer"], "o9", "the answer 'o9' is none of"),
+        ("key.json", ["items", "i0", "output"], "o9", "the output 'o9' is none of"),
+        ("key.json", ["items", "i0", "scores"], {"r": 1}, "there is no row 'r'"),
+        ("key.json", ["items", "i0", "right"], 1, r"key\.json\.items\.i0\.right: expected true or false"),
+        ("key.json", ["items", "i0", "image"], "image2", "the image 'image2' is shown 2 times"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_with_its_place(tmp_path, file, path, value, message):
+    make_bundle(tmp_path / "study", "distinction")
+    change(tmp_path / "study", file, path, value)
+    with pytest.raises(ValueError, match=message):
+        load_bundle(tmp_path / "study")
+
+
+def test_changed_and_missing_files_are_refused(tmp_path):
+    make_bundle(tmp_path / "study")
+    picture = next((tmp_path / "study/media").iterdir())
+    content = picture.read_bytes()
+    picture.write_bytes(content + b"\0")
+    with pytest.raises(ValueError, match=f"media/{picture.name}: has been changed"):
+        load_bundle(tmp_path / "study")
+    picture.unlink()
+    (tmp_path / "elsewhere.png").write_bytes(content)
+    picture.symlink_to(tmp_path / "elsewhere.png")
+    with pytest.raises(ValueError, match=f"media/{picture.name}: is missing"):
+        load_bundle(tmp_path / "study")
+    picture.unlink()
+    picture.write_bytes(content)
+    (tmp_path / "study/consent.md").write_text(" \n", "utf-8")
+    with pytest.raises(ValueError, match=r"consent\.md: is empty"):
+        load_bundle(tmp_path / "study")
+    (tmp_path / "study/key.json").write_text("{", "utf-8")
+    with pytest.raises(ValueError, match=r"key\.json is no JSON"):
+        load_bundle(tmp_path / "study")
+    shutil.rmtree(tmp_path / "study/media")
+    (tmp_path / "study/key.json").unlink()
+    with pytest.raises(ValueError, match=r"key\.json is missing"):
+        load_bundle(tmp_path / "study")
+    with pytest.raises(ValueError, match="is not empty"):
+        make_bundle(tmp_path / "study")
+
+
+def test_numbers_that_json_does_not_have_are_refused():
+    with pytest.raises(ValueError, match="reserve_minutes: expected a number, but got inf"):
+        read(Assignment, {"people": 1, "right": 1, "wrong": 0, "reserve_minutes": float("inf")}, "assignment")
+    with pytest.raises(ValueError, match=r"study\.json: expected an object"):
+        read(Study, [], "study.json")

@@ -1,0 +1,483 @@
+"""The web application: the way through every page, and the list of abuses."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import json
+import os
+import re
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+
+import httpx
+import pytest
+from PIL import Image
+
+from studies.bundle import load_bundle
+from studies.flow import steps
+from studies.participants import read_database
+from studies.questions import page_questions, read_answers
+from studies.server.app import make_app
+from studies.server.pages import fields_of
+from studies.simulation.browser import read_page
+from studies.simulation.observer import Observer
+from studies.simulation.simulate import simulate, take_part
+from studies.store import Store, open_store
+from studies.study import Assignment, Pages, Platform, Study
+from tests.studies.toy import make_bundle
+
+HOST = "http://study.test"
+ROUNDS = 20  # a server is killed so often
+STUDY = Study("toy", "Toy", 0, "agreement", [], Assignment(1, 1, 1))
+FORM = {"content-type": "application/x-www-form-urlencoded"}
+
+
+class Site:
+    """A served study, and a browser that visits it."""
+
+    def __init__(self, folder, **options):
+        self.bundle = make_bundle(folder / "study", **options)
+        self.database = folder / "answers.sqlite"
+        self.store = Store(self.database, self.bundle)
+        self.app = make_app(self.bundle, self.store, ["study.test"])
+        self.cookies = httpx.Cookies()
+
+    def send(self, method, path, cookies=None, **options):
+        async def request():
+            transport = httpx.ASGITransport(self.app)
+            jar = self.cookies if cookies is None else cookies
+            async with httpx.AsyncClient(transport=transport, base_url=HOST, cookies=jar) as client:
+                response = await client.request(method, path, **options)
+                jar.update(client.cookies)
+                return response
+
+        return asyncio.run(request())
+
+    def get(self, path, **options):
+        return self.send("GET", path, follow_redirects=True, **options)
+
+    def post(self, fields, path="/p", **options):
+        return self.send("POST", path, data=fields, **options)
+
+    def form(self, **answers):
+        return read_page(self.get("/p").text).filled(answers)
+
+    def who(self):
+        return self.store.find(self.cookies["participant"])
+
+    def answer_until(self, page, observer=None):
+        """Answer everything up to a page, and return its index."""
+        who = self.who()
+        way = steps(self.bundle.study, self.bundle.study.arm(who.arm), who.items, who.seed)
+        while way[(step := self.who().step)].page != page:
+            key = self.bundle.key.items[way[step].item.id] if way[step].item else None
+            answers = (observer or Observer("noisy")).respond(self.bundle.study, way[step], key, who.seed)
+            assert self.post(self.form(**fields_of(answers))).status_code == 303
+        return step
+
+    def stored(self):
+        return [visit.answers for visit in read_database(self.database)[2]]
+
+
+@pytest.fixture
+def site(tmp_path):
+    site = Site(tmp_path)
+    site.get("/join")
+    yield site
+    site.store.close()
+
+
+@pytest.mark.parametrize("form", ["heatmap", "units", "tree", "none"])
+@pytest.mark.parametrize("task", ["agreement", "distinction"])
+def test_pages_and_database_give_the_same_answers(tmp_path, task, form):
+    """Everything asked is stored in a row of its own, over all pages of every task and form."""
+    bundle = make_bundle(tmp_path / "study", task, form)
+    found = []
+    for fast in (True, False):
+        file = tmp_path / f"{fast}.sqlite"
+        assert simulate(tmp_path / "study", file, Observer("noisy"), 1, fast) == 1
+        _, people, visits = read_database(file)
+        assert {one.status for one in people} == {"completed"}
+        found.append({(one.number, one.step, one.name, one.item, json.dumps(one.answers)) for one in visits})
+    assert found[0] == found[1]
+    items = [one for one in found[0] if one[2] == "item"]
+    assert len(items) == 4
+    asked = {"agreement": ("confidence",), "distinction": ("confidence", "output_confidence")}[task]
+    if form == "tree":
+        asked = ("confidence",) + tuple(f"decision.{number}" for number in range(3)) * (task == "distinction")
+    assert all(f'"{name}": ' in one[4] for name in asked for one in items)
+    assert bundle.study.task == task
+
+
+def test_no_page_gives_anything_away(tmp_path):
+    """Source, headers and pictures hold no key, score, item id or request off the host."""
+    site = Site(tmp_path, task="distinction", form="units")
+    secret = [f"{score:.6f}"[:8] for entry in site.bundle.key.items.values() for score in entry.scores.values()]
+
+    async def visit():
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(site.app), base_url=HOST) as client:
+            seen, sent = [], client.send
+
+            async def keep(request, **options):
+                response = await sent(request, **options)
+                seen.append((str(response.headers) + response.text, response))
+                return response
+
+            client.send = keep
+            assert await take_part(client, site.store, Observer("ideal"))
+            for name in sorted(site.bundle.media())[:5]:
+                response = await client.get(f"/media/{name}")
+                assert Image.open(io.BytesIO(response.content)).info == {}
+            return seen
+
+    seen = asyncio.run(visit())
+    assert len(seen) > 15
+    for text, response in seen:
+        assert not any(score in text for score in secret)
+        assert not re.search(r"image\d|\bi\d\b|correct|secret", text), text
+        assert set(re.findall(r'(?:src|href|action)="([^"#]*)', text)) <= {
+            *(f"/media/{name}" for name in site.bundle.media()),
+            *("/static/study.css", "/static/study.js", "/p", "/withdraw", ""),
+        }
+        if "text/html" in response.headers["content-type"]:
+            assert response.headers["cache-control"] == "no-store"
+        assert "default-src 'self'" in response.headers["content-security-policy"]
+        assert response.headers["x-content-type-options"] == "nosniff"
+        assert response.headers["referrer-policy"] == "no-referrer"
+
+
+def test_double_posts_reloads_and_late_posts(site):
+    first = site.form(consent="agree")
+    assert site.post(first).status_code == 303
+    assert site.post(first).status_code == 303
+    other = site.post({**first, "consent": "decline"})
+    assert other.status_code == 409
+    assert "The first answers were kept" in other.text
+    assert re.search(r'value="agree" checked', other.text)
+    assert site.stored() == [{"consent": "agree"}]
+    assert read_page(site.get("/p").text).hidden["step"] == "1"
+    assert read_page(site.get("/p").text).hidden["step"] == "1"
+    for step in ("5", "999", "-1", "x", ""):  # another step with the token of this one
+        assert site.post({**site.form(), "step": step}).status_code == 403
+    site.answer_until("comments")
+    last = site.form(comments="")
+    assert site.post(last).headers["location"] == "/p"
+    assert site.post(last).status_code == 303  # the end, again
+    assert site.post({**last, "comments": "more"}).status_code == 409
+    assert "Thank you" in site.get("/p").text
+
+
+def test_a_later_step_with_its_own_token_is_not_stored(site):
+    from studies.server.forms import token_of
+
+    token = token_of(site.store.secret, site.who().id, "3")
+    assert site.post({"step": "3", "token": token}).status_code == 409
+    assert site.stored() == []
+
+
+def test_wrong_fields_come_back_with_a_message(site):
+    step = site.answer_until("background")
+    hidden = read_page(site.get("/p").text).hidden
+    for fields, message in (
+        ({}, "Please answer this question."),
+        ({"experience": ""}, "Please answer this question."),
+        ({"experience": "6"}, "not one of those offered"),
+        ({"experience": "NaN"}, "not one of those offered"),
+        ({"experience": "3; drop table answer"}, "not one of those offered"),
+        ({"experience": ["3", "3"]}, "answered more than once"),
+        ({"experience": "3", "score": "10"}, "a field that it does not have: score"),
+        ({"experience": "3", "gender": "<img src=x onerror=alert(1)>"}, "not one of those offered"),
+    ):
+        response = site.post({**hidden, "age": "2", **fields})
+        assert response.status_code == 422
+        assert message in response.text
+        assert "<img" not in response.text
+        assert re.search(r'name="age" value="2" checked', response.text)  # what was right is still there
+    assert site.who().step == step
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "stored"),
+    [
+        ({"tradeoff.low": "101"}, True, None),
+        ({"tradeoff.low": "1e2"}, True, None),
+        ({"tradeoff.low": "-5"}, True, None),
+        ({"tradeoff.low": "٩٠"}, True, None),
+        ({"tradeoff.low": "90", "tradeoff.low.none": "yes"}, True, None),
+        ({}, True, None),
+        ({"tradeoff.low": "90,5"}, False, 90.5),
+        ({"tradeoff.low": "100"}, False, 100.0),
+        ({"tradeoff.low": "", "tradeoff.low.none": "yes"}, False, -1),
+        ({"tradeoff.low": "0", "reason": "x" * 2001}, True, None),
+    ],
+)
+def test_demanded_accuracies(fields, error, stored):
+    questions = page_questions(STUDY, "tradeoff")
+    sent = {"tradeoff.medium": "85", "tradeoff.high.none": "yes", **fields}
+    answers, errors = read_answers(questions, sent.items(), "en")
+    assert bool(errors) == error
+    assert error or answers == {"tradeoff.low": stored, "tradeoff.medium": 85, "tradeoff.high": -1, "reason": None}
+
+
+def test_the_whole_way_to_the_own_result_and_the_demands(site):
+    """The own result is graded here; nothing is filled in beforehand."""
+    site.answer_until("result", Observer("believer"))
+    text = "You judged 2 of 4 decisions as they are. You believed 2 of 2 right and 2 of\n2 wrong decisions."
+    assert text.replace("\n", " ") in site.get("/p").text
+    site.answer_until("tradeoff")
+    page = site.get("/p").text
+    assert len(re.findall(r'name="tradeoff.\w+" value=""', page)) == 3
+    assert "checked" not in page
+
+
+def test_bodies_that_are_no_forms(site):
+    form = site.form(consent="agree")
+    assert site.send("POST", "/p", content=b"a=" + b"x" * 65_536, headers=FORM).status_code == 413
+    assert site.send("POST", "/p", content=b"a=\xff", headers=FORM).status_code == 400
+    assert site.send("POST", "/p", content=b"a=%ff", headers=FORM).status_code == 400
+    assert site.send("POST", "/p", content=b"a=%00", headers=FORM).status_code == 400
+    assert (
+        site.send("POST", "/p", content="&".join(f"a{i}=" for i in range(600)).encode(), headers=FORM).status_code
+        == 400
+    )
+    assert site.send("POST", "/p", json=form).status_code == 415
+    assert site.send("POST", "/p", files={"file": b"x"}).status_code == 415
+    assert site.stored() == []
+
+
+def test_only_the_own_browser_may_answer(site):
+    form = site.form(consent="agree")
+    for cookies in ({}, {"participant": "0" * 32}, {"participant": "' OR 1=1 --"}):
+        assert site.post(form, cookies=httpx.Cookies(cookies)).status_code == 403
+        assert site.send("GET", "/p", cookies=httpx.Cookies(cookies)).status_code == 403
+        assert site.send("GET", "/done", cookies=httpx.Cookies(cookies)).status_code == 403
+    other = httpx.Cookies()
+    site.get("/join", cookies=other)
+    assert site.post(form, cookies=other).status_code == 403  # the token of somebody else
+    for headers in ({"origin": "http://evil.test"}, {"origin": "null"}, {"sec-fetch-site": "cross-site"}):
+        assert site.post(form, headers=headers).status_code == 403
+    assert site.send("GET", "/", headers={"host": "evil.test"}).status_code == 400
+    assert site.post(form, headers={"origin": HOST, "sec-fetch-site": "same-origin"}).status_code == 303
+    cookie = site.get("/join", cookies=httpx.Cookies()).history[0].headers["set-cookie"]
+    assert all(part in cookie for part in ("HttpOnly", "SameSite=lax"))
+
+
+def test_times_and_scores_that_a_browser_claims_are_claims(site):
+    site.post({**site.form(consent="agree"), "seconds": "999999", "javascript": "1", "focus_losses": "-3"})
+    (visit,) = read_database(site.database)[2]
+    assert visit.seconds < 100
+    assert visit.client["seconds"] == 999999
+    assert visit.client["focus_losses"] is None
+
+
+def test_no_other_file_is_served(site):
+    os.symlink(site.bundle.folder / "key.json", site.bundle.folder / "media/link.png")
+    for path in (
+        "/media/../key.json", "/media/%2e%2e/key.json", "/media/..%2fkey.json", "/media/%2e%2e%2fkey.json", "/key.json",
+        "/media/key.json", "/media//etc/passwd", "//etc/passwd", "/media/%00", "/media/" + "a" * 5000,
+        "/static/../app.py", "/static/%2e%2e/app.py", "/static/..%2fapp.py", "/answers.sqlite", "/media/",
+        "/study.json", "/media/link.png",
+    ):  # fmt: skip
+        assert site.send("GET", path).status_code == 404, path
+
+
+def test_texts_are_shown_as_texts(tmp_path):
+    nasty = "<img src=x onerror=alert(1)></script>\"'\u202e🙂" + "x" * 480
+    site = Site(tmp_path)
+    arm = site.bundle.study.arms[0]
+    labelled = [replace(one, options=[replace(one.options[0], label=nasty)]) for one in arm.items]
+    study = replace(site.bundle.study, title=nasty, arms=[replace(arm, items=labelled)])
+    site.app = make_app(replace(site.bundle, study=study, consent=nasty), site.store, ["study.test"])
+    site.bundle = replace(site.bundle, study=study)
+    site.get("/join")
+    site.answer_until("item")
+    for page in (site.get("/p").text, site.get("/").text):
+        assert "<img src=x" not in page
+        assert "&lt;img src=x onerror=alert(1)&gt;" in page
+    site.answer_until("comments")
+    assert site.post(site.form(comments=nasty)).status_code == 303
+    assert site.stored()[-1]["comments"] == nasty
+
+
+def test_a_full_disk_loses_nothing_that_was_acknowledged(site):
+    """SQLite itself says that the database is full; the answers come back on the page and are stored later."""
+    form = site.form(consent="agree")
+    connection = site.store._connection
+    connection.execute("CREATE TABLE waste (content)")
+    connection.execute(f"PRAGMA max_page_count = {connection.execute('PRAGMA page_count').fetchone()[0]}")
+    for statement in (
+        "INSERT INTO waste VALUES (zeroblob(300))",
+        "INSERT INTO answer VALUES (1, 99, NULL, hex(randomblob(60)), '0')",
+        "INSERT INTO answer VALUES (1, 99, NULL, hex(randomblob(2)), '0')",
+    ):  # until not even a short answer fits
+        with contextlib.suppress(sqlite3.OperationalError):
+            while True:
+                connection.execute(statement)
+    before = len(site.store.answers(site.who())[99])
+    response = site.post({**form, "helps": "9" * 9})
+    assert (response.status_code, response.headers["retry-after"]) == (503, "5")
+    assert re.search(r'value="agree" checked', response.text)
+    assert set(site.store.answers(site.who())) == {99}
+    assert len(site.store.answers(site.who())[99]) == before
+    connection.execute("PRAGMA max_page_count = 100000")
+    assert site.post(form).status_code == 303
+    assert site.store.answers(site.who())[0] == {"consent": "agree"}
+
+
+def test_a_database_that_cannot_be_written(site):
+    form = site.form(consent="agree")
+    site.store._connection.execute("PRAGMA query_only = ON")
+    response = site.post(form)
+    assert (response.status_code, response.headers["retry-after"]) == (503, "5")
+    assert re.search(r'value="agree" checked', response.text)
+    assert site.send("GET", "/healthz").status_code == 503
+    assert site.stored() == []
+    site.store._connection.execute("PRAGMA query_only = OFF")
+    assert site.post(form).status_code == 303
+
+
+def test_a_locked_database_is_busy(site):
+    site.store._connection.execute("PRAGMA busy_timeout = 50")
+    form = site.form(consent="agree")
+    with sqlite3.connect(site.database) as other:
+        other.execute("BEGIN IMMEDIATE")
+        assert site.post(form).status_code == 503
+        other.execute("ROLLBACK")
+    assert site.post(form).status_code == 303
+
+
+def test_a_study_that_was_changed_is_closed(site):
+    file = site.bundle.folder / "consent.md"
+    os.utime(file, (1, 1))
+    assert site.send("GET", "/").status_code == 200  # touched, but the same
+    file.write_text("Something else.", "utf-8")
+    assert site.send("GET", "/p").status_code == 503
+    assert site.send("GET", "/healthz").json()["study"] == "changed"
+    picture = site.bundle.folder / "media" / min(site.bundle.media())
+    picture.write_bytes(b"other")
+    assert site.send("GET", f"/media/{picture.name}").status_code == 503
+
+
+def test_one_server_per_database_and_resumed_after_it_ends(tmp_path):
+    bundle = make_bundle(tmp_path / "study")
+    with open_store(tmp_path / "a.sqlite", bundle) as store:
+        who = store.join()
+        with pytest.raises(ValueError, match="is being served already"), open_store(tmp_path / "a.sqlite", bundle):
+            pass
+    with open_store(tmp_path / "a.sqlite", load_bundle(tmp_path / "study")) as store:
+        assert store.find(who.id) == who
+
+
+def test_prolific_sends_and_gets_people_back(tmp_path):
+    site = Site(tmp_path, people=1, platform=Platform("prolific", completed="C1&X", screened="S1"))
+    assert "/join" not in site.get("/").text
+    for query in ("", "?PROLIFIC_PID=", "?PROLIFIC_PID=<b>", "?PROLIFIC_PID=" + "a" * 65):
+        assert site.get(f"/join{query}").status_code == 400
+    assert site.get("/join?PROLIFIC_PID=p1&SESSION_ID=s1").url.path == "/p"
+    assert (site.who().external, site.who().session) == ("p1", "s1")
+    again = httpx.Cookies()
+    site.get("/join?PROLIFIC_PID=p1", cookies=again)  # another device
+    assert again["participant"] == site.cookies["participant"]
+    assert "All places are taken" in site.get("/join?PROLIFIC_PID=p2", cookies=httpx.Cookies()).text
+    site.answer_until("comments")
+    assert "C1" not in site.get("/p").text
+    site.post(site.form(comments=""))
+    assert 'href="https://app.prolific.com/submissions/complete?cc=C1%26X"' in site.get("/p").text
+
+
+def test_failed_quiz_refused_consent_and_withdrawal(tmp_path):
+    site = Site(tmp_path, platform=Platform(screened="S1"), pages=Pages())
+    site.get("/join")
+    for page in ("quiz", "quiz_again"):
+        site.answer_until("quiz") if page == "quiz" else None
+        assert site.post(site.form(**{f"{page}.0": "0", f"{page}.1": "0"})).status_code == 303
+    assert "S1" in site.get("/p").text
+    site.cookies = httpx.Cookies()
+    site.get("/join")
+    site.post(site.form(consent="decline"))
+    assert "chosen not to take part" in site.get("/p").text
+    site.cookies = httpx.Cookies()
+    site.get("/join")
+    site.post(site.form(consent="agree"))
+    token = re.search(r'action="/withdraw".*?name="token" value="(\w+)"', site.get("/p").text, re.S)[1]
+    assert site.post({"token": "no"}, "/withdraw").status_code == 403
+    assert site.post({"token": token}, "/withdraw").status_code == 303
+    assert "have been deleted" in site.get("/p").text
+    assert {one.status for one in read_database(site.database)[1]} == {"screened", "declined", "withdrawn"}
+
+
+@pytest.mark.slow
+def test_two_hundred_at_once(tmp_path):
+    """Every acknowledged page is in the database, and none twice."""
+    make_bundle(tmp_path / "study", people=200)
+    assert simulate(tmp_path / "study", tmp_path / "a.sqlite", Observer("noisy"), 200) == 200
+    _, people, visits = read_database(tmp_path / "a.sqlite")
+    assert [one.status for one in people] == ["completed"] * 200
+    assert len(visits) == len({(one.number, one.step) for one in visits}) == 200 * 14
+    shown = [item for one in people for item in one.items]
+    assert {shown.count(item) for item in set(shown)} == {100}
+
+
+@pytest.mark.slow
+def test_killed_under_load_loses_no_acknowledged_page(tmp_path):
+    """Twenty times, a server is killed while 16 people answer; what it acknowledged is there, whole and once."""
+    make_bundle(tmp_path / "study", people=10_000)
+    acknowledged = []
+    for round_ in range(ROUNDS):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        command = [sys.executable, "-m", "studies", "serve", str(tmp_path / "study"), "--port", str(port)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+            assert server.stdout is not None
+            assert f":{port}/" in server.stdout.readline()
+            before = len(acknowledged)
+
+            def kill(pages: int = before + 20 + 5 * round_, server: subprocess.Popen[str] = server) -> None:
+                while len(acknowledged) < pages and server.poll() is None:
+                    time.sleep(0.01)
+                server.kill()
+
+            killer = threading.Thread(target=kill)
+            killer.start()
+            try:
+                asyncio.run(_load(f"http://127.0.0.1:{port}", acknowledged))
+            finally:
+                server.kill()
+                killer.join()
+            assert len(acknowledged) >= before + 20
+    _, people, visits = read_database(tmp_path / "study/answers.sqlite")
+    numbers = {one.id: one.number for one in people}
+    there = [(one.number, one.step) for one in visits]
+    assert len(there) == len(set(there))
+    assert {(numbers[name], step) for name, step in acknowledged} <= set(there)
+    for one in people:
+        assert [step for number, step in there if number == one.number][-1:] in ([], [one.step - 1], [one.step - 2])
+    with sqlite3.connect(tmp_path / "study/answers.sqlite") as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+async def _load(url, acknowledged):
+    async def person():
+        async with httpx.AsyncClient(base_url=url, timeout=60) as client:
+            with contextlib.suppress(httpx.TransportError):
+                page = await client.get("/join", follow_redirects=True)
+                while (form := read_page(page.text)).hidden:
+                    choices = {name: min(values) for name, values in form.offered.items() if values}
+                    choices |= {"consent": "agree"} if "consent" in choices else {}
+                    choices |= {"quiz.0": "1", "quiz.1": "2"} if "quiz.0" in choices else {}
+                    choices.pop("pictures_missing", None)
+                    sent = await client.post("/p", data=form.filled(choices))
+                    assert sent.status_code == 303
+                    acknowledged.append((client.cookies["participant"], int(form.hidden["step"])))
+                    page = await client.get("/p", follow_redirects=True)
+                await person()
+
+    await asyncio.gather(*(person() for _ in range(16)))

@@ -1,0 +1,238 @@
+"""Published numbers of HIVE (Kim et al. 2022) through our functions, slow references and planted truths."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy.special import expit
+
+from reports.published import published
+from studies.statistics.clusters import bootstrap_intervals, clustered_test
+from studies.statistics.comparisons import Summary, against, between, equivalence, exact_sign_flip, person_effect
+from studies.statistics.detection import detection, from_rates
+from studies.statistics.ratings import (
+    brier,
+    gamma,
+    krippendorff_alpha,
+    similarity_correlation,
+    spearman,
+    weighted_spearman,
+)
+
+NAN = math.nan
+TEXTBOOK = np.array(
+    [
+        [1, 2, 3, 3, 2, 1, 4, 1, 2, NAN, NAN, NAN],
+        [1, 2, 3, 3, 2, 2, 4, 1, 2, 5, NAN, 3],
+        [NAN, 3, 3, 3, 2, 3, 4, 2, 2, 5, 1, NAN],
+        [1, 2, 3, 3, 2, 4, 4, 1, 2, 5, 1, NAN],
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("mean", "sd", "chance", "t", "p"),
+    [
+        (53.6, 15.2, 50, 1.675, 0.1004),
+        (52.8, 19.9, 50, 0.995, 0.3247),
+        (71.2, 33.3, 25, 9.810, None),
+        (33.8, 15.9, 25, 3.914, None),
+        (26.4, 19.8, 25, 0.500, 0.619),
+        (32.0, 20.8, 25, 2.380, 0.0213),
+        (30.0, 24.1, 25, 1.467, 0.149),
+        (32.8, 24.3, 50, None, 7.6e-6),
+        (42.4, 28.7, 50, None, 0.067),
+        (46.4, 35.9, 50, None, 0.482),
+        (37.2, 34.4, 50, None, 0.0114),
+        (44.8, 31.6, 50, None, 0.250),
+        (35.6, 26.9, 50, None, 4.2e-4),
+    ],
+)
+def test_against_chance_as_published(mean, sd, chance, t, p):
+    result = against(Summary(mean, sd, 50), chance)
+    if t is not None:
+        assert round(result.t, 3) == t
+    if p is not None:
+        assert result.p == pytest.approx(p, rel=0.012)  # to the printed digits
+    assert (result.t > 0) == (mean > chance)
+
+
+def test_two_methods_as_published():
+    gradcam, bagnet = Summary(71.2, 33.3, 50), Summary(45.6, 28.0, 50)
+    assert round(between(gradcam, bagnet).t, 3) == 4.161
+    assert f"{between(gradcam, bagnet, pooled=True).p:.1e}" == "6.8e-05"
+    assert f"{between(gradcam, bagnet).p:.1e}" == "7.0e-05"
+    assert between(gradcam, bagnet).effect == pytest.approx(0.832 * (1 - 3 / 391), abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "model", "d_prime", "criterion"),
+    [
+        ("cub200", "Classifier", 0.149, -0.520),
+        ("cub200", "BagNet", 0.502, -0.443),
+        ("cub200", "ProtoPNet", 0.529, -0.355),
+        ("cub200", "ProtoTree", 0.086, -0.370),
+        ("imagenet", "Classifier", 0.417, -0.339),
+        ("imagenet", "BagNet", 0.043, -0.391),
+    ],
+)
+def test_sensitivity_and_bias_of_table_1(dataset, model, d_prime, criterion):
+    rates = {
+        record.base_key: record.value
+        for record in published("hive")
+        if (record.table, record.dataset) == ("Table 1", dataset)
+        and record.model.startswith(model)
+        and record.metric_key.endswith("correct[examples=no]")
+    }
+    result = from_rates(rates["study/agreement_correct"], 1 - rates["study/agreement_incorrect"])
+    assert (round(result.d_prime, 3), round(result.criterion, 3)) == (d_prime, criterion)
+
+
+@pytest.mark.parametrize(
+    ("mean", "sd", "items", "expected"),
+    [
+        (0.712, 0.333, 5, 0.426),
+        (0.464, 0.359, 5, 0.398),
+        (0.545, 0.303, 4, 0.160),
+        (0.264, 0.198, 5, 0.002),
+        (0.338, 0.159, 10, 0.014),
+    ],
+)
+def test_person_effects_as_published(mean, sd, items, expected):
+    assert round(person_effect(Summary(mean, sd, 50), items), 3) == expected
+
+
+@pytest.mark.parametrize(("sd", "half"), [(15, 4.3), (20, 5.7), (25, 7.1), (30, 8.5), (35, 9.9)])
+def test_half_widths(sd, half):
+    low, high = Summary(50, sd, 50).interval()
+    assert round((high - low) / 2, 1) == half
+
+
+def test_agreement_of_raters_as_in_the_textbook():
+    for metric, expected in (("nominal", 0.7434), ("ordinal", 0.8154), ("interval", 0.8491)):
+        assert round(krippendorff_alpha(TEXTBOOK, metric), 4) == expected
+    assert math.isnan(krippendorff_alpha(np.full((3, 4), 2.0)))
+    assert math.isnan(krippendorff_alpha(np.full((3, 4), NAN)))
+    assert math.isnan(krippendorff_alpha(np.array([[1.0, NAN], [NAN, 2.0]])))  # nobody rated what another did
+
+
+def test_exact_flips_equal_an_enumeration():
+    differences = np.array([0.3, -0.1, 0.2, 0.2, 0.0])
+    sums = [abs(np.dot(signs, differences)) for signs in itertools.product([-1, 1], repeat=5)]
+    assert exact_sign_flip(differences) == pytest.approx(np.mean(np.array(sums) >= 0.6 - 1e-12))
+
+
+def test_equivalence_is_shown_only_well_inside_the_margin():
+    # difference 0, error 5, margin 10: both one-sided t are 2
+    assert equivalence(0, 5, 49, 10) == pytest.approx(0.02552, abs=1e-4)
+    assert equivalence(10, 5, 49, 10) == pytest.approx(0.5)
+    assert equivalence(-4, 5, 49, 10) == equivalence(4, 5, 49, 10)
+
+
+def test_clustered_test_equals_its_definition():
+    rng = np.random.default_rng(0)
+    people, images = rng.integers(0, 7, 80), rng.integers(0, 9, 80) * 3  # names with gaps
+    values = (rng.random(80) < 0.6).astype(float)
+    residuals = values - values.mean()
+    parts = []
+    for groups in (people, images):
+        names = set(groups.tolist())
+        total = sum(residuals[groups == name].sum() ** 2 for name in names)
+        parts.append(len(names) / (len(names) - 1) * total / 80**2)
+    variance = max(sum(parts) - (residuals**2).sum() / 80**2, *parts)
+    result, error = clustered_test(values, people, images, 0.5)
+    assert error == pytest.approx(math.sqrt(variance))
+    assert result.t == pytest.approx((values.mean() - 0.5) / math.sqrt(variance))
+    assert result.df == 6
+
+
+def test_what_cannot_be_tested_says_why():
+    ones, index = np.ones(4), np.arange(4)
+    nothing = np.array([], dtype=int)
+    for result, reason in (
+        (against(Summary.of(np.array([])), 0.5), "fewer than two participants"),
+        (against(Summary.of(np.array([1.0])), 0.5), "fewer than two participants"),
+        (against(Summary.of(ones), 0.5), "same value"),
+        (between(Summary(0.5, 0.1, 50), Summary.of(ones[:1])), "fewer than two participants in a group"),
+        (between(Summary.of(ones), Summary.of(ones)), "same value"),
+        (clustered_test(ones, index, index, 0.5)[0], "all answers are equal"),
+        (clustered_test(ones[:0], nothing, nothing, 0.5)[0], "fewer than two participants"),
+        (clustered_test(ones, index, index * 0, 0.5)[0], "fewer than two images"),
+    ):
+        assert reason in result.reason
+        assert math.isnan(result.p)
+    assert math.isnan(gamma(ones, ones > 0))
+    assert math.isnan(brier(ones[:0], ones[:0] > 0, 5, 0.5))
+    assert math.isnan(spearman(ones, index.astype(float)))
+    assert math.isnan(detection(ones > 0, ones > 0, index, index).d_prime)
+    assert math.isnan(bootstrap_intervals(lambda weights: weights[:, :1], index * 0, index)[0][0])
+    assert math.isnan(similarity_correlation(ones, index, index, ones, index).value)
+
+
+def test_gamma_counts_pairs():
+    rng = np.random.default_rng(1)
+    levels, right = rng.integers(1, 6, 40).astype(float), rng.random(40) < 0.5
+    pairs = [np.sign(a - b) for a in levels[right] for b in levels[~right]]
+    assert gamma(levels, right) == pytest.approx(sum(pairs) / np.abs(pairs).sum())
+
+
+def test_d_prime_of_a_planted_observer():
+    """Pooled counts recover .5; the mean of values per person with five answers would not (it gives about .456)."""
+    rng = np.random.default_rng(2)
+    people = np.repeat(np.arange(400), 10)
+    images = np.tile(np.arange(10), 400) + 10 * (people % 40)
+    right = images % 2 == 0
+    believed = np.where(right, 0.25, -0.25) + rng.normal(size=4000) > -0.3
+    result = detection(believed, right, people, images)
+    low, high = result.d_prime_interval
+    assert low < 0.5 < high
+    assert low < result.d_prime < high
+    assert result.d_prime == pytest.approx(0.5, abs=0.09)  # two standard errors
+    assert result.criterion == pytest.approx(-0.3, abs=0.05)
+    assert detection(believed, right, people, images) == result
+
+
+def test_similarity_of_planted_raters():
+    """Ratings follow the score, on a scale of each person's own; one who rates all alike is left out."""
+    scores = np.linspace(0, 1, 20)
+    people, rows = np.repeat(np.arange(6), 20), np.tile(np.arange(20), 6)
+    ratings = np.round(1 + 3 * scores[rows]) * (1 + people % 3) + people
+    ratings[people == 5] = 3
+    result = similarity_correlation(ratings, people, rows, scores, np.arange(20) // 4)
+    assert result.value == pytest.approx(spearman(np.round(1 + 3 * scores), scores))
+    assert result.n == 20
+    assert result.interval[0] > 0.7
+    upside_down = similarity_correlation(-ratings, people, rows, scores, np.arange(20) // 4)
+    assert upside_down.value == pytest.approx(-result.value)
+
+
+def test_repeated_pairs_are_ranked_as_if_written_out():
+    rng = np.random.default_rng(4)
+    first, second = rng.integers(0, 4, 12).astype(float), rng.random(12)
+    weights = rng.integers(0, 3, (5, 12)).astype(float)
+    for row, value in zip(weights.astype(int), weighted_spearman(first, second, weights), strict=True):
+        assert value == pytest.approx(spearman(np.repeat(first, row), np.repeat(second, row)))
+    assert np.isnan(weighted_spearman(first * 0, second, weights)).all()
+
+
+@pytest.mark.slow
+def test_errors_of_the_first_kind_at_chance():
+    """With an image effect (SD 1.5 logit, 10 forms x 10 items) the test over people rejects too often."""
+    rejected = {}
+    for spread in (0.0, 1.5):
+        counts = np.zeros(2)
+        for seed in range(1000):
+            rng = np.random.default_rng([seed, 5])
+            effects = rng.normal(0, spread, 100)
+            people = np.repeat(np.arange(50), 10)
+            images = np.tile(np.arange(10), 50) + 10 * (people // 5)
+            right = (rng.random(500) < expit(effects)[images]).astype(float)  # one half in the mean of all images
+            means = Summary.of(right.reshape(50, 10).mean(axis=1))
+            counts += [against(means, 0.5).p < 0.05, clustered_test(right, people, images, 0.5)[0].p < 0.05]
+        rejected[spread] = counts / 1000
+    for spread in rejected:
+        assert 0.02 < rejected[spread][1] < 0.07, rejected
+    assert rejected[1.5][0] > 0.10, rejected

@@ -1,0 +1,156 @@
+"""Assignment and storage: balanced, reserved, in one transaction, and never twice."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from studies.flow import after, participant_seed, shown, steps
+from studies.participants import read_database
+from studies.simulation.observer import Observer
+from studies.simulation.simulate import answer_all
+from studies.store import Store
+from tests.studies.toy import make_bundle
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = Store(tmp_path / "answers.sqlite", make_bundle(tmp_path / "study", "agreement", "units", items=12))
+    yield store
+    store.close()
+
+
+def way_of(store, who):
+    return steps(store.bundle.study, store.bundle.study.arm(who.arm), who.items, who.seed)
+
+
+def test_items_are_shown_equally_often_and_balanced_by_prediction(store):
+    people = [store.join() for _ in range(9)]
+    counts = Counter(item for who in people for item in who.items)
+    assert set(counts.values()) == {3}  # 9 people x 4 items over 12 items
+    for who in people:
+        assert sum(store.bundle.key.items[item].right for item in who.items) == 2
+    assert len({tuple(who.items) for who in people}) > 3  # in an order of their own
+
+
+def test_forms_are_filled_one_by_one(tmp_path):
+    bundle = make_bundle(tmp_path / "study", items=8, assignment={"by": "balanced"})
+    items = [replace(item, form=number // 4) for number, item in enumerate(bundle.study.arms[0].items)]
+    arm = replace(bundle.study.arms[0], items=items)
+    study = replace(bundle.study, arms=[arm], assignment=replace(bundle.study.assignment, by="forms"))
+    store = Store(tmp_path / "answers.sqlite", replace(bundle, study=study))
+    forms = [{int(item[1:]) // 4 for item in store.join().items} for _ in range(4)]
+    assert forms == [{0}, {1}, {0}, {1}]
+
+
+def test_a_participant_is_a_function_of_seed_and_number(store, tmp_path):
+    who = store.join()
+    study, arm = store.bundle.study, store.bundle.study.arms[0]
+    assert who.seed == participant_seed(study, 1) != participant_seed(replace(study, seed=1), 1)
+    again = Store(tmp_path / "again.sqlite", store.bundle).join()
+    assert (again.seed, again.items) == (who.seed, who.items)
+    assert again.id != who.id
+    orders = {tuple(row.id for row in shown(arm, arm.items[0], str(seed)).options[0].rows) for seed in range(20)}
+    assert len(orders) == 6  # of three rows
+    tree = replace(arm, form="tree")
+    assert len({shown(tree, arm.items[0], str(seed)).options[0].rows[0].id for seed in range(20)}) == 1
+
+
+def test_places_are_limited_reserved_and_freed(tmp_path):
+    bundle = make_bundle(tmp_path / "study", people=2, assignment={"reserve_minutes": 10.0})
+    store = Store(tmp_path / "answers.sqlite", bundle)
+    first, second = store.join("a"), store.join("b")
+    assert store.join("c") is None
+    assert store.join("a").id == first.id  # the same person finds the place again
+    answer_all(store, second, Observer())
+    with sqlite3.connect(tmp_path / "answers.sqlite") as connection:
+        connection.execute("UPDATE participant SET last = last - 601")
+    assert store.join("c") is not None  # the place of the first; that of the second stays taken
+    assert store.join("d") is None
+
+
+def test_a_page_is_stored_once(store):
+    who = store.join()
+    way = way_of(store, who)
+    agree = {"consent": "agree"}
+    assert store.submit(who, way, 1, {"experience": 3}, {}) == "stale"  # not yet
+    assert store.submit(who, way, 0, agree, {}) == "stored"
+    assert store.submit(who, way, 0, agree, {}) == "same"
+    assert store.submit(who, way, 0, {"consent": "decline"}, {}) == "conflict"
+    assert store.answers(store.find(who.id)) == {0: agree}
+    assert store.find(who.id).step == 1
+
+
+def test_many_threads_answer_one_page_once(store):
+    who = store.join()
+    way, outcomes = way_of(store, who), []
+    threads = [
+        threading.Thread(target=lambda: outcomes.append(store.submit(who, way, 0, {"consent": "agree"}, {})))
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert Counter(outcomes) == {"stored": 1, "same": 7}
+
+
+def test_what_fails_stores_nothing(store, monkeypatch):
+    who = store.join()
+    way = way_of(store, who)
+    monkeypatch.setattr("studies.store.json.dumps", lambda value: 1 / 0 if value == {"late": 1} else '"agree"')
+    with pytest.raises(ZeroDivisionError):
+        store.submit(who, way, 0, {"consent": "agree"}, {"late": 1})
+    assert store.answers(who) == {}
+    assert store.find(who.id).step == 0
+    assert store.submit(who, way, 0, {"consent": "agree"}, {}) == "stored"
+
+
+def test_withdrawal_deletes_all_but_the_fact(store, tmp_path):
+    who = store.join("person", "session")
+    answer_all(store, who, Observer())
+    store.withdraw(who)
+    _, people, visits = read_database(tmp_path / "answers.sqlite")
+    assert visits == []
+    assert [(one.status, one.external, one.session, one.items) for one in people] == [("withdrawn", None, None, [])]
+    assert store.submit(who, way_of(store, who), 0, {"consent": "agree"}, {}) == "stale"
+
+
+def test_quiz_and_consent_decide_the_way(store):
+    study = store.bundle.study
+    way = way_of(store, store.join())
+    names = [step.page for step in way]
+    first, second = names.index("quiz"), names.index("quiz_again")
+    right = {"quiz.0": "1", "quiz.1": "2"}
+    assert after(study, way, first, right) == (second + 1, "active")
+    assert after(study, way, first, {**right, "quiz.0": "0"}) == (second, "active")
+    again = {"quiz_again.0": "1", "quiz_again.1": "2"}
+    assert after(study, way, second, again) == (second + 1, "active")
+    assert after(study, way, second, {**again, "quiz_again.1": "0"}) == (second, "screened")
+    assert after(study, way, 0, {"consent": "decline"}) == (0, "declined")
+    assert after(study, way, len(way) - 1, {"comments": None}) == (len(way), "completed")
+
+
+def test_a_clock_that_is_set_back_leaves_the_time_out(store, tmp_path, monkeypatch):
+    who = store.join()
+    store.open_page(who, "consent")
+    store._opened.clear()  # as after a restart of the server
+    monkeypatch.setattr("studies.store.time.time", lambda: who.joined - 3600)
+    store.submit(who, way_of(store, who), 0, {"consent": "agree"}, {})
+    (visit,) = read_database(tmp_path / "answers.sqlite")[2]
+    assert visit.seconds is None
+
+
+def test_a_database_belongs_to_one_study(store, tmp_path):
+    other = make_bundle(tmp_path / "other", "distinction")
+    with pytest.raises(ValueError, match="holds answers to the study 'toy'"):
+        Store(tmp_path / "answers.sqlite", other)
+    (tmp_path / "text.sqlite").write_text("no database", "utf-8")
+    with pytest.raises(ValueError, match="is no database of a study"):
+        read_database(tmp_path / "text.sqlite")
+    with pytest.raises(ValueError, match="is missing"):
+        read_database(tmp_path / "none.sqlite")

@@ -1,0 +1,88 @@
+"""Small studies of random pictures, of every task and form."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from studies.bundle import Bundle, media_name, write_bundle
+from studies.study import Arm, Assignment, Example, Form, Item, ItemKey, Key, Option, Pages, Row, Study, Task
+
+ROWS = 3
+
+
+class Pictures:
+    """Small pictures, no two alike."""
+
+    def __init__(self, size: int = 8) -> None:
+        self.files: dict[str, bytes] = {}
+        self.size = size
+        self.generator = np.random.default_rng(0)
+
+    def new(self) -> str:
+        buffer = io.BytesIO()
+        pixels = self.generator.integers(0, 256, (self.size, self.size, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(buffer, "png")
+        name = media_name(buffer.getvalue(), "png")
+        self.files[name] = buffer.getvalue()
+        return name
+
+
+def make_item(name: str, task: Task, form: Form, pictures: Pictures, **fields: Any) -> Item:
+    def rows(prefix: str, number: int, decided: bool) -> list[Row]:
+        decision = "present" if decided else None
+        return [Row(f"{prefix}r{i}", [pictures.new() for _ in range(4)], decision) for i in range(number)]
+
+    tree = form == "tree"
+    options = [
+        Option(
+            f"o{index}",
+            [pictures.new()] if form == "heatmap" else [],
+            rows(f"o{index}", ROWS, tree) if form in ("units", "tree") else [],
+        )
+        for index in range(4 if task == "distinction" and not tree else 1)
+    ]
+    decisions = rows("d", 3, False) if tree and task == "distinction" else []
+    return Item(name, pictures.new(), options, decisions, **fields)
+
+
+def make_key(item: Item, task: Task, form: Form, number: int) -> ItemKey:
+    generator = np.random.default_rng(number)
+    rows = [row for option in item.options for row in option.rows]
+    answer = None
+    if task == "distinction":
+        answer = "absent present" if form == "tree" else item.options[number % 4].id
+    output = None if task == "agreement" or form == "tree" else item.options[number // 2 % 4].id
+    scores = dict(zip((row.id for row in rows), generator.random(len(rows)).tolist(), strict=True))
+    return ItemKey(f"image{number}", number % 2 == 0, answer, output, scores, {}, {"o0/energy": generator.random()})
+
+
+def make_bundle(
+    folder: Path,
+    task: Task = "agreement",
+    form: Form = "heatmap",
+    *,
+    items: int = 8,
+    people: int = 50,
+    arm: dict[str, Any] | None = None,
+    assignment: dict[str, Any] | None = None,
+    size: int = 8,
+    **fields: Any,
+) -> Bundle:
+    """Write a study with one arm; every other item has a right prediction."""
+    pictures = Pictures(size)
+    shown = [make_item(f"i{number}", task, form, pictures) for number in range(items)]
+    preview = [
+        Example(make_item(f"p{number}", task, form, pictures), number == 0, "o0" if task == "distinction" else None)
+        for number in range(2)
+    ]
+    arms = [Arm("main", form, 80.0, shown, preview, **(arm or {}))]
+    places = Assignment(**{"people": people, "right": 2, "wrong": 2, **(assignment or {})})
+    fields.setdefault("pages", Pages(output=task == "distinction" and form != "tree", demographics=True))
+    study = Study("toy", "A toy study", 0, task, arms, places, **fields)
+    key = Key("toy", {item.id: make_key(item, task, form, number) for number, item in enumerate(shown)})
+    return write_bundle(folder, study, key, "We ask you about photos.\n\nYou may stop at any time.\n", pictures.files)
