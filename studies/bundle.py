@@ -209,6 +209,11 @@ def _supply_problems(study: Study, arm: Arm, key: Key) -> Iterator[str]:
         yield "the first disagreement can be asked for in agreement with a tree only."
     if sorted(example.right for example in arm.preview) != [False, True]:
         yield "the preview needs one example with a right and one with a wrong prediction."
+    for number, example in enumerate(arm.preview):
+        leaves = arm.form == "tree" and study.task == "distinction"
+        allowed = TREE_LEAVES if leaves else [option.id for option in example.item.options]
+        if example.answer not in (None, *allowed):
+            yield f"preview {number}: the answer {example.answer!r} is none of {list(allowed)}."
     assignment, known = study.assignment, [item for item in arm.items if item.id in key.items]
     for form in sorted({item.form for item in known}) if assignment.by == "forms" else [None]:
         members = [key.items[item.id] for item in known if form is None or item.form == form]

@@ -13,6 +13,7 @@ OPTIONS = 4  # classes to choose from
 
 Task = Literal["agreement", "distinction"]
 Form = Literal["heatmap", "units", "tree", "none"]
+Rating = Literal["rows", "first_disagreement", "none"]
 TREE_LEAVES = ("absent absent", "absent present", "present absent", "present present")
 
 
@@ -100,7 +101,7 @@ class Arm:
     accuracy: float
     items: list[Item]
     preview: list[Example]
-    rating: Literal["rows", "first_disagreement", "none"] = "rows"
+    rating: Rating = "rows"
     control: Literal["none", "random", "shuffled"] | None = None
 
 

@@ -19,7 +19,7 @@ from reports.html.evaluation_files import EvaluationFiles
 from reports.html.metric_page import families
 from reports.html.single_page import with_bars
 from reports.html.site import Site, key_of
-from reports.html.tree_page import grow, way
+from reports.html.tree_page import tree_of, way
 from reports.html.unit_pages import unit_card, unit_sheet
 from reports.metrics_json import cut_short
 from reports.scan import Scan, loaders, samples_of, scan
@@ -137,7 +137,7 @@ class _Report:
     # -- pages -------------------------------------------------------------------------------------------------------
     def write(self) -> None:
         """Write all pages; the navigation first, as every page shows it."""
-        tree = grow(self.subject)
+        tree = tree_of(self.subject)
         concepts = self.subject.units.concepts is not None
         pages = [("index.html", "Overview", True), ("metrics.html", "Metrics", True)]
         pages += [("images.html", "Images", True), ("errors.html", "Errors", True)]

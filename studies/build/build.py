@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from studies.build.drawing import Drawing
 from studies.build.method import Method, Subject
 from studies.bundle import Bundle, write_bundle
-from studies.study import OPTIONS, Arm, Assignment, Example, ItemKey, Key, Pages, Platform, Quality, Study, Task
+from studies.study import (
+    OPTIONS,
+    Arm,
+    Assignment,
+    Example,
+    Item,
+    ItemKey,
+    Key,
+    Pages,
+    Platform,
+    Quality,
+    Rating,
+    Study,
+    Task,
+)
 
 PAGES, QUALITY, PLATFORM = Pages(), Quality(), Platform()
 
@@ -27,7 +42,8 @@ def build(  # noqa: PLR0913
         assignment: how many people see how many items.
         consent: text file with what participants are told before they agree.
         task: is a prediction right, or which of four classes is?
-        items: test images with a right and as many with a wrong prediction per arm, from which participants get theirs.
+        items: test images with a right and as many with a wrong prediction per arm, from which participants get theirs;
+            none of a kind that participants do not see. With ``assignment.by`` forms, they are divided into forms.
         seed: of the choice of images, and of all that is random for participants.
         pages: optional pages.
         quality: checks, exclusions and hypotheses, declared now.
@@ -38,12 +54,10 @@ def build(  # noqa: PLR0913
     """
     if out.exists() and any(out.iterdir()):
         raise ValueError(f"{out} is not empty: give a new folder.")
-    if assignment.by == "forms":
-        raise ValueError("Expected `assignment.by` to be balanced: fixed forms cannot be built.")
     words = consent.read_text("utf-8")
     media: dict[str, bytes] = {}
     keys: dict[str, ItemKey] = {}
-    built = [_arm(method, task, items, seed, (media, keys)) for method in arms]
+    built = [_arm(method, task, items, seed, assignment, (media, keys)) for method in arms]
     study = Study(id, title, seed, task, built, assignment, pages, quality, platform)
     return write_bundle(out, study, Key(id, keys), words, media)
 
@@ -55,19 +69,30 @@ def command(**arguments: Any) -> str:
     return "\n".join([*lines, f"{len(bundle.media())} pictures; written to {bundle.folder}"])
 
 
-def _arm(method: Method, task: Task, items: int, seed: int, found: tuple[dict[str, bytes], dict[str, ItemKey]]) -> Arm:
+def _arm(
+    method: Method, task: Task, items: int, seed: int, assignment: Assignment,
+    found: tuple[dict[str, bytes], dict[str, ItemKey]],
+) -> Arm:  # fmt: skip
     media, keys = found
     subject = Subject(method, seed)
     if task == "distinction" and len(subject.data.class_names) < OPTIONS:
         raise subject.wrong(f"there are {len(subject.data.class_names)} classes, but {OPTIONS} are to choose from")
+    if task == "distinction" and method.form == "tree" and assignment.wrong:
+        raise subject.wrong(
+            "the two last decisions of a tree cannot lead to the right class where the decisions before were wrong: "
+            "give `assignment.wrong` as 0"
+        )
     drawing = Drawing(subject, task, media)
     shown, preview = [], []
-    for right in (True, False):
-        *some, last = subject.choose(right, items + 1)
+    for right, wanted in ((True, assignment.right), (False, assignment.wrong)):
+        number = items if wanted else 0
+        *some, last = subject.choose(right, number + 1, task)
+        kind = []
         for index in some:
             item, key = drawing.item(index)
-            shown.append(item)
+            kind.append(item)
             keys[item.id] = key
+        shown += _in_forms(subject, kind, wanted) if assignment.by == "forms" else kind
         item, key = drawing.item(last)
         preview.append(Example(item, right, key.answer))
     repeated = len(shown) - len({item.photo for item in shown})
@@ -75,5 +100,12 @@ def _arm(method: Method, task: Task, items: int, seed: int, found: tuple[dict[st
         raise subject.wrong(f"{repeated} of its test images are the same picture as another one")
     shown.sort(key=lambda item: item.id)
     accuracy = round(subject.accuracy, 1)
-    rating: Literal["rows", "none"] = "rows" if method.form == "units" else "none"
+    rating: Rating = method.rating if method.form in ("units", "tree") else "none"
     return Arm(method.id, method.form, accuracy, shown, preview, rating, method.control)
+
+
+def _in_forms(subject: Subject, items: list[Item], size: int) -> list[Item]:
+    """Items of one kind in forms of a size."""
+    if size and len(items) % size:
+        raise subject.wrong(f"`items`, {len(items)}, cannot be divided into forms of {size}")
+    return [replace(item, form=place // size) for place, item in enumerate(items)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,9 +16,9 @@ from explanations.views import fit, to_image
 from metrics.functional import energy_pointing_game, pointing_game, region_intersection_over_union
 from reports.scan import samples_of
 from reports.unit_sources import UnitSources
-from studies.build.method import Subject
+from studies.build.method import Subject, last_leaves
 from studies.bundle import media_name
-from studies.study import Item, ItemKey, Option, Row, Task
+from studies.study import TREE_LEAVES, Item, ItemKey, Option, Row, Task
 
 LARGE, SMALL = 448, 224  # longer side of photos and maps, and of the pictures of units, in pixels
 
@@ -36,7 +37,7 @@ class Drawing:
         self.names = subject.data.class_names
         self.test = subject.data.dataset("test")
         self.sources = UnitSources(subject.model, subject.training, subject.explainer, self.names, SMALL)
-        if subject.method.form == "units" and not self.sources.there:
+        if subject.method.form in ("units", "tree") and not self.sources.there:
             raise subject.wrong("there are no training images that its units could come from")
 
     def item(self, index: int) -> tuple[Item, ItemKey]:
@@ -49,9 +50,11 @@ class Drawing:
         name = seen.sample_ids[index]
         (sample,) = samples_of(self.test, [name])
         prefix = f"{subject.method.id} {name}"
-        labels = subject.classes(index, self.task)
+        tree = subject.method.form == "tree"
+        labels = subject.classes(index, "agreement" if tree else self.task)
         ids = {label: f"o{subject.order(f'{prefix} class {label}')[:12]}" for label in labels}
         options: list[Option] = []
+        decisions: list[Row] = []
         scores: dict[str, float] = {}
         localisation: dict[str, float] = {}
         maps = self._maps(sample, labels) if subject.method.form == "heatmap" else None
@@ -62,16 +65,24 @@ class Drawing:
             if maps is not None:
                 pictures = [self._keep(fit(to_image(heat_map(sample["image"], maps[place], scale)), LARGE))]
                 localisation |= {f"{ids[label]}/{key}": value for key, value in _localised(maps[place], sample).items()}
+            elif tree:
+                rows, decisions, scores = self._path(sample, index, prefix)
             elif subject.method.form == "units":
-                rows, known = self._rows(sample, index, label, prefix)
-                scores |= known
+                units = subject.rows_of(index, label)
+                known = self._rows(sample, index, units, f"{prefix} class {label}", scores)
+                rows = sorted(known, key=lambda row: row.id)
             shown = self.names[label] if subject.method.labels else None
             options.append(Option(ids[label], pictures, rows, self._examples(label, name), shown))
         options.sort(key=lambda option: option.id)
-        item = Item(f"i{subject.order(prefix)[:12]}", self._keep(fit(to_image(sample["image"]), LARGE)), options)
+        photo = self._keep(fit(to_image(sample["image"]), LARGE))
+        item = Item(f"i{subject.order(prefix)[:12]}", photo, options, decisions)
         truth = seen.labels[index][0]
-        distinction = self.task == "distinction"
-        answer, output = (ids[truth], ids[labels[0]]) if distinction else (None, None)
+        answer = output = None
+        if self.task == "distinction" and not tree:
+            answer, output = ids[truth], ids[labels[0]]
+        elif self.task == "distinction":
+            leaves = last_leaves(subject.path(index)[0][-2].node)
+            answer = TREE_LEAVES[leaves.index(truth)] if truth in leaves else None
         return item, ItemKey(name, seen.correct[index], answer, output, scores, {}, localisation)
 
     def _maps(self, sample: Any, labels: list[int]) -> Tensor:
@@ -81,14 +92,31 @@ class Drawing:
         maps = self.subject.explainer.attribute(self.subject.model, sample["image"][None], targets, sample_ids=keys)
         return maps[0].detach().nan_to_num().clamp(min=0)
 
-    def _rows(self, sample: Any, index: int, label: int, prefix: str) -> tuple[list[Row], dict[str, float]]:
-        units = self.subject.rows_of(index, label)
+    def _path(self, sample: Any, index: int, prefix: str) -> tuple[list[Row], list[Row], dict[str, float]]:
+        """Nodes with the model's decisions, those that are left to the participant, and all scores."""
+        steps, _ = self.subject.path(index)
+        nodes = [step.node for step in steps]
+        if self.task == "distinction":
+            last = nodes[-2]
+            nodes = [*nodes[:-2], *(node for node in (last, last.absent, last.present) if node is not None)]
+        scores: dict[str, float] = {}
+        units = [node.unit for node in nodes if node.unit is not None]
+        rows = self._rows(sample, index, units, prefix, scores)
+        shown = len(steps) if self.task == "agreement" else len(steps) - 2
+        decided: list[Row] = [
+            replace(row, decision="present" if step.is_present else "absent")
+            for row, step in zip(rows[:shown], steps, strict=False)
+        ]
+        return decided, rows[shown:], scores
+
+    def _rows(self, sample: Any, index: int, units: list[int], prefix: str, scores: dict[str, float]) -> list[Row]:
+        """One row per unit in their order; their scores are added."""
         keys = sample["sample_key"].reshape(1)
         views = unit_views(
             self.subject.explainer, self.subject.model, sample["image"][None], torch.tensor([units]), SMALL, keys
         )[0]
         sources = self.sources.of(units)
-        rows, scores = [], {}
+        rows = []
         for unit, view in zip(units, views, strict=True):
             if sources[unit].stale:
                 raise self.subject.wrong(
@@ -97,9 +125,9 @@ class Drawing:
                 )
             source = sources[unit].view
             pictures = [self._keep(picture) for picture in (view.photo, view.crop, source.crop, source.photo)]
-            rows.append(Row(f"r{self.subject.order(f'{prefix} class {label} unit {unit}')[:12]}", pictures))
+            rows.append(Row(f"r{self.subject.order(f'{prefix} unit {unit}')[:12]}", pictures))
             scores[rows[-1].id] = float(self.subject.seen.scores[index, unit])
-        return sorted(rows, key=lambda row: row.id), scores
+        return rows
 
     def _examples(self, label: int, shown: str) -> list[str]:
         """Training photos of a class."""

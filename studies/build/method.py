@@ -11,10 +11,11 @@ import torch
 
 from datamodules import load_datamodule
 from explanations import Explainer, GradCAM, Random, choose_explainer
+from explanations.tree_path import Node, Step, grow, path
 from lightning_modules import load_model
-from lightning_modules.contract import InterpretableModel
+from lightning_modules.contract import DecidesByTree, InterpretableModel
 from reports.scan import Scan, scan
-from studies.study import OPTIONS, Task
+from studies.study import OPTIONS, Form, Rating, Task
 
 
 @dataclass(frozen=True)
@@ -24,27 +25,41 @@ class Method:
     Args:
         id: of the arm.
         ckpt_path: checkpoint of the model.
-        form: heat maps of classes, units (prototypes, concepts) with the photos they come from, or no explanation.
+        form: heat maps of classes, units (prototypes, concepts) with the photos they come from, the path through a
+            tree, or no explanation.
         explainer: of the maps; by default Grad-CAM for heat maps, for BagNet its own maps, and for units what
             evaluations use.
         control: ``random`` maps in place of the explainer's, or units ``shuffled``: those of the next class.
         labels: whether the names of classes are shown.
         examples: training photos of every class that are shown, 0 to 3.
         rows: most units of a class that are shown, those that contribute most.
+        rating: what is asked about rows: to rate each (by default), nothing, or, of a path, the first decision that a
+            participant disagrees with.
         data: arguments of the data module in place of the run's, such as ``root``.
         test: more of them, for the test images only, such as ``{"occluders": 1.0}`` for harder ones.
     """
 
     id: str
     ckpt_path: Path
-    form: Literal["heatmap", "units", "none"] = "heatmap"
+    form: Form = "heatmap"
     explainer: Explainer | None = None
     control: Literal["random", "shuffled"] | None = None
     labels: bool = False
     examples: int = 0
     rows: int = 10
+    rating: Rating = "rows"
     data: dict[str, Any] = field(default_factory=dict)
     test: dict[str, Any] = field(default_factory=dict)
+
+
+SHALLOWEST = 3  # decisions of a path of which the last two are left to the participant
+
+
+def last_leaves(node: Node) -> list[int]:
+    """Classes at the end of the last two decisions, as in ``TREE_LEAVES``; fewer than four where it ends otherwise."""
+    pairs = [pair for pair in (node.absent, node.present) if pair is not None]
+    leaves = [leaf for pair in pairs for leaf in (pair.absent, pair.present) if leaf is not None]
+    return [leaf.label for leaf in leaves if leaf.label is not None]
 
 
 class Subject:
@@ -75,13 +90,14 @@ class Subject:
         if method.form == "units" and self.units.kind == "class":
             raise self.wrong("the units of the model are its classes: use the form heatmap")
         if method.form == "units" and self.units.weight is None:
-            raise self.wrong(
-                "the units of the model have no weights for classes; explanations as a tree cannot be built"
-            )
+            raise self.wrong("the units of the model have no weights for classes: for a tree, use the form tree")
+        if method.form == "tree" and not isinstance(self.model, DecidesByTree):
+            raise self.wrong("the model does not decide by a tree")
         if self.data.capabilities("test").multi_label is True:
             raise self.wrong("images of several classes have no one right class")
         self.kind: Literal["unit", "class"] = "unit" if self._is_of_units() else "class"
         self.explainer = self._explainer()
+        self.tree: Node | None = grow(self.model) if isinstance(self.model, DecidesByTree) else None
         self.seen: Scan = scan(self.model, self.data, "test")
         self.accuracy = 100 * sum(self.seen.correct) / len(self.seen.sample_ids)
         if self.accuracy <= 100 / len(self.data.class_names):
@@ -92,7 +108,7 @@ class Subject:
         return ValueError(f"Arm {self.method.id} cannot be built from {self.method.ckpt_path}: {why}.")
 
     def _is_of_units(self) -> bool:
-        return self.method.form == "units" or (self.units.kind == "class" and self.method.explainer is None)
+        return self.method.form in ("units", "tree") or (self.units.kind == "class" and self.method.explainer is None)
 
     def _explainer(self) -> Explainer:
         asked = self.method.explainer
@@ -109,19 +125,37 @@ class Subject:
         """What images, classes and ids are sorted by: no order of theirs, and the same for every arm."""
         return hashlib.sha256(f"{self.seed} {name}".encode()).hexdigest()
 
-    def choose(self, right: bool, number: int) -> list[int]:
+    def choose(self, right: bool, number: int, task: Task) -> list[int]:
         """Positions of test images with right or with wrong predictions, in an order of chance.
+
+        Of a tree, only those whose path leads to the predicted class and, for distinction, ends in two decisions
+        between four classes.
 
         Raises:
             ValueError: if there are too few.
         """
         found = [index for index, correct in enumerate(self.seen.correct) if correct == right]
+        kind, which = "right" if right else "wrong", ""
+        if self.method.form == "tree":
+            found = [index for index in found if self._can_be_shown(index, task)]
+            which = " whose path leads to the predicted class"
+            which += " by two last decisions between four classes" if task == "distinction" else ""
         if len(found) < number:
-            kind = "right" if right else "wrong"
             raise self.wrong(
-                f"it has {len(found)} {kind} predictions of {len(self.seen.correct)}, but {number} are needed"
+                f"it has {len(found)} {kind} predictions of {len(self.seen.correct)}{which}, but {number} are needed"
             )
         return sorted(found, key=lambda index: self.order(self.seen.sample_ids[index]))[:number]
+
+    def path(self, index: int) -> tuple[list[Step], Node]:
+        """The path of a test image through the tree."""
+        assert self.tree is not None  # looked at before
+        return path(self.tree, self.seen.scores[index])
+
+    def _can_be_shown(self, index: int, task: Task) -> bool:
+        steps, leaf = self.path(index)
+        if leaf.label != self.seen.predicted[index] or len(steps) < (1 if task == "agreement" else SHALLOWEST):
+            return False
+        return task == "agreement" or len(set(last_leaves(steps[-2].node))) == OPTIONS
 
     def classes(self, index: int, task: Task) -> list[int]:
         """Classes that are shown of an image: the predicted one, or four.

@@ -12,6 +12,7 @@ from studies.flow import Step
 from studies.grading import believed, is_right
 from studies.participants import Participant
 from studies.questions import NO_SWITCH, Answers, letters
+from studies.study import TREE_LEAVES
 from studies.texts import texts
 
 
@@ -72,6 +73,8 @@ class Pages:
             step=step,
             page=page,
             title=self.say["titles"][page].format(number=step.number, of=number if step.item else cards),
+            leaves=[self.say["warm_up"]["leaf"].format(letter=letter) for letter in "ABCD"],
+            tree_leaves=TREE_LEAVES,
             paragraphs=[part for part in self.bundle.consent.split("\n\n") if part.strip()],
             index=index,
             pages=len(way),

@@ -9,6 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
+from explanations.tree_path import grow, path
+from lightning_modules.contract import DecidesByTree
 from reports.scan import scan
 from studies.build import Method, build
 from studies.simulation.observer import Observer
@@ -32,6 +34,9 @@ def run(tmp_path, monkeypatch, birds):
 
     def planted(model, data, split):
         found = scan(model, data, split)
+        if isinstance(model, DecidesByTree):  # every image on a path of its own
+            scores = torch.rand(found.scores.shape, generator=torch.Generator().manual_seed(0)).double()
+            found = replace(found, scores=scores, logits=model.tree(scores.float(), "greedy").double())
         labels = [((label + place % 2) % 8,) for place, label in enumerate(found.predicted)]
         return replace(found, labels=labels)
 
@@ -42,11 +47,12 @@ def run(tmp_path, monkeypatch, birds):
         monkeypatch.setattr("studies.build.method.load_datamodule", lambda path, **changes: birds)
         monkeypatch.setattr("studies.build.method.scan", planted)
         (tmp_path / "consent.txt").write_text("What happens here.", "utf-8")
-        form = options.pop("form", "units" if name == "ProtoPNet" else "heatmap")
+        form = options.pop("form", {"ProtoPNet": "units", "ProtoTree": "tree"}.get(name, "heatmap"))
         method = Method("main", tmp_path / "last.ckpt", form, **options)
-        pages = Pages(output=task == "distinction")
+        pages = Pages(output=task == "distinction" and form != "tree")
         out, consent = tmp_path / out, tmp_path / "consent.txt"
         bundle = build(out, "birds", "Birds", [method], places, consent, task, items, pages=pages)
+        start.model = model
         return bundle, planted(model, birds, "test")
 
     return start
@@ -83,6 +89,36 @@ def test_key_and_options_are_those_of_the_model(run, birds, name):
         assert max(image.size) in (448, 224)
 
 
+@pytest.mark.parametrize("task", ["agreement", "distinction"])
+def test_a_tree_is_shown_as_the_path_the_model_took(run, tmp_path, task):
+    """For distinction, the last two decisions are open, and one of their four ends is the true class."""
+    places = replace(PLACES, wrong=2 if task == "agreement" else 0)
+    bundle, seen = run("ProtoTree", task=task, places=places)
+    for item in bundle.study.arms[0].items:
+        key = bundle.key.items[item.id]
+        index = seen.sample_ids.index(key.image)
+        steps, leaf = path(grow(run.model), seen.scores[index])
+        assert leaf.label == seen.predicted[index]
+        rows = item.options[0].rows
+        open_steps = 2 if task == "distinction" else 0
+        assert [row.decision for row in rows] == [
+            "present" if step.present > 0.5 else "absent" for step in steps[: len(steps) - open_steps]
+        ]
+        assert [key.scores[row.id] for row in rows] == [step.present for step in steps[: len(rows)]]
+        if task == "distinction":
+            last = " ".join("present" if step.is_present else "absent" for step in steps[-2:])
+            assert key.answer == last
+            units = [steps[-2].node.unit, steps[-2].node.absent.unit, steps[-2].node.present.unit]
+            assert [key.scores[row.id] for row in item.decisions] == seen.scores[index][units].tolist()
+    assert simulate(bundle.folder, tmp_path / "a.sqlite", Observer("noisy"), 1) == 1
+
+
+def test_forms_are_fixed_sets_of_items(run):
+    bundle, _ = run("Classifier", task="agreement", items=4, places=replace(PLACES, by="forms"))
+    forms = [item.form for item in bundle.study.arms[0].items]
+    assert sorted(forms) == [0, 0, 0, 0, 1, 1, 1, 1]
+
+
 def test_the_same_study_is_the_same_bytes_and_can_be_answered(run, tmp_path):
     first, _ = run("Classifier", task="agreement")
     again, _ = run("Classifier", "again", task="agreement")
@@ -109,11 +145,14 @@ def test_controls_show_something_else(run):
     [
         ("Classifier", {"items": 30}, r"24 right predictions of 48, but 31 are needed"),
         ("BagNet", {"form": "units"}, "units of the model are its classes"),
-        ("ProtoTree", {"form": "units"}, "no weights for classes"),
+        ("ProtoTree", {"form": "units"}, "no weights for classes: for a tree, use the form tree"),
+        ("ProtoTree", {}, "cannot lead to the right class where .* give `assignment.wrong` as 0"),
+        ("ProtoTree", {"items": 25, "task": "agreement"}, "whose path leads to the predicted class, but 26 are needed"),
+        ("Classifier", {"form": "tree"}, "does not decide by a tree"),
         ("Classifier", {"control": "shuffled"}, "control shuffled does not fit the form heatmap"),
         ("Classifier", {"examples": 4}, "`examples` is 0 to 3"),
         ("Classifier", {"places": Assignment(4, 3, 2)}, "has 2 items with a right prediction"),
-        ("Classifier", {"places": Assignment(4, 2, 2, "forms")}, "fixed forms cannot be built"),
+        ("Classifier", {"places": Assignment(4, 2, 2, "forms"), "items": 3}, "cannot be divided into forms of 2"),
     ],
 )
 def test_what_cannot_be_built_is_refused(run, name, options, message):

@@ -76,10 +76,8 @@ def make_bundle(
     """Write a study with one arm; every other item has a right prediction."""
     pictures = Pictures(size)
     shown = [make_item(f"i{number}", task, form, pictures) for number in range(items)]
-    preview = [
-        Example(make_item(f"p{number}", task, form, pictures), number == 0, "o0" if task == "distinction" else None)
-        for number in range(2)
-    ]
+    answer = None if task == "agreement" else "absent present" if form == "tree" else "o0"
+    preview = [Example(make_item(f"p{number}", task, form, pictures), number == 0, answer) for number in range(2)]
     arms = [Arm("main", form, 80.0, shown, preview, **(arm or {}))]
     places = Assignment(**{"people": people, "right": 2, "wrong": 2, **(assignment or {})})
     fields.setdefault("pages", Pages(output=task == "distinction" and form != "tree", demographics=True))

@@ -1,0 +1,106 @@
+"""A decision tree as nested nodes, and the path of one image through it, for reports and studies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+from torch import Tensor
+
+from lightning_modules.contract import DecidesByTree
+
+_TOP = 5  # classes of a leaf
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node or a leaf.
+
+    Args:
+        unit: that a node asks for; None for a leaf.
+        absent: where the path goes without it.
+        present: where it goes with it.
+        classes: of a leaf, class and probability of the five largest.
+        leaf: index of a leaf among all leaves of the model; None for a node.
+    """
+
+    unit: int | None
+    absent: Node | None = None
+    present: Node | None = None
+    classes: tuple[tuple[int, float], ...] = ()
+    leaf: int | None = None
+
+    @property
+    def label(self) -> int | None:
+        """The class of a leaf; None for a node."""
+        return self.classes[0][0] if self.classes else None
+
+
+@dataclass(frozen=True)
+class Step:
+    """A decision on the path of an image.
+
+    Args:
+        node: where it is made.
+        present: how much its unit is there, in 0..1.
+    """
+
+    node: Node
+    present: float
+
+    @property
+    def is_present(self) -> bool:
+        """Whether the path goes on as if the unit were there."""
+        return self.present > 0.5
+
+    @property
+    def following(self) -> Node:
+        """Where the decision leads."""
+        return cast(Node, self.node.present if self.is_present else self.node.absent)
+
+
+def grow(model: DecidesByTree) -> Node:
+    """The tree without what is cut off.
+
+    Args:
+        model: with a tree.
+    """
+    return _node(model, 0)
+
+
+def _node(model: DecidesByTree, index: int) -> Node:
+    tree = model.tree
+    if index >= tree.nodes:
+        logits = tree.leaf_logits[index - tree.nodes].detach()
+        chances = logits.sigmoid() if tree.multilabel else logits.softmax(dim=0)
+        best = chances.argsort(descending=True, stable=True)[:_TOP].tolist()
+        return Node(None, classes=tuple((label, float(chances[label])) for label in best), leaf=index - tree.nodes)
+    route = int(tree.route[index])
+    if route:
+        return _node(model, 2 * index + route)
+    return Node(index, _node(model, 2 * index + 1), _node(model, 2 * index + 2))
+
+
+def path(root: Node, scores: Tensor) -> tuple[list[Step], Node]:
+    """The likelier way at every node, and the leaf at its end.
+
+    Source: Nauta et al. 2021, greedy inference: to the right where the score exceeds one half.
+
+    Args:
+        root: of the tree.
+        scores: ``(U,)`` float in 0..1.
+
+    Example:
+        >>> import torch
+        >>> leaves = [Node(None, classes=((label, 1.0),)) for label in range(3)]
+        >>> root = Node(0, leaves[0], Node(1, leaves[1], leaves[2]))
+        >>> steps, leaf = path(root, torch.tensor([0.9, 0.5]))
+        >>> [(step.node.unit, step.is_present) for step in steps], leaf.label
+        ([(0, True), (1, False)], 1)
+    """
+    steps: list[Step] = []
+    node = root
+    while node.unit is not None:
+        steps.append(Step(node, float(scores[node.unit])))
+        node = steps[-1].following
+    return steps, node
