@@ -51,7 +51,7 @@ class DdpPool:
         timeout: seconds a function may take, also that of every collective in it.
     """
 
-    def __init__(self, directory: Path, timeout: float = 60) -> None:
+    def __init__(self, directory: Path, timeout: float = 300) -> None:
         self.directory = directory
         self.timeout = timeout
         self._starts = 0

@@ -170,24 +170,16 @@ MULTILABEL = ["--model.task=multilabel", "--data.task=attributes"]
 @pytest.mark.parametrize(
     ("model", "more", "stop", "steps"),
     [
-        ("PIPNet", [], 10, 20),
-        ("ProtoPool", [], 10, 20),  # the noise of the slots is the same in both processes
-        ("ProtoPool", MULTILABEL, 10, 20),
-        ("ProtoTree", [], 10, 16),
-        ("BagNet", ["--model.phases={train: {epochs: 2}}"], 6, 8),
-        ("Classifier", ["--model.phases={train: {epochs: 2}}"], 6, 8),
-        ("ConceptBottleneck", [], 10, 16),  # stopped once the percentiles are stored
-        ("QPM", [], 10, 16),  # stopped once features are selected
-    ],
-    ids=[
-        "PIPNet",
-        "ProtoPool",
-        "ProtoPool multilabel",
-        "ProtoTree",
-        "BagNet",
-        "Classifier",
-        "ConceptBottleneck",
-        "QPM",
+        pytest.param("PIPNet", [], 10, 20, id="PIPNet", marks=pytest.mark.slow),
+        # the noise of the slots is the same in both processes
+        pytest.param("ProtoPool", [], 10, 20, id="ProtoPool", marks=pytest.mark.slow),
+        pytest.param("ProtoPool", MULTILABEL, 10, 20, id="ProtoPool multilabel", marks=pytest.mark.slow),
+        pytest.param("ProtoTree", [], 10, 16, id="ProtoTree", marks=pytest.mark.slow),
+        pytest.param("BagNet", ["--model.phases={train: {epochs: 2}}"], 6, 8, id="BagNet", marks=pytest.mark.slow),
+        pytest.param("Classifier", ["--model.phases={train: {epochs: 2}}"], 6, 8, id="Classifier"),
+        # stopped once the percentiles are stored
+        pytest.param("ConceptBottleneck", [], 10, 16, id="ConceptBottleneck", marks=pytest.mark.slow),
+        pytest.param("QPM", [], 10, 16, id="QPM"),  # stopped once features are selected
     ],
 )
 def test_every_model_is_equal_on_both_ranks_and_resumes(ddp_pool, tmp_path, model, more, stop, steps):
@@ -205,6 +197,7 @@ def test_every_model_is_equal_on_both_ranks_and_resumes(ddp_pool, tmp_path, mode
     assert (cut / "metrics.csv").read_text() == (straight / "metrics.csv").read_text()
 
 
+@pytest.mark.slow
 def test_a_post_hoc_bank_is_that_of_one_process_and_its_residual_resumes(ddp_pool, tmp_path):
     """A batch of 12 in one process, of 6 in each of two; the first cut repeats the fit, the second does not."""
     one, two = tmp_path / "one", tmp_path / "two"

@@ -315,8 +315,11 @@ class ContractTest:
 
     @pytest.mark.slow
     def test_an_epoch_in_half_precision(self, build):
-        """From the weights of a short training: finite, and within 2 points of an epoch in float32, on 400 images."""
-        data, accuracies = tiny_birds(train_size=320, test_size=400), {}
+        """From the weights of a short training: finite, and within 2 points of an epoch in float32.
+
+        The gap is that of 400 images seen by both, less what chance explains: the last bits differ between processors.
+        """
+        data, hits = tiny_birds(train_size=320, test_size=400), {}
         seed_everything(0, verbose=False)
         trained = build(num_classes=K, image_size=SIZE)
         tiny_trainer(limit_val_batches=0).fit(trained, datamodule=data)
@@ -332,10 +335,13 @@ class ContractTest:
             options = half if precision == "16-mixed" else {"precision": precision}
             tiny_trainer(watch, limit_val_batches=0, **options).fit(model, datamodule=data)
             assert all(torch.isfinite(loss) for loss in watch.losses)
-            hits = [seen(model, batch["image"]).logits.argmax(1) == batch["label"] for batch in data.test_dataloader()]
-            accuracies[precision] = 100 * torch.cat(hits).double().mean().item()
-        assert accuracies["32-true"] > 100 / K, "nothing was learnt"
-        assert all(abs(value - accuracies["32-true"]) <= 2 for value in accuracies.values()), accuracies
+            right = [seen(model, batch["image"]).logits.argmax(1) == batch["label"] for batch in data.test_dataloader()]
+            hits[precision] = 100 * torch.cat(right).double()
+        full = hits.pop("32-true")
+        assert full.mean() > 100 / K, "nothing was learnt"
+        for precision, half in hits.items():
+            gaps = half - full
+            assert gaps.mean().abs() - 1.96 * gaps.std() / len(gaps) ** 0.5 <= 2, (precision, gaps.mean())
 
     @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
     def test_every_phase_trains(self, build, precision):

@@ -40,6 +40,8 @@ TABLE = [
     ("bagnet33", "standard", 2048, 8, 33, 16.5, 16_261_184, (24, 28)),
 ]
 BACKBONES = [row[:2] for row in TABLE]
+DEEP = ("resnet34", "resnet50", "densenet169", "bagnet17", "bagnet33", "vgg19", "convnext_tiny")
+SLOW_WHEN_DEEP = [pytest.param(*row, marks=pytest.mark.slow if row[0] in DEEP else ()) for row in BACKBONES]
 PADDED = ["resnet18", "resnet34", "resnet50", "mobilenet_v2", "sketch"]  # one cell is left of any image of 8 pixels
 
 
@@ -75,7 +77,8 @@ def test_grid_is_that_of_a_forward(name, strides, size):
 
 @pytest.mark.parametrize(("name", "strides"), BACKBONES)
 def test_grid_is_that_of_a_shape_only_forward_at_large_sizes(name, strides):
-    backbone = copy.deepcopy(shared_backbone(name, strides)).to("meta")
+    with torch.device("meta"):
+        backbone = build_backbone({"name": name, "strides": strides}).eval()
     for size in [(224, 224), (256, 256), (223, 321), (448, 224)]:
         assert tuple(backbone(torch.zeros(1, 3, *size, device="meta")).shape[2:]) == backbone.geometry(size).grid
 
@@ -127,7 +130,7 @@ def supports(net: nn.Module, size: tuple[int, int], rows: list[int]) -> list[tup
     return boxes
 
 
-@pytest.mark.parametrize(("name", "strides"), BACKBONES)
+@pytest.mark.parametrize(("name", "strides"), SLOW_WHEN_DEEP)
 def test_receptive_field_is_the_support_of_the_gradient(name, strides):
     backbone = shared_backbone(name, strides)
     field, jump = backbone.geometry((2048, 64)).receptive_field, backbone.geometry((2048, 64)).jump
