@@ -8,8 +8,6 @@
 
 from __future__ import annotations
 
-import re
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,44 +19,39 @@ from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_only, rank_zero_warn
 from PIL.Image import Image
 
+import reports
 from callbacks import Interpretability, RunCheckpoint
 from callbacks.evaluation.hardware import Hardware
 from callbacks.evaluation.interface import Interface
-from callbacks.evaluation.protocol import describe, refuse_unfit
+from callbacks.evaluation.measure import measure
 from callbacks.evaluation.request import EvaluatedSplit, Request
-from callbacks.evaluation_mode import evaluation_mode, full_precision
+from callbacks.evaluation_mode import evaluation_mode
 from callbacks.run.command_line import StrictParser, from_shell
 from callbacks.run.confusion import log_confusion
 from callbacks.run.lock import only_process
-from callbacks.run.loggers import log_images, log_table
+from callbacks.run.loggers import log_evaluation
 from callbacks.run.training_record import cut_short, told_training
 from checkpoints import class_paths, read_checkpoint, run_folder
 from datamodules import load_datamodule
 from datamodules.base import ImageDataModule
 from datamodules.load import match_data, read_datamodule
 from datamodules.photos.one_photo import read_photo
-from datamodules.sample import sample_key
 from datamodules.transforms.continuity import codec_versions
 from explanations import Explainer
-from explanations.views import png
 from lightning_modules import load_model
-from lightning_modules.contract import InterpretableModel
 from metrics.functional import Variant
-from reports import compare, table
-from reports.class_pictures import class_pictures
-from reports.concept_pictures import NamedUnits, concept_pictures
-from reports.explained_figure import explained_figure
+from reports import table
+from reports.evaluation_pictures import evaluation_pictures, write_pictures
 from reports.explained_model import ExplainedModel
-from reports.html.evaluation_files import read_evaluation
+from reports.html.evaluation_files import EvaluationFiles, read_evaluation
 from reports.html.report import Limits, build_report
-from reports.html.single_page import single_page
-from reports.html.site import key_of
-from reports.intervention_curve import intervention_pictures
-from reports.metrics_json import SCHEMA, write_metrics, write_whole
-from reports.part_pictures import funnybirds_pictures
+from reports.html.side_by_side import build_comparison, comparison_folder
+from reports.html.single_page import write_explained
+from reports.metrics_json import SCHEMA, write_metrics
+from reports.runs import read
 from reports.scan import samples_of
 from reports.summary import print_summary, suite_table
-from reports.values_csv import Rows, by_item, write_all_values
+from reports.values_csv import Rows, by_kind, write_all_values
 
 
 def run(  # noqa: PLR0913 - every argument is a flag
@@ -146,16 +139,50 @@ def report(  # noqa: PLR0913 - every argument is a flag
     """
     path = Path(ckpt_path)
     folder = Path(evaluation) if evaluation else run_folder(path) / "evaluation"
-    files = read_evaluation(folder)
-    asked = Request(path, Interpretability()).identity(read_checkpoint(path, mmap=True)["global_step"])
-    told = files.result
-    if told["other_data"] or any(told[name] != asked[name] for name in ("checkpoint", "step")):
-        raise ValueError(
-            f"Expected {folder} to be the evaluation of {path}, step {asked['step']}, on the data of its run, but it "
-            f"is of {told['checkpoint']}, step {told['step']}. Name its folder with `--evaluation`, or evaluate again."
-        )
-    subject = _subject(path, explainer, data_root, allow_classes, size)
+    subject, files = _evaluated(folder, path, explainer, data_root, allow_classes, size)
     print(f"report: {build_report(subject, files, Path(output) if output else folder / 'report', limits)}")
+
+
+def compare(  # noqa: PLR0913 - every argument is a flag
+    run: str,
+    other: str,
+    across: list[str] = [],  # noqa: B006  (the command line shows it as the default)
+    common: bool = False,
+    draws: int = 10_000,
+    seed: int = 0,
+    report: bool = True,
+    images: int = 40,
+    output: str | None = None,
+    explainer: Explainer | None = None,
+    data_root: str | None = None,
+    allow_classes: str | None = None,
+) -> None:
+    """Print the paired comparison of two runs on the same images, and write pages with both side by side.
+
+    Args:
+        run: run folder, its `evaluation` folder, or a metrics.json file.
+        other: the run to compare with it.
+        across: conditions in which the runs may differ although their numbers then mean different things.
+        common: compare on the images both have, if they do not have the same.
+        draws: of the test.
+        seed: of these draws.
+        report: also write pages, for which both checkpoints are loaded and shown the images once more.
+        images: the most with a page; those on which the models disagree come first.
+        output: folder of the pages; by default a folder in ``compared`` of the first run, named after the other.
+        explainer: of both, as in ``run``.
+        data_root: as in ``run``.
+        allow_classes: as in ``run``.
+    """
+    compared = reports.compare(run, other, across, common, draws, seed)
+    if not report:
+        return
+    try:
+        evaluated = [_evaluated(r.path.parent, None, explainer, data_root, allow_classes) for r in compared.results]
+    except (FileNotFoundError, ValueError) as error:
+        print(f"\nno pages: {error}")
+        return
+    folder = Path(output) if output else comparison_folder(*compared.results)
+    print(f"\npages: {build_comparison(evaluated, compared, folder, images)}")
 
 
 def explain(  # noqa: PLR0913 - every argument is a flag
@@ -186,22 +213,42 @@ def explain(  # noqa: PLR0913 - every argument is a flag
     samples: list[Any] = [read_photo(path, subject.datamodule) for path in image]
     samples += samples_of(subject.datamodule.dataset(split), sample) if sample else []
     folder = Path(output) if output else run_folder(Path(ckpt_path)) / "explained"
-    written: list[str] = []
-    for explained in subject.explain(samples, "the page"):
-        name = re.sub(r"[^\w=-]+", "-", explained.sample_id)[:100].strip("-") or key_of(explained.sample_id)
-        name += f"-{key_of(explained.sample_id)}" if name in written else ""
-        written.append(name)
-        write_whole(folder / f"{name}.png", png(explained_figure(explained, subject)))
-        write_whole(folder / f"{name}.html", single_page(explained, subject))
-        print(f"{explained.sample_id}: {subject.class_names[explained.predicted]}, see {folder / name}.html and .png")
+    print("\n".join(write_explained(subject, samples, folder)))
+
+
+def _evaluated(
+    folder: Path,
+    ckpt_path: Path | None,
+    explainer: Explainer | None,
+    data_root: str | None,
+    allow_classes: str | None,
+    size: int = 144,
+) -> tuple[ExplainedModel, EvaluationFiles]:
+    """The model of an evaluation, by default that of its run, with the data of the run, and what was found."""
+    files = read_evaluation(folder)
+    told = files.result
+    path = ckpt_path or read(folder).run / told["checkpoint"]
+    asked = Request(path, Interpretability()).identity(read_checkpoint(path, mmap=True)["global_step"])
+    if told["other_data"] or any(told[name] != asked[name] for name in ("checkpoint", "step")):
+        raise ValueError(
+            f"Expected {folder} to be the evaluation of {path}, step {asked['step']}, on the data of its run, but it "
+            f"is of {told['checkpoint']}, step {told['step']}, on {'other' if told['other_data'] else 'these'} data. "
+            "Evaluate the checkpoint again, or name the folder of its evaluation."
+        )
+    return _subject(path, explainer, data_root, allow_classes, size, told["protocol"].get("inference")), files
 
 
 def _subject(
-    ckpt_path: Path, explainer: Explainer | None, data_root: str | None, allow_classes: str | None, size: int = 144
+    ckpt_path: Path,
+    explainer: Explainer | None,
+    data_root: str | None,
+    allow_classes: str | None,
+    size: int = 144,
+    inference: str | None = None,
 ) -> ExplainedModel:
     """The model of a checkpoint with the data of its run."""
     allowed = allow_classes.split(",") if allow_classes else ()
-    model: Any = load_model(ckpt_path, allow_classes=allowed)
+    model: Any = load_model(ckpt_path, allow_classes=allowed, **({"inference": inference} if inference else {}))
     data = load_datamodule(ckpt_path, allow_classes=allowed, **({"root": data_root} if data_root else {}))
     names = read_checkpoint(ckpt_path, mmap=True).get("training", {}).get("class_names")
     return ExplainedModel(model, data, explainer, size, names)
@@ -216,13 +263,10 @@ def after_fit(trainer: Trainer) -> dict[str, Any] | None:
     engine = next(c for c in trainer.callbacks if isinstance(c, Interpretability))  # type: ignore[attr-defined]
     checkpoint = next(c for c in trainer.callbacks if isinstance(c, RunCheckpoint))  # type: ignore[attr-defined]
     request = Request(checkpoint.best_or_last(trainer), engine)
-    on_cpu = trainer.strategy.root_device.type == "cpu"
-    devices = trainer.num_devices if on_cpu else trainer.device_ids
-    hardware = Hardware("cpu" if on_cpu else "auto", devices, trainer.num_nodes)
     used = class_paths([trainer.lightning_module.hparams, trainer.datamodule.hparams])  # type: ignore[attr-defined]
     packages = [path.split(".")[0] for path in used]  # imported already
     try:
-        return evaluate(request, hardware, {}, trainer.loggers, packages)
+        return evaluate(request, Hardware.of(trainer), {}, trainer.loggers, packages)
     except FileExistsError as done:
         rank_zero_info(str(done))
         return None
@@ -258,22 +302,21 @@ def evaluate(
     if told := cut_short(told_training(request.ckpt_path, checkpoint)):
         rank_zero_warn(f"{told}. The result is marked as incomplete.")
     step, trained = checkpoint["global_step"], checkpoint["hyper_parameters"]
+    names = checkpoint.get("training", {}).get("class_names")  # older checkpoints do not name them
     if request.inference is None:
         request = replace(request, inference=trained.get("inference"))
     other = None
     if data is not None:
-        names = checkpoint.get("training", {}).get("class_names")
-        if names is None:  # a checkpoint from before they were recorded
-            names = load_datamodule(request.ckpt_path, allow_classes=allow_classes).class_names
         other = read_datamodule(data, trained["image_size"], **data_changes)
-        request = replace(request, other_data=match_data(other, names, request.split, data))
+        known = names or load_datamodule(request.ckpt_path, allow_classes=allow_classes).class_names
+        request = replace(request, other_data=match_data(other, known, request.split, data))
     folder = request.folder(step, trained)
     with only_process(folder):
         if request.folder(step, trained) != folder:
             raise FileExistsError(f"Expected {folder} to be free, but another result now lies there. Evaluate again.")
         result, values, pictures, subject = _measure(request, hardware, data_changes, allow_classes, checkpoint, other)
-        engine, names = request.engine, checkpoint.get("training", {}).get("class_names") or []
-        log_confusion(loggers, engine.evaluation.confusion if names else None, names, request.split, max(0, step - 1))
+        confusion = request.engine.evaluation.confusion if names else None
+        log_confusion(loggers, confusion, names or [], request.split, max(0, step - 1))
         _save(result, values, pictures, folder, loggers)
         if request.report and result["explainer"]:
             _write_pages(subject, folder)
@@ -290,9 +333,10 @@ def _save(
 ) -> None:
     """Write and print a result; ``metrics.json`` comes last: where it is, the evaluation is whole."""
     write_all_values(values, folder)
-    for name, picture in pictures.items():
-        write_whole(folder / f"{name}.png", png(picture))
-    _log(result, pictures, loggers, max(0, result["step"] - 1))  # next to the validation of the epoch that ended there
+    write_pictures(pictures, folder)
+    numbers = {key: entry["value"] for key, entry in result["metrics"].items()}
+    step = max(0, result["step"] - 1)  # next to the validation of the epoch that ended there
+    log_evaluation(loggers, result["split"], numbers, suite_table(result), pictures, step)
     write_metrics(result, folder)
     print_summary(result, folder)
 
@@ -312,56 +356,22 @@ def _measure(
     other: ImageDataModule | None,
 ) -> tuple[dict[str, Any], dict[str, Rows], dict[str, Image], ExplainedModel]:
     """The content of ``metrics.json``, of the files of values and of pictures, by name, and what was evaluated."""
-    step = checkpoint["global_step"]
     seed_everything(request.engine.seed, verbose=False)
     changes = {} if request.inference is None else {"inference": request.inference}
     module = load_model(request.ckpt_path, allow_classes=allow_classes, **changes)
     datamodule = other or load_datamodule(request.ckpt_path, allow_classes=allow_classes, **data_changes)
-    datamodule.configure_loaders(split=request.split, limit=request.limit)
-    refuse_unfit(request, module.num_classes, datamodule)
-    trainer = hardware.trainer(request.engine, request.run_folder)
-    start = time.perf_counter()
-    with full_precision(trainer.strategy.root_device):
-        trainer.test(module, datamodule, verbose=False)
-    seconds = time.perf_counter() - start
-    names = datamodule.test_dataloader().dataset.sample_ids  # type: ignore[attr-defined]
-    evaluation = request.engine.evaluation
-    result = {"schema": SCHEMA, **request.identity(step), **describe(request, checkpoint, datamodule, codec_versions())}
-    result |= {"training": told_training(request.ckpt_path, checkpoint)}
-    result |= {"metrics": evaluation.metrics, "skipped": evaluation.skipped}
-    result["timing"] = {"seconds": seconds, "images": len(names), "images_per_second": len(names) / seconds}
-    by_key = {sample_key(name): name for name in names}
-    values: dict[str, Rows] = {"images": dict(sorted((by_key[key], row) for key, row in evaluation.images.items()))}
+    content = measure(request, hardware, module, datamodule, checkpoint, codec_versions())
+    dataset, evaluation = cast(Any, datamodule.test_dataloader().dataset), request.engine.evaluation
     classes = checkpoint.get("training", {}).get("class_names") or datamodule.class_names
-    known = {"classes": classes, "concepts": datamodule.tables.concept_names}
-    values |= {name: by_item(rows, known.get(name)) for name, rows in evaluation.items.items()}
-    units, tables, dataset = module.units(), datamodule.tables, datamodule.test_dataloader().dataset
-    pictures = class_pictures(evaluation.metrics, units, tables, classes) | intervention_pictures(evaluation.metrics)
-    named, this_pass = None, request.engine.this_pass
-    if (found := this_pass.named_units()) and units.weight is not None:
-        named = NamedUnits(*(tensor.to(module.device) for tensor in (*found, units.weight.detach())))
+    names = {"classes": classes, "concepts": datamodule.tables.concept_names}
+    values = by_kind(evaluation.images, evaluation.items, dataset.sample_ids, names)
+    this_pass = request.engine.this_pass
+    subject = ExplainedModel(cast(Any, module), datamodule, this_pass.observer.explainer, class_names=classes)
+    birds, explainer = this_pass.setting.birds, this_pass.observer.class_explainer
+    parts = (birds.data, explainer) if birds and explainer else None
     with evaluation_mode(module):
-        pictures |= concept_pictures(evaluation.items, module, dataset, named, tables, classes)
-        if (birds := this_pass.setting.birds) and (explainer := this_pass.observer.class_explainer):
-            shown = (birds.data, tables, classes, module.device)
-            model = cast(InterpretableModel, module)
-            pictures |= funnybirds_pictures(evaluation.metrics, explainer, model, *shown)
-    explainer = this_pass.observer.explainer
-    subject = ExplainedModel(cast(Any, module), datamodule, explainer, class_names=classes)
-    return result, values, pictures, subject
-
-
-def _log(result: dict[str, Any], pictures: dict[str, Image], loggers: Sequence[Logger], step: int) -> None:
-    """The same numbers, under keys that begin with the split and as a table by family, and the pictures."""
-    if pictures:
-        log_images(loggers, "media/evaluation", list(pictures.values()), list(pictures), step)
-    log_table(loggers, f"tables/evaluation/{result['split']}", *suite_table(result), step)
-    for logger in loggers:
-        logger.log_metrics(
-            {f"{result['split']}/{key}": entry["value"] for key, entry in result["metrics"].items()}, step
-        )
-        logger.save()
-        logger.finalize("success")
+        pictures = evaluation_pictures(subject, evaluation, dataset, this_pass.named_units(), parts)
+    return {"schema": SCHEMA, **content}, values, pictures, subject
 
 
 class CommandLine(StrictParser):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from reports.differences import NOT_STATED, differing, named, short
 from reports.markdown import UNDEFINED, arrow, interval, lines, number, printed_unit
 from reports.metrics_json import Result
-from reports.paired_statistics import difference_interval, holm, sign_flip_test
+from reports.paired_statistics import Paired, paired
 from reports.runs import read
 from reports.values_csv import ImageValues, read_images
 
@@ -34,30 +34,22 @@ MUST_AGREE = (
 
 
 @dataclass(frozen=True)
-class Paired:
-    """One metric of two runs on the images on which both are defined.
+class Comparison:
+    """What two runs have in common and what sets them apart.
 
     Args:
-        key: of the metric.
-        first: mean of the first run, NaN without pairs.
-        second: mean of the second run.
-        difference: mean of second - first.
-        low: lower bound of its 95 % interval, NaN below two pairs and where all differences are equal.
-        high: upper bound.
-        p_value: two-sided, of a sign-flip test; NaN without pairs.
-        corrected: the same after Holm's correction over all metrics.
-        pairs: number of images.
+        results: of both.
+        shared: sorted ids of the images on which they are compared.
+        rows: one per metric.
+        differing: what the evaluations differ in, as it is printed.
+        notes: how the numbers were made.
     """
 
-    key: str
-    first: float
-    second: float
-    difference: float
-    low: float
-    high: float
-    p_value: float
-    corrected: float
-    pairs: int
+    results: tuple[Result, Result]
+    shared: list[str]
+    rows: list[Paired]
+    differing: list[str]
+    notes: list[str]
 
 
 def compare(
@@ -67,7 +59,7 @@ def compare(
     common: bool = False,
     draws: int = 10_000,
     seed: int = 0,
-) -> None:
+) -> Comparison:
     """Print the paired comparison of two runs on the same images.
 
     Args:
@@ -78,10 +70,13 @@ def compare(
         common: compare on the images both have, if they do not have the same.
         draws: of the test.
         seed: of these draws.
+
+    Returns:
+        What was printed.
     """
     results = read(run), read(other)
-    differing = differences(*results)
-    _refuse(differing, across)
+    found = differences(*results)
+    _refuse(found, across)
     first, second = (read_images(result.path.with_name("images.csv")) for result in results)
     shared = _shared(first, second, common)
     rows = paired(first, second, shared, draws, seed)
@@ -90,11 +85,12 @@ def compare(
         mark = f", {result.cut_short}" if result.cut_short else ""
         head.append(f"- {name}: {result.model} on {result.dataset}, {result.split} split, {result.path}{mark}")
     notes = [
-        *_differing_notes(differing),
         *_method_notes(draws, seed, sum(math.isfinite(row.p_value) for row in rows)),
         *_left_out(first, second, shared),
     ]
-    print("\n".join([*head, *(f"- {note}" for note in notes), "", *_table(rows, results[0])]))
+    told = [*_differing_notes(found), *notes]
+    print("\n".join([*head, *(f"- {note}" for note in told), "", *lines(*table_of(rows, results[0]), left=2)]))
+    return Comparison(results, shared, rows, named(found), notes)
 
 
 def differences(first: Result, second: Result) -> dict[str, tuple[Any, Any]]:
@@ -109,51 +105,6 @@ def differences(first: Result, second: Result) -> dict[str, tuple[Any, Any]]:
     """
     told = [{**r.conditions, **r.incidentals, "fold": r.fold, "seed": r.seed} for r in (first, second)]
     return {place: (a, b) for place, (a, b) in differing(told).items() if place != "folds"}
-
-
-def paired(
-    first: ImageValues, second: ImageValues, sample_ids: Sequence[str], draws: int = 10_000, seed: int = 0
-) -> list[Paired]:
-    """Compare two runs metric by metric.
-
-    Args:
-        first: values of one run.
-        second: values of the other.
-        sample_ids: the images to compare on.
-        draws: of the test.
-        seed: of these draws.
-
-    Returns:
-        One entry per metric that both have, in the order of ``first``. An image counts for a metric if both runs are
-        defined on it.
-
-    Example:
-        >>> a = ImageValues(["1", "2"], ["general/accuracy"], np.array([[0.0], [1.0]]))
-        >>> b = ImageValues(["2", "1"], ["general/accuracy"], np.array([[1.0], [1.0]]))
-        >>> (entry,) = paired(a, b, ["1", "2"])
-        >>> entry.first, entry.second, entry.difference, entry.p_value, entry.pairs
-        (0.5, 1.0, 0.5, 1.0, 2)
-    """
-    keys = [key for key in first.keys if key in second.keys]
-    values = [each.rows(sample_ids)[:, [each.keys.index(key) for key in keys]] for each in (first, second)]
-    defined = np.isfinite(values[0]) & np.isfinite(values[1])
-    groups: dict[bytes, list[int]] = {}  # metrics defined on the same images share the draws
-    for index in range(len(keys)):
-        groups.setdefault(defined[:, index].tobytes(), []).append(index)
-    found: dict[int, Paired] = {}
-    for indices in groups.values():
-        rows = np.flatnonzero(defined[:, indices[0]])
-        a, b = (each[rows][:, indices] for each in values)
-        low, high = difference_interval(b - a)
-        p_values = sign_flip_test(b - a, draws, seed)
-        means = [each.mean(axis=0) if len(rows) else np.full(len(indices), np.nan) for each in (a, b, b - a)]
-        for place, index in enumerate(indices):
-            mean_a, mean_b, difference = (float(mean[place]) for mean in means)
-            bounds, p = (float(low[place]), float(high[place])), float(p_values[place])
-            found[index] = Paired(keys[index], mean_a, mean_b, difference, *bounds, p, p, len(rows))
-    ordered = [found[index] for index in range(len(keys))]
-    corrected = holm(np.array([entry.p_value for entry in ordered]))
-    return [replace(entry, corrected=float(p)) for entry, p in zip(ordered, corrected, strict=True)]
 
 
 def _refuse(differing: Mapping[str, tuple[Any, Any]], across: Collection[str]) -> None:
@@ -225,7 +176,13 @@ def _left_out(first: ImageValues, second: ImageValues, shared: Sequence[str]) ->
     return notes
 
 
-def _table(rows: Sequence[Paired], result: Result) -> list[str]:
+def table_of(rows: Sequence[Paired], result: Result) -> tuple[list[str], list[list[str]]]:
+    """The comparison as it is printed: names of columns, and a line of cells per metric.
+
+    Args:
+        rows: one per metric.
+        result: of one run, for units and directions.
+    """
     header = ["metric", "unit", "A", "B", "B - A", "95 %", "p", "p (Holm)", "n"]
     cells = []
     for row in rows:
@@ -244,4 +201,4 @@ def _table(rows: Sequence[Paired], result: Result) -> list[str]:
                 str(row.pairs),
             ]
         )
-    return lines(header, cells, left=2)
+    return header, cells

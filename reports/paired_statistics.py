@@ -5,14 +5,91 @@ All randomness comes from a seed, and the result of a column does not depend on 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import t as student
+
+from reports.values_csv import ImageValues
 
 MAX_ENTRIES = 1 << 22  # of one chunk of draws: 32 MiB in float64
 _SLACK = 1e-12  # of the sum of absolute differences: sums of the same numbers in another order count as equal
 
 Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Paired:
+    """One metric of two runs on the images on which both are defined.
+
+    Args:
+        key: of the metric.
+        first: mean of the first run, NaN without pairs.
+        second: mean of the second run.
+        difference: mean of second - first.
+        low: lower bound of its 95 % interval, NaN below two pairs and where all differences are equal.
+        high: upper bound.
+        p_value: two-sided, of a sign-flip test; NaN without pairs.
+        corrected: the same after Holm's correction over all metrics.
+        pairs: number of images.
+    """
+
+    key: str
+    first: float
+    second: float
+    difference: float
+    low: float
+    high: float
+    p_value: float
+    corrected: float
+    pairs: int
+
+
+def paired(
+    first: ImageValues, second: ImageValues, sample_ids: Sequence[str], draws: int = 10_000, seed: int = 0
+) -> list[Paired]:
+    """Compare two runs metric by metric.
+
+    Args:
+        first: values of one run.
+        second: values of the other.
+        sample_ids: the images to compare on.
+        draws: of the test.
+        seed: of these draws.
+
+    Returns:
+        One entry per metric that both have, in the order of ``first``. An image counts for a metric if both runs are
+        defined on it.
+
+    Example:
+        >>> a = ImageValues(["1", "2"], ["general/accuracy"], np.array([[0.0], [1.0]]))
+        >>> b = ImageValues(["2", "1"], ["general/accuracy"], np.array([[1.0], [1.0]]))
+        >>> (entry,) = paired(a, b, ["1", "2"])
+        >>> entry.first, entry.second, entry.difference, entry.p_value, entry.pairs
+        (0.5, 1.0, 0.5, 1.0, 2)
+    """
+    keys = [key for key in first.keys if key in second.keys]
+    values = [each.rows(sample_ids)[:, [each.keys.index(key) for key in keys]] for each in (first, second)]
+    defined = np.isfinite(values[0]) & np.isfinite(values[1])
+    groups: dict[bytes, list[int]] = {}  # metrics defined on the same images share the draws
+    for index in range(len(keys)):
+        groups.setdefault(defined[:, index].tobytes(), []).append(index)
+    found: dict[int, Paired] = {}
+    for indices in groups.values():
+        rows = np.flatnonzero(defined[:, indices[0]])
+        a, b = (each[rows][:, indices] for each in values)
+        low, high = difference_interval(b - a)
+        p_values = sign_flip_test(b - a, draws, seed)
+        means = [each.mean(axis=0) if len(rows) else np.full(len(indices), np.nan) for each in (a, b, b - a)]
+        for place, index in enumerate(indices):
+            mean_a, mean_b, difference = (float(mean[place]) for mean in means)
+            bounds, p = (float(low[place]), float(high[place])), float(p_values[place])
+            found[index] = Paired(keys[index], mean_a, mean_b, difference, *bounds, p, p, len(rows))
+    ordered = [found[index] for index in range(len(keys))]
+    corrected = holm(np.array([entry.p_value for entry in ordered]))
+    return [replace(entry, corrected=float(p)) for entry, p in zip(ordered, corrected, strict=True)]
 
 
 def difference_interval(differences: Floats, confidence: float = 0.95) -> Floats:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -33,12 +34,17 @@ class Scan:
     total: int
     residual: Tensor | None = None
 
-    @property
+    @cached_property
     def predicted(self) -> list[int]:
         """The class with the largest logit of each image."""
         return [int(label) for label in self.logits.argmax(dim=1)]
 
     @property
+    def multilabel(self) -> bool:
+        """Whether an image may have another number of classes than one."""
+        return any(len(truth) != 1 for truth in self.labels)
+
+    @cached_property
     def correct(self) -> list[bool]:
         """Whether the predicted class is one of the image's; an image without any decision is wrong."""
         decided = (self.logits.amax(dim=1) > self.logits.amin(dim=1)).tolist()
@@ -50,6 +56,19 @@ class Scan:
         """Positions of the images with the largest score of a unit, ties in their order."""
         order = self.scores[:, unit].argsort(descending=True, stable=True)[:most]
         return [int(index) for index in order]
+
+    def of(self, sample_ids: Sequence[str]) -> Scan:
+        """The outputs of some of the images, in their order."""
+        place = {name: index for index, name in enumerate(self.sample_ids)}
+        rows = [place[name] for name in sample_ids]
+        return replace(
+            self,
+            sample_ids=list(sample_ids),
+            labels=[self.labels[row] for row in rows],
+            logits=self.logits[rows],
+            scores=self.scores[rows],
+            residual=None if self.residual is None else self.residual[rows],
+        )
 
     def output(self, rows: Sequence[int]) -> ModelOutput:
         """Logits and scores of some images, without maps."""
@@ -82,6 +101,27 @@ def scan(model: InterpretableModel, datamodule: Any, split: str, limit: int | No
                 residual.append(output.extras["residual"].double().cpu())
     total, past = len(datamodule.dataset(split)), torch.cat(residual) if residual else None
     return Scan(names, labels, torch.cat(logits), torch.cat(scores), total, past)
+
+
+def refuse_another_model(seen: Scan, result: Mapping[str, Any]) -> None:
+    """Refuse a model that is not the one that was evaluated.
+
+    Args:
+        seen: what the model says of the evaluated images.
+        result: content of ``metrics.json``.
+
+    Raises:
+        ValueError: if it gets another number of images right than the evaluation counted.
+    """
+    found = result["metrics"].get("general/accuracy")
+    if seen.multilabel or not found or found["value"] is None:
+        return
+    counted, right = round(found["value"] * found["n"]), sum(seen.correct)
+    if found["n"] != len(seen.sample_ids) or counted != right:
+        raise ValueError(
+            f"Expected the model of the evaluation, which gets {counted} of {found['n']} images right, but "
+            f"this one gets {right} of {len(seen.sample_ids)}. Evaluate the checkpoint again."
+        )
 
 
 @contextmanager

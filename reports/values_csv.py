@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from datamodules.sample import sample_key
 from reports.metrics_json import write_whole
 
 Rows = Mapping[str, Mapping[str, float]]
@@ -69,6 +70,28 @@ def write_all_values(tables: Mapping[str, Rows], folder: Path) -> None:
     """
     for name, rows in tables.items():
         write_values(rows, folder / f"{name}.csv", NAMED_BY[name])
+
+
+def by_kind(
+    images: Mapping[int, Mapping[str, float]],
+    items: Mapping[str, Mapping[str, Sequence[float]]],
+    sample_ids: Sequence[str],
+    known: Mapping[str, Sequence[str]],
+) -> dict[str, Rows]:
+    """The content of all files of an evaluation.
+
+    Args:
+        images: key of a sample id -> key of a metric -> value.
+        items: "units", "classes" or "concepts" -> key of a metric -> value of each.
+        sample_ids: of the images.
+        known: "classes" and "concepts" -> their names.
+
+    Returns:
+        "images" and the kinds of items -> rows, those of images sorted by sample id.
+    """
+    by_key = {sample_key(name): name for name in sample_ids}
+    rows: dict[str, Rows] = {"images": dict(sorted((by_key[key], row) for key, row in images.items()))}
+    return rows | {name: by_item(columns, known.get(name)) for name, columns in items.items()}
 
 
 def by_item(columns: Mapping[str, Sequence[float]], names: Sequence[str] | None = None) -> Rows:

@@ -70,6 +70,26 @@ def test_packages_are_typed_and_packed(package):
     assert config["options.package_data"]["*"] == "py.typed"
 
 
+def unpacked(tracked: list[str], declared: dict[str, str]) -> list[str]:
+    """Files of packages, such as templates, that a wheel would leave out."""
+    missing = []
+    for name in (name for name in tracked if name.split("/")[0] in ROOMS and not name.endswith(".py")):
+        package = next(folder for folder in Path(name).parents if (ROOT / folder / "__init__.py").is_file())
+        patterns = f"{declared['*']},{declared.get('.'.join(package.parts), '')}".split(",")
+        path = Path(name).relative_to(package).as_posix()
+        missing += [] if any(fnmatch(path, pattern.strip()) for pattern in patterns) else [name]
+    return missing
+
+
+def test_wheels_hold_templates_and_tables():
+    config = ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    tracked = [path.relative_to(ROOT).as_posix() for room in ROOMS for path in (ROOT / room).rglob("*.*")]
+    tracked = [name for name in tracked if "__pycache__" not in name and (ROOT / name).is_file()]
+    assert unpacked(tracked, dict(config["options.package_data"])) == []
+    assert unpacked(["reports/templates/base.html"], {"*": "py.typed", "reports": "published.json"}) != []
+
+
 def test_setup_cfg_owns_the_metadata():
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     assert set(pyproject) == {"build-system"}

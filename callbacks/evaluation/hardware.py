@@ -26,6 +26,17 @@ class Hardware:
     devices: int | list[int] | str = 1
     num_nodes: int = 1
 
+    @classmethod
+    def of(cls, trainer: Trainer) -> Hardware:
+        """The hardware that a trainer runs on.
+
+        Args:
+            trainer: set up.
+        """
+        on_cpu = trainer.strategy.root_device.type == "cpu"
+        devices = trainer.num_devices if on_cpu else trainer.device_ids
+        return cls("cpu" if on_cpu else "auto", devices, trainer.num_nodes)
+
     def trainer(self, engine: Interpretability, folder: Path) -> Trainer:
         """A trainer that tests a model and logs nothing.
 

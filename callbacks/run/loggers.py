@@ -111,6 +111,34 @@ def log_images(
             say_images_skipped(type(logger).__name__)
 
 
+def log_evaluation(
+    loggers: Iterable[Logger],
+    split: str,
+    numbers: Mapping[str, float],
+    table: tuple[Sequence[str], Sequence[Sequence[Any]]],
+    pictures: Mapping[str, Image.Image],
+    step: int,
+) -> None:
+    """Send an evaluation to loggers: numbers under keys that begin with the split, a table by family, and pictures.
+
+    Args:
+        loggers: the trainer's loggers; they are finished afterwards.
+        split: of the data.
+        numbers: by key.
+        table: names of columns, and a row per metric.
+        pictures: by name.
+        step: the trainer's ``global_step``.
+    """
+    loggers = list(loggers)
+    if pictures:
+        log_images(loggers, "media/evaluation", list(pictures.values()), list(pictures), step)
+    log_table(loggers, f"tables/evaluation/{split}", *table, step)
+    for logger in loggers:
+        logger.log_metrics({f"{split}/{key}": value for key, value in numbers.items()}, step)
+        logger.save()
+        logger.finalize("success")
+
+
 @functools.cache
 def say_images_skipped(logger: str) -> None:
     """Say once of each kind of logger that it takes no images.

@@ -22,7 +22,7 @@ from reports.html.site import Site, key_of
 from reports.html.tree_page import tree_of, way
 from reports.html.unit_pages import unit_card, unit_sheet
 from reports.metrics_json import cut_short
-from reports.scan import Scan, loaders, samples_of, scan
+from reports.scan import Scan, loaders, refuse_another_model, samples_of, scan
 
 THUMBNAIL = 96  # longer side in pixels
 
@@ -79,8 +79,7 @@ class _Report:
             self.dataset = loader.dataset
         self.names = subject.class_names
         site.title = f"{self.result['model']} on {self.result['dataset']}"
-        self.multilabel = any(len(truth) != 1 for truth in self.seen.labels)
-        self._check_accuracy()
+        refuse_another_model(self.seen, self.result)
 
     # -- what is shown -----------------------------------------------------------------------------------------------
     @cached_property
@@ -121,18 +120,6 @@ class _Report:
         """Logit of the predicted class minus the largest of a true one."""
         logits, truth = self.seen.logits[row], list(self.seen.labels[row])
         return float(logits.max() - logits[truth].max()) if truth else 0.0
-
-    def _check_accuracy(self) -> None:
-        """The images of the report must be those that the evaluation counted."""
-        found = self.result["metrics"].get("general/accuracy")
-        if self.multilabel or not found or found["value"] is None:
-            return
-        counted, right = round(found["value"] * found["n"]), sum(self.seen.correct)
-        if found["n"] != len(self.seen.sample_ids) or counted != right:
-            raise ValueError(
-                f"Expected the model of the evaluation, which gets {counted} of {found['n']} images right, but "
-                f"this one gets {right} of {len(self.seen.sample_ids)}. Evaluate the checkpoint again."
-            )
 
     # -- pages -------------------------------------------------------------------------------------------------------
     def write(self) -> None:

@@ -10,32 +10,49 @@ import torch
 from reports.explained_model import ExplainedModel
 from reports.html.evaluation_files import EvaluationFiles
 from reports.html.report import Limits, build_report
+from reports.html.side_by_side import build_comparison
+from reports.metrics_json import Result
+from reports.paired_comparison import Comparison
+from reports.paired_statistics import Paired
 from tests.lightning_modules.registry import MODELS, tiny_birds
 
 pytestmark = pytest.mark.browser
 
 HOSTILE = "<img src=x onerror=\"document.title='hacked'\"><script>document.title='hacked'</script>"
-NAMES = ["ProtoPNet", "ProtoTree", "BagNet", "PosthocCBM hybrid"]
+NAMES = ["ProtoPNet", "ProtoTree", "BagNet", "PosthocCBM hybrid", "ProtoPNet and BagNet"]
 METRICS = {
     key: {"value": 0.5, "ci95": [0.25, 0.75], "n": 8, "unit": "fraction", "higher_is_better": True}
     for key in ("localisation/energy", "completeness/vlc")
 }
 
 
-@pytest.fixture(scope="session", params=NAMES)
-def report(request, tmp_path_factory):
-    """The folder of a report whose first class has a hostile name."""
+def evaluated(name):
+    """A model and what its evaluation found; its first class has a hostile name."""
     torch.manual_seed(3)
     birds = tiny_birds()
-    model = MODELS[request.param](num_classes=8, image_size=(32, 32)).eval()
+    model = MODELS[name](num_classes=8, image_size=(32, 32)).eval()
     subject = ExplainedModel(model, birds, size=64, class_names=[HOSTILE, *birds.class_names[1:]])
     result = {
-        **{"model": request.param, "dataset": "sketch_birds", "split": "test", "limit": None, "seed": 0, "fold": None},
+        **{"model": name, "dataset": "sketch_birds", "split": "test", "limit": None, "seed": 0, "fold": None},
         **{"checkpoint": "checkpoints/last.ckpt", "step": 3, "other_data": None, "training": None},
         **{"metrics": METRICS, "skipped": {"a/b": "no"}, "timing": {"images": 8}, "protocol": {"train_seed": 0}},
     }
-    folder = tmp_path_factory.mktemp("report")
-    build_report(subject, EvaluationFiles(result), folder, Limits(images=2, units=3, classes=2, errors=4))
+    return subject, EvaluationFiles(result)
+
+
+@pytest.fixture(scope="session", params=NAMES)
+def report(request, tmp_path_factory):
+    """The folder of a report, or of the pages of two models."""
+    folder, names = tmp_path_factory.mktemp("report"), request.param.split(" and ")
+    if len(names) == 1:
+        build_report(*evaluated(*names), folder, Limits(images=2, units=3, classes=2, errors=4))
+        return folder
+    facts = {"path": folder, "dataset": "sketch_birds", "fold": None, "split": "test", "seed": 0, "limit": None}
+    facts |= {"explainer": None, "protocol": {}, "metrics": {}, "skipped": {}}
+    rows = [Paired("localisation/energy", 0.5, 1.0, 0.5, 0.25, 0.75, 0.01, 0.01, 8)]
+    shared = [f"test/{index:05d}" for index in range(8)]
+    compared = Comparison(tuple(Result(model=name, **facts) for name in names), shared, rows, ["seed"], [HOSTILE])
+    build_comparison([evaluated(name) for name in names], compared, folder, 8)
     return folder
 
 
@@ -65,7 +82,7 @@ def test_no_page_scrolls_sideways_and_hostile_names_stay_text(report, tab, width
         assert opened.page.evaluate("document.documentElement.scrollWidth") <= width, name
         assert "hacked" not in opened.page.title().replace(HOSTILE, "")
         assert opened.page.locator("img[src=x], script").count() == 0
-    opened.open("classes.html")
+    opened.open("classes.html" if (report / "classes.html").exists() else "images.html")
     assert HOSTILE in opened.page.inner_text("main")
     assert opened.problems == []
 

@@ -297,6 +297,22 @@ def test_two_runs_image_by_image(evaluated_run, evaluated_copy, capsys):
     evaluate.main(["compare", str(evaluated_run), str(evaluated_copy)])
     (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| completeness/vac")]
     assert [cell.strip() for cell in row.split("|")[5:9]] == ["0.00", "undefined", "1", "1"]
+    assert not (evaluated_run / "compared").exists()  # the class of the model is not trusted
+
+
+def test_two_runs_side_by_side(evaluated_run, evaluated_copy, tmp_path, capsys):
+    run_evaluation(evaluated_copy, "--overwrite", "true", checkpoint="best")
+    command = ["compare", str(evaluated_run), str(evaluated_copy), "--draws", "10", "--images", "1"]
+    command += ["--output", str(tmp_path / "pages"), "--allow_classes", "tests"]
+    evaluate.main([*command, "--report", "false"])
+    assert not (tmp_path / "pages").exists()
+    evaluate.main(command)
+    assert f"pages: {tmp_path / 'pages' / 'index.html'}" in capsys.readouterr().out
+    assert len(list((tmp_path / "pages").glob("image-*.html"))) == 1
+    (evaluated_copy / "checkpoints" / "best.ckpt").unlink()
+    evaluate.main([*command, "--output", str(tmp_path / "none")])
+    assert re.search(r"no pages: .* checkpoint file, but .*best\.ckpt", capsys.readouterr().out)
+    assert not (tmp_path / "none").exists()
 
 
 # -- no result replaces another ---------------------------------------------------------------------------------------

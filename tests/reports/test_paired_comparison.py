@@ -5,7 +5,8 @@ import pytest
 from scipy.stats import binomtest, ttest_rel
 
 from reports import compare
-from reports.paired_comparison import differences, paired
+from reports.paired_comparison import differences
+from reports.paired_statistics import paired
 from reports.runs import read
 from reports.values_csv import ImageValues
 from tests.reports.evaluated import entry, parsed, rows, write_run

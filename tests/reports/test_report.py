@@ -14,8 +14,12 @@ from reports.html.choice import choose_images
 from reports.html.class_pages import sheet_of
 from reports.html.evaluation_files import EvaluationFiles
 from reports.html.report import Limits, build_report
+from reports.html.side_by_side import build_comparison
 from reports.html.tree_page import way
 from reports.metric_words import FAMILIES, asks
+from reports.metrics_json import Result
+from reports.paired_comparison import Comparison
+from reports.paired_statistics import Paired
 from reports.scan import Scan, scan
 from tests.lightning_modules.registry import MODELS, tiny_birds
 
@@ -59,11 +63,8 @@ class Links(HTMLParser):
         self.scripts += tag == "script" or any(name.startswith("on") for name in found)
 
 
-@pytest.mark.parametrize("name", ["ProtoPNet", "ProtoTree", "BagNet", "PosthocCBM hybrid"])
-def test_every_kind_of_model_has_a_report_that_holds_together(name, birds, tmp_path):
-    subject = subject_of(name, birds, class_names=[HOSTILE, *birds.class_names[1:]])
-    first = build_report(subject, files(), tmp_path / "report", LIMITS)
-    folder = first.parent
+def pages_of(folder):
+    """The text of all pages by name, once every link and picture is there, listed, described, and no page is lost."""
     pages = {path.name: path.read_text("utf-8") for path in folder.glob("*.html")}
     listed = json.loads((folder / "manifest.json").read_text())["files"]
     there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
@@ -73,17 +74,50 @@ def test_every_kind_of_model_has_a_report_that_holds_together(name, birds, tmp_p
         missing = {target for target in links.targets if target != "#main"} - there
         assert (page, missing, links.silent, links.scripts) == (page, set(), 0, 0)
     assert any("&lt;img src=x" in text for text in pages.values())
-    linked = set().union(*(links.targets for links in found.values()))
-    assert set(pages) <= linked | {"index.html"}  # no page is lost
+    assert set(pages) <= set().union(*(links.targets for links in found.values())) | {"index.html"}
+    return pages
+
+
+def content(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("name", ["ProtoPNet", "ProtoTree", "BagNet", "PosthocCBM hybrid"])
+def test_every_kind_of_model_has_a_report_that_holds_together(name, birds, tmp_path):
+    subject = subject_of(name, birds, class_names=[HOSTILE, *birds.class_names[1:]])
+    folder = build_report(subject, files(), tmp_path / "report", LIMITS).parent
+    pages = pages_of(folder)
     assert ("tree.html" in pages) == (name == "ProtoTree")
     assert ("units.html" in pages) == (name != "BagNet")
     assert len([page for page in pages if page.startswith("image-")]) == 2
     assert "Showing 2 of 8 images" in pages["images.html"]
     if name != "ProtoPNet":
         return
-    before = {path: (folder / path).read_bytes() for path in there}
+    before = content(folder)
     build_report(subject_of(name, birds, class_names=[HOSTILE, *birds.class_names[1:]]), files(), folder, LIMITS)
-    assert {path: (folder / path).read_bytes() for path in there} == before
+    assert content(folder) == before
+
+
+def test_two_models_side_by_side(birds, tmp_path):
+    names = ["ProtoPNet", "BagNet"]  # one takes every image for bird 2, the other for bird 4
+    facts = {"path": tmp_path, "dataset": "sketch_birds", "fold": None, "split": "test", "seed": 0, "limit": None}
+    facts |= {"explainer": None, "protocol": {}, "metrics": {}, "skipped": {}}
+    rows = [Paired("a/b", 0.5, 1.0, 0.5, 0.25, 0.75, 0.01, 0.01, 6)]
+    shared = [f"test/{index:05d}" for index in (6, 5, 4, 3, 2, 1)]
+    compared = Comparison(tuple(Result(model=name, **facts) for name in names), shared, rows, ["<b>"], [HOSTILE])
+    found = []
+    for _ in range(2):
+        evaluated = [(subject_of(name, birds), files()) for name in names]
+        folder = build_comparison(evaluated, compared, tmp_path / "pages", 3).parent
+        found.append(content(folder))
+    assert found[0] == found[1]
+    pages = pages_of(folder)
+    assert re.findall(r"<h2>(.*)</h2>|>(test/\d+)<", pages["images.html"])[:4] == [
+        *[("Only A is right", ""), ("", "test/00002"), ("Only B is right", ""), ("", "test/00004")],
+    ]
+    assert "Showing 3 of 6 images" in pages["images.html"]
+    assert "<strong>+0.50</strong>" in pages["differences.html"]
+    assert re.search(r"Both are wrong, each in its own way</th><td class=\"n\">4</td>", pages["index.html"])
 
 
 def test_a_foreign_folder_is_left_alone(birds, tmp_path):
