@@ -49,14 +49,21 @@ NO_SWITCH = -1
 def item_questions(study: Study, arm: Arm, item: Item) -> list[Question]:
     """What is asked about an item, in the order of the page.
 
-    Rows are asked as ``similarity.<row>``, options as ``answer`` and ``output``, the last nodes of a tree as
-    ``decision.0`` to ``decision.2``, and the belief in a single prediction as ``confidence``.
+    Rows are asked as ``similarity.<row>`` and ``clarity.<row>``, pairs of them as ``pair.<row>.<row>``, options as
+    ``answer`` and ``output``, the last nodes of a tree as ``decision.0`` to ``decision.2``, and the belief in a single
+    prediction as ``confidence``.
     """
     say = texts(study.language)
     rows = [row for option in item.options for row in option.rows]
     found = []
     if arm.rating == "rows" and not item.decisions:
-        found += [_scale(say, f"similarity.{row.id}", "similarity") for row in rows]
+        if arm.similarity == "pairwise":
+            found += [pair for option in item.options for pair in _pairs(say, option.rows)]
+        else:
+            scale = "similarity" if arm.similarity == "scale" else "alike"
+            found += [_scale(say, f"similarity.{row.id}", scale) for row in rows]
+        if arm.clarity:
+            found += [_scale(say, f"clarity.{row.id}", "clarity") for row in rows]
     if arm.rating == "first_disagreement":
         found.append(_disagreement(say, rows))
     choices = tuple((option.id, letter) for option, letter in zip(item.options, letters(say), strict=False))
@@ -181,6 +188,15 @@ def _scale(say: dict[str, Any], name: str, scale: str, text: str | None = None) 
 
 def _listed(name: str, text: str, options: list[str], required: bool = True) -> Question:
     return Question(name, "choice", text, tuple((str(number), one) for number, one in enumerate(options)), required)
+
+
+def _pairs(say: dict[str, Any], rows: list[Row]) -> list[Question]:
+    """The first row against the second, the third against the fourth, and so on."""
+    names = [(row.id, say["items"]["row"].format(number=number)) for number, row in enumerate(rows, 1)]
+    pairs = zip(names[::2], names[1::2], strict=False)
+    return [
+        Question(f"pair.{one[0]}.{other[0]}", "choice", say["questions"]["pair"], (one, other)) for one, other in pairs
+    ]
 
 
 def _disagreement(say: dict[str, Any], rows: list[Row]) -> Question:

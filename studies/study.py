@@ -14,6 +14,7 @@ OPTIONS = 4  # classes to choose from
 Task = Literal["agreement", "distinction"]
 Form = Literal["heatmap", "units", "tree", "none"]
 Rating = Literal["rows", "first_disagreement", "none"]
+Similarity = Literal["scale", "binary", "pairwise"]
 TREE_LEAVES = ("absent absent", "absent present", "present absent", "present present")
 
 
@@ -25,11 +26,13 @@ class Row:
         id: opaque, unique in its item.
         pictures: names in ``media/``, from the photo's region to the photo that the unit comes from.
         decision: for a node of a tree, what the model decided; None where the participant decides.
+        evidence: ``score``, ``weight`` and ``contribution``, in an arm that shows them.
     """
 
     id: str
     pictures: list[str]
     decision: Literal["present", "absent"] | None = None
+    evidence: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,9 @@ class Arm:
         preview: one example with a right and one with a wrong prediction.
         rating: whether every row is rated, or the first row that a participant disagrees with is asked for (tree).
         control: what was put in place of the explanation, for the tables.
+        similarity: how rows are rated: on four points, alike or not, or by which of two rows is more alike.
+        clarity: whether it is asked how clear it is what a unit shows.
+        origin: model, SHA-256 of checkpoint and data, and explainer.
     """
 
     id: str
@@ -103,6 +109,9 @@ class Arm:
     preview: list[Example]
     rating: Rating = "rows"
     control: Literal["none", "random", "shuffled"] | None = None
+    similarity: Similarity = "scale"
+    clarity: bool = False
+    origin: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -147,6 +156,7 @@ class Quality:
     Attributes:
         min_seconds: on an item; the median of a participant below it is flagged as fast.
         max_focus_losses: how often the window may be left during all items.
+        max_failed_catches: how many questions that show attention may be answered otherwise.
         exclude: flags that lead to exclusion in the second set of results.
         family: keys of results whose p values are corrected together (Holm).
         margin: of equivalence, a difference of accuracies that would not matter.
@@ -154,6 +164,7 @@ class Quality:
 
     min_seconds: float = 2.0
     max_focus_losses: int = 20
+    max_failed_catches: int = 0
     exclude: list[Flag] = field(default_factory=list)
     family: list[str] = field(default_factory=list)
     margin: float = 0.1

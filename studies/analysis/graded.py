@@ -129,7 +129,8 @@ def flags(bundle: Bundle, person: Person, visits: list[Visit]) -> list[Flag]:
         "straight_line": len(ratings) > 2 and len(set(ratings)) == 1,
         "fast": bool(times) and median(times) < quality.min_seconds,
         "focus_lost": sum(loss for loss in losses if isinstance(loss, int)) > quality.max_focus_losses,
-        "failed_catch": any(failed_catches(one.key, one.answers, one.item.attention) for one in person.items),
+        "failed_catch": sum(failed_catches(one.key, one.answers, one.item.attention) for one in person.items)
+        > quality.max_failed_catches,
         "pictures_missing": any(visit.client.get("pictures_missing") for visit in visits),
         "no_javascript": not all(visit.client.get("javascript") for visit in visits),
         "clock": any(visit.seconds is None for visit in visits),

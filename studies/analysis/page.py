@@ -10,7 +10,10 @@ from reports.published import published
 from studies.plan import CHANCE
 from studies.study import Study
 
-PERCENT = ("correct", "incorrect", "total", "warmup_tree", "tradeoff_low", "tradeoff_medium", "tradeoff_high")
+PERCENT = (
+    *("correct", "incorrect", "total", "over_belief", "similarity_pairwise", "warmup_tree"),
+    *("tradeoff_low", "tradeoff_medium", "tradeoff_high"),
+)
 
 
 def page(study: Study, summary: dict[str, Any]) -> str:

@@ -111,13 +111,15 @@ def flat(
 
 
 def belief_results(people: list[Person]) -> dict[str, Result]:
-    """Sensitivity and criterion of agreement."""
+    """Sensitivity and criterion of agreement, and over-belief: how often wrong predictions are believed."""
+    wrong = [[bool(one.believed) for one in person.items if not one.key.right] for person in people]
     cells = [person.items for person in people]
     person, image, believed = flat(cells, [[bool(one.believed) for one in cell] for cell in cells])
     right = np.array([one.key.right for cell in cells for one in cell], dtype=bool)
     told = detection(believed > 0, right, person, image)
     reason = "" if math.isfinite(told.d_prime) else "there are no answers to right or none to wrong predictions"
     return {
+        "study/over_belief": mean_result([_mean(one) for one in wrong if one]),
         "study/d_prime": Result(told.d_prime, n=len(people), interval=told.d_prime_interval, reason=reason),
         "study/criterion": Result(told.criterion, n=len(people), interval=told.criterion_interval, reason=reason),
     }

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from studies.analysis.graded import ItemAnswer, Person
-from studies.analysis.results import Result
+from studies.analysis.results import Result, accuracy, mean_result
 from studies.statistics.ratings import correlation_p, krippendorff_alpha, similarity_correlation, spearman
 
 Rated = tuple[int, ItemAnswer, str, float]  # person, answer, row, rating
@@ -25,8 +25,11 @@ def similarity_results(people: list[Person]) -> dict[str, Result]:
         ``study/similarity_spearman`` and ``similarity_pearson`` over rows, positive where people and model agree;
         ``similarity_rank_position``, the correlation of HIVE: mean rating at the model's rank against the rank,
         *negative* where they agree; ``similarity_alpha``, the agreement of people; ``similarity_rating_chosen`` and
-        ``_rejected``. Empty where nobody rated rows. Rows that only show attention are left out.
+        ``_rejected``; ``similarity_pairwise``, how often people choose the row that the model scores higher;
+        ``clarity``, how clear it is what units show. Empty where nobody rated rows. Rows that only show attention are
+        left out.
     """
+    found = _pairwise(people) | _clarity(people)
     rated: list[Rated] = [
         (one.person, one, name.removeprefix("similarity."), one.number(name))
         for person in people
@@ -35,7 +38,7 @@ def similarity_results(people: list[Person]) -> dict[str, Result]:
         if name.startswith("similarity.") and name not in one.key.catch
     ]
     if not rated:
-        return {}
+        return found
     rows = sorted({(one.item.id, row) for _, one, row, _ in rated})
     place = {row: index for index, row in enumerate(rows)}
     key = {one.item.id: one.key for _, one, _, _ in rated}
@@ -44,7 +47,7 @@ def similarity_results(people: list[Person]) -> dict[str, Result]:
     person = np.array([number for number, *_ in rated])
     index = np.array([place[one.item.id, row] for _, one, row, _ in rated])
     ratings = np.array([rating for *_, rating in rated])
-    found = {"study/similarity_alpha": _alpha(ratings, person, index, len(rows))}
+    found |= {"study/similarity_alpha": _alpha(ratings, person, index, len(rows))}
     if np.isfinite(scores).all():
         told = similarity_correlation(ratings, person, index, scores, images)
         reason = "" if math.isfinite(told.value) else "fewer than three rows, or all ratings or scores alike"
@@ -68,7 +71,7 @@ def _rank_position(rated: list[Rated]) -> Result:
     by_rank: dict[int, list[float]] = {}
     for _, one, row, rating in rated:
         option = next((option for option in one.item.options if row in {r.id for r in option.rows}), None)
-        names = [r.id for r in option.rows] if option else [row]
+        names = [r.id for r in option.rows if r.id in one.key.scores] if option else [row]
         ranks = rankdata([-one.key.scores[name] for name in names], "ordinal")
         by_rank.setdefault(int(ranks[names.index(row)]), []).append(rating)
     order = sorted(by_rank)
@@ -77,6 +80,39 @@ def _rank_position(rated: list[Rated]) -> Result:
     details = {"p": correlation_p(value, len(order)), "mean_rating_by_rank": means}
     reason = "" if math.isfinite(value) else "fewer than three ranks, or all mean ratings alike"
     return Result(value, n=len(order), details=details, reason=reason)
+
+
+def _pairwise(people: list[Person]) -> dict[str, Result]:
+    """Accuracy of choosing the row with the higher score; pairs with equal scores are left out."""
+    cells: list[list[ItemAnswer]] = []
+    right: list[list[bool]] = []
+    for person in people:
+        cells.append([])
+        right.append([])
+        for one in person.items:
+            for name, value in one.answers.items():
+                if name.startswith("pair."):
+                    first, second = (one.key.scores[row] for row in name.split(".")[1:])
+                    if first != second:
+                        cells[-1].append(one)
+                        right[-1].append((value == name.split(".")[1]) == (first > second))
+    cells, right = [cell for cell in cells if cell], [one for one in right if one]
+    return {"study/similarity_pairwise": accuracy(cells, right, 0.5)} if cells else {}
+
+
+def _clarity(people: list[Person]) -> dict[str, Result]:
+    """Mean over participants of how clear units are."""
+    given = [
+        [
+            one.number(name)
+            for one in person.items
+            for name in one.answers
+            if name.startswith("clarity.") and name.replace("clarity", "similarity") not in one.key.catch
+        ]
+        for person in people
+    ]
+    means = [float(np.mean(values)) for values in given if values]
+    return {"study/clarity": mean_result(means)} if means else {}
 
 
 def _by_class(rated: list[Rated]) -> dict[str, Result]:

@@ -30,7 +30,8 @@ PAGES, QUALITY, PLATFORM = Pages(), Quality(), Platform()
 
 def build(  # noqa: PLR0913
     out: Path, id: str, title: str, arms: list[Method], assignment: Assignment, consent: Path, task: Task = "agreement",
-    items: int = 50, seed: int = 0, pages: Pages = PAGES, quality: Quality = QUALITY, platform: Platform = PLATFORM,
+    items: int = 50, seed: int = 0, catch_every: int = 5, pages: Pages = PAGES, quality: Quality = QUALITY,
+    platform: Platform = PLATFORM,
 ) -> Bundle:  # fmt: skip
     """Build a study; the same checkpoints, data and arguments give the same bytes.
 
@@ -44,6 +45,9 @@ def build(  # noqa: PLR0913
         task: is a prediction right, or which of four classes is?
         items: test images with a right and as many with a wrong prediction per arm, from which participants get theirs;
             none of a kind that participants do not see. With ``assignment.by`` forms, they are divided into forms.
+        catch_every: of so many items with a right prediction, and with a wrong one, one asks for a given answer and
+            another one, in arms whose units are rated, has two more rows: a piece beside itself, and one beside noise;
+            0 for none.
         seed: of the choice of images, and of all that is random for participants.
         pages: optional pages.
         quality: checks, exclusions and hypotheses, declared now.
@@ -57,7 +61,7 @@ def build(  # noqa: PLR0913
     words = consent.read_text("utf-8")
     media: dict[str, bytes] = {}
     keys: dict[str, ItemKey] = {}
-    built = [_arm(method, task, items, seed, assignment, (media, keys)) for method in arms]
+    built = [_arm(method, task, items, seed, catch_every, assignment, (media, keys)) for method in arms]
     study = Study(id, title, seed, task, built, assignment, pages, quality, platform)
     return write_bundle(out, study, Key(id, keys), words, media)
 
@@ -69,8 +73,8 @@ def command(**arguments: Any) -> str:
     return "\n".join([*lines, f"{len(bundle.media())} pictures; written to {bundle.folder}"])
 
 
-def _arm(
-    method: Method, task: Task, items: int, seed: int, assignment: Assignment,
+def _arm(  # noqa: PLR0913
+    method: Method, task: Task, items: int, seed: int, catch_every: int, assignment: Assignment,
     found: tuple[dict[str, bytes], dict[str, ItemKey]],
 ) -> Arm:  # fmt: skip
     media, keys = found
@@ -88,8 +92,12 @@ def _arm(
         number = items if wanted else 0
         *some, last = subject.choose(right, number + 1, task)
         kind = []
-        for index in some:
+        for place, index in enumerate(some):
             item, key = drawing.item(index)
+            if catch_every and place % catch_every == catch_every - 1:
+                item, key = drawing.with_catch_rows(index, item, key)
+            elif catch_every and place % catch_every == (catch_every - 1) // 2:
+                item = drawing.with_attention(item)
             kind.append(item)
             keys[item.id] = key
         shown += _in_forms(subject, kind, wanted) if assignment.by == "forms" else kind
@@ -101,7 +109,8 @@ def _arm(
     shown.sort(key=lambda item: item.id)
     accuracy = round(subject.accuracy, 1)
     rating: Rating = method.rating if method.form in ("units", "tree") else "none"
-    return Arm(method.id, method.form, accuracy, shown, preview, rating, method.control)
+    asked = (rating, method.control, method.similarity, method.clarity)
+    return Arm(method.id, method.form, accuracy, shown, preview, *asked, subject.origin())
 
 
 def _in_forms(subject: Subject, items: list[Item], size: int) -> list[Item]:

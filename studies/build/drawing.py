@@ -18,6 +18,7 @@ from reports.scan import samples_of
 from reports.unit_sources import UnitSources
 from studies.build.method import Subject, last_leaves
 from studies.bundle import media_name
+from studies.questions import BELIEF, SIMILARITY, SURE
 from studies.study import TREE_LEAVES, Item, ItemKey, Option, Row, Task
 
 LARGE, SMALL = 448, 224  # longer side of photos and maps, and of the pictures of units, in pixels
@@ -51,8 +52,8 @@ class Drawing:
         (sample,) = samples_of(self.test, [name])
         prefix = f"{subject.method.id} {name}"
         tree = subject.method.form == "tree"
-        labels = subject.classes(index, "agreement" if tree else self.task)
-        ids = {label: f"o{subject.order(f'{prefix} class {label}')[:12]}" for label in labels}
+        ids = self._options(index)
+        labels = list(ids)
         options: list[Option] = []
         decisions: list[Row] = []
         scores: dict[str, float] = {}
@@ -70,6 +71,10 @@ class Drawing:
             elif subject.method.form == "units":
                 units = subject.rows_of(index, label)
                 known = self._rows(sample, index, units, f"{prefix} class {label}", scores)
+                known = [
+                    self._with_evidence(row, scores[row.id], unit, label)
+                    for row, unit in zip(known, units, strict=True)
+                ]
                 rows = sorted(known, key=lambda row: row.id)
             shown = self.names[label] if subject.method.labels else None
             options.append(Option(ids[label], pictures, rows, self._examples(label, name), shown))
@@ -84,6 +89,45 @@ class Drawing:
             leaves = last_leaves(subject.path(index)[0][-2].node)
             answer = TREE_LEAVES[leaves.index(truth)] if truth in leaves else None
         return item, ItemKey(name, seen.correct[index], answer, output, scores, {}, localisation)
+
+    def _options(self, index: int) -> dict[int, str]:
+        """Ids of the options of a test image by class, the predicted one first."""
+        method, name = self.subject.method, self.subject.seen.sample_ids[index]
+        labels = self.subject.classes(index, "agreement" if method.form == "tree" else self.task)
+        return {label: f"o{self.subject.order(f'{method.id} {name} class {label}')[:12]}" for label in labels}
+
+    def with_attention(self, item: Item) -> Item:
+        """An item that asks for a point of the confidence scale, to see that it is read."""
+        points = BELIEF if self.task == "agreement" else SURE
+        return replace(item, attention=1 + int(self.subject.order(f"attention {item.id}"), 16) % points)
+
+    def with_catch_rows(self, index: int, item: Item, key: ItemKey) -> tuple[Item, ItemKey]:
+        """An item with two rows whose right rating is known: a piece beside itself, and one beside noise.
+
+        As it is where rows are not rated, or would tell themselves from the others by their missing evidence.
+        """
+        method = self.subject.method
+        if (method.form, method.rating, method.evidence) != ("units", "rows", False) or method.similarity == "pairwise":
+            return item, key
+        place = int(self.subject.order(f"catch {item.id}"), 16) % len(item.options)
+        option = item.options[place]
+        (label,) = (label for label, name in self._options(index).items() if name == option.id)
+        (found,) = self.sources.of(self.subject.rows_of(index, label)[:1]).values()
+        source = found.view
+        noise = self._noise(item.id, source.crop.size)
+        own, other, photo = self._keep(source.crop), self._keep(noise), self._keep(source.photo)
+        names = [f"r{self.subject.order(f'catch {kind} {item.id}')[:12]}" for kind in ("same", "noise")]
+        rows = [Row(names[0], [photo, own, own, photo]), Row(names[1], [option.rows[0].pictures[0], other, own, photo])]
+        options = [*item.options]
+        options[place] = replace(option, rows=sorted([*option.rows, *rows], key=lambda row: row.id))
+        top = SIMILARITY if method.similarity == "scale" else 2
+        lower = [str(point) for point in range(1, top // 2 + 1)]
+        catch = {f"similarity.{names[0]}": [str(top)], f"similarity.{names[1]}": lower}
+        return replace(item, options=options), replace(key, catch=catch)
+
+    def _noise(self, name: str, size: tuple[int, int]) -> Image.Image:
+        generator = torch.Generator().manual_seed(int(self.subject.order(f"noise {name}")[:12], 16))
+        return to_image(torch.rand((3, size[1] // 8, size[0] // 8), generator=generator)).resize(size)
 
     def _maps(self, sample: Any, labels: list[int]) -> Tensor:
         """``(k, H, W)`` evidence for classes, >= 0."""
@@ -101,7 +145,7 @@ class Drawing:
             nodes = [*nodes[:-2], *(node for node in (last, last.absent, last.present) if node is not None)]
         scores: dict[str, float] = {}
         units = [node.unit for node in nodes if node.unit is not None]
-        rows = self._rows(sample, index, units, prefix, scores)
+        rows = [self._with_evidence(row, scores[row.id]) for row in self._rows(sample, index, units, prefix, scores)]
         shown = len(steps) if self.task == "agreement" else len(steps) - 2
         decided: list[Row] = [
             replace(row, decision="present" if step.is_present else "absent")
@@ -128,6 +172,16 @@ class Drawing:
             rows.append(Row(f"r{self.subject.order(f'{prefix} unit {unit}')[:12]}", pictures))
             scores[rows[-1].id] = float(self.subject.seen.scores[index, unit])
         return rows
+
+    def _with_evidence(self, row: Row, score: float, unit: int = 0, label: int | None = None) -> Row:
+        """A row with what the model sees, where the arm shows it; the score alone in a tree."""
+        if not self.subject.method.evidence:
+            return row
+        evidence = {"score": score}
+        if label is not None and self.subject.units.weight is not None:
+            weight = float(self.subject.units.weight[label, unit].detach())
+            evidence |= {"weight": weight, "contribution": weight * score}
+        return replace(row, evidence=evidence)
 
     def _examples(self, label: int, shown: str) -> list[str]:
         """Training photos of a class."""

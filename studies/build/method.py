@@ -11,11 +11,12 @@ import torch
 
 from datamodules import load_datamodule
 from explanations import Explainer, GradCAM, Random, choose_explainer
+from explanations.choice import description
 from explanations.tree_path import Node, Step, grow, path
 from lightning_modules import load_model
 from lightning_modules.contract import DecidesByTree, InterpretableModel
 from reports.scan import Scan, scan
-from studies.study import OPTIONS, Form, Rating, Task
+from studies.study import OPTIONS, Form, Rating, Similarity, Task
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,9 @@ class Method:
         labels: whether the names of classes are shown.
         examples: training photos of every class that are shown, 0 to 3.
         rows: most units of a class that are shown, those that contribute most.
+        similarity: how rows are rated: on four points, alike or not, or by which of two rows is more alike.
+        clarity: whether to ask how clear it is what each unit shows.
+        evidence: whether score, weight and contribution of each row are shown, as the model sees it.
         rating: what is asked about rows: to rate each (by default), nothing, or, of a path, the first decision that a
             participant disagrees with.
         data: arguments of the data module in place of the run's, such as ``root``.
@@ -48,6 +52,9 @@ class Method:
     examples: int = 0
     rows: int = 10
     rating: Rating = "rows"
+    similarity: Similarity = "scale"
+    clarity: bool = False
+    evidence: bool = False
     data: dict[str, Any] = field(default_factory=dict)
     test: dict[str, Any] = field(default_factory=dict)
 
@@ -87,6 +94,13 @@ class Subject:
             method.control == "shuffled" and method.form != "units"
         ):
             raise self.wrong(f"the control {method.control} does not fit the form {method.form}")
+        asked = method.similarity != "scale" or method.clarity
+        if (asked or method.evidence) and method.form not in ("units", "tree"):
+            raise self.wrong(
+                f"the form {method.form} has no rows that `similarity`, `clarity` or `evidence` could be of"
+            )
+        if method.similarity == "pairwise" and method.form == "tree":
+            raise self.wrong("the nodes of a path cannot be compared in pairs")
         if method.form == "units" and self.units.kind == "class":
             raise self.wrong("the units of the model are its classes: use the form heatmap")
         if method.form == "units" and self.units.weight is None:
@@ -102,6 +116,18 @@ class Subject:
         self.accuracy = 100 * sum(self.seen.correct) / len(self.seen.sample_ids)
         if self.accuracy <= 100 / len(self.data.class_names):
             raise self.wrong(f"its accuracy of {self.accuracy:.1f} % on the test images is that of guessing")
+
+    def origin(self) -> dict[str, str]:
+        """Model, SHA-256 of its checkpoint and of the test images' ids and classes, and the explainer."""
+        told = "\n".join(
+            f"{name} {labels}" for name, labels in zip(self.seen.sample_ids, self.seen.labels, strict=True)
+        )
+        return {
+            "model": type(self.model).__name__,
+            "checkpoint": hashlib.sha256(self.method.ckpt_path.read_bytes()).hexdigest(),
+            "data": hashlib.sha256(told.encode()).hexdigest(),
+            "explainer": "" if self.method.form == "none" else description(self.explainer),
+        }
 
     def wrong(self, why: str) -> ValueError:
         """An error that names the arm."""

@@ -20,7 +20,8 @@ class Observer:
     Policies: a ``guesser`` answers uniformly; a ``believer`` believes every prediction and takes the first option; an
     ``ideal`` observer believes where the mean score of the rows is at least one half and chooses what the model scores
     highest; a ``noisy`` one has a sensitivity and a criterion; a ``straight_liner`` gives the same point everywhere.
-    All but the guesser and the straight-liner rate rows by ``round(2.5 + slope (score - .5) + person + noise)``.
+    All but the guesser and the straight-liner rate rows by ``slope (score - .5) + person + noise`` about the middle of
+    the scale, and answer questions that show attention as asked.
 
     Args:
         policy: how photos are answered.
@@ -65,11 +66,17 @@ class Observer:
         if step.item is None or key is None or self.policy in ("guesser", "straight_liner"):
             return answers
         person = random.Random(f"{seed} person").gauss(0, self.person_sd)
-        for name in answers:
-            if name.startswith("similarity."):
-                score = key.scores.get(name.removeprefix("similarity."), 0.5)
-                rating = 2.5 + self.slope * (score - 0.5) + person + chance.gauss(0, self.noise_sd)
-                answers[name] = min(max(round(rating), 1), 4)
+        for question in step.questions:
+            kind, *rows = question.name.split(".")
+            if question.name in key.catch:
+                answers[question.name] = int(key.catch[question.name][-1])
+            elif kind == "similarity":
+                points = len(question.options)
+                rating = self.slope * (key.scores.get(rows[0], 0.5) - 0.5) + person + chance.gauss(0, self.noise_sd)
+                answers[question.name] = min(max(round((points + 1) / 2 + rating), 1), points)
+            elif kind == "pair":
+                seen = {row: self.slope * key.scores.get(row, 0.5) + chance.gauss(0, self.noise_sd) for row in rows}
+                answers[question.name] = max(seen, key=seen.__getitem__)
         if step.item.attention is not None:
             answers["attention"] = step.item.attention
         if chance.random() < self.lapse:

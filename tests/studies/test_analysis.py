@@ -60,6 +60,7 @@ def test_agreement_by_hand(tmp_path):
     answered(tmp_path, scripted(first, **values), scripted(second, **values | {"tradeoff.low": 100.0}))
     results = analyse(tmp_path)["results"]["all"]["main"]
     assert (results["study/agreement_correct"]["value"], results["study/agreement_incorrect"]["value"]) == (0.75, 0.75)
+    assert results["study/over_belief"]["value"] == 0.25  # one of four beliefs in wrong predictions
     assert results["study/agreement_total"]["sd"] == pytest.approx(math.sqrt(0.125))
     assert results["study/agreement_total"]["details"]["participants"]["t"] == pytest.approx(1)  # .25 / (.3536 / √2)
     assert results["study/agreement_correct_confidence"]["value"] == 3
@@ -127,6 +128,21 @@ def test_similarity_of_people_who_see_what_the_model_sees(tmp_path):
     assert results["study/similarity_spearman"]["value"] > 0.8
     assert results["study/similarity_rank_position"]["value"] == -1  # negative means agreement there
     assert results["study/similarity_alpha"]["value"] > 0.8
+
+
+def test_pairs_two_points_and_clarity(tmp_path):
+    """Pairs of three rows leave the last one out; people who see what the model sees choose as it does."""
+    make_bundle(tmp_path / "pairs", "distinction", "units", arm={"similarity": "pairwise", "clarity": True})
+    answered(tmp_path / "pairs", *[Observer("noisy", slope=99.0)] * 3)
+    results = analyse(tmp_path / "pairs")["results"]["all"]["main"]
+    assert results["study/similarity_pairwise"]["value"] == 1
+    assert results["study/similarity_pairwise"]["details"]["images"] == 8  # four options with one pair each
+    assert 1 <= results["study/clarity"]["value"] <= 4
+    make_bundle(tmp_path / "binary", "agreement", "units", arm={"similarity": "binary"})
+    answered(tmp_path / "binary", *[Observer("noisy", slope=99.0, person_sd=0.0)] * 4)
+    assert analyse(tmp_path / "binary")["results"]["all"]["main"]["study/similarity_alpha"]["value"] == 1
+    answers = rows(tmp_path / "binary/analysis/answers.csv")
+    assert {row["value"] for row in answers if "similarity" in row["question"]} == {"1", "2"}
 
 
 def test_ideal_observers_choose_what_the_model_chooses(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from PIL import Image
 from explanations.tree_path import grow, path
 from lightning_modules.contract import DecidesByTree
 from reports.scan import scan
+from studies.analysis import analyse
 from studies.build import Method, build
 from studies.simulation.observer import Observer
 from studies.simulation.simulate import simulate
@@ -40,18 +42,19 @@ def run(tmp_path, monkeypatch, birds):
         labels = [((label + place % 2) % 8,) for place, label in enumerate(found.predicted)]
         return replace(found, labels=labels)
 
-    def start(name, out="study", task="distinction", places=PLACES, items=2, **options):
+    def start(name, out="study", task="distinction", places=PLACES, items=2, catch_every=0, **options):
         torch.manual_seed(0)
         model = MODELS[name](num_classes=8, image_size=(32, 32)).eval()
         monkeypatch.setattr("studies.build.method.load_model", lambda path: model)
         monkeypatch.setattr("studies.build.method.load_datamodule", lambda path, **changes: birds)
         monkeypatch.setattr("studies.build.method.scan", planted)
+        (tmp_path / "last.ckpt").write_bytes(b"weights")
         (tmp_path / "consent.txt").write_text("What happens here.", "utf-8")
         form = options.pop("form", {"ProtoPNet": "units", "ProtoTree": "tree"}.get(name, "heatmap"))
         method = Method("main", tmp_path / "last.ckpt", form, **options)
         pages = Pages(output=task == "distinction" and form != "tree")
         out, consent = tmp_path / out, tmp_path / "consent.txt"
-        bundle = build(out, "birds", "Birds", [method], places, consent, task, items, pages=pages)
+        bundle = build(out, "birds", "Birds", [method], places, consent, task, items, 0, catch_every, pages=pages)
         start.model = model
         return bundle, planted(model, birds, "test")
 
@@ -126,6 +129,40 @@ def test_the_same_study_is_the_same_bytes_and_can_be_answered(run, tmp_path):
     assert simulate(again.folder, tmp_path / "a.sqlite", Observer("noisy"), 1) == 1
 
 
+@pytest.mark.parametrize("task", ["agreement", "distinction"])
+def test_rows_and_questions_that_show_attention(run, tmp_path, task):
+    """In items 0, 2 of each kind a question, in 1, 3 two rows; who rates the rows as they are is not flagged."""
+    bundle, _ = run("ProtoPNet", task=task, items=4, catch_every=2, places=replace(PLACES, people=2))
+    items = {item.id: item for item in bundle.study.arms[0].items}
+    caught = [name for name, key in bundle.key.items.items() if key.catch]
+    assert len(caught) == sum(item.attention is not None for item in items.values()) == 4
+    for name in caught:
+        rows = {f"similarity.{row.id}": row for option in items[name].options for row in option.rows}
+        for question, allowed in bundle.key.items[name].catch.items():
+            photo, region, piece, source = rows[question].pictures
+            assert (photo == source, region == piece) == ((allowed == ["4"]),) * 2
+            assert allowed in (["4"], ["1", "2"])
+    for policy in ("noisy", "straight_liner"):
+        simulate(bundle.folder, tmp_path / f"{policy}.sqlite", Observer(policy), 2, fast=True)
+        summary = analyse(bundle.folder, tmp_path / f"{policy}.sqlite", tmp_path / policy)
+        assert ("failed_catch" in summary["participants"]["flags"]) == (policy == "straight_liner")
+
+
+def test_evidence_is_that_of_the_model(run):
+    bundle, _ = run("ProtoPNet", task="agreement", evidence=True, catch_every=1)
+    for item in bundle.study.arms[0].items:
+        key = bundle.key.items[item.id]
+        assert not key.catch  # rows without evidence would be told from the others
+        for row in item.options[0].rows:
+            shown = row.evidence
+            assert shown["score"] == key.scores[row.id]
+            assert shown["contribution"] == pytest.approx(shown["weight"] * shown["score"])
+    origin = bundle.study.arms[0].origin
+    assert origin["model"] == "ProtoPNet"
+    assert origin["checkpoint"] == hashlib.sha256(b"weights").hexdigest()
+    assert len(origin["data"]) == 64
+
+
 def test_controls_show_something_else(run):
     own, _ = run("ProtoPNet", "own", task="agreement")
     shuffled, _ = run("ProtoPNet", "shuffled", task="agreement", control="shuffled")
@@ -150,6 +187,7 @@ def test_controls_show_something_else(run):
         ("ProtoTree", {"items": 25, "task": "agreement"}, "whose path leads to the predicted class, but 26 are needed"),
         ("Classifier", {"form": "tree"}, "does not decide by a tree"),
         ("Classifier", {"control": "shuffled"}, "control shuffled does not fit the form heatmap"),
+        ("Classifier", {"clarity": True}, "the form heatmap has no rows"),
         ("Classifier", {"examples": 4}, "`examples` is 0 to 3"),
         ("Classifier", {"places": Assignment(4, 3, 2)}, "has 2 items with a right prediction"),
         ("Classifier", {"places": Assignment(4, 2, 2, "forms"), "items": 3}, "cannot be divided into forms of 2"),

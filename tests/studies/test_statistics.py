@@ -69,17 +69,17 @@ def test_two_methods_as_published():
 
 
 @pytest.mark.parametrize(
-    ("dataset", "model", "d_prime", "criterion"),
+    ("dataset", "model", "d_prime", "criterion", "over_belief"),
     [
-        ("cub200", "Classifier", 0.149, -0.520),
-        ("cub200", "BagNet", 0.502, -0.443),
-        ("cub200", "ProtoPNet", 0.529, -0.355),
-        ("cub200", "ProtoTree", 0.086, -0.370),
-        ("imagenet", "Classifier", 0.417, -0.339),
-        ("imagenet", "BagNet", 0.043, -0.391),
+        ("cub200", "Classifier", 0.149, -0.520, 67.2),
+        ("cub200", "BagNet", 0.502, -0.443, 57.6),
+        ("cub200", "ProtoPNet", 0.529, -0.355, 53.6),
+        ("cub200", "ProtoTree", 0.086, -0.370, 62.8),
+        ("imagenet", "Classifier", 0.417, -0.339, 55.2),
+        ("imagenet", "BagNet", 0.043, -0.391, 64.4),
     ],
 )
-def test_sensitivity_and_bias_of_table_1(dataset, model, d_prime, criterion):
+def test_sensitivity_and_bias_of_table_1(dataset, model, d_prime, criterion, over_belief):
     rates = {
         record.base_key: record.value
         for record in published("hive")
@@ -89,6 +89,7 @@ def test_sensitivity_and_bias_of_table_1(dataset, model, d_prime, criterion):
     }
     result = from_rates(rates["study/agreement_correct"], 1 - rates["study/agreement_incorrect"])
     assert (round(result.d_prime, 3), round(result.criterion, 3)) == (d_prime, criterion)
+    assert round(100 - 100 * rates["study/agreement_incorrect"], 1) == over_belief
 
 
 @pytest.mark.parametrize(
