@@ -291,7 +291,7 @@ class ProtoTree(InterpretableModule):
     # -- projection --------------------------------------------------------------------------------------------------
     def distance_maps(self, latent: Tensor) -> Tensor:
         """Direct distances ``(B, U, h, w)`` of every cell to every prototype."""
-        return self.prototypes.distances(latent, direct=True)
+        return self.prototypes.distances(latent, exact=True)
 
     def allowed(self, targets: Tensor) -> Tensor:
         """``(B, U)`` bool: the class (``(B,)`` int64), or a label (``(B, K)`` bool), is that of a leaf below."""

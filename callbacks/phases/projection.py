@@ -57,7 +57,7 @@ class NearestPatches:
         """Take in one batch.
 
         Args:
-            distances: ``(B, U, h, w)`` direct distances.
+            distances: ``(B, U, h, w)`` exact distances.
             latent: ``(B, D, h, w)``.
             allowed: ``(B, U)`` bool, the unit may be projected onto the image.
             keys: ``(B,)`` int64 sample keys.
@@ -167,7 +167,7 @@ class PatchDistances:
     """Distances between the units and the patches of one batch of images."""
 
     latent: Tensor  # (B, D, h, w)
-    distances: Tensor  # (B, U, h, w), direct
+    distances: Tensor  # (B, U, h, w), exact
     allowed: Tensor  # (B, U) bool
     keys: Tensor  # (B,) int64
     labels: Tensor  # (B,) int64

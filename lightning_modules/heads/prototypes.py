@@ -37,9 +37,9 @@ class PrototypeLayer(nn.Module):
 
     Source: Chen et al. 2019 (ProtoPNet): d = ‖z − p‖² at every cell, s = log((d + 1)/(d + ε)). With ``cosine`` both
     sides are normalised, d = 1 − cos and s = max(1 − d, 0). With ``exp``, as Nauta et al. 2021 (ProtoTree),
-    d = √(‖z − p‖² + 1e-14) and s = exp(−d). Training uses the expanded form ‖z‖² − 2⟨z, p⟩ + ‖p‖²; evaluation,
-    projection and phases that keep the prototypes fixed the direct one, because the expanded form cancels in float32:
-    an exact hit must score exactly ln(1/ε), or 1. Always float32, also under autocast.
+    d = √(‖z − p‖² + 1e-14) and s = exp(−d). Distances are the matrix product ‖z‖² − 2⟨z, p⟩ + ‖p‖², which cancels: in
+    training it is computed in float32, in evaluation, projection and phases that keep the prototypes fixed in float64,
+    because an exact hit must score exactly ln(1/ε), or 1. Neither is left to autocast, and the result is float32.
 
     Args:
         num_prototypes: U.
@@ -84,12 +84,12 @@ class PrototypeLayer(nn.Module):
             self.register_buffer(name, getattr(empty, name))
         self.sample_id: list[str] = []  # until the first projection; on the host, so that no device is asked for it
 
-    def distances(self, latent: Tensor, direct: bool | None = None) -> Tensor:
+    def distances(self, latent: Tensor, exact: bool | None = None) -> Tensor:
         """Distances of every cell to every prototype.
 
         Args:
             latent: ``(B, D, h, w)`` float.
-            direct: use the direct form; by default wherever the vectors are not being trained.
+            exact: compute in float64; by default wherever the vectors are not being trained.
 
         Returns:
             ``(B, U, h, w)`` float32, >= 0.
@@ -98,16 +98,16 @@ class PrototypeLayer(nn.Module):
             cells, vectors = latent.float(), self.vectors.float()
             if self.similarity == "cosine":
                 cells, vectors = F.normalize(cells, dim=1), F.normalize(vectors, dim=1)
-            if direct is None:
-                direct = not (self.training and self.vectors.requires_grad)
-            if direct:
-                flat = cells.flatten(2).transpose(1, 2)
-                euclidean = torch.cdist(flat, vectors[None], compute_mode="donot_use_mm_for_euclid_dist")
-                squared = euclidean.square().transpose(1, 2).reshape(*euclidean.shape[::2], *cells.shape[2:])
-            else:
-                product = torch.einsum("bdhw,ud->buhw", cells, vectors)  # not conv2d: TF32 is on there
-                norms = cells.square().sum(1, keepdim=True) + vectors.square().sum(1)[:, None, None]
-                squared = (norms - 2 * product).clamp_min(0)
+            if exact is None:
+                exact = not (self.training and self.vectors.requires_grad)
+            cells, shape = cells.flatten(2), cells.shape[2:]
+            if exact:
+                cells, vectors = cells.double(), vectors.double()
+            norms = cells.square().sum(1, keepdim=True) + vectors.square().sum(1)[:, None]
+            squared = norms - 2 * (vectors @ cells)  # not conv2d: TF32 is on there
+            if exact:  # vectors that differ by the rounding of float32 are equal
+                squared = squared.where(squared > 1e-13 * norms, 0).float()
+            squared = squared.clamp_min(0).reshape(*squared.shape[:2], *shape)
             if self.similarity == "exp":
                 return (squared + 1e-14).sqrt()
             return squared / 2 if self.similarity == "cosine" else squared

@@ -39,20 +39,33 @@ def slow_distances(layer, latent):
 def test_both_forms_follow_the_definition(similarity, channels, batch, size):
     layer, latent = make(channels=channels, similarity=similarity), latents(channels, batch, size)
     reference = slow_distances(layer, latent)
-    for direct in (True, False):
-        distances = layer.distances(latent, direct=direct)
+    for exact in (True, False):
+        distances = layer.distances(latent, exact=exact)
         assert distances.dtype == torch.float32
         assert (distances >= 0).all()
         close(distances.double(), reference, rtol=1e-4, atol=1e-5 * channels**0.5)
 
 
-def test_evaluation_is_direct_and_training_expanded():
+def test_evaluation_is_exact_and_training_rounds():
     layer, latent = make(channels=256), latents(256)
-    direct, expanded = layer.distances(latent, direct=True), layer.distances(latent, direct=False)
-    assert not torch.equal(direct, expanded)
-    assert torch.equal(layer.distances(latent), direct)
-    assert torch.equal(layer.train().distances(latent), expanded)
-    assert torch.equal(layer.distances(latent, direct=True), direct)
+    exact, rounded = layer.distances(latent, exact=True), layer.distances(latent, exact=False)
+    close(exact.double(), slow_distances(layer, latent), rtol=1e-6, atol=0.0)
+    assert not torch.equal(exact, rounded)
+    assert torch.equal(layer.distances(latent), exact)
+    assert torch.equal(layer.train().distances(latent), rounded)
+    assert torch.equal(layer.distances(latent, exact=True), exact)
+
+
+@pytest.mark.parametrize("step", [1e-2, 1e-3, 1e-4])
+def test_cells_close_to_a_prototype_keep_their_distances(step):
+    """Where the expanded form in float32 is 0 or noise; the prototype itself is among the cells."""
+    layer = make(channels=256, epsilon=1e-14)
+    latent = layer.vectors.detach()[:1, :, None, None] + step * torch.randn(4, 256, 5, 5)
+    latent[0, :, 2, 3] = layer.vectors.detach()[0]
+    distances = layer.distances(latent)[:, 0]
+    close(distances.double(), slow_distances(layer, latent)[:, 0], rtol=1e-4, atol=0.0)
+    assert distances[0, 2, 3] == 0
+    assert layer.similarities(distances).amax().item() == pytest.approx(math.log(1e14), abs=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -73,7 +86,7 @@ def test_an_exact_hit_scores_the_maximum(channels, similarity, best, autocast, d
     assert similarities.dtype == torch.float32
 
 
-def test_expanded_form_ignores_autocast():
+def test_training_distances_ignore_autocast():
     layer, latent = make(channels=256).train(), latents(256)
     plain = layer.distances(latent)
     with torch.autocast("cpu", torch.bfloat16):
