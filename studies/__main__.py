@@ -2,6 +2,7 @@
 
 ``python -m studies plan --effect 0.10 --task distinction --items 5 --icc 0.2``
 ``python -m studies build --config STUDY.yaml --out DIR``
+``python -m studies hive --name cub_prototree_distinction --ckpt_path RUN.ckpt --consent consent.md --out DIR``
 ``python -m studies serve DIR``
 ``python -m studies simulate DIR --observer.policy noisy --observer.d_prime 0.5``
 ``python -m studies analyse DIR``
@@ -18,6 +19,7 @@ from jsonargparse import ArgumentParser
 # what each command does, and where; only the module of the asked command is imported
 COMMANDS = {
     "build": ("build a study from checkpoints", "studies.build"),
+    "hive": ("build one of the 19 studies of HIVE from a checkpoint", "studies.build.hive"),
     "plan": ("sample size, power, duration and cost of a study", "studies.plan"),
     "serve": ("serve a study to participants", "studies.server.serve"),
     "simulate": ("let simulated participants take part in a study", "studies.simulation.simulate"),
@@ -44,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if name == next(iter(arguments), None):
                 command.add_argument("--config", action="config", help="yaml with the arguments")
                 command.add_function_arguments(
-                    import_module(module).command, None, as_positional=name not in ("plan", "build")
+                    import_module(module).command, None, as_positional=name not in ("build", "hive", "plan")
                 )
             commands.add_subcommand(name, command, help=about)
         config = parser.parse_args(arguments)

@@ -13,8 +13,11 @@ from PIL import Image
 from explanations.tree_path import grow, path
 from lightning_modules.contract import DecidesByTree
 from reports.scan import scan
+from studies.__main__ import main
 from studies.analysis import analyse
 from studies.build import Method, build
+from studies.build.hive import arguments, design, hive
+from studies.plan import plan
 from studies.simulation.observer import Observer
 from studies.simulation.simulate import simulate
 from studies.study import Assignment, Pages
@@ -42,7 +45,7 @@ def run(tmp_path, monkeypatch, birds):
         labels = [((label + place % 2) % 8,) for place, label in enumerate(found.predicted)]
         return replace(found, labels=labels)
 
-    def start(name, out="study", task="distinction", places=PLACES, items=2, catch_every=0, **options):
+    def plant(name):
         torch.manual_seed(0)
         model = MODELS[name](num_classes=8, image_size=(32, 32)).eval()
         monkeypatch.setattr("studies.build.method.load_model", lambda path: model)
@@ -50,6 +53,10 @@ def run(tmp_path, monkeypatch, birds):
         monkeypatch.setattr("studies.build.method.scan", planted)
         (tmp_path / "last.ckpt").write_bytes(b"weights")
         (tmp_path / "consent.txt").write_text("What happens here.", "utf-8")
+        return model
+
+    def start(name, out="study", task="distinction", places=PLACES, items=2, catch_every=0, **options):
+        model = plant(name)
         form = options.pop("form", {"ProtoPNet": "units", "ProtoTree": "tree"}.get(name, "heatmap"))
         method = Method("main", tmp_path / "last.ckpt", form, **options)
         pages = Pages(output=task == "distinction" and form != "tree")
@@ -58,6 +65,7 @@ def run(tmp_path, monkeypatch, birds):
         start.model = model
         return bundle, planted(model, birds, "test")
 
+    start.plant = plant
     return start
 
 
@@ -175,6 +183,43 @@ def test_controls_show_something_else(run):
         assert item.options[0].pictures != other.options[0].pictures
     bare, _ = run("Classifier", "bare", task="agreement", form="none")
     assert not any(option.pictures for item in bare.study.arms[0].items for option in item.options)
+
+
+def test_all_published_studies_are_plans(tmp_path):
+    """Nineteen studies of fifty people, by task, form and variant as in the paper's tables."""
+    assert len(hive().studies) == 19
+    found = {}
+    for name in hive().studies:
+        given = arguments(name, tmp_path / "last.ckpt")
+        (arm,) = given["arms"]
+        places = given["assignment"]
+        assert (places.people, places.by, given["items"]) == (50, "forms", 10 * places.right)
+        assert plan(design(name))["people"] > 2
+        variant = (arm.form, given["task"], arm.examples, arm.labels, arm.rating)
+        found.setdefault(arm.id, []).append((*variant, places.right, places.wrong))
+    assert {name: len(studies) for name, studies in found.items()} == {
+        **{"cub-gradcam": 3, "cub-bagnet": 3, "cub-protopnet": 2, "cub-prototree": 3},
+        **{"imagenet-gradcam": 4, "imagenet-bagnet": 4},
+    }
+    assert ("units", "distinction", 0, False, "rows", 4, 0) in found["cub-protopnet"]
+    assert ("tree", "agreement", 0, False, "first_disagreement", 5, 5) in found["cub-prototree"]
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("ProtoPNet", "cub_protopnet_distinction"),
+        ("ProtoTree", "cub_prototree_agreement_tree"),
+    ],
+)
+def test_a_published_study_is_built_and_answered(run, tmp_path, capsys, model, name):
+    run.plant(model)
+    files = ["--ckpt_path", str(tmp_path / "last.ckpt"), "--consent", str(tmp_path / "consent.txt")]
+    assert main(["hive", "--name", name, *files, "--forms", "2", "--out", str(tmp_path / "out")]) == 0
+    assert "in 2 forms for 10 people" in capsys.readouterr().out
+    assert simulate(tmp_path / "out", tmp_path / "a.sqlite", Observer("noisy"), 1, fast=True) == 1
+    assert main(["hive", "--name", "cub", *files, "--out", str(tmp_path / "other")]) == 1
+    assert "one of cub_gradcam_agreement, " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

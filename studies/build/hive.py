@@ -1,0 +1,149 @@
+"""The 19 published studies of HIVE, to be built from a checkpoint of one's own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from studies.build.build import build
+from studies.build.method import Method
+from studies.plan import Design, plan
+from studies.records import read
+from studies.study import Assignment, Form, Pages, Rating, Task
+
+PEOPLE_PER_FORM = 5
+
+
+@dataclass(frozen=True)
+class HiveModel:
+    """A model of the paper.
+
+    Attributes:
+        form: of its explanations.
+        published: data, architecture and accuracy in the paper.
+        stand_in: what takes its place where it is not at hand.
+    """
+
+    form: Form
+    published: str
+    stand_in: str
+
+
+@dataclass(frozen=True)
+class HiveStudy:
+    """A study of the paper.
+
+    Attributes:
+        task: of its participants.
+        model: name of its model.
+        right: photos of a form with a right prediction.
+        wrong: photos with a wrong one.
+        examples: training photos of every class that are shown.
+        labels: whether the names of classes are shown.
+        output: whether it is asked which class the model chose.
+        rating: what is asked about rows.
+    """
+
+    task: Task
+    model: str
+    right: int = 5
+    wrong: int = 5
+    examples: int = 0
+    labels: bool = False
+    output: bool = False
+    rating: Rating = "rows"
+
+
+@dataclass(frozen=True)
+class Hive:
+    """All models and studies of the paper, by name."""
+
+    models: dict[str, HiveModel] = field(default_factory=dict)
+    studies: dict[str, HiveStudy] = field(default_factory=dict)
+
+
+@cache
+def hive() -> Hive:
+    """What Kim et al. 2022, *HIVE: Evaluating the Human Interpretability of Visual Explanations*, studied."""
+    return read(Hive, yaml.safe_load((files("studies.build") / "hive.yaml").read_text("utf-8")), "hive.yaml")
+
+
+def design(name: str, effect: float = 0.1) -> Design:
+    """The published study as a design to be planned.
+
+    Args:
+        name: of the study.
+        effect: difference of accuracies from guessing that should be found.
+
+    Raises:
+        ValueError: if there is no such study.
+    """
+    study = _study(name)
+    return Design(effect, study.task, hive().models[study.model].form, study.right)
+
+
+def arguments(name: str, ckpt_path: Path, forms: int = 10, data: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Arguments of :func:`studies.build.build` for a published study.
+
+    Args:
+        name: of the study.
+        ckpt_path: checkpoint of the model.
+        forms: fixed sets of photos, each for five people; 10 in the paper.
+        data: arguments of the data module in place of the run's.
+
+    Raises:
+        ValueError: if there is no such study, or no form.
+    """
+    study = _study(name)
+    if forms < 1:
+        raise ValueError(f"Expected argument `forms` to be at least 1, but got {forms}.")
+    form = hive().models[study.model].form
+    method = Method(
+        *(study.model.replace("_", "-"), ckpt_path, form),
+        examples=study.examples, labels=study.labels, rating=study.rating, data=data or {},
+    )  # fmt: skip
+    return {
+        "id": name.replace("_", "-"),
+        "title": "What the computer sees",
+        "arms": [method],
+        "assignment": Assignment(forms * PEOPLE_PER_FORM, study.right, study.wrong, "forms"),
+        "task": study.task,
+        "items": forms * study.right,
+        "pages": Pages(output=study.output),
+    }
+
+
+def command(
+    name: str, ckpt_path: Path, consent: Path, out: Path, forms: int = 10, data: dict[str, Any] | None = None
+) -> str:  # fmt: skip
+    """Build a published study from a checkpoint, and say what it was in the paper and how good it is.
+
+    Args:
+        name: of the study, such as cub_gradcam_agreement; any other name lists them all.
+        ckpt_path: checkpoint of the model.
+        consent: text file with what participants are told before they agree.
+        out: new folder.
+        forms: fixed sets of photos, each for five people; 10 in the paper.
+        data: arguments of the data module in place of the run's.
+    """
+    bundle = build(out=out, consent=consent, **arguments(name, ckpt_path, forms, data))
+    model = hive().models[_study(name).model]
+    arm = bundle.study.arms[0]
+    people = plan(design(name))["people"]
+    return (
+        f"{name}: {len(arm.items)} items in {forms} forms for {forms * PEOPLE_PER_FORM} people; written to {out}\n"
+        f"in the paper: {model.published}; here: {arm.origin['model']}, {arm.accuracy:.1f} % of test images. Unless "
+        f"they are the same, results cannot be compared.\n{people:g} people are needed to find 10 points more than chance."
+    )
+
+
+def _study(name: str) -> HiveStudy:
+    known = hive().studies
+    if name not in known:
+        raise ValueError(f"Expected a study of HIVE, one of {', '.join(known)}, but got {name!r}.")
+    return known[name]
