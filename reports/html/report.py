@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -10,21 +9,20 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from explanations.views import fit, to_image
 from reports.explained_model import ExplainedImage, ExplainedModel
 from reports.html.choice import choose_images
 from reports.html.class_pages import sheet_of
 from reports.html.corrections import corrections
+from reports.html.error_page import error_page
 from reports.html.evaluation_files import EvaluationFiles
 from reports.html.metric_page import families
 from reports.html.single_page import with_bars
 from reports.html.site import Site, key_of
 from reports.html.tree_page import tree_of, way
 from reports.html.unit_pages import unit_card, unit_sheet
+from reports.metric_words import FIGURES, FUNNYBIRDS
 from reports.metrics_json import cut_short
 from reports.scan import Scan, loaders, refuse_another_model, samples_of, scan
-
-THUMBNAIL = 96  # longer side in pixels
 
 
 @dataclass(frozen=True)
@@ -106,20 +104,9 @@ class _Report:
         return {unit: f"unit-{unit}.html" for unit in self.units}
 
     @cached_property
-    def classes(self) -> list[int]:
-        """Classes with a page."""
-        return list(range(min(len(self.names), self.limits.classes)))
-
-    @cached_property
-    def wrong(self) -> list[int]:
-        """Positions of all images that are wrong, by how much the wrong class is ahead."""
-        rows = [row for row, correct in enumerate(self.seen.correct) if not correct]
-        return sorted(rows, key=lambda row: (-self._margin(row), self.seen.sample_ids[row]))
-
-    def _margin(self, row: int) -> float:
-        """Logit of the predicted class minus the largest of a true one."""
-        logits, truth = self.seen.logits[row], list(self.seen.labels[row])
-        return float(logits.max() - logits[truth].max()) if truth else 0.0
+    def class_links(self) -> dict[int, str]:
+        """Class -> page."""
+        return {label: f"class-{label}.html" for label in range(min(len(self.names), self.limits.classes))}
 
     # -- pages -------------------------------------------------------------------------------------------------------
     def write(self) -> None:
@@ -131,7 +118,7 @@ class _Report:
         kind = f"{self.subject.units.kind.capitalize()}s"
         pages += [("units.html", kind, bool(self.units)), ("classes.html", "Classes", True)]
         pages += [("tree.html", "Tree", tree is not None)]
-        birds = {name: picture for name, picture in self.files.figures.items() if name.startswith("funnybirds")}
+        birds = {name: picture for name, picture in self.files.figures.items() if name in FUNNYBIRDS}
         figures = {name: picture for name, picture in self.files.figures.items() if name not in birds}
         pages += [("funnybirds.html", "FunnyBirds", bool(birds)), ("figures.html", "Figures", bool(figures))]
         self.site.navigation = [(file, name) for file, name, there in pages if there]
@@ -141,13 +128,14 @@ class _Report:
         self.site.page("metrics.html", "metrics", families=shown, result=self.result)
         self._units(concepts)
         self._classes()
-        self._errors()
+        errors = error_page(self.subject, self.seen, self.dataset, self.limits.errors, self.image_links)
+        self.site.page("errors.html", "errors", **errors, pages=self.class_links)
         if tree is not None:
             model, sources = self.subject, self.subject.sources.of(self.units)
             self.site.page("tree.html", "tree", tree=tree, model=model, sources=sources, links=self.unit_links)
         for file, title, pictures in (("funnybirds.html", "FunnyBirds", birds), ("figures.html", "Figures", figures)):
             if pictures:
-                self.site.page(file, "figures", heading=title, figures=pictures)
+                self.site.page(file, "figures", heading=title, figures=pictures, words=FIGURES)
         versions = {name: version(name) for name in ("torch", "torchvision", "pillow", "jinja2")}
         self.site.finish({"versions": versions, "limits": asdict(self.limits), "explainer": self.subject.explained_by})
 
@@ -225,54 +213,25 @@ class _Report:
                 model=self.subject,
                 source=sources.get(unit),
                 values=values.get(name if named else str(unit), {}),
-                classes={label: f"class-{label}.html" for label in self.classes},
+                classes=self.class_links,
                 image_links=self.image_links,
             )
 
     def _classes(self) -> None:
         """The list of classes and a page for each."""
-        sheets = [sheet_of(self.subject, self.seen, label) for label in self.classes]
-        self.site.page("classes.html", "classes", sheets=sheets, model=self.subject, total=len(self.names))
+        sheets = [sheet_of(self.subject, self.seen, label) for label in self.class_links]
         named = {line[0] for sheet in sheets for line in sheet.lines}
-        sources = self.subject.sources.of([unit for unit in self.units if unit in named])
+        known: dict[str, Any] = {"model": self.subject, "links": self.unit_links, "pages": self.class_links}
+        known["sources"] = self.subject.sources.of([unit for unit in self.units if unit in named])
+        known["cells"] = self.subject.units.kind == "class"
+        self.site.page("classes.html", "classes", sheets=sheets, total=len(self.names), **known)
         for sheet in sheets:
             rows = [row for row, truth in enumerate(self.seen.labels) if sheet.label in truth and row in self.chosen]
             self.site.page(
-                f"class-{sheet.label}.html",
+                self.class_links[sheet.label],
                 "class",
                 sheet=sheet,
-                model=self.subject,
-                sources=sources,
-                links=self.unit_links,
                 additive=sheet.bias is not None,
-                cells=self.subject.units.kind == "class",
+                **known,
                 images=[(self.seen.sample_ids[row], self.image_links[self.seen.sample_ids[row]]) for row in rows],
             )
-
-    def _errors(self) -> None:
-        """The images that are wrong, the surest first, and the pairs of classes that are confused most."""
-        shown = self.wrong[: self.limits.errors]
-        samples = samples_of(self.dataset, [self.seen.sample_ids[row] for row in shown])
-        cards = [
-            {
-                "picture": fit(to_image(sample["image"]), THUMBNAIL),
-                "sample_id": self.seen.sample_ids[row],
-                "link": self.image_links.get(self.seen.sample_ids[row]),
-                "predicted": self.names[self.seen.predicted[row]],
-                "truth": ", ".join(self.names[label] for label in self.seen.labels[row]),
-                "margin": self._margin(row),
-            }
-            for row, sample in zip(shown, samples, strict=True)
-        ]
-        pairs = Counter(
-            (truth, self.seen.predicted[row])
-            for row in self.wrong
-            for truth in self.seen.labels[row]
-            if truth != self.seen.predicted[row]
-        )
-        confused = [
-            (self.names[one], self.names[other], count)
-            for (one, other), count in sorted(pairs.items(), key=lambda item: (-item[1], item[0]))[:20]
-        ]
-        counts = {"total": len(self.wrong), "images": len(self.seen.sample_ids)}
-        self.site.page("errors.html", "errors", cards=cards, confused=confused, **counts)

@@ -9,6 +9,7 @@ from PIL import ImageColor
 from explanations import Explainer
 from explanations.views import BOX_COLOUR, GAP
 from lightning_modules.contract import ModelOutput, UnitTable
+from reports.metric_words import FUNNYBIRDS
 from reports.part_facts import read_birds
 from reports.part_pictures import CELL, FILLED, LINE, NAME, NEGATIVE, NUMBER, POSITIVE, SIDE, part_pictures
 from reports.spider_plot import AXES, _place, spider_plot
@@ -103,6 +104,7 @@ def colours_along(picture, x, y, width):
 def test_where_it_is_drawn(model):
     names = ["zero", "one", "two"]
     pictures = part_pictures(model, Squares(), CODES, {"planted": Planted()}, names, CPU, {"planted": 0.25})
+    assert {"spider", *pictures} == set(FUNNYBIRDS)  # for their page of the report
     bars, cells = pictures["part_importance"], pictures["important_parts"]
     top = HEADER + SIDE + 4 * LINE + LINE // 2
     orange, blue = ImageColor.getrgb(POSITIVE), ImageColor.getrgb(NEGATIVE)

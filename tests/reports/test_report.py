@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 import torch
+from PIL import Image
 
 from metrics.entries import ENTRIES
 from reports.explained_model import ExplainedModel
@@ -45,7 +46,8 @@ def files(**changes):
         **{"checkpoint": "checkpoints/last.ckpt", "step": 3, "other_data": None, "training": None},
         **{"metrics": {}, "skipped": {"a/b": "<b>no</b>"}, "timing": {"images": 8}, "protocol": {"train_seed": 0}},
     }
-    return EvaluationFiles(result | changes)
+    figures = {name: Image.new("RGB", (9, 9)) for name in ("spider", "class_features")}
+    return EvaluationFiles(result | changes, figures=figures)
 
 
 class Links(HTMLParser):
@@ -91,6 +93,7 @@ def test_every_kind_of_model_has_a_report_that_holds_together(name, birds, tmp_p
     assert ("units.html" in pages) == (name != "BagNet")
     assert len([page for page in pages if page.startswith("image-")]) == 2
     assert "Showing 2 of 8 images" in pages["images.html"]
+    assert re.findall("<h2>(.*)</h2>", pages["funnybirds.html"] + pages["figures.html"]) == ["Spider", "Class features"]
     if name != "ProtoPNet":
         return
     before = content(folder)
