@@ -25,8 +25,8 @@ class PrototypeEntropy(KeptScores):
     clamped to [0, 1], and only units that were in some ``unit_ids`` are averaged.
 
     The scores of all images are kept, as float32, because the maximum that scales a unit is known only at the end:
-    N·U·4 bytes on every process once it synchronises, 46 MB for 5 794 images and 2 000 units, up to twice as much
-    while images are added, and some six times as much while the value is computed.
+    N·U·4 bytes on every process once it synchronises, 46 MB for 5 794 images and 2 000 units, and up to twice as much
+    while images are added.
 
     Args:
         num_units: U.

@@ -8,14 +8,18 @@ from torch import Tensor
 from metrics.functional.primitives.checks import check_at_least, check_tensor
 from metrics.functional.primitives.variants import Variant, check_variant
 
+_UNITS_AT_ONCE = 16  # a block of all images stays in the cache
 _NEGLIGIBLE_SHARE = 1e-3  # bins below it are dropped by the published tables
 
 
-def _histogram(scores: Tensor, best: Tensor, bins: int) -> Tensor:
-    """``(N, U)`` scores to ``(U, bins)`` counts of finite entries."""
-    cells = (scores.double() / best * bins).floor().clamp(0, bins - 1)
-    cells = cells.masked_fill(~scores.isfinite(), torch.nan)
-    return torch.stack([(cells == cell).sum(dim=0) for cell in range(bins)], dim=1)
+def _maximum_and_counts(scores: Tensor, bins: int) -> tuple[Tensor, Tensor]:
+    """Largest score ``(U,)`` and counts ``(U, bins)`` of the finite scores ``(N, U)``."""
+    finite = scores.isfinite()
+    best = scores.masked_fill(~finite, -torch.inf).amax(dim=0).double()
+    cells = (scores.double() / best.masked_fill(best <= 0, 1) * bins).floor().clamp(0, bins - 1)
+    cells = cells.masked_fill(~finite, bins).long()
+    counts = cells.new_zeros(bins + 1, scores.shape[1]).scatter_add(0, cells, torch.ones_like(cells))
+    return best, counts[:bins].T.double()
 
 
 def prototype_entropy(scores: Tensor, bins: int = 10, variant: Variant = "paper") -> Tensor:
@@ -46,8 +50,8 @@ def prototype_entropy(scores: Tensor, bins: int = 10, variant: Variant = "paper"
     check_at_least("bins", bins, 1)
     if scores.shape[0] == 0:
         return scores.new_full((scores.shape[1],), torch.nan, dtype=torch.float64)
-    best = scores.double().masked_fill(~scores.isfinite(), -torch.inf).amax(dim=0)
-    counts = _histogram(scores, best.masked_fill(best <= 0, 1), bins).double()
+    blocks = [_maximum_and_counts(block, bins) for block in torch.split(scores, _UNITS_AT_ONCE, 1)]
+    best, counts = (torch.cat(parts) for parts in zip(*blocks, strict=True))
     shares = counts / counts.sum(dim=1, keepdim=True)
     terms = (shares * shares.reciprocal().log2()).masked_fill(counts == 0, 0)
     entropy = terms.sum(dim=1)
