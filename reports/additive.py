@@ -43,7 +43,8 @@ class AdditiveTable:
         rival: the class with the largest other logit.
         logit: of the class.
         probability: of the class.
-        lines: the largest contributions by absolute value, largest first; ties in the order of units.
+        lines: the largest contributions by absolute value that are not 0, at least one line; largest first, ties in the
+            order of units.
         others: number of the other units.
         rest: sum of their contributions.
         bias: logit at scores of 0; None for a tree, whose contributions do not add up.
@@ -125,7 +126,7 @@ def additive_tables(
                 own.append(_of_cells(table, output.maps[row].detach().double().cpu(), most))
                 continue
             order = shares[0].abs().masked_fill(~active, -1).argsort(descending=True, stable=True)
-            shown = order[: min(most, int(active.sum()))]
+            shown = order[: min(most, max(1, int(shares[0].count_nonzero())))]  # others add nothing
             lines = [
                 Line(
                     unit=unit,

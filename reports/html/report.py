@@ -127,7 +127,7 @@ class _Report:
         shown = families(self.files, self.image_links)
         self.site.page("metrics.html", "metrics", families=shown, result=self.result)
         self._units(concepts)
-        self._classes()
+        self._classes(images)
         errors = error_page(self.subject, self.seen, self.dataset, self.limits.errors, self.image_links)
         self.site.page("errors.html", "errors", **errors, pages=self.class_links)
         if tree is not None:
@@ -217,8 +217,9 @@ class _Report:
                 image_links=self.image_links,
             )
 
-    def _classes(self) -> None:
+    def _classes(self, images: Sequence[ExplainedImage]) -> None:
         """The list of classes and a page for each."""
+        cards = {card["sample_id"]: card for card in self._cards(images)}
         sheets = [sheet_of(self.subject, self.seen, label) for label in self.class_links]
         named = {line[0] for sheet in sheets for line in sheet.lines}
         known: dict[str, Any] = {"model": self.subject, "links": self.unit_links, "pages": self.class_links}
@@ -233,5 +234,5 @@ class _Report:
                 sheet=sheet,
                 additive=sheet.bias is not None,
                 **known,
-                images=[(self.seen.sample_ids[row], self.image_links[self.seen.sample_ids[row]]) for row in rows],
+                cards=[cards[self.seen.sample_ids[row]] for row in rows],
             )
