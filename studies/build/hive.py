@@ -138,7 +138,7 @@ def command(
     return (
         f"{name}: {len(arm.items)} items in {forms} forms for {forms * PEOPLE_PER_FORM} people; written to {out}\n"
         f"in the paper: {model.published}; here: {arm.origin['model']}, {arm.accuracy:.1f} % of test images. Unless "
-        f"they are the same, results cannot be compared.\n{people:g} people are needed to find 10 points more than chance."
+        f"they are the same, results cannot be compared.\n{people:g} people are needed to find 10 points."
     )
 
 
