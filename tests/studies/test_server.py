@@ -144,7 +144,7 @@ def test_no_page_gives_anything_away(tmp_path):
         assert not re.search(r"image\d|\bi\d\b|correct|secret", text), text
         assert set(re.findall(r'(?:src|href|action)="([^"#]*)', text)) <= {
             *(f"/media/{name}" for name in site.bundle.media()),
-            *("/static/study.css", "/static/study.js", "/p", "/withdraw", ""),
+            *("/static/study.css", "/static/study.js", "/static/icon.svg", "/p", "/withdraw", ""),
         }
         if "text/html" in response.headers["content-type"]:
             assert response.headers["cache-control"] == "no-store"
