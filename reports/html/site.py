@@ -16,7 +16,7 @@ from PIL import Image
 
 from reports.metrics_json import write_whole
 
-MANIFEST = "manifest.json"
+MANIFEST, UNFINISHED = "manifest.json", "unfinished"
 QUALITY, METHOD = 82, 2  # of WebP; method 4 takes twice as long for files that are 5 % smaller
 
 
@@ -40,6 +40,7 @@ class Site:
         self._sources: dict[bytes, str] = {}  # of pictures that were shown before, by what they hold
         if folder is not None:
             _clear(folder)
+            write_whole(folder / UNFINISHED, "This report is being written, or its writing was stopped.\n")
         loader = jinja2.PackageLoader("reports", "templates")
         self._templates = jinja2.Environment(
             loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -97,6 +98,7 @@ class Site:
             content = {**facts, "files": dict(sorted(self.files.items()))}
             text = json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True, default=str)
             write_whole(self.folder / MANIFEST, text + "\n")
+            (self.folder / UNFINISHED).unlink()
 
     def _write(self, name: str, data: bytes) -> None:
         assert self.folder is not None
@@ -147,8 +149,12 @@ def key_of(name: str) -> str:
 
 
 def _clear(folder: Path) -> None:
-    """Remove an earlier report, and nothing else."""
+    """Remove an earlier report, whole or unfinished, and nothing else."""
     if not folder.exists() or not any(folder.iterdir()):
+        return
+    if (folder / UNFINISHED).is_file():
+        for path in (*folder.glob("*.html"), *folder.glob("images/*.webp"), folder / MANIFEST):
+            path.unlink(missing_ok=True)
         return
     try:
         files = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]

@@ -139,6 +139,7 @@ def test_a_corrupted_weight_stops_the_build_and_names_the_place(birds, tmp_path,
     with pytest.raises(ValueError, match=r"on the image page, for image test/\d+ and class bird \d, to"):
         build_report(subject, files(), tmp_path / "report", LIMITS)
     assert not (tmp_path / "report" / "manifest.json").exists()
+    pages_of(build_report(subject_of("BagNet", birds, class_names=[HOSTILE] * 8), files(), tmp_path / "report").parent)
     subject.units = replace(table, weight=weight)
     with pytest.raises(ValueError, match="page of class bird 0 to sum to its mean logit"):
         sheet_of(subject, scan(subject.model, birds, "test"), 0)
