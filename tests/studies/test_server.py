@@ -20,6 +20,7 @@ import httpx
 import pytest
 from PIL import Image
 
+from studies.__main__ import main
 from studies.bundle import load_bundle
 from studies.flow import steps
 from studies.participants import read_database
@@ -376,6 +377,16 @@ def test_one_server_per_database_and_resumed_after_it_ends(tmp_path):
             pass
     with open_store(tmp_path / "a.sqlite", load_bundle(tmp_path / "study")) as store:
         assert store.find(who.id) == who
+
+
+def test_a_port_in_use_is_one_line(tmp_path, capsys):
+    make_bundle(tmp_path / "study")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert main(["serve", str(tmp_path / "study"), "--port", str(port)]) == 1
+    assert f"Cannot listen at 127.0.0.1, port {port}" in capsys.readouterr().err
 
 
 def test_prolific_sends_and_gets_people_back(tmp_path):
