@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from reports.explained_model import ExplainedImage, ExplainedModel
-from reports.html.choice import choose_images
+from reports.html.choice import choose_images, choose_units
 from reports.html.class_pages import sheet_of
 from reports.html.corrections import corrections
 from reports.html.error_page import error_page
@@ -92,11 +92,8 @@ class _Report:
 
     @cached_property
     def units(self) -> list[int]:
-        """Units with a page: the active ones, those of a tree in the order of its nodes."""
-        if self.subject.units.kind == "class":
-            return []
-        active: list[int] = self.subject.units.active.nonzero().flatten().tolist()
-        return active[: self.limits.units]
+        """Units with a page, those of a tree in the order of its nodes."""
+        return [] if self.subject.units.kind == "class" else choose_units(self.subject.units, self.limits.units)
 
     @cached_property
     def unit_links(self) -> dict[int, str]:
@@ -118,7 +115,7 @@ class _Report:
         kind = f"{self.subject.units.kind.capitalize()}s"
         pages += [("units.html", kind, bool(self.units)), ("classes.html", "Classes", True)]
         pages += [("tree.html", "Tree", tree is not None)]
-        birds = {name: picture for name, picture in self.files.figures.items() if name in FUNNYBIRDS}
+        birds = {name: self.files.figures[name] for name in FUNNYBIRDS if name in self.files.figures}
         figures = {name: picture for name, picture in self.files.figures.items() if name not in birds}
         pages += [("funnybirds.html", "FunnyBirds", bool(birds)), ("figures.html", "Figures", bool(figures))]
         self.site.navigation = [(file, name) for file, name, there in pages if there]

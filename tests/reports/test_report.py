@@ -11,7 +11,7 @@ from PIL import Image
 
 from metrics.entries import ENTRIES
 from reports.explained_model import ExplainedModel
-from reports.html.choice import choose_images
+from reports.html.choice import choose_images, choose_units
 from reports.html.class_pages import sheet_of
 from reports.html.evaluation_files import EvaluationFiles
 from reports.html.report import Limits, build_report
@@ -178,6 +178,12 @@ def test_wrong_images_come_first_and_classes_in_turn():
     assert len(choose_images(seen, 100)) == 7
     silent = replace(seen, logits=torch.zeros(7, 3))
     assert not any(silent.correct)  # without a decision nothing is right
+
+
+def test_units_of_all_classes_have_pages(birds):
+    table = subject_of("ProtoPNet", birds).units  # two prototypes for each of eight classes
+    assert choose_units(table, 16) == list(range(16))
+    assert [unit // 2 for unit in choose_units(table, 8)] == list(range(8))
 
 
 def test_scan_leaves_the_loaders_as_they_were(birds):
