@@ -112,8 +112,9 @@ class Drawing:
         place = int(self.subject.order(f"catch {item.id}"), 16) % len(item.options)
         option = item.options[place]
         (label,) = (label for label, name in self._options(index).items() if name == option.id)
-        (found,) = self.sources.of(self.subject.rows_of(index, label)[:1]).values()
-        source = found.view
+        units = self.subject.rows_of(index, label)
+        unit = min(units, key=lambda unit: self.subject.order(f"catch {item.id} {unit}"))  # no rank of the model's
+        source = self.sources.of([unit])[unit].view
         noise = self._noise(item.id, source.crop.size)
         own, other, photo = self._keep(source.crop), self._keep(noise), self._keep(source.photo)
         names = [f"r{self.subject.order(f'catch {kind} {item.id}')[:12]}" for kind in ("same", "noise")]
