@@ -57,8 +57,9 @@ def funnybirds_pictures(  # noqa: PLR0913 - what an evaluation hands over
         pictures["spider"] = spider
     if "funnybirds/sd" in metrics:
         shown = {TITLES.get(key, key): found for key, found in explainers.items()}
-        chosen = {evaluated: float(metrics["funnybirds/completeness"]["threshold"])}
-        pictures |= part_pictures(model, dataset, tables.label_map_codes, shown, class_names, device, chosen)
+        chosen = float(metrics.get("funnybirds/completeness", {}).get("threshold", math.nan))
+        codes = tables.label_map_codes
+        pictures |= part_pictures(model, dataset, codes, shown, class_names, device, {evaluated: chosen})
     return pictures
 
 
@@ -80,7 +81,7 @@ def part_pictures(  # noqa: PLR0913 - what an evaluation hands over
         explainers: title -> explainer of classes that supports the model.
         class_names: K names.
         device: of the model.
-        chosen: title -> the threshold at which completeness is reported; NaN if it is undefined.
+        chosen: title -> the threshold at which completeness is reported; NaN if it is not or is undefined.
 
     Returns:
         ``part_importance``, maps with the importance of each part under them, beside what the logit loses without it;

@@ -159,6 +159,15 @@ def assert_pictures_agree(run, names):
             assert (bird.label == bird.prediction) == bool(float(row["funnybirds/accuracy"]))
 
 
+def test_one_key_of_the_protocol_leaves_its_pictures(evaluated_copy):
+    """Without completeness there is no threshold to put in a frame."""
+    shutil.rmtree(evaluated_copy / "evaluation")
+    run_evaluation(evaluated_copy, "--suite", "funnybirds/sd", "--limit", "4", checkpoint="best")
+    assert list(strict(evaluated_copy / "evaluation" / "metrics.json")["metrics"]) == ["funnybirds/sd"]
+    pictures = {path.stem for path in (evaluated_copy / "evaluation").glob("*.png")}
+    assert pictures == {"important_parts", "part_importance"}
+
+
 def test_two_interfaces_are_two_evaluations_that_compare_asks_about(evaluated_copy, capsys):
     for flags in ([], ["--interface", "bb"]):
         run_evaluation(evaluated_copy, "--suite", "funnybirds", "--limit", "8", *flags, checkpoint="best")
