@@ -106,7 +106,7 @@ class PrototypeLayer(nn.Module):
             norms = cells.square().sum(1, keepdim=True) + vectors.square().sum(1)[:, None]
             squared = norms - 2 * (vectors @ cells)  # not conv2d: TF32 is on there
             if exact:  # vectors that differ by the rounding of float32 are equal
-                squared = squared.where(squared > 1e-13 * norms, 0).float()
+                squared = squared.masked_fill(squared <= 1e-13 * norms, 0).float()
             squared = squared.clamp_min(0).reshape(*squared.shape[:2], *shape)
             if self.similarity == "exp":
                 return (squared + 1e-14).sqrt()

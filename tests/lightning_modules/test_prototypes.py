@@ -68,6 +68,12 @@ def test_cells_close_to_a_prototype_keep_their_distances(step):
     assert layer.similarities(distances).amax().item() == pytest.approx(math.log(1e14), abs=1e-5)
 
 
+def test_what_is_no_number_is_no_hit():
+    latent = latents(256)
+    latent[1, 3] = math.nan
+    assert make(channels=256).distances(latent).isnan().all((1, 2, 3)).tolist() == [False, True, False]
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("autocast", [False, True])
 @pytest.mark.parametrize(("similarity", "best"), [("l2_log", math.log(1e4)), ("cosine", 1.0)])
