@@ -171,6 +171,11 @@ class ImageDataModule(LightningDataModule, ABC):
         return len(self.tables.concept_names)
 
     @property
+    def fixed_training_images(self) -> bool:
+        """Whether every epoch shows the same training images; False unless a subclass knows better."""
+        return False
+
+    @property
     def has_validation(self) -> bool:
         """Whether there is a validation split."""
         return True

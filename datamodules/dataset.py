@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence, Sized
+from itertools import chain
 from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, distributed
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, default_collate
 
 from datamodules.plot import plot_sample
@@ -99,7 +100,7 @@ class _Batches(Dataset[Any]):
 
 
 class ImageLoader(DataLoader[Any]):
-    """Batches of an :class:`ImageDataset`, with float images.
+    """Batches of an :class:`ImageDataset`, with float images, or with what was kept in their place.
 
     Args:
         dataset: the data set.
@@ -109,9 +110,49 @@ class ImageLoader(DataLoader[Any]):
     def __init__(self, dataset: ImageDataset | _Batches, **options: Any) -> None:
         whole = dataset if isinstance(dataset, _Batches) else _Batches(dataset)  # Lightning may build a loader again
         super().__init__(whole, **{**options, "collate_fn": _unchanged})
+        self.kept: dict[str, Any] | None = None  # all fields but the image, of all samples in order
 
     def __iter__(self) -> Any:  # Iterator[Batch]; torch names its own iterator here
-        return map(with_float_images, super().__iter__())
+        if self.kept is None:  # asked with the first batch: Lightning makes the iterator before an epoch starts
+            yield from map(with_float_images, super().__iter__())
+            return
+        for indices in self.batch_sampler or ():
+            rows = [epoch_and_position(index)[1] for index in indices]
+            yield {name: _chosen(values, rows) for name, values in self.kept.items()}
+
+    def keep(self, name: str, see: Callable[[Tensor], Tensor]) -> None:
+        """Show every image once and hand out what was seen instead of images, until ``kept`` is None again.
+
+        Args:
+            name: of the field that takes the place of ``image``.
+            see: of ``(B, 3, H, W)`` images something with B rows on the CPU; it always gets full batches, the last one
+                filled with its last image, so that nothing depends on the number of processes.
+        """
+        sampler, size = cast("DistributedSampler[Any]", self.sampler), cast("int", self.batch_size)
+        dataset, ranks = cast("_Batches", self.dataset), range(sampler.num_replicas)
+        share = ExactSampler(dataset, sampler.rank, sampler.num_replicas)
+        batches = []
+        for batch in ImageLoader(dataset, batch_size=size, sampler=share, num_workers=self.num_workers):
+            images = batch.pop("image")
+            full = images[torch.arange(size).clamp(max=len(images) - 1)]
+            batches.append(batch | {name: see(full)[: len(images)]})
+        shares: list[Any] = [batches]
+        if len(ranks) > 1:
+            shares = [None for _ in ranks]
+            distributed.all_gather_object(shares, batches)
+        order = np.argsort([row for rank in ranks for row in range(rank, len(dataset), len(ranks))])
+        self.kept = {field: _chosen(_joined(shares, field), order.tolist()) for field in batches[0]}
+
+
+def _joined(shares: list[list[dict[str, Any]]], field: str) -> Any:
+    """One field of all batches of all processes."""
+    parts = [batch[field] for batches in shares for batch in batches]
+    return torch.cat(parts) if isinstance(parts[0], Tensor) else list(chain.from_iterable(parts))
+
+
+def _chosen(values: Any, rows: list[int]) -> Any:
+    """Some rows of a field."""
+    return values[rows] if isinstance(values, Tensor) else [values[row] for row in rows]
 
 
 def _unchanged(batch: Batch) -> Batch:

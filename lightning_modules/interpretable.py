@@ -104,6 +104,10 @@ class InterpretableModule(LightningModule, ABC):
         """See images ``(B, 3, H, W)``, RGB in [0, 1]."""
 
     @abstractmethod
+    def head(self, scores: Tensor) -> Tensor:
+        """Map scores ``(B, U)`` to logits ``(B, K)``."""
+
+    @abstractmethod
     def units(self) -> UnitTable:
         """What the units are."""
 
@@ -195,14 +199,22 @@ class InterpretableModule(LightningModule, ABC):
             "multilabel_margin": lambda output, batch: multilabel_margin(output.logits, batch["labels"]),
         }
 
+    def decide(self, scores: Tensor) -> ModelOutput:
+        """The output for images of which ``(B, U)`` scores are all that is known: maps have no cells."""
+        return ModelOutput(self.head(scores), scores, scores[:, :, None, None][..., :0])
+
+    def reads_scores_only(self) -> bool:
+        """Whether steps of the phase take ``scores`` as well as an ``image``; not where a model has its own steps."""
+        return self.phase.reads_scores_only and type(self).training_step is InterpretableModule.training_step
+
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
-        """One step under the loss coefficients of the phase."""
-        output: ModelOutput = self(batch["image"])
+        """One step under the loss coefficients of the phase, on images or on their scores."""
+        output: ModelOutput = self.decide(batch["scores"]) if "scores" in batch else self(batch["image"])
         terms = self.loss_terms()
         values = {name: terms[name](output, batch) for name in self.phase.losses}
         loss = torch.stack([coefficient * values[name] for name, coefficient in self.phase.losses.items()]).sum()
         hits = self.is_correct(output.logits.detach(), self.targets(batch)).float().mean()
-        size = batch["image"].shape[0]
+        size = len(output.logits)
         logged = {"loss": loss.detach(), "accuracy": hits} | {name: value.detach() for name, value in values.items()}
         for name, value in logged.items():
             shown = name in ("loss", "accuracy")

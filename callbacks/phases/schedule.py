@@ -25,6 +25,7 @@ from callbacks.phases.percentiles import concept_percentiles
 from callbacks.phases.projection import project
 from callbacks.phases.pruning import ignore_silent, prune
 from callbacks.phases.ranks import assert_equal_over_ranks, broadcast_buffers
+from callbacks.phases.scores import keep_scores
 from callbacks.phases.selection import select_features
 from callbacks.phases.starting_patches import sample_patches, spread_patches
 from lightning_modules.contract import InterpretableModel
@@ -140,10 +141,11 @@ class PhaseSchedule(Callback):
     # -- walking -----------------------------------------------------------------------------------------------------
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Move on if the plan does, and mark the phase in the logs."""
-        index, _ = _plan(pl_module).locate(trainer.current_epoch)
-        if index != self.index or not self.entered:
+        index, epoch = _plan(pl_module).locate(trainer.current_epoch)
+        if begins := index != self.index or not self.entered:
             self._switch(trainer, pl_module, index)
         cast(PhasedModule, pl_module).apply_modes()
+        keep_scores(trainer, pl_module, _plan(pl_module).phases[index].epochs - epoch, anew=begins)
         pl_module.log("phase", float(index), rank_zero_only=True)
 
     def _switch(self, trainer: Trainer, module: LightningModule, index: int) -> None:

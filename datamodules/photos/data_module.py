@@ -242,6 +242,11 @@ class PhotoDataModule(ImageDataModule, ABC):
         splits.require_same_content(given, population)
         return given
 
+    @property
+    def fixed_training_images(self) -> bool:
+        """Whether nothing is augmented."""
+        return self.augmentation == "none" and not self.loading.two_views
+
     def dataset(self, split: Split) -> PhotoDataset:
         """The samples of one split; "projection" is the training images through the evaluation transform."""
         self.setup()

@@ -116,6 +116,11 @@ class SketchBirds(ImageDataModule):
         """Number of attributes; ``tables`` would count them in all training images."""
         return len(self._tables.concept_names)
 
+    @property
+    def fixed_training_images(self) -> bool:
+        """They are, unless there are two views of each."""
+        return not self.loading.two_views
+
     def dataset(self, split: Split) -> SketchBirdsDataset:
         """The samples of one split.
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 BEHIND_PROTOTYPES = {"assignment", "head", "residual"}  # groups that see scores only
+OF_LOGITS = {"cross_entropy", "multilabel_margin", "multilabel_margin_sum", "off_class_l1"}  # losses without maps
 LONGEST = 100_000  # epochs; more is a slip of the hand
 
 
@@ -104,6 +105,12 @@ class Phase:
         """Whether training changes what prototypes are, or the patches of images that they are compared with."""
         trained = {group for group, rate in self.trainable.items() if rate != 0}
         return not trained <= BEHIND_PROTOTYPES or self.bn not in ("eval", [])
+
+    @property
+    def reads_scores_only(self) -> bool:
+        """Whether training moves nothing but a head, by losses that see logits and weights."""
+        still = self.trainable.keys() <= {"assignment", "head"} and self.bn in ("eval", [])
+        return still and self.losses.keys() <= OF_LOGITS
 
     def goes_on_with(self, other: Phase) -> bool:
         """Whether two phases share optimiser and scheduler."""

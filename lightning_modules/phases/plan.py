@@ -201,6 +201,10 @@ class PhasedModule(Protocol):
         """Loss terms by name."""
         ...
 
+    def reads_scores_only(self) -> bool:
+        """Whether steps of the phase take ``scores`` as well as an ``image``."""
+        ...
+
 
 def _named(module: Any, base: type, name: str, place: str) -> Any:
     """A class of a torch module by name."""

@@ -6,6 +6,7 @@ import json
 import math
 import shutil
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 import torch
@@ -195,6 +196,19 @@ def test_every_model_is_equal_on_both_ranks_and_resumes(ddp_pool, tmp_path, mode
         assert error is None
     assert differences(state(cut), state(straight)) == []
     assert (cut / "metrics.csv").read_text() == (straight / "metrics.csv").read_text()
+
+
+def fit_a_head_on(rank, world_size, folder, keep):
+    phases = "--model.phases={warm: {epochs: 1}, joint: null, last: {epochs: 3}, joint2: null}"
+    with as_launched(rank, world_size), mock.patch.object(SketchBirds, "fixed_training_images", keep):
+        fit(folder, *TWO, phases, "--data.train_size=47", model="ProtoPNet")
+
+
+@pytest.mark.slow
+def test_a_head_trains_on_kept_scores_as_on_images(ddp_pool, tmp_path):
+    for keep in (True, False):
+        ddp_pool.run(fit_a_head_on, tmp_path / str(keep), keep)
+    assert differences(state(tmp_path / "True"), state(tmp_path / "False")) == []
 
 
 @pytest.mark.slow

@@ -1,0 +1,81 @@
+"""Scores of the training images, kept while a phase trains nothing but what reads them.
+
+In a phase of the head alone, neither backbone nor prototypes move. Where every epoch shows the same images, each has
+the same scores in all of them: the model sees every image once, and the loader then hands out scores instead of images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sized
+from typing import Any, Protocol, cast, runtime_checkable
+
+import torch
+from lightning import LightningModule, Trainer
+from lightning.pytorch.utilities import rank_zero_info
+from torch import Tensor
+
+from lightning_modules.contract import InterpretableModel
+from lightning_modules.phases import PhasedModule
+
+MOST_BYTES = 2**31  # of the scores, in every process; more are not kept
+
+
+@runtime_checkable
+class Keeping(Protocol):
+    """A loader of batches of images that can hand out something else in their place."""
+
+    dataset: Sized
+    kept: dict[str, Any] | None
+
+    def keep(self, name: str, see: Callable[[Tensor], Tensor]) -> None:
+        """Show every image once; from then on batches have a field ``name`` instead of ``image``."""
+        ...
+
+
+def keep_scores(trainer: Trainer, module: LightningModule, epochs: int, anew: bool) -> None:
+    """Let the training loader hand out scores if the phase under way reads nothing else.
+
+    Kept are ``(n, U)`` float32 numbers in the memory of the host, from batches of full size and in the precision of
+    training; they depend neither on the number of processes nor on when a run was resumed. Weights are, to the bit,
+    those of a run that keeps nothing, as far as the scores of an image do not depend on the size of its batch: on a CPU
+    those of a ResNet do, in a last batch of fewer than 16 images.
+
+    Args:
+        trainer: at the start of an epoch.
+        module: in the modes of its phase.
+        epochs: that are left of the phase; of one alone, nothing is kept.
+        anew: whether the phase has just begun.
+    """
+    loader = trainer.train_dataloader
+    if not isinstance(loader, Keeping):
+        return
+    if anew:
+        loader.kept = None
+    size = 4 * len(loader.dataset) * len(cast(InterpretableModel, module).units().active)
+    if loader.kept is not None or epochs < 2 or size > MOST_BYTES or not _scores_stay(trainer, module):
+        return
+
+    @torch.no_grad()
+    def scores(images: Tensor) -> Tensor:
+        with trainer.precision_plugin.forward_context():
+            return cast(Tensor, module(images.to(module.device)).scores.cpu())
+
+    loader.keep("scores", scores)
+    rank_zero_info(f"Keeping the scores of {len(loader.dataset)} training images for {epochs} epochs of the head.")
+
+
+def _scores_stay(trainer: Trainer, module: LightningModule) -> bool:
+    """Whether steps ask for scores alone, and an image has the same ones in every epoch."""
+    datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
+    if not (cast(PhasedModule, module).reads_scores_only() and datamodule.fixed_training_images):
+        return False
+    black = torch.zeros(1, 3, *cast(InterpretableModel, module).geometry.image, device=module.device)
+    before = _generators(module.device)
+    with torch.no_grad():
+        module(black)
+    return all(map(torch.equal, before, _generators(module.device)))  # a forward that draws, as dropout, moves them
+
+
+def _generators(device: torch.device) -> list[Tensor]:
+    """The states of the generators that a forward may draw from."""
+    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]

@@ -1,0 +1,93 @@
+"""Phases of the head alone: images are seen once, and weights are those of a run that sees them in every epoch."""
+
+import pytest
+from torch import nn
+
+from datamodules import SketchBirds
+from lightning_modules import ProtoPNet, ProtoPool
+from tests.datamodules.toy_photos import toy
+from tests.tiny_runs import StopError, differences, fit, state, stop_at
+
+HEAD = "{warm: {epochs: 1}, joint: null, last: {epochs: 3}, joint2: null, last2: null}"
+IMAGES = 50  # four batches of 12 and one of 2
+
+
+def run(folder, *more, model="ProtoPNet", phases=HEAD):
+    fit(folder, f"--model.phases={phases}", f"--data.train_size={IMAGES}", *more, model=model)
+    return state(folder)
+
+
+@pytest.fixture
+def trained_on(monkeypatch):
+    """Images that a ProtoPNet has seen in the modes of training."""
+    seen, forward = [], ProtoPNet.forward
+
+    def counted(self, images):
+        seen.extend(["seen"] * (len(images) if self.training else 0))
+        return forward(self, images)
+
+    monkeypatch.setattr(ProtoPNet, "forward", counted)
+    return seen
+
+
+def test_weights_are_those_of_a_run_that_keeps_nothing(tmp_path, monkeypatch, trained_on):
+    kept = run(tmp_path / "kept", "--trainer.limit_val_batches=0")
+    assert len(trained_on) == IMAGES + 1 + 60  # the warm epoch; the black image and five full batches
+    monkeypatch.setattr(SketchBirds, "fixed_training_images", False)
+    assert differences(kept, run(tmp_path / "shown", "--trainer.limit_val_batches=0")) == []
+    assert len(trained_on) == IMAGES + 1 + 60 + 4 * IMAGES
+    assert (tmp_path / "kept" / "metrics.csv").read_text() == (tmp_path / "shown" / "metrics.csv").read_text()
+
+
+@pytest.mark.slow
+def test_a_resume_in_the_middle_of_the_phase_keeps_the_same_scores(tmp_path):
+    straight = run(tmp_path / "straight")
+    with pytest.raises(StopError):
+        run(tmp_path / "cut", *stop_at(12))  # in the second of three epochs
+    assert differences(run(tmp_path / "cut", "--ckpt_path", "last"), straight) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [["--data.num_workers=1"], ["--model.task=multilabel", "--data.task=attributes"]])
+def test_workers_and_several_labels(tmp_path, monkeypatch, more):
+    kept = run(tmp_path / "kept", *more)
+    monkeypatch.setattr(SketchBirds, "fixed_training_images", False)
+    assert differences(kept, run(tmp_path / "shown", *more)) == []
+
+
+@pytest.mark.slow
+def test_scores_of_slots(tmp_path, monkeypatch):
+    """ProtoPool: focal similarity, prototypes without a slot."""
+    phases, forward, seen = "{warm: null, joint: {epochs: 1}, last: {epochs: 3}}", ProtoPool.forward, []
+    monkeypatch.setattr(ProtoPool, "forward", lambda self, x: (seen.append(self.training), forward(self, x))[1])
+    kept = run(tmp_path / "kept", model="ProtoPool", phases=phases)
+    assert sum(seen) == 5 + 1 + 5
+    monkeypatch.setattr(SketchBirds, "fixed_training_images", False)
+    assert differences(kept, run(tmp_path / "shown", model="ProtoPool", phases=phases)) == []
+
+
+class Drawing(ProtoPNet):
+    """A model that lies outside the project and draws in its forward pass."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.addon = nn.Sequential(self.addon, nn.Dropout(0.1))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["ProtoPNet", "tests.callbacks.phases.test_scores.Drawing"])
+def test_images_are_shown_where_more_than_the_head_moves_or_something_is_drawn(tmp_path, trained_on, model):
+    options = ["--model.prototypes_per_class=2", "--model.prototype_channels=16", "--model.preset=original"]
+    phases = HEAD if "Drawing" in model else HEAD.replace("epochs: 3", "epochs: 3, losses: {cluster: 0.1}")
+    run(tmp_path / "run", *options, model=model, phases=phases)
+    assert len(trained_on) == 4 * IMAGES + 2 * ("Drawing" in model)  # and a black image before two epochs
+
+
+def test_what_is_drawn_for_every_epoch_is_not_kept(tmp_path):
+    for augmentation in ("geometric_photometric", "geometric", "photometric"):
+        assert not toy(tmp_path, augmentation=augmentation).fixed_training_images
+    plain, birds = toy(tmp_path, augmentation="none"), SketchBirds("tiny")
+    for data in (plain, birds):
+        assert data.fixed_training_images
+        data.configure_loaders(two_views=True)
+        assert not data.fixed_training_images
