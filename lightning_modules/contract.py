@@ -169,8 +169,8 @@ class InterpretableModel(Protocol):
 class Projectable(Protocol):
     """A model whose units are vectors that can be replaced by latent patches of training images."""
 
-    def distance_maps(self, latent: Tensor) -> Tensor:
-        """Direct (never expanded) distances ``(B, U, h, w)`` float32 of every cell to every unit."""
+    def distance_maps(self, latent: Tensor, units: Tensor | None = None) -> Tensor:
+        """Exact distances ``(B, U, h, w)`` float32 of every cell to every unit, or to n ``units`` (B, n) per image."""
         ...
 
     def allowed(self, targets: Tensor) -> Tensor:

@@ -248,9 +248,9 @@ class ProtoPNet(InterpretableModule):
         }
 
     # -- projection and pruning --------------------------------------------------------------------------------------
-    def distance_maps(self, latent: Tensor) -> Tensor:
-        """Direct distances ``(B, U, h, w)`` of every cell to every prototype."""
-        return self.prototypes.distances(latent, exact=True)
+    def distance_maps(self, latent: Tensor, units: Tensor | None = None) -> Tensor:
+        """Exact distances ``(B, U, h, w)`` of every cell to every prototype, or to those of each image."""
+        return self.prototypes.distances(latent, exact=True, units=units)
 
     def allowed(self, targets: Tensor) -> Tensor:
         """``(B, U)`` bool: the prototype belongs to the class (``(B,)`` int64) or a label (``(B, K)`` bool)."""

@@ -308,9 +308,9 @@ class ProtoPool(InterpretableModule):
         }
 
     # -- projection --------------------------------------------------------------------------------------------------
-    def distance_maps(self, latent: Tensor) -> Tensor:
-        """Direct distances ``(B, U, h, w)`` of every cell to every prototype."""
-        return self.prototypes.distances(latent, exact=True)
+    def distance_maps(self, latent: Tensor, units: Tensor | None = None) -> Tensor:
+        """Exact distances ``(B, U, h, w)`` of every cell to every prototype, or to those of each image."""
+        return self.prototypes.distances(latent, exact=True, units=units)
 
     def allowed(self, targets: Tensor) -> Tensor:
         """``(B, U)`` bool: the class (``(B,)`` int64), or a label (``(B, K)`` bool), has a slot on the prototype."""

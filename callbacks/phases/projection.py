@@ -53,17 +53,17 @@ class NearestPatches:
             patch=torch.zeros(units, channels, device=device),
         )
 
-    def update(self, distances: Tensor, latent: Tensor, allowed: Tensor, keys: Tensor, labels: Tensor) -> None:
+    def update(self, near: Tensor, cell: Tensor, latent: Tensor, allowed: Tensor, keys: Tensor, labels: Tensor) -> None:
         """Take in one batch.
 
         Args:
-            distances: ``(B, U, h, w)`` exact distances.
+            near: ``(B, U)`` exact distance of the nearest patch of each image.
+            cell: ``(B, U)`` int64, its cell.
             latent: ``(B, D, h, w)``.
             allowed: ``(B, U)`` bool, the unit may be projected onto the image.
             keys: ``(B,)`` int64 sample keys.
             labels: ``(B,)`` int64 classes.
         """
-        near, cell = distances.flatten(2).min(dim=2)  # the first cell on ties
         near = near.masked_fill(~allowed, torch.inf)
         best = near.amin(dim=0)
         key = torch.where(near == best, keys[:, None], LARGEST)
@@ -121,11 +121,11 @@ def nearest_patches(
     if units.vectors is None:
         raise TypeError(f"Expected a model whose units have vectors, but got {type(module).__name__}.")
     nearest = NearestPatches.empty(len(units.active), units.vectors.shape[1], device)
-    for seen in patch_distances(module, batches, device):
+    for seen in patch_distances(module, batches, device, own=True):
         allowed = seen.allowed & units.active
         if taken is not None:
             allowed &= ~(seen.keys[:, None, None] == taken).any(dim=2)
-        nearest.update(seen.distances, seen.latent, allowed, seen.keys, seen.labels)
+        nearest.update(seen.near, seen.cell, seen.latent, allowed, seen.keys, seen.labels)
     nearest.reduce()
     return nearest
 
@@ -164,19 +164,26 @@ def _shared(nearest: NearestPatches) -> Tensor:
 
 @dataclass(frozen=True)
 class PatchDistances:
-    """Distances between the units and the patches of one batch of images."""
+    """Distances between the units and the nearest patches of one batch of images."""
 
     latent: Tensor  # (B, D, h, w)
-    distances: Tensor  # (B, U, h, w), exact
+    near: Tensor  # (B, U), exact; inf for units that were not compared
+    cell: Tensor  # (B, U) int64, of the nearest patch, the first on ties
     allowed: Tensor  # (B, U) bool
     keys: Tensor  # (B,) int64
     labels: Tensor  # (B,) int64
 
 
 def patch_distances(
-    module: nn.Module, batches: Iterable[dict[str, Any]], device: torch.device
+    module: nn.Module, batches: Iterable[dict[str, Any]], device: torch.device, own: bool = False
 ) -> Iterator[PatchDistances]:
     """The distances between the units of a projectable model and the patches of images, batch by batch.
+
+    Args:
+        module: a projectable model in evaluation mode.
+        batches: of images.
+        device: where to compute.
+        own: whether to compare an image only with units that may be projected onto it.
 
     Raises:
         ValueError: for distances that are not finite, with the sample ids of the batch.
@@ -184,16 +191,24 @@ def patch_distances(
     projectable = cast(Projectable, module)
     for batch in batches:
         images, keys, labels = (batch[name].to(device, non_blocking=True) for name in ("image", "sample_key", "label"))
+        allowed = projectable.allowed(batch["labels"].to(device, non_blocking=True) if "labels" in batch else labels)
+        count = int(allowed.sum(dim=1).max()) if own else allowed.shape[1]
+        units = (
+            allowed.byte().topk(count).indices if count < allowed.shape[1] else None
+        )  # and some that are not allowed
         latent = cast(InterpretableModel, module)(images).latent
         assert latent is not None
-        distances = projectable.distance_maps(latent)
+        distances = projectable.distance_maps(latent) if units is None else projectable.distance_maps(latent, units)
         if not torch.isfinite(distances).all():
             raise ValueError(
                 "Expected finite distances to the prototypes, but got NaN or infinity in the batch of the samples "
                 f"{', '.join(batch['sample_id'])}. Training has diverged."
             )
-        targets = batch["labels"].to(device, non_blocking=True) if "labels" in batch else labels
-        yield PatchDistances(latent, distances, projectable.allowed(targets), keys, labels)
+        near, cell = distances.flatten(2).min(dim=2)
+        if units is not None:
+            near = near.new_full(allowed.shape, torch.inf).scatter_(1, units, near)
+            cell = cell.new_zeros(allowed.shape).scatter_(1, units, cell)
+        yield PatchDistances(latent, near, cell, allowed, keys, labels)
 
 
 @torch.no_grad()

@@ -112,8 +112,7 @@ def prune(trainer: Trainer, module: LightningModule) -> dict[str, float]:
     neighbours = Neighbours(len(units.active), module.device)
     with evaluation_mode(module):
         for seen in patch_distances(module, datamodule.projection_dataloader(), module.device):
-            near = seen.distances.flatten(2).amin(dim=2)
-            neighbours.merge(near.T, seen.keys.expand(near.shape[1], -1), seen.allowed.T)
+            neighbours.merge(seen.near.T, seen.keys.expand(seen.near.shape[1], -1), seen.allowed.T)
     neighbours.reduce()
     keep, rescued = keep_one_per_class(neighbours.keep() & units.active, units.owner, neighbours)
     if rescued:

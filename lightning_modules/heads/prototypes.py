@@ -84,15 +84,16 @@ class PrototypeLayer(nn.Module):
             self.register_buffer(name, getattr(empty, name))
         self.sample_id: list[str] = []  # until the first projection; on the host, so that no device is asked for it
 
-    def distances(self, latent: Tensor, exact: bool | None = None) -> Tensor:
-        """Distances of every cell to every prototype.
+    def distances(self, latent: Tensor, exact: bool | None = None, units: Tensor | None = None) -> Tensor:
+        """Distances of every cell to every prototype, or to some.
 
         Args:
             latent: ``(B, D, h, w)`` float.
             exact: compute in float64; by default wherever the vectors are not being trained.
+            units: ``(B, n)`` int64, n prototypes for each image; all of them if None.
 
         Returns:
-            ``(B, U, h, w)`` float32, >= 0.
+            ``(B, U, h, w)``, or ``(B, n, h, w)``, float32, >= 0.
         """
         with torch.autocast(latent.device.type, enabled=False):
             cells, vectors = latent.float(), self.vectors.float()
@@ -101,9 +102,10 @@ class PrototypeLayer(nn.Module):
             if exact is None:
                 exact = not (self.training and self.vectors.requires_grad)
             cells, shape = cells.flatten(2), cells.shape[2:]
+            vectors = vectors if units is None else vectors[units]
             if exact:
                 cells, vectors = cells.double(), vectors.double()
-            norms = cells.square().sum(1, keepdim=True) + vectors.square().sum(1)[:, None]
+            norms = cells.square().sum(1, keepdim=True) + vectors.square().sum(-1, keepdim=True)
             squared = norms - 2 * (vectors @ cells)  # not conv2d: TF32 is on there
             if exact:  # vectors that differ by the rounding of float32 are equal
                 squared = squared.masked_fill(squared <= 1e-13 * norms, 0).float()

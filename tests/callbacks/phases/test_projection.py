@@ -13,9 +13,10 @@ from torch import nn
 import callbacks.phases.projection
 from callbacks.phases.projection import LARGEST, NearestPatches, distinct_patches, nearest_patches, project
 from datamodules.sample import sample_key
-from lightning_modules import Classifier
+from lightning_modules import Classifier, ProtoPNet
 from lightning_modules.contract import ModelOutput, SourceTable, UnitTable
 from lightning_modules.geometry import Geometry
+from lightning_modules.heads.prototypes import PrototypeLayer
 from tests.lightning_modules.registry import SHORT, TINY_PROTOPNET, tiny_birds, tiny_trainer
 
 BEST = math.log(1e4)
@@ -38,8 +39,9 @@ class Transparent(LightningModule):
         scores = maps.amax((2, 3))
         return ModelOutput(scores[:, : self.classes], scores, maps, images)
 
-    def distance_maps(self, latent):
-        return (latent[:, None] - self.vectors[:, :, None, None]).square().sum(2)
+    def distance_maps(self, latent, units=None):
+        vectors = self.vectors if units is None else self.vectors[units]
+        return (latent[:, None] - vectors[..., None, None]).square().sum(2)
 
     def owner(self):
         return torch.arange(len(self.vectors))[:, None] % self.classes == torch.arange(self.classes)
@@ -129,6 +131,37 @@ def test_distinct_patches_share_no_image(size):
     assert len(set(found)) == len(found) > len(set(shared.sample_key.tolist())) - 1
 
 
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("size", [1, 4, 17])
+def test_own_units_alone_give_the_bits_of_all(monkeypatch, seed, size):
+    """Also where images have several labels, or none."""
+    data, _ = draw(seed=seed)
+    generator = torch.Generator().manual_seed(seed)
+    data["image"] = torch.rand(17, 3, 12, 16, generator=generator)
+    model = ProtoPNet(num_classes=3, image_size=(12, 16), prototypes_per_class=4, prototype_channels=64).eval()
+    several = data | {"labels": torch.rand(17, 3, generator=generator) < 0.4}
+    compared = []
+    own, layer = PrototypeLayer.distances, PrototypeLayer
+
+    def counted(self, latent, exact=None, units=None):
+        compared.append(12 if units is None else units.shape[1])
+        return own(self, latent, exact, units)
+
+    def all_units(self, latent, exact=None, units=None):
+        found = own(self, latent, exact)
+        return found if units is None else found.gather(1, units[..., None, None].expand(-1, -1, *found.shape[2:]))
+
+    for batch in (data, several):
+        found = []
+        for distances in (counted, all_units):
+            monkeypatch.setattr(layer, "distances", distances)
+            found.append(as_rows(nearest_patches(model, batches(batch, size), model.device)))
+        assert found[0] == found[1]
+    forwards = -(-17 // size)
+    assert compared[1 : 2 * forwards : 2] == [4] * forwards  # the forward compares with all, the projection with 4
+    assert max(compared[2 * forwards + 1 :: 2]) > 4
+
+
 def test_an_image_seen_twice_changes_nothing():
     data, model = draw()
     twice = torch.cat([torch.arange(17), torch.tensor([0, 0, 16])])
@@ -154,15 +187,8 @@ def test_no_batches_finds_nothing():
 # -- two processes ---------------------------------------------------------------------------------------------------
 def nearest_of_rank(rank, world_size, data, vectors, parts):
     part = parts[rank]
-    nearest = NearestPatches.empty(len(vectors), vectors.shape[1], torch.device("cpu"))
-    model = Transparent(vectors, 3)
-    for batch in batches(data, 3, torch.tensor(part, dtype=torch.int64)) if part else []:
-        distances = model.distance_maps(batch["image"]).detach()
-        nearest.update(
-            distances, batch["image"], model.allowed(batch["label"]), batch["sample_key"], batch["label"]
-        )  # fmt: skip
-    nearest.reduce()
-    return nearest
+    own = batches(data, 3, torch.tensor(part, dtype=torch.int64)) if part else []
+    return nearest_patches(Transparent(vectors, 3), own, torch.device("cpu"))
 
 
 @pytest.mark.parametrize("parts", [
