@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from lightning_modules.contract import ModelOutput, SourceTable, UnitTable, shown
 from lightning_modules.heads.addon import AddonKind, addon_layers
-from lightning_modules.heads.prototypes import PrototypeLayer, Similarity
+from lightning_modules.heads.prototypes import PrototypeLayer, Similarity, nearest_distance
 from lightning_modules.interpretable import InterpretableModule, LossTerm
 from lightning_modules.losses import cluster, multilabel_margin, off_class_l1, separation
 from lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec
@@ -188,13 +188,18 @@ class ProtoPNet(InterpretableModule):
             self.linear.weight.copy_(torch.where(self.owner.T, own_class_init, off_class_init or 0.0))
 
     def forward(self, images: Tensor) -> ModelOutput:
-        """Backbone, add-on, similarity of every cell to every prototype, best cell, linear head."""
+        """Backbone, add-on, similarity of every cell to every prototype, best cell, linear head.
+
+        In training, scores are the similarities of the nearest cells, and maps have no gradient: that of the logarithm
+        would need twice the memory and time of everything else between latent and scores.
+        """
         latent = self.addon(self.backbone(images))
         distances = self.prototypes.distances(latent)
-        maps = self.prototypes.similarities(distances)
-        scores = maps.amax(dim=(2, 3)) * self.prototypes.active
-        extras = {"distance": distances.amin(dim=(2, 3))}
-        return ModelOutput(self.head(scores), scores, maps, latent, extras)
+        nearest = nearest_distance(distances)
+        maps = self.prototypes.similarities(distances.detach() if self.training else distances)
+        best = self.prototypes.similarities(nearest) if self.training else maps.amax(dim=(2, 3))
+        scores = best * self.prototypes.active
+        return ModelOutput(self.head(scores), scores, maps, latent, {"distance": nearest})
 
     def head(self, scores: Tensor) -> Tensor:
         """Logits ``(B, K)`` of scores ``(B, U)``."""

@@ -32,6 +32,28 @@ def focal_similarity(maps: Tensor) -> Tensor:
     return maps.amax(dim=(2, 3)) - maps.mean(dim=(2, 3))
 
 
+def nearest_distance(distances: Tensor) -> Tensor:
+    """The distance of the nearest cell, whose gradient goes to that cell alone, the first on ties.
+
+    Similarity falls with distance, so that the similarity of the nearest cell is the largest of its map; in training it
+    is computed without a gradient through the logarithm of every other cell.
+
+    Args:
+        distances: ``(B, U, h, w)`` float.
+
+    Returns:
+        ``(B, U)`` float.
+
+    Example:
+        >>> distances = torch.tensor([[[[2.0, 1.0], [1.0, 3.0]]]], requires_grad=True)
+        >>> nearest_distance(distances).sum().backward()
+        >>> distances.grad
+        tensor([[[[0., 1.],
+                  [0., 0.]]]])
+    """
+    return distances.flatten(2).min(dim=2).values
+
+
 class PrototypeLayer(nn.Module):
     """U prototype vectors, which of them are active, and where each was projected from.
 
@@ -109,7 +131,7 @@ class PrototypeLayer(nn.Module):
             squared = norms - 2 * (vectors @ cells)  # not conv2d: TF32 is on there
             if exact:  # vectors that differ by the rounding of float32 are equal
                 squared = squared.masked_fill(squared <= 1e-13 * norms, 0).float()
-            squared = squared.clamp_min(0).reshape(*squared.shape[:2], *shape)
+            squared = squared.relu().reshape(*squared.shape[:2], *shape)  # keeps its output alone for the gradient
             if self.similarity == "exp":
                 return (squared + 1e-14).sqrt()
             return squared / 2 if self.similarity == "cosine" else squared

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional as F
 
 from lightning_modules.contract import empty_sources
-from lightning_modules.heads.prototypes import PrototypeLayer, focal_similarity
+from lightning_modules.heads.prototypes import PrototypeLayer, focal_similarity, nearest_distance
 
 close = torch.testing.assert_close
 
@@ -222,3 +222,35 @@ def test_focal_similarity_by_definition(seed):
             expected = max(cells) - sum(cells) / len(cells)
             assert focal_similarity(maps)[image, unit].item() == pytest.approx(expected, abs=1e-5)
     close(focal_similarity(maps + 7), focal_similarity(maps))
+
+
+@pytest.mark.parametrize("similarity", ["l2_log", "cosine"])
+def test_the_similarity_of_the_nearest_cell_is_the_largest_and_has_its_gradient(similarity):
+    """The formula of the authors pools the similarities; in training, the distance is pooled before the logarithm."""
+    layer = make(channels=16, similarity=similarity).train()
+    weight = torch.rand(5, len(layer.vectors), generator=torch.Generator().manual_seed(1)) - 0.5
+    gradients = []
+    for pool_first in (True, False):
+        latent = torch.rand(5, 16, 6, 7, generator=torch.Generator().manual_seed(2)).requires_grad_()
+        distances = layer.distances(latent)
+        pooled = nearest_distance(distances), layer.similarities(distances).amax(dim=(2, 3))
+        close(layer.similarities(pooled[0]), pooled[1], rtol=1e-6, atol=1e-6)
+        scores = layer.similarities(pooled[0]) if pool_first else pooled[1]
+        gradients.append(torch.autograd.grad((scores * weight).sum(), [latent, layer.vectors]))
+    for new, old in zip(*gradients, strict=True):
+        close(new, old, rtol=1e-5, atol=1e-5 * old.abs().max().item())  # sums of 32-bit numbers in another order
+
+
+def test_the_gradient_of_the_nearest_distance_is_that_of_differences():
+    layer = make()
+    distances = torch.rand(2, 3, 2, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    assert torch.autograd.gradcheck(lambda d: layer.similarities(nearest_distance(d)), distances)
+
+
+def test_of_equally_near_cells_the_first_learns():
+    distances = torch.full((1, 2, 2, 3), 2.0)
+    distances[0, 1, 0, 2] = distances[0, 1, 1, 1] = 1.0
+    distances.requires_grad_()
+    nearest_distance(distances).sum().backward()
+    assert distances.grad[0, 0].flatten().tolist() == [1, 0, 0, 0, 0, 0]
+    assert distances.grad[0, 1].flatten().tolist() == [0, 0, 1, 0, 0, 0]
