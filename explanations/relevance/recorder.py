@@ -133,14 +133,15 @@ def record(
         places: note which module each operation runs in, which costs a little.
 
     Returns:
-        What ``model(images)`` returns, and the tape, or None if the output has no latent that depends on the images.
+        What ``model(images)`` returns, uncompiled, and the tape, or None if no latent depends on the images.
 
     Raises:
         OverwrittenError: if the model reads a tensor that it changed in place.
     """
     module = cast(nn.Module, model)
     recorder = _Recorder(images, scheme)
-    with recorder.places(module) if places else nullcontext(), torch.no_grad(), recorder:
+    uncompiled = torch.compiler.set_stance("force_eager")  # compiled code shows no operation
+    with recorder.places(module) if places else nullcontext(), torch.no_grad(), uncompiled, recorder:
         output = model(images)
     latent = output.latent
     last: Node | None = recorder.of[latent] if latent is not None and latent in recorder.of else None

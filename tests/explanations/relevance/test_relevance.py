@@ -9,7 +9,7 @@ from torch import nn
 
 from explanations.explainer import Targets
 from explanations.relevance.explainers import LRP, PRP, RecordedOutput
-from lightning_modules import Classifier
+from lightning_modules import Classifier, ProtoPNet
 from lightning_modules.contract import ModelOutput
 from tests.explanations.backbones import UnitReader, moved_statistics, protopnet, taped
 from tests.explanations.small_models import MeanPooled, rand, randn
@@ -316,3 +316,16 @@ def test_zennit_agrees_on_a_resnet():
     difference = (got - expected).abs().max() / expected.abs().max()
     print(f"largest difference: {difference:.1e} of the maximum")
     assert difference < 1e-4
+
+
+@pytest.mark.parametrize("part", ["", "backbone"])
+def test_a_compiled_model_is_explained_as_it_is_written(part):
+    torch.manual_seed(0)
+    model, images = ProtoPNet(num_classes=4, image_size=(16, 16)).eval(), torch.rand(2, 3, 16, 16)
+    targets = Targets("unit", torch.tensor([[3, 8], [5, -1]]))
+    maps = PRP().attribute(model, images, targets)
+    model.get_submodule(part).compile(backend="eager")
+    explainer = PRP()
+    assert explainer.supports(model) is None
+    assert torch.equal(explainer.attribute(model, images, targets).nan_to_num(), maps.nan_to_num())
+    assert model(images).scores.shape == (2, 40)
