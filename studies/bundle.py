@@ -152,6 +152,13 @@ def _problems(bundle: Bundle) -> Iterator[str]:
         yield "study.json: there is no arm."
     if study.assignment.people < 1 or study.assignment.right + study.assignment.wrong < 1:
         yield "study.json: `assignment` needs at least one person and one item."
+    if not 1 <= study.assignment.arms <= max(len(study.arms), 1):
+        yield f"study.json: a participant cannot see {study.assignment.arms} of {len(study.arms)} arms."
+    if study.assignment.arms > 1 and study.assignment.by == "forms":
+        yield (
+            "study.json: fixed forms may show an image in several arms: for several arms per participant, set "
+            "`assignment.by` to balanced."
+        )
     if study.pages.output and study.task != "distinction":
         yield "study.json: `pages.output` asks which class the model chose, which needs the task distinction."
     for name in sorted({item.id for item in items} ^ set(key.items)):
@@ -222,8 +229,10 @@ def _supply_problems(study: Study, arm: Arm, key: Key) -> Iterator[str]:
             ("right", assignment.right, sum(entry.right for entry in members)),
             ("wrong", assignment.wrong, sum(not entry.right for entry in members)),
         ):
-            if have < needed or (form is not None and have != needed):
-                yield f"{where}has {have} items with a {name} prediction, but a participant sees {needed}."
+            elsewhere = (assignment.arms - 1) * (assignment.right + assignment.wrong) if needed else 0
+            if have < needed + elsewhere or (form is not None and have != needed):
+                others = f" and {elsewhere} images in other arms" if elsewhere else ""
+                yield f"{where}has {have} items with a {name} prediction, but a participant sees {needed}{others}."
         yield from (
             f"{where}the image {image!r} is shown {n} times." for image, n in _repeated(e.image for e in members)
         )

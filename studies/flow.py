@@ -22,12 +22,14 @@ class Step:
 
     Attributes:
         page: its name, part of the names of its answers; ``item`` for a photo.
+        arm: that it belongs to; the first one for pages before any.
         questions: in their order.
         item: as this participant sees it: options and rows in an order of their own.
         number: of the photo, or of the warm-up card, from 1.
     """
 
     page: str
+    arm: Arm
     questions: list[Question]
     item: Item | None = None
     number: int = 0
@@ -38,65 +40,95 @@ def participant_seed(study: Study, number: int) -> str:
     return hmac.new(f"{study.id} {study.seed}".encode(), str(number).encode(), hashlib.sha256).hexdigest()
 
 
-def choose_items(study: Study, arm: Arm, key: Key, seen: Counter[str], seed: str) -> list[str]:
+def arm_orders(study: Study) -> list[list[Arm]]:
+    """The arms of a participant, in the orders of a Latin square of which the first columns are used.
+
+    Args:
+        study: with its assignment.
+
+    Returns:
+        One order per arm that begins with it; every arm stands equally often in every place and, if their number is
+        even, equally often before every other one (Williams 1949).
+    """
+    number = len(study.arms)
+    columns = [(place + 1) // 2 if place % 2 else -(place // 2) for place in range(study.assignment.arms)]
+    return [[study.arms[(row + column) % number] for column in columns] for row in range(number)]
+
+
+def choose_items(study: Study, arms: list[Arm], key: Key, seen: Counter[str], seed: str) -> list[str]:
     """Items of a new participant in their order.
 
     Args:
         study: with its assignment.
-        arm: of the participant.
+        arms: of the participant, in their order.
         key: which tells right from wrong predictions.
         seen: how many participants who finished or are still taking part have each item.
         seed: of the participant; decides the order only.
 
     Returns:
-        Ids: of the form that is least filled, or the items of right and of wrong predictions that were shown least,
-        ties by the order of the study, no image twice.
+        Ids, arm by arm: of the form that is least filled, or the items of right and of wrong predictions that were
+        shown least, ties by the order of the study, no image twice.
     """
-    if study.assignment.by == "forms":
-        forms = sorted({item.form for item in arm.items})
-        form = min(forms, key=lambda name: sum(seen[item.id] for item in arm.items if item.form == name))
-        chosen = [item.id for item in arm.items if item.form == form]
-    else:
-        chosen, images = [], set()
-        for right, number in ((True, study.assignment.right), (False, study.assignment.wrong)):
-            kind = [item.id for item in arm.items if key.items[item.id].right == right]
-            for name in sorted(kind, key=lambda name: seen[name])[:]:
-                if number and key.items[name].image not in images:
-                    chosen.append(name)
-                    images.add(key.items[name].image)
-                    number -= 1
-    random.Random(f"{seed} items").shuffle(chosen)
+    found: list[str] = []
+    for arm in arms:
+        if study.assignment.by == "forms":
+            forms = sorted({item.form for item in arm.items})
+            form = min(forms, key=lambda name: sum(seen[item.id] for item in arm.items if item.form == name))
+            chosen = [item.id for item in arm.items if item.form == form]
+        else:
+            chosen = _least_shown(study, arm, key, seen, {key.items[name].image for name in found})
+        random.Random(f"{seed} {arm.id} items").shuffle(chosen)
+        found += chosen
+    return found
+
+
+def _least_shown(study: Study, arm: Arm, key: Key, seen: Counter[str], images: set[str]) -> list[str]:
+    """Items with right and with wrong predictions that show none of the images."""
+    chosen = []
+    for right, number in ((True, study.assignment.right), (False, study.assignment.wrong)):
+        kind = [item.id for item in arm.items if key.items[item.id].right == right]
+        for name in sorted(kind, key=lambda name: seen[name]):
+            if number and key.items[name].image not in images:
+                chosen.append(name)
+                images.add(key.items[name].image)
+                number -= 1
     return chosen
 
 
-def steps(study: Study, arm: Arm, items: list[str], seed: str) -> list[Step]:
+def steps(study: Study, arms: list[str], items: list[str], seed: str) -> list[Step]:
     """All pages of a participant.
 
     Args:
         study: that is served.
-        arm: of the participant.
+        arms: of the participant, in their order.
         items: ids in the participant's order.
         seed: of the participant.
 
     Returns:
-        Pages from consent to comments; the second try of the quiz is among them and is skipped by :func:`after`.
+        Pages from consent to comments, those about a method once for every arm; the second try of the quiz is among
+        them and is skipped by :func:`after`.
     """
-    known = {item.id: item for item in arm.items}
-    cards = len(texts(study.language)["warm_up"]["cards"]) if arm.form == "tree" else 0
-    pages = ["consent", "background", *(f"warm_up.{number}" for number in range(cards)), "method", "preview"]
-    pages += ["quiz", "quiz_again"] if study.pages.quiz else []
-    found = [_page(study, page) for page in [*pages, "understanding.intro"]]
-    for number, name in enumerate(items, 1):
-        item = shown(arm, known[name], seed)
-        found.append(Step("item", item_questions(study, arm, item), item, number))
-    after_items = ["understanding.task", "result", *(["tradeoff"] if study.pages.tradeoff else [])]
-    after_items += ["comments"] if study.pages.comments else []
-    return [*found, *(_page(study, page) for page in after_items)]
+    number = 0
+    shown_arms = [study.arm(name) for name in arms]
+    found = [_page(study, page, shown_arms[0]) for page in ("consent", "background")]
+    first_tree = next((arm for arm in shown_arms if arm.form == "tree"), None)
+    for place, arm in enumerate(shown_arms):
+        cards = len(texts(study.language)["warm_up"]["cards"]) if arm is first_tree else 0
+        pages = [*(f"warm_up.{card}" for card in range(cards)), "method", "preview"]
+        pages += ["quiz", "quiz_again"] if study.pages.quiz and place == 0 else []
+        found += [_page(study, page, arm) for page in [*pages, "understanding.intro"]]
+        known = {item.id: item for item in arm.items}
+        for name in filter(known.__contains__, items):
+            number, item = number + 1, shown(arm, known[name], seed)
+            found.append(Step("item", arm, item_questions(study, arm, item), item, number))
+        pages = ["understanding.task", "result", *(["tradeoff"] if study.pages.tradeoff else [])]
+        found += [_page(study, page, arm) for page in pages]
+    return [*found, *([_page(study, "comments", shown_arms[-1])] if study.pages.comments else [])]
 
 
-def _page(study: Study, page: str) -> Step:
+def _page(study: Study, page: str, arm: Arm) -> Step:
     number = int(page.removeprefix("warm_up.")) + 1 if page.startswith("warm_up.") else 0
-    return Step(page, page_questions(study, page), number=number)
+    return Step(page, arm, page_questions(study, page), number=number)
 
 
 def shown(arm: Arm, item: Item, seed: str) -> Item:

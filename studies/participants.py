@@ -9,8 +9,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from studies.flow import Status
+from studies.flow import Status, Step, steps
 from studies.questions import Answers
+from studies.study import Study
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Participant:
         id: random, 128 bits; known to the participant's browser only.
         external: id on the platform that sent the participant.
         session: id of the session there.
-        arm: that the participant sees.
+        arms: that the participant sees, in their order.
         items: their ids, in order.
         seed: of all that is random.
         step: index of the current page.
@@ -36,7 +37,7 @@ class Participant:
     id: str
     external: str | None
     session: str | None
-    arm: str
+    arms: list[str]
     items: list[str]
     seed: str
     step: int
@@ -52,7 +53,12 @@ COLUMNS = ", ".join(field.name for field in fields(Participant))
 def participant_of(row: tuple[Any, ...]) -> Participant:
     """The participant of a row with ``COLUMNS``."""
     values = dict(zip((field.name for field in fields(Participant)), row, strict=True))
-    return Participant(**{**values, "items": json.loads(values["items"])})
+    return Participant(**values | {name: json.loads(values[name]) for name in ("arms", "items")})
+
+
+def way_of(study: Study, who: Participant) -> list[Step]:
+    """All pages of a participant."""
+    return steps(study, who.arms, who.items, who.seed)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from studies.bundle import Bundle
-from studies.flow import Step, after, choose_items, participant_seed
+from studies.flow import Step, after, arm_orders, choose_items, participant_seed
 from studies.participants import COLUMNS, Participant, participant_of
 from studies.questions import Answers
 
@@ -23,7 +23,7 @@ TABLES = """
 CREATE TABLE IF NOT EXISTS study (id TEXT NOT NULL, hash TEXT NOT NULL, secret TEXT NOT NULL, created REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS participant (
     number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, external TEXT UNIQUE, session TEXT,
-    arm TEXT NOT NULL, items TEXT NOT NULL, seed TEXT NOT NULL, step INTEGER NOT NULL, status TEXT NOT NULL,
+    arms TEXT NOT NULL, items TEXT NOT NULL, seed TEXT NOT NULL, step INTEGER NOT NULL, status TEXT NOT NULL,
     joined REAL NOT NULL, last REAL NOT NULL, agent TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS page (
     participant INTEGER NOT NULL REFERENCES participant(number), step INTEGER NOT NULL, name TEXT NOT NULL,
@@ -111,8 +111,8 @@ class Store:
     def join(self, external: str | None = None, session: str | None = None, agent: str = "") -> Participant | None:
         """A new participant, or the one who came with the same external id before; None where all places are taken.
 
-        The place is in the arm with the fewest participants who finished or are still taking part, ties by the order of
-        the study.
+        The arms are those of the order with the fewest participants who finished or are still taking part, ties by the
+        order of the study, of those in which all arms have a place.
         """
         study, now = self.bundle.study, time.time()
         with self._transaction() as connection:
@@ -120,24 +120,28 @@ class Store:
                 return known
             alive = now - 60 * study.assignment.reserve_minutes
             rows = connection.execute(
-                "SELECT arm, items FROM participant WHERE status = 'completed' OR (status = 'active' AND last > ?)",
+                "SELECT arms, items FROM participant WHERE status = 'completed' OR (status = 'active' AND last > ?)",
                 (alive,),
             ).fetchall()
-            filled = Counter(arm for arm, _ in rows)
-            arm = min(study.arms, key=lambda one: filled[one.id])
-            if filled[arm.id] >= study.assignment.people:
+            taken = [json.loads(arms) for arms, _ in rows]
+            filled, begun = Counter(arm for arms in taken for arm in arms), Counter(arms[0] for arms in taken)
+            orders = [
+                order for order in arm_orders(study) if all(filled[arm.id] < study.assignment.people for arm in order)
+            ]
+            if not orders:
                 return None
+            arms = min(orders, key=lambda order: begun[order[0].id])
             seen = Counter(item for _, items in rows for item in json.loads(items))
             number = 1 + connection.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence").fetchone()[0]
             seed = participant_seed(study, number)
-            items = choose_items(study, arm, self.bundle.key, seen, seed)
+            items = choose_items(study, arms, self.bundle.key, seen, seed)
             new = Participant(
                 *(
                     number,
                     secrets.token_hex(16),
                     external,
                     session,
-                    arm.id,
+                    [arm.id for arm in arms],
                     items,
                     seed,
                     0,

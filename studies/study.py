@@ -87,7 +87,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Arm:
-    """One method as it is shown; a participant sees one arm.
+    """One method as it is shown.
 
     Attributes:
         id: of the arm, part of result keys.
@@ -124,6 +124,7 @@ class Assignment:
         wrong: items with a wrong one.
         by: ``balanced`` gives every participant the items that were shown least; ``forms`` a fixed set of items.
         reserve_minutes: after how long without an answer a place is given to somebody else.
+        arms: how many arms a participant sees, one after the other, with other images in each.
     """
 
     people: int
@@ -131,6 +132,7 @@ class Assignment:
     wrong: int
     by: Literal["balanced", "forms"] = "balanced"
     reserve_minutes: float = 60.0
+    arms: int = 1
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from studies.analysis.graded import Person, grade
 from studies.analysis.page import figure, page
 from studies.analysis.results import (
     Result,
+    accuracy_of,
     accuracy_results,
     belief_results,
     confidence_results,
@@ -30,7 +31,7 @@ from studies.analysis.tables import write_answers, write_codebook, write_partici
 from studies.bundle import Bundle, load_bundle
 from studies.participants import read_database
 from studies.questions import expected
-from studies.statistics.comparisons import Summary, between, equivalence
+from studies.statistics.comparisons import Summary, against, between, equivalence
 from studies.study import Arm
 
 FEW_IMAGES = 20  # below, a test that treats images as a sample has little to go by
@@ -63,6 +64,7 @@ def analyse(folder: Path, database: Path | None = None, out: Path | None = None)
         )
     graded = grade(bundle, people, visits)
     kept = [person for person in graded if not set(person.flags) & set(bundle.study.quality.exclude)]
+    flagged = {person.participant.number: person.flags for person in graded}
     found = results_of(bundle, graded)
     results = {"all": found, "kept": found if len(kept) == len(graded) else results_of(bundle, kept)}
     summary: dict[str, Any] = {
@@ -72,9 +74,9 @@ def analyse(folder: Path, database: Path | None = None, out: Path | None = None)
         "task": bundle.study.task,
         "participants": {
             "status": dict(Counter(person.status for person in people)),
-            "flags": dict(Counter(flag for person in graded for flag in person.flags)),
-            "analysed": len(graded),
-            "kept": len(kept),
+            "flags": dict(Counter(flag for flags in flagged.values() for flag in flags)),
+            "analysed": len({person.participant.number for person in graded}),
+            "kept": len({person.participant.number for person in kept}),
         },
         "exclude": list(bundle.study.quality.exclude),
         "family": list(bundle.study.quality.family),
@@ -107,7 +109,7 @@ def _printed(summary: dict[str, Any]) -> str:
     lines = [f"{'arm':<20} {'result':<34} {'value':>9} {'SD':>9} {'n':>5}  p"]
     for arm, entries in summary["results"]["all"].items():
         for key, one in entries.items():
-            test = one["details"].get("clustered", one["details"].get("welch"))
+            test = tested(one["details"])
             if test is None:
                 continue
             p = f"{test['p']:.3g}" if "p" in test else f"n/a: {test['reason']}"
@@ -124,12 +126,15 @@ def results_of(bundle: Bundle, people: list[Person]) -> Results:
         people: who are analysed.
     """
     study = bundle.study
-    by_arm = {arm.id: [person for person in people if person.participant.arm == arm.id] for arm in study.arms}
+    by_arm = {arm.id: [person for person in people if person.arm == arm.id] for arm in study.arms}
     found: Results = {arm.id: _arm_results(bundle, arm, by_arm[arm.id]) for arm in study.arms}
     name = f"study/{study.task}_total"
     for first, second in itertools.combinations(study.arms, 2):
+        margin, pair = study.quality.margin, (first.id, second.id)
         found[f"{first.id} - {second.id}"] = {
-            name: difference(found[first.id][name], found[second.id][name], study.quality.margin)
+            name: difference(*(found[arm][name] for arm in pair), margin)
+            if study.assignment.arms == 1
+            else paired_difference(*(by_arm[arm] for arm in pair), margin)
         }
     correct(found, study.quality.family)
     return found
@@ -165,6 +170,24 @@ def difference(first: Result, second: Result, margin: float) -> Result:
     return Result(gap, n=one.n + other.n, details=details)
 
 
+def paired_difference(first: list[Person], second: list[Person], margin: float) -> Result:
+    """Difference of the accuracies of two arms over the participants who saw both: paired t-test and equivalence."""
+    one, other = ({person.participant.number: accuracy_of(person) for person in people} for people in (first, second))
+    gaps = [one[number] - other[number] for number in sorted(one.keys() & other.keys())]
+    result = mean_result(gaps, "nobody saw both arms")
+    test = against(Summary(result.value, result.sd, result.n), 0)
+    result.details = {"paired": test_details(test)}
+    if not test.reason:
+        p = equivalence(result.value, result.sd / math.sqrt(result.n), test.df, margin)
+        result.details |= {"d": test.effect, "equivalence_p": p, "margin": margin}
+    return result
+
+
+def tested(details: dict[str, Any]) -> dict[str, Any] | None:
+    """The default test of a result; None if it has none."""
+    return next((details[name] for name in ("clustered", "welch", "paired") if name in details), None)
+
+
 def correct(found: Results, family: list[str]) -> None:
     """Add Holm-corrected p values to the declared hypotheses, ``<arm>/<key>`` or ``<arm> - <arm>/<key>``."""
     members = []
@@ -172,7 +195,7 @@ def correct(found: Results, family: list[str]) -> None:
         arm, _, key = name.partition("/")
         if arm in found and key in found[arm]:
             members.append(found[arm][key])
-    p_values = [one.details.get("clustered", one.details.get("welch", {})).get("p", math.nan) for one in members]
+    p_values = [(tested(one.details) or {}).get("p", math.nan) for one in members]
     for one, p in zip(members, holm(np.array(p_values, dtype=np.float64)).tolist(), strict=True):
         one.details["holm_p"] = p
 

@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from studies.bundle import Bundle
-from studies.flow import shown
 from studies.grading import believed, chosen, failed_catches, is_right
-from studies.participants import Participant, Visit
+from studies.participants import Participant, Visit, way_of
 from studies.questions import Answer, Answers
-from studies.study import Arm, Flag, Item, ItemKey
+from studies.study import Flag, Item, ItemKey
 
 
 @dataclass(frozen=True)
@@ -46,17 +45,19 @@ class ItemAnswer:
 
 @dataclass
 class Person:
-    """A participant who finished.
+    """A participant who finished, and what was answered in one arm.
 
     Attributes:
         participant: row of the database.
-        items: answers to photos, in order.
-        pages: all other answers, by question.
-        seconds: over all pages; None where a clock was set back.
-        flags: what speaks against the answers.
+        arm: that was seen.
+        items: answers to its photos, in order.
+        pages: all other answers on its pages, by question.
+        seconds: over its pages; None where a clock was set back.
+        flags: what speaks against the answers of the participant, in whatever arm.
     """
 
     participant: Participant
+    arm: str
     items: list[ItemAnswer] = field(default_factory=list)
     pages: dict[str, Answer] = field(default_factory=dict)
     seconds: float | None = 0.0
@@ -72,33 +73,37 @@ def grade(bundle: Bundle, people: list[Participant], visits: list[Visit]) -> lis
         visits: of the database.
 
     Returns:
-        One entry per participant who completed the study, with the flags of the study's declared quality checks.
+        One entry per arm of every participant who completed the study, with the flags of the study's declared quality
+        checks.
     """
-    found = {person.number: Person(person) for person in people if person.status == "completed"}
-    pages: dict[int, list[Visit]] = {number: [] for number in found}
-    for visit in visits:
-        if visit.number in found:
-            pages[visit.number].append(visit)
-    for number, person in found.items():
-        arm = bundle.study.arm(person.participant.arm)
-        items = {item.id: item for item in arm.items}
-        for visit in pages[number]:
-            if visit.item is None:
+    found = []
+    for one in people:
+        if one.status != "completed":
+            continue
+        way, own = way_of(bundle.study, one), [visit for visit in visits if visit.number == one.number]
+        in_arms = {name: Person(one, name) for name in one.arms}
+        for visit in own:
+            step = way[visit.step]
+            person = in_arms[step.arm.id]
+            if step.item is None:
                 person.pages |= visit.answers
             else:
-                person.items.append(_graded(bundle, arm, person.participant, items[visit.item], visit))
-        times = [visit.seconds for visit in pages[number]]
-        person.seconds = None if None in times else sum(time for time in times if time is not None)
-        person.flags = flags(bundle, person, pages[number])
-    return list(found.values())
+                person.items.append(_graded(bundle, one, step.item, visit))
+            known = None not in (person.seconds, visit.seconds)
+            person.seconds = (person.seconds or 0) + (visit.seconds or 0) if known else None
+        told = flags(bundle, [item for person in in_arms.values() for item in person.items], own)
+        for person in in_arms.values():
+            person.flags = told
+        found += in_arms.values()
+    return found
 
 
-def _graded(bundle: Bundle, arm: Arm, person: Participant, item: Item, visit: Visit) -> ItemAnswer:
+def _graded(bundle: Bundle, who: Participant, item: Item, visit: Visit) -> ItemAnswer:
     key, answers = bundle.key.items[item.id], visit.answers
     agreement = bundle.study.task == "agreement"
     return ItemAnswer(
-        person=person.number,
-        item=shown(arm, item, person.seed),
+        person=who.number,
+        item=item,
         key=key,
         answers=answers,
         right=is_right(bundle.study, key, answers),
@@ -108,28 +113,28 @@ def _graded(bundle: Bundle, arm: Arm, person: Participant, item: Item, visit: Vi
     )
 
 
-def flags(bundle: Bundle, person: Person, visits: list[Visit]) -> list[Flag]:
+def flags(bundle: Bundle, items: list[ItemAnswer], visits: list[Visit]) -> list[Flag]:
     """What speaks against the answers of a participant; nothing is left out but by the rules of the study.
 
     Args:
         bundle: with the thresholds that were declared.
-        person: whose answers to photos were graded.
+        items: graded answers of the participant.
         visits: all pages of the participant.
     """
     quality = bundle.study.quality
     ratings = [
         value
-        for one in person.items
+        for one in items
         for name, value in one.answers.items()
         if name == "confidence" or name.startswith("similarity.")
     ]
-    times = [one.seconds for one in person.items if one.seconds is not None]
+    times = [one.seconds for one in items if one.seconds is not None]
     losses = [visit.client.get("focus_losses") for visit in visits if visit.item is not None]
     checks: dict[Flag, bool] = {
         "straight_line": len(ratings) > 2 and len(set(ratings)) == 1,
         "fast": bool(times) and median(times) < quality.min_seconds,
         "focus_lost": sum(loss for loss in losses if isinstance(loss, int)) > quality.max_focus_losses,
-        "failed_catch": sum(failed_catches(one.key, one.answers, one.item.attention) for one in person.items)
+        "failed_catch": sum(failed_catches(one.key, one.answers, one.item.attention) for one in items)
         > quality.max_failed_catches,
         "pictures_missing": any(visit.client.get("pictures_missing") for visit in visits),
         "no_javascript": not all(visit.client.get("javascript") for visit in visits),

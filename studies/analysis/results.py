@@ -74,6 +74,11 @@ def accuracy_results(task: Task, people: list[Person]) -> dict[str, Result]:
     return found
 
 
+def accuracy_of(person: Person) -> float:
+    """Share of the items that a participant answered rightly in an arm."""
+    return _mean([one.right for one in person.items])
+
+
 def accuracy(cells: list[list[ItemAnswer]], right: list[list[bool]], chance: float) -> Result:
     """Mean accuracy over participants, tested against chance.
 

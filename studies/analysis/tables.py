@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from studies.analysis.graded import Person
 from studies.bundle import Bundle
-from studies.participants import Participant, Visit
+from studies.participants import Participant, Visit, way_of
 from studies.plan import CHANCE
 from studies.questions import item_questions, page_questions
 from studies.study import FLAGS, Study
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run what starts so
 ANSWER_COLUMNS = {
     "participant": "number of the participant",
-    "arm": "arm of the study",
+    "arm": "arm of the study that the page belongs to",
     "step": "index of the page",
     "page": "name of the page",
     "item": "photo with its explanation; empty on other pages",
@@ -37,7 +37,7 @@ PERSON_COLUMNS = {
     "participant": "number",
     "external": "id on the platform",
     "session": "session on the platform",
-    "arm": "arm of the study",
+    "arms": "arms of the study, in the order in which they were seen",
     "status": "active, completed, screened, declined or withdrawn",
     "seed": "of the order of items, options and rows",
     "minutes": "on all pages",
@@ -53,7 +53,7 @@ def write_answers(
     file: Path, bundle: Bundle, people: list[Participant], visits: list[Visit], graded: list[Person]
 ) -> None:
     """One row per answer of everybody who answered, also of those who did not finish."""
-    arms = {person.number: person.arm for person in people}
+    ways = {person.number: way_of(bundle.study, person) for person in people if person.items}
     right = {(one.person, one.item.id): one.right for person in graded for one in person.items}
     main = "confidence" if bundle.study.task == "agreement" else "answer"
     rows = []
@@ -63,25 +63,26 @@ def write_answers(
             counts = question == main or (question == "decision.0" and main == "answer")
             graded_as = right.get((visit.number, visit.item or "")) if counts else None
             prediction = ("right" if key.right else "wrong") if key else None
-            where = (visit.number, arms[visit.number], visit.step, visit.name, visit.item, key.image if key else None)
+            arm = ways[visit.number][visit.step].arm.id
+            where = (visit.number, arm, visit.step, visit.name, visit.item, key.image if key else None)
             rows.append((*where, prediction, question, value, graded_as, visit.seconds))
     _write(file, ANSWER_COLUMNS, rows)
 
 
 def write_participants(file: Path, study: Study, people: list[Participant], graded: list[Person]) -> None:
     """One row per participant, with what is to be paid."""
-    known = {person.participant.number: person for person in graded}
     rows = []
     for one in people:
-        person = known.get(one.number)
-        items = person.items if person else []
-        share = sum(answer.right for answer in items) / len(items) if items else math.nan
-        minutes = person.seconds / 60 if person and person.seconds is not None else math.nan
-        flags = person.flags if person else []
+        own = [person for person in graded if person.participant.number == one.number]
+        right = [answer.right for person in own for answer in person.items]
+        share = sum(right) / len(right) if right else math.nan
+        times = [math.nan if person.seconds is None else person.seconds for person in own]
+        minutes = sum(times) / 60 if times else math.nan
+        flags = own[0].flags if own else []
         excluded = bool(set(flags) & set(study.quality.exclude))
         pay = study.platform.wage * study.platform.minutes / 60 if one.status in ("completed", "screened") else 0.0
         bonus = study.platform.bonus if share > CHANCE[study.task] else 0.0
-        about = (one.number, one.external, one.session, one.arm, one.status, one.seed)
+        about = (one.number, one.external, one.session, " ".join(one.arms), one.status, one.seed)
         rows.append((*about, minutes, share, " ".join(flags), excluded, pay, bonus))
     _write(file, PERSON_COLUMNS, rows)
 

@@ -20,8 +20,8 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from studies.bundle import FILES, Bundle, bundle_hash
-from studies.flow import Step, steps
-from studies.participants import Participant
+from studies.flow import Step
+from studies.participants import Participant, way_of
 from studies.questions import read_answers
 from studies.server.forms import Form, is_token, read_form, token_of
 from studies.server.pages import Pages, fields_of
@@ -69,7 +69,7 @@ class Application:
 
     def way(self, who: Participant) -> list[Step]:
         """All pages of a participant."""
-        return steps(self.bundle.study, self.bundle.study.arm(who.arm), who.items, who.seed)
+        return way_of(self.bundle.study, who)
 
     def tokens(self, who: Participant, step: int) -> tuple[str, str]:
         """Tokens of a page and of withdrawing."""
@@ -108,7 +108,7 @@ class Application:
         way = self.way(who)
         self.store.open_page(who, way[who.step].page)
         earlier = self.store.answers(who)
-        return page(self.pages.step(who, way, who.step, self.tokens(who, who.step), earlier=earlier))
+        return page(self.pages.step(way, who.step, self.tokens(who, who.step), earlier=earlier))
 
     def answer(self, request: Request, form: Form) -> Response:
         """``POST /p``: store the answers to a page, and go on."""
@@ -125,7 +125,7 @@ class Application:
         earlier = self.store.answers(who)
         if errors and current:
             tokens, given = self.tokens(who, form.step), dict(form.answers)
-            return page(self.pages.step(who, way, form.step, tokens, given=given, errors=errors, earlier=earlier), 422)
+            return page(self.pages.step(way, form.step, tokens, given=given, errors=errors, earlier=earlier), 422)
         outcome = self.store.submit(who, way, form.step, answers, form.client) if not errors else "conflict"
         if outcome in ("stored", "same"):
             return RedirectResponse("/p", 303)
@@ -133,9 +133,7 @@ class Application:
             return page(self.pages.message("stale"), 409)
         given = fields_of(earlier[form.step])
         tokens = self.tokens(who, form.step)
-        shown = self.pages.step(
-            who, way, form.step, tokens, given=given, note="conflict", earlier=earlier, read_only=True
-        )
+        shown = self.pages.step(way, form.step, tokens, given=given, note="conflict", earlier=earlier, read_only=True)
         return page(shown, 409)
 
     def busy(self, request: Request, form: Form | None) -> Response:
@@ -146,7 +144,7 @@ class Application:
             way = self.way(who) if who else []
             if who and form and 0 <= form.step < len(way):
                 tokens, given, earlier = self.tokens(who, form.step), dict(form.answers), self.store.answers(who)
-                shown = self.pages.step(who, way, form.step, tokens, given=given, note="busy", earlier=earlier)
+                shown = self.pages.step(way, form.step, tokens, given=given, note="busy", earlier=earlier)
                 return page(shown, 503, headers)
         except sqlite3.Error:
             pass  # nor read: then the message alone

@@ -10,9 +10,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from studies.bundle import Bundle
 from studies.flow import Step
 from studies.grading import believed, is_right
-from studies.participants import Participant
 from studies.questions import NO_SWITCH, Answers, letters
-from studies.study import TREE_LEAVES
+from studies.study import TREE_LEAVES, Arm
 from studies.texts import texts
 
 
@@ -46,14 +45,13 @@ class Pages:
         return self._render("message.html", message=message, start=start, code=code, link=link)
 
     def step(  # noqa: PLR0913
-        self, who: Participant, way: list[Step], index: int, tokens: tuple[str, str], *,
+        self, way: list[Step], index: int, tokens: tuple[str, str], *,
         given: Mapping[str, str] | None = None, errors: Mapping[str, str] | None = None, note: str = "",
         earlier: Mapping[int, Answers] | None = None, read_only: bool = False,
     ) -> str:  # fmt: skip
         """The page of a step.
 
         Args:
-            who: sees it.
             way: all pages of the participant.
             index: of the page.
             tokens: of the page and of withdrawing.
@@ -69,7 +67,7 @@ class Pages:
         cards = sum(one.page.startswith("warm_up.") for one in way)
         return self._render(
             "page.html",
-            arm=self.bundle.study.arm(who.arm),
+            arm=step.arm,
             step=step,
             page=page,
             title=self.say["titles"][page].format(number=step.number, of=number if step.item else cards),
@@ -82,14 +80,19 @@ class Pages:
             given=given or {},
             errors=errors or {},
             note=self.say["messages"][note] if note else None,
-            result=self._result(way, earlier or {}) if page == "result" else "",
+            result=self._result(way, step.arm, earlier or {}) if page == "result" else "",
             questions={question.name: question for question in step.questions},
             read_only=read_only,
         )
 
-    def _result(self, way: list[Step], earlier: Mapping[int, Answers]) -> str:
+    def _result(self, way: list[Step], arm: Arm, earlier: Mapping[int, Answers]) -> str:
+        """How many items of an arm were answered rightly."""
         study, key = self.bundle.study, self.bundle.key.items
-        seen = [(step.item, earlier[number]) for number, step in enumerate(way) if step.item and number in earlier]
+        seen = [
+            (step.item, earlier[number])
+            for number, step in enumerate(way)
+            if step.item and step.arm is arm and number in earlier
+        ]
         pairs = [(key[item.id], answers) for item, answers in seen]
         facts = {"score": sum(is_right(study, one, answers) for one, answers in pairs), "of": len(pairs)}
         if study.task == "agreement":

@@ -57,7 +57,7 @@ class Observer:
             key: of its item.
             seed: of the participant; the answers are a function of it and of the page.
         """
-        chance = random.Random(f"{seed} answers {step.page} {step.number}")
+        chance = random.Random(f"{seed} answers {step.arm.id} {step.page} {step.number}")
         if step.page == "consent":
             return {"consent": "agree"}
         if step.page.startswith("quiz"):

@@ -8,8 +8,7 @@ from pathlib import Path
 from httpx import ASGITransport, AsyncClient
 
 from studies.bundle import load_bundle
-from studies.flow import steps
-from studies.participants import Participant
+from studies.participants import Participant, way_of
 from studies.server.app import COOKIE, make_app
 from studies.server.pages import fields_of
 from studies.simulation.browser import read_page
@@ -70,7 +69,7 @@ def command(
 def answer_all(store: Store, who: Participant, observer: Observer) -> None:
     """Answer page by page to the end, or to where the observer leaves."""
     study, key = store.bundle.study, store.bundle.key
-    way = steps(study, study.arm(who.arm), who.items, who.seed)
+    way = way_of(study, who)
     client: dict[str, object] = {"javascript": True, "focus_losses": 0, "pictures_missing": False}
     current: Participant | None = who
     while current is not None and current.status == "active" and current.step != observer.leave_at:
@@ -111,7 +110,7 @@ async def take_part(browser: AsyncClient, store: Store, observer: Observer) -> b
     who = store.find(browser.cookies.get(COOKIE) or "")
     if who is None:
         return False
-    way = steps(study, study.arm(who.arm), who.items, who.seed)
+    way = way_of(study, who)
     while page.url.path == "/p":
         form = read_page(page.text)
         index = int(form.hidden["step"])

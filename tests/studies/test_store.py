@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from studies.flow import after, participant_seed, shown, steps
-from studies.participants import read_database
+from studies.flow import after, participant_seed, shown
+from studies.participants import read_database, way_of
 from studies.simulation.observer import Observer
 from studies.simulation.simulate import answer_all
 from studies.store import Store
@@ -22,10 +22,6 @@ def store(tmp_path):
     store = Store(tmp_path / "answers.sqlite", make_bundle(tmp_path / "study", "agreement", "units", items=12))
     yield store
     store.close()
-
-
-def way_of(store, who):
-    return steps(store.bundle.study, store.bundle.study.arm(who.arm), who.items, who.seed)
 
 
 def test_items_are_shown_equally_often_and_balanced_by_prediction(store):
@@ -75,7 +71,7 @@ def test_places_are_limited_reserved_and_freed(tmp_path):
 
 def test_a_page_is_stored_once(store):
     who = store.join()
-    way = way_of(store, who)
+    way = way_of(store.bundle.study, who)
     agree = {"consent": "agree"}
     assert store.submit(who, way, 1, {"experience": 3}, {}) == "stale"  # not yet
     assert store.submit(who, way, 0, agree, {}) == "stored"
@@ -87,7 +83,7 @@ def test_a_page_is_stored_once(store):
 
 def test_many_threads_answer_one_page_once(store):
     who = store.join()
-    way, outcomes = way_of(store, who), []
+    way, outcomes = way_of(store.bundle.study, who), []
     threads = [
         threading.Thread(target=lambda: outcomes.append(store.submit(who, way, 0, {"consent": "agree"}, {})))
         for _ in range(8)
@@ -101,7 +97,7 @@ def test_many_threads_answer_one_page_once(store):
 
 def test_what_fails_stores_nothing(store, monkeypatch):
     who = store.join()
-    way = way_of(store, who)
+    way = way_of(store.bundle.study, who)
     monkeypatch.setattr("studies.store.json.dumps", lambda value: 1 / 0 if value == {"late": 1} else '"agree"')
     with pytest.raises(ZeroDivisionError):
         store.submit(who, way, 0, {"consent": "agree"}, {"late": 1})
@@ -117,12 +113,12 @@ def test_withdrawal_deletes_all_but_the_fact(store, tmp_path):
     _, people, visits = read_database(tmp_path / "answers.sqlite")
     assert visits == []
     assert [(one.status, one.external, one.session, one.items) for one in people] == [("withdrawn", None, None, [])]
-    assert store.submit(who, way_of(store, who), 0, {"consent": "agree"}, {}) == "stale"
+    assert store.submit(who, way_of(store.bundle.study, who), 0, {"consent": "agree"}, {}) == "stale"
 
 
 def test_quiz_and_consent_decide_the_way(store):
     study = store.bundle.study
-    way = way_of(store, store.join())
+    way = way_of(store.bundle.study, store.join())
     names = [step.page for step in way]
     first, second = names.index("quiz"), names.index("quiz_again")
     right = {"quiz.0": "1", "quiz.1": "2"}
@@ -140,7 +136,7 @@ def test_a_clock_that_is_set_back_leaves_the_time_out(store, tmp_path, monkeypat
     store.open_page(who, "consent")
     store._opened.clear()  # as after a restart of the server
     monkeypatch.setattr("studies.store.time.time", lambda: who.joined - 3600)
-    store.submit(who, way_of(store, who), 0, {"consent": "agree"}, {})
+    store.submit(who, way_of(store.bundle.study, who), 0, {"consent": "agree"}, {})
     (visit,) = read_database(tmp_path / "answers.sqlite")[2]
     assert visit.seconds is None
 
