@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -109,7 +110,9 @@ class Store:
                 raise
 
     def join(self, external: str | None = None, session: str | None = None, agent: str = "") -> Participant | None:
-        """A new participant, or the one who came with the same external id before; None where all places are taken.
+        """A new participant, or the one who came with the same external id before, now in the given session.
+
+        Nobody, None, where all places are taken.
 
         The arms are those of the order with the fewest participants who finished or are still taking part, ties by the
         order of the study, of those in which all arms have a place.
@@ -117,7 +120,9 @@ class Store:
         study, now = self.bundle.study, time.time()
         with self._transaction() as connection:
             if external is not None and (known := self._find(connection, "external", external)):
-                return known
+                session = session or known.session
+                connection.execute("UPDATE participant SET session = ? WHERE number = ?", (session, known.number))
+                return replace(known, session=session)
             alive = now - 60 * study.assignment.reserve_minutes
             rows = connection.execute(
                 "SELECT arms, items FROM participant WHERE status = 'completed' OR (status = 'active' AND last > ?)",

@@ -45,6 +45,7 @@ class Option:
         rows: its units, or the nodes of a tree's path.
         examples: training photos of the class.
         label: name of the class, in an arm that shows labels.
+        evidence: ``probability`` that the model gives the class, in an arm of maps that shows it.
     """
 
     id: str
@@ -52,6 +53,7 @@ class Option:
     rows: list[Row] = field(default_factory=list)
     examples: list[str] = field(default_factory=list)
     label: str | None = None
+    evidence: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ class Item:
         options: the predicted class (agreement; distinction with a tree: the path up to its last nodes), or four.
         decisions: for distinction with a tree, the last node but one, then the node after its absence and the one
             after its presence.
+        leaves: names of the classes that the last decisions lead to, as in ``TREE_LEAVES``, in an arm with labels.
         form: which of several fixed sets of items it belongs to.
         attention: an answer of the confidence scale that the page asks for, to see that it is read.
     """
@@ -72,6 +75,7 @@ class Item:
     photo: str
     options: list[Option]
     decisions: list[Row] = field(default_factory=list)
+    leaves: list[str] = field(default_factory=list)
     form: int = 0
     attention: int | None = None
 
@@ -177,7 +181,8 @@ class Platform:
     """Where participants come from and what they get.
 
     Attributes:
-        kind: ``prolific`` takes the ids of the query and ends with a link to it.
+        kind: ``prolific`` and ``mturk`` take ids from the query of the link, and lead back at the end.
+        sandbox: of MTurk, for trials without pay.
         completed: completion code.
         screened: code of those who failed the quiz twice.
         wage: per hour.
@@ -185,7 +190,8 @@ class Platform:
         bonus: paid for an accuracy above chance.
     """
 
-    kind: Literal["local", "prolific"] = "local"
+    kind: Literal["local", "prolific", "mturk"] = "local"
+    sandbox: bool = False
     completed: str = ""
     screened: str = ""
     wage: float = 12.0

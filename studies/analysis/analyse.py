@@ -130,12 +130,12 @@ def results_of(bundle: Bundle, people: list[Person]) -> Results:
     found: Results = {arm.id: _arm_results(bundle, arm, by_arm[arm.id]) for arm in study.arms}
     name = f"study/{study.task}_total"
     for first, second in itertools.combinations(study.arms, 2):
-        margin, pair = study.quality.margin, (first.id, second.id)
-        found[f"{first.id} - {second.id}"] = {
-            name: difference(*(found[arm][name] for arm in pair), margin)
-            if study.assignment.arms == 1
-            else paired_difference(*(by_arm[arm] for arm in pair), margin)
-        }
+        margin = study.quality.margin
+        if study.assignment.arms == 1:
+            gap = difference(found[first.id][name], found[second.id][name], margin)
+        else:
+            gap = paired_difference(by_arm[first.id], by_arm[second.id], margin)
+        found[f"{first.id} - {second.id}"] = {name: gap}
     correct(found, study.quality.family)
     return found
 

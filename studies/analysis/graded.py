@@ -76,7 +76,7 @@ def grade(bundle: Bundle, people: list[Participant], visits: list[Visit]) -> lis
         One entry per arm of every participant who completed the study, with the flags of the study's declared quality
         checks.
     """
-    found = []
+    found: list[Person] = []
     for one in people:
         if one.status != "completed":
             continue

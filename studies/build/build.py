@@ -79,8 +79,8 @@ def _arm(  # noqa: PLR0913
 ) -> Arm:  # fmt: skip
     media, keys = found
     subject = Subject(method, seed)
-    if task == "distinction" and len(subject.data.class_names) < OPTIONS:
-        raise subject.wrong(f"there are {len(subject.data.class_names)} classes, but {OPTIONS} are to choose from")
+    if task == "distinction" and len(subject.names) < OPTIONS:
+        raise subject.wrong(f"there are {len(subject.names)} classes, but {OPTIONS} are to choose from")
     if task == "distinction" and method.form == "tree" and assignment.wrong:
         raise subject.wrong(
             "the two last decisions of a tree cannot lead to the right class where the decisions before were wrong: "

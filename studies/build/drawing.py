@@ -35,11 +35,15 @@ class Drawing:
 
     def __init__(self, subject: Subject, task: Task, media: dict[str, bytes]) -> None:
         self.subject, self.task, self.media = subject, task, media
-        self.names = subject.data.class_names
+        self.names = subject.names
         self.test = subject.data.dataset("test")
         self.sources = UnitSources(subject.model, subject.training, subject.explainer, self.names, SMALL)
         if subject.method.form in ("units", "tree") and not self.sources.there:
             raise subject.wrong("there are no training images that its units could come from")
+
+    @property
+    def _tells_probability(self) -> bool:
+        return self.subject.method.evidence and self.subject.method.form == "heatmap"
 
     def item(self, index: int) -> tuple[Item, ItemKey]:
         """An item of a test image, and what is true of it.
@@ -76,18 +80,21 @@ class Drawing:
                     for row, unit in zip(known, units, strict=True)
                 ]
                 rows = sorted(known, key=lambda row: row.id)
-            shown = self.names[label] if subject.method.labels else None
-            options.append(Option(ids[label], pictures, rows, self._examples(label, name), shown))
+            shown = self.names[label] if subject.method.labels and not tree else None
+            evidence = {"probability": float(seen.logits[index].softmax(0)[label])} if self._tells_probability else {}
+            options.append(Option(ids[label], pictures, rows, self._examples(label, name), shown, evidence))
         options.sort(key=lambda option: option.id)
         photo = self._keep(fit(to_image(sample["image"]), LARGE))
-        item = Item(f"i{subject.order(prefix)[:12]}", photo, options, decisions)
+        leaves = [self.names[leaf] for leaf in last_leaves(subject.path(index)[0][-2].node)] if decisions else []
+        leaves = leaves if subject.method.labels else []
+        item = Item(f"i{subject.order(prefix)[:12]}", photo, options, decisions, leaves)
         truth = seen.labels[index][0]
         answer = output = None
         if self.task == "distinction" and not tree:
             answer, output = ids[truth], ids[labels[0]]
         elif self.task == "distinction":
-            leaves = last_leaves(subject.path(index)[0][-2].node)
-            answer = TREE_LEAVES[leaves.index(truth)] if truth in leaves else None
+            last = last_leaves(subject.path(index)[0][-2].node)
+            answer = TREE_LEAVES[last.index(truth)] if truth in last else None
         return item, ItemKey(name, seen.correct[index], answer, output, scores, {}, localisation)
 
     def _options(self, index: int) -> dict[int, str]:
@@ -198,8 +205,8 @@ class Drawing:
 
     def _keep(self, picture: Image.Image) -> str:
         buffer = io.BytesIO()
-        picture.save(buffer, "png")  # which holds pixels and nothing else
-        name = media_name(buffer.getvalue(), "png")
+        picture.save(buffer, "webp", quality=90)  # pixels and nothing else
+        name = media_name(buffer.getvalue(), "webp")
         self.media[name] = buffer.getvalue()
         return name
 

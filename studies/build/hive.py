@@ -87,14 +87,17 @@ def design(name: str, effect: float = 0.1) -> Design:
     return Design(effect, study.task, hive().models[study.model].form, study.right)
 
 
-def arguments(name: str, ckpt_path: Path, forms: int = 10, data: dict[str, Any] | None = None) -> dict[str, Any]:
+def arguments(
+    name: str, ckpt_path: Path, forms: int = 10, data: Path | None = None, data_root: str | None = None
+) -> dict[str, Any]:
     """Arguments of :func:`studies.build.build` for a published study.
 
     Args:
         name: of the study.
         ckpt_path: checkpoint of the model.
         forms: fixed sets of photos, each for five people; 10 in the paper.
-        data: arguments of the data module in place of the run's.
+        data: test images of other data than the run's: a yaml file as in configs/data.
+        data_root: where the data lies now, if it has moved since training; with ``data``, its root.
 
     Raises:
         ValueError: if there is no such study, or no form.
@@ -105,7 +108,7 @@ def arguments(name: str, ckpt_path: Path, forms: int = 10, data: dict[str, Any] 
     form = hive().models[study.model].form
     method = Method(
         *(study.model.replace("_", "-"), ckpt_path, form),
-        examples=study.examples, labels=study.labels, rating=study.rating, data=data or {},
+        examples=study.examples, labels=study.labels, rating=study.rating, data=data, data_root=data_root,
     )  # fmt: skip
     return {
         "id": name.replace("_", "-"),
@@ -118,8 +121,9 @@ def arguments(name: str, ckpt_path: Path, forms: int = 10, data: dict[str, Any] 
     }
 
 
-def command(
-    name: str, ckpt_path: Path, consent: Path, out: Path, forms: int = 10, data: dict[str, Any] | None = None
+def command(  # noqa: PLR0913
+    name: str, ckpt_path: Path, consent: Path, out: Path, forms: int = 10, data: Path | None = None,
+    data_root: str | None = None,
 ) -> str:  # fmt: skip
     """Build a published study from a checkpoint, and say what it was in the paper and how good it is.
 
@@ -129,9 +133,10 @@ def command(
         consent: text file with what participants are told before they agree.
         out: new folder.
         forms: fixed sets of photos, each for five people; 10 in the paper.
-        data: arguments of the data module in place of the run's.
+        data: test images of other data than the run's: a yaml file as in configs/data.
+        data_root: where the data lies now, if it has moved since training; with ``data``, its root.
     """
-    bundle = build(out=out, consent=consent, **arguments(name, ckpt_path, forms, data))
+    bundle = build(out=out, consent=consent, **arguments(name, ckpt_path, forms, data, data_root))
     model = hive().models[_study(name).model]
     arm = bundle.study.arms[0]
     people = plan(design(name))["people"]

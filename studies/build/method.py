@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import torch
 
 from datamodules import load_datamodule
+from datamodules.load import match_data, read_datamodule
 from explanations import Explainer, GradCAM, Random, choose_explainer
 from explanations.choice import description
 from explanations.tree_path import Node, Step, grow, path
 from lightning_modules import load_model
 from lightning_modules.contract import DecidesByTree, InterpretableModel
-from reports.scan import Scan, scan
+from reports.scan import Scan, loaders, scan
 from studies.study import OPTIONS, Form, Rating, Similarity, Task
 
 
@@ -33,14 +34,17 @@ class Method:
         control: ``random`` maps in place of the explainer's, or units ``shuffled``: those of the next class.
         labels: whether the names of classes are shown.
         examples: training photos of every class that are shown, 0 to 3.
-        rows: most units of a class that are shown, those that contribute most.
+        rows: most units of a class that are shown, those that contribute most; people can take in about 32 (Ramaswamy
+            et al. 2023).
         similarity: how rows are rated: on four points, alike or not, or by which of two rows is more alike.
         clarity: whether to ask how clear it is what each unit shows.
-        evidence: whether score, weight and contribution of each row are shown, as the model sees it.
+        evidence: whether score, weight and contribution of each row, or the probability of each class that has a map,
+            are shown as the model sees them.
         rating: what is asked about rows: to rate each (by default), nothing, or, of a path, the first decision that a
             participant disagrees with.
-        data: arguments of the data module in place of the run's, such as ``root``.
-        test: more of them, for the test images only, such as ``{"occluders": 1.0}`` for harder ones.
+        data: test images of other data than the run's, such as harder ones: a yaml file as in configs/data. Classes are
+            matched by name.
+        data_root: where the data lies now, if it has moved since training; with ``data``, its root.
     """
 
     id: str
@@ -55,8 +59,8 @@ class Method:
     similarity: Similarity = "scale"
     clarity: bool = False
     evidence: bool = False
-    data: dict[str, Any] = field(default_factory=dict)
-    test: dict[str, Any] = field(default_factory=dict)
+    data: Path | None = None
+    data_root: str | None = None
 
 
 SHALLOWEST = 3  # decisions of a path of which the last two are left to the participant
@@ -83,10 +87,14 @@ class Subject:
     def __init__(self, method: Method, seed: int) -> None:
         self.method, self.seed = method, seed
         self.model = cast(InterpretableModel, load_model(method.ckpt_path).eval())
-        self.data = load_datamodule(method.ckpt_path, **method.data, **method.test)
-        self.data.setup("test")
-        self.training = load_datamodule(method.ckpt_path, **method.data) if method.test else self.data
+        changes = {"root": method.data_root} if method.data_root else {}
+        self.training = load_datamodule(method.ckpt_path, **({} if method.data else changes))
         self.training.setup("test")
+        self.names, self.data = self.training.class_names, self.training
+        if method.data:
+            self.data = read_datamodule(method.data, self.training.image_size, **changes)
+            self.data.setup("test")
+            match_data(self.data, self.names, "test", method.data)
         self.units = self.model.units()
         if not 0 <= method.examples <= 3 or method.rows < 1:
             raise self.wrong("`examples` is 0 to 3 and `rows` at least 1")
@@ -95,10 +103,10 @@ class Subject:
         ):
             raise self.wrong(f"the control {method.control} does not fit the form {method.form}")
         asked = method.similarity != "scale" or method.clarity
-        if (asked or method.evidence) and method.form not in ("units", "tree"):
-            raise self.wrong(
-                f"the form {method.form} has no rows that `similarity`, `clarity` or `evidence` could be of"
-            )
+        if asked and method.form not in ("units", "tree"):
+            raise self.wrong(f"the form {method.form} has no rows that `similarity` or `clarity` could be of")
+        if method.evidence and method.form == "none":
+            raise self.wrong("the form none has no explanation that `evidence` could be of")
         if method.similarity == "pairwise" and method.form == "tree":
             raise self.wrong("the nodes of a path cannot be compared in pairs")
         if method.form == "units" and self.units.kind == "class":
@@ -114,18 +122,21 @@ class Subject:
         self.tree: Node | None = grow(self.model) if isinstance(self.model, DecidesByTree) else None
         self.seen: Scan = scan(self.model, self.data, "test")
         self.accuracy = 100 * sum(self.seen.correct) / len(self.seen.sample_ids)
-        if self.accuracy <= 100 / len(self.data.class_names):
+        if self.accuracy <= 100 / len(self.names):
             raise self.wrong(f"its accuracy of {self.accuracy:.1f} % on the test images is that of guessing")
 
     def origin(self) -> dict[str, str]:
-        """Model, SHA-256 of its checkpoint and of the test images' ids and classes, and the explainer."""
-        told = "\n".join(
-            f"{name} {labels}" for name, labels in zip(self.seen.sample_ids, self.seen.labels, strict=True)
-        )
+        """Model, SHA-256 of its checkpoint and of the test images with their ids and classes, and the explainer."""
+        data = hashlib.sha256()
+        for name, labels in zip(self.seen.sample_ids, self.seen.labels, strict=True):
+            data.update(f"{name} {labels}\n".encode())
+        with loaders(self.data, "test", None) as loader:
+            for batch in loader:
+                data.update(batch["image"].mul(255).round().byte().numpy().tobytes())
         return {
             "model": type(self.model).__name__,
             "checkpoint": hashlib.sha256(self.method.ckpt_path.read_bytes()).hexdigest(),
-            "data": hashlib.sha256(told.encode()).hexdigest(),
+            "data": data.hexdigest(),
             "explainer": "" if self.method.form == "none" else description(self.explainer),
         }
 
@@ -202,12 +213,12 @@ class Subject:
             ValueError: if the class has no unit.
         """
         if self.method.control == "shuffled":
-            label = (label + 1) % len(self.data.class_names)
+            label = (label + 1) % len(self.names)
         weight = self.units.weight
         assert weight is not None  # looked at before
         known = ((weight[label] > 0) & self.units.active).cpu()
         if not known.any():
-            raise self.wrong(f"the class {self.data.class_names[label]} has no active unit")
+            raise self.wrong(f"the class {self.names[label]} has no active unit")
         shares = self.seen.scores[index] * weight[label].detach().double().cpu()
         order: list[int] = shares.masked_fill(~known, -torch.inf).argsort(descending=True, stable=True).tolist()
         return order[: min(int(known.sum()), self.method.rows)]

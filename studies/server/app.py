@@ -6,7 +6,6 @@ import hashlib
 import sqlite3
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from urllib.parse import quote
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -25,12 +24,11 @@ from studies.participants import Participant, way_of
 from studies.questions import read_answers
 from studies.server.forms import Form, is_token, read_form, token_of
 from studies.server.pages import Pages, fields_of
+from studies.server.platforms import arrival, security_policy, way_back
 from studies.store import Store
 
 COOKIE = "participant"
-PROLIFIC = "https://app.prolific.com/submissions/complete?cc="
 HEADERS = {
-    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; form-action 'self'; base-uri 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
@@ -77,25 +75,29 @@ class Application:
 
     def start(self, request: Request) -> Response:
         """``GET /``: the way in."""
-        prolific = self.bundle.study.platform.kind == "prolific"
-        return page(self.pages.message("landing", start="" if prolific else "/join"))
+        is_local = self.bundle.study.platform.kind == "local"
+        return page(self.pages.message("landing", start="/join" if is_local else ""))
 
     def join(self, request: Request) -> Response:
         """``GET /join``: a place in the study, the same for the same person."""
-        known = self._known(request)
-        external = session = None
-        if self.bundle.study.platform.kind == "prolific":
-            external, session = (request.query_params.get(name, "") for name in ("PROLIFIC_PID", "SESSION_ID"))
-            if not (external.isascii() and external.isalnum() and len(external) <= 64):
-                return page(self.pages.message("landing"), 400)
-            session = session if session.isascii() and session.isalnum() and len(session) <= 64 else None
-            known = known if known is not None and known.external == external else None
-        who = known or self.store.join(external, session, request.headers.get("user-agent", ""))
+        platform = self.bundle.study.platform
+        comes = arrival(platform, request.query_params)
+        if comes is None:
+            return page(self.pages.message("landing"), 400)
+        if comes.is_preview:
+            return page(self.pages.message("preview"))
+        who = self._known(request) if comes.external is None else None
+        who = who or self.store.join(comes.external, comes.session, request.headers.get("user-agent", ""))
         if who is None:
             return page(self.pages.message("full"))
         response = RedirectResponse("/p", 303)
-        secure = request.url.scheme == "https"
-        response.set_cookie(COOKIE, who.id, max_age=30 * 86400, httponly=True, samesite="lax", secure=secure)
+        age, secure = 30 * 86400, request.url.scheme == "https"
+        if platform.kind == "mturk":  # in a frame of another site, where browsers keep only cookies of this kind
+            response.set_cookie(COOKIE, who.id, age, httponly=True, samesite="none", secure=True)
+            name, value = response.raw_headers[-1]
+            response.raw_headers[-1] = (name, value + b"; Partitioned")
+        else:
+            response.set_cookie(COOKIE, who.id, age, httponly=True, samesite="lax", secure=secure)
         return response
 
     def show(self, request: Request) -> Response:
@@ -165,10 +167,8 @@ class Application:
             return page(self.pages.message("unknown"), 403)
         if who.status == "active":
             return RedirectResponse("/p", 303)
-        platform = self.bundle.study.platform
-        code = {"completed": platform.completed, "screened": platform.screened}.get(who.status, "")
-        link = PROLIFIC + quote(code) if code and platform.kind == "prolific" else ""
-        return page(self.pages.message(who.status, code=code, link=link))
+        code, back = way_back(self.bundle.study.platform, who)
+        return page(self.pages.message(who.status, code=code, back=back))
 
     def picture(self, request: Request) -> Response:
         """``GET /media/<name>``: a picture of the study, and no other file."""
@@ -208,7 +208,7 @@ def make_app(bundle: Bundle, store: Store, hosts: list[str]) -> Starlette:
         store: its database.
         hosts: names under which it may be reached, ``*`` for any.
     """
-    application = Application(bundle, store)
+    application, policy = Application(bundle, store), security_policy(bundle.study.platform)
 
     def handler(function: Callable[..., Response], form: bool = False) -> Callable[[Request], Awaitable[Response]]:
         async def handle(request: Request) -> Response:
@@ -235,7 +235,7 @@ def make_app(bundle: Bundle, store: Store, hosts: list[str]) -> Starlette:
 
     async def headers(request: Request, following: Callable[[Request], Awaitable[Response]]) -> Response:
         response = await following(request)
-        response.headers.update(HEADERS)
+        response.headers.update({"Content-Security-Policy": policy, **HEADERS})
         return response
 
     return Starlette(

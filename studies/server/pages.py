@@ -11,8 +11,11 @@ from studies.bundle import Bundle
 from studies.flow import Step
 from studies.grading import believed, is_right
 from studies.questions import NO_SWITCH, Answers, letters
+from studies.server.platforms import WayBack
 from studies.study import TREE_LEAVES, Arm
 from studies.texts import texts
+
+NO_WAY_BACK = WayBack()
 
 
 class Pages:
@@ -29,20 +32,21 @@ class Pages:
             loader=PackageLoader("studies.server"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
             lstrip_blocks=True,
         )  # fmt: skip
-        labels = [option.label for arm in bundle.study.arms for item in arm.items for option in item.options]
+        items = [item for arm in bundle.study.arms for item in arm.items]
+        labels = [name for item in items for name in (*item.leaves, *(option.label for option in item.options))]
         self._common = {"study": bundle.study, "say": self.say, "letters": letters(self.say), "labels": any(labels)}
 
-    def message(self, name: str, start: str = "", code: str = "", link: str = "") -> str:
+    def message(self, name: str, start: str = "", code: str = "", back: WayBack = NO_WAY_BACK) -> str:
         """A page with a message of the texts.
 
         Args:
             name: of the message.
             start: link of a button that begins the study.
             code: completion code.
-            link: back to the platform.
+            back: way to the platform.
         """
         message = self.say["messages"][name]
-        return self._render("message.html", message=message, start=start, code=code, link=link)
+        return self._render("message.html", message=message, start=start, code=code, back=back)
 
     def step(  # noqa: PLR0913
         self, way: list[Step], index: int, tokens: tuple[str, str], *,

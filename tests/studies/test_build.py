@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -11,16 +12,18 @@ import torch
 from PIL import Image
 
 from explanations.tree_path import grow, path
+from explanations.views import fit, to_image
 from lightning_modules.contract import DecidesByTree
-from reports.scan import scan
+from reports.scan import loaders, samples_of, scan
 from studies.__main__ import main
 from studies.analysis import analyse
 from studies.build import Method, build
 from studies.build.hive import arguments, design, hive
+from studies.bundle import media_name
 from studies.plan import plan
 from studies.simulation.observer import Observer
 from studies.simulation.simulate import simulate
-from studies.study import Assignment, Pages
+from studies.study import TREE_LEAVES, Assignment, Pages
 from tests.lightning_modules.registry import MODELS, tiny_birds
 
 PLACES = Assignment(people=4, right=2, wrong=2)
@@ -69,6 +72,12 @@ def run(tmp_path, monkeypatch, birds):
     return start
 
 
+def webp(picture):
+    buffer = io.BytesIO()
+    picture.save(buffer, "webp", quality=90)
+    return buffer.getvalue(), "webp"
+
+
 @pytest.mark.parametrize("name", ["ProtoPNet", "BagNet", "Classifier"])
 def test_key_and_options_are_those_of_the_model(run, birds, name):
     bundle, seen = run(name, labels=True, examples=1)
@@ -96,15 +105,15 @@ def test_key_and_options_are_those_of_the_model(run, birds, name):
             assert {name.split("/")[0] for name in key.localisation} <= set(names)
     for picture in bundle.media():
         image = Image.open(io.BytesIO((bundle.folder / "media" / picture).read_bytes()))
-        assert image.info == {}
+        assert not {"exif", "xmp", "icc_profile", "comment"} & set(image.info)
         assert max(image.size) in (448, 224)
 
 
 @pytest.mark.parametrize("task", ["agreement", "distinction"])
-def test_a_tree_is_shown_as_the_path_the_model_took(run, tmp_path, task):
+def test_a_tree_is_shown_as_the_path_the_model_took(run, tmp_path, birds, task):
     """For distinction, the last two decisions are open, and one of their four ends is the true class."""
     places = replace(PLACES, wrong=2 if task == "agreement" else 0)
-    bundle, seen = run("ProtoTree", task=task, places=places)
+    bundle, seen = run("ProtoTree", task=task, places=places, labels=True)
     for item in bundle.study.arms[0].items:
         key = bundle.key.items[item.id]
         index = seen.sample_ids.index(key.image)
@@ -121,6 +130,11 @@ def test_a_tree_is_shown_as_the_path_the_model_took(run, tmp_path, task):
             assert key.answer == last
             units = [steps[-2].node.unit, steps[-2].node.absent.unit, steps[-2].node.present.unit]
             assert [key.scores[row.id] for row in item.decisions] == seen.scores[index][units].tolist()
+            ends = [
+                node for pair in (steps[-2].node.absent, steps[-2].node.present) for node in (pair.absent, pair.present)
+            ]
+            assert item.leaves == [birds.class_names[end.label] for end in ends]
+            assert item.leaves[TREE_LEAVES.index(last)] == birds.class_names[seen.predicted[index]]
     assert simulate(bundle.folder, tmp_path / "a.sqlite", Observer("noisy"), 1) == 1
 
 
@@ -169,6 +183,44 @@ def test_evidence_is_that_of_the_model(run):
     assert origin["model"] == "ProtoPNet"
     assert origin["checkpoint"] == hashlib.sha256(b"weights").hexdigest()
     assert len(origin["data"]) == 64
+
+
+def test_test_images_of_other_data_are_those_of_the_config(run, birds, tmp_path):
+    """Training photos are still those of the run."""
+    told = "{class_path: datamodules.SketchBirds, init_args: {preset: tiny, test_size: 40, train_size: 24, seed: 9}}"
+    (tmp_path / "other.yaml").write_text(f"data: {told}\n", "utf-8")
+    bundle, _ = run("Classifier", data=tmp_path / "other.yaml", examples=1, task="agreement")
+    other = tiny_birds(test_size=40, seed=9)
+    other.setup("test")
+    for item in bundle.study.arms[0].items:
+        (sample,) = samples_of(other.dataset("test"), [bundle.key.items[item.id].image])
+        assert media_name(*webp(fit(to_image(sample["image"]), 448))) == item.photo
+    (name,) = bundle.study.arms[0].items[0].options[0].examples
+    training = birds.dataset("projection")
+    photos = {media_name(*webp(fit(to_image(one["image"]), 224))) for one in samples_of(training, training.sample_ids)}
+    assert name in photos
+
+
+def test_maps_may_tell_the_probability(run):
+    bundle, seen = run("Classifier", evidence=True)
+    for item in bundle.study.arms[0].items:
+        told = sorted(option.evidence["probability"] for option in item.options)
+        logits = seen.logits[seen.sample_ids.index(bundle.key.items[item.id].image)]
+        assert told[-1] == pytest.approx(float(logits.softmax(0).amax()))
+        assert sum(told) < 1  # four of eight classes
+
+
+def test_other_pixels_are_other_data(run, monkeypatch):
+    first, _ = run("Classifier", "first", task="agreement")
+
+    @contextmanager
+    def darker(*arguments):
+        with loaders(*arguments) as loader:
+            yield ({"image": 0.9 * batch["image"]} for batch in loader)
+
+    monkeypatch.setattr("studies.build.method.loaders", darker)
+    second, _ = run("Classifier", "second", task="agreement")
+    assert first.study.arms[0].origin["data"] != second.study.arms[0].origin["data"]
 
 
 def test_controls_show_something_else(run):

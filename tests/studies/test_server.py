@@ -42,6 +42,8 @@ FORM = {"content-type": "application/x-www-form-urlencoded"}
 class Site:
     """A served study, and a browser that visits it."""
 
+    host = HOST
+
     def __init__(self, folder, **options):
         self.bundle = make_bundle(folder / "study", **options)
         self.database = folder / "answers.sqlite"
@@ -53,7 +55,7 @@ class Site:
         async def request():
             transport = httpx.ASGITransport(self.app)
             jar = self.cookies if cookies is None else cookies
-            async with httpx.AsyncClient(transport=transport, base_url=HOST, cookies=jar) as client:
+            async with httpx.AsyncClient(transport=transport, base_url=self.host, cookies=jar) as client:
                 response = await client.request(method, path, **options)
                 jar.update(client.cookies)
                 return response
@@ -403,6 +405,34 @@ def test_prolific_sends_and_gets_people_back(tmp_path):
     assert "C1" not in site.get("/p").text
     site.post(site.form(comments=""))
     assert 'href="https://app.prolific.com/submissions/complete?cc=C1%26X"' in site.get("/p").text
+
+
+def test_mturk_previews_frames_and_pays_people(tmp_path):
+    site = Site(tmp_path, platform=Platform("mturk", sandbox=True, completed="C1"))
+    site.host = "https://study.test"
+    link = "/join?workerId=W1&hitId=H&turkSubmitTo=https%3A%2F%2Fworkersandbox.mturk.com&assignmentId="
+    preview = site.get(link + "ASSIGNMENT_ID_NOT_AVAILABLE")
+    assert "after you have accepted" in preview.text
+    assert "<form" not in preview.text
+    assert "participant" not in site.cookies
+    for wrong in (link + "a b", link, f"{link}A1".replace("mturk.com", "mturk.com.example"), "/join?assignmentId=A1"):
+        assert site.get(wrong).status_code == 400
+    assert read_database(site.database)[1] == []
+    response = site.send("GET", f"{link}A1")
+    cookie = response.headers["set-cookie"].lower()
+    assert {"samesite=none", "secure", "httponly", "partitioned"} <= set(cookie.split("; "))
+    assert (site.who().external, site.who().session) == ("W1", "A1")
+    policy = response.headers["content-security-policy"]
+    assert "frame-ancestors https://worker.mturk.com https://workersandbox.mturk.com;" in policy
+    assert "form-action 'self' https://workersandbox.mturk.com;" in policy
+    site.get(f"{link}A2", cookies=httpx.Cookies())  # given back, and accepted again
+    assert site.who().session == "A2"
+    site.answer_until("comments")
+    assert "externalSubmit" not in site.get("/done").text
+    site.post(site.form(comments=""))
+    end = site.get("/p").text
+    assert '<form method="post" action="https://workersandbox.mturk.com/mturk/externalSubmit">' in end
+    assert 'name="assignmentId" value="A2"' in end
 
 
 def test_failed_quiz_refused_consent_and_withdrawal(tmp_path):
