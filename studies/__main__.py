@@ -4,6 +4,7 @@
 ``python -m studies build --config STUDY.yaml --out DIR``
 ``python -m studies hive --name cub_prototree_distinction --ckpt_path RUN.ckpt --consent consent.md --out DIR``
 ``python -m studies serve DIR``
+``python -m studies single_file DIR --out FILES --number 20``
 ``python -m studies simulate DIR --observer.policy noisy --observer.d_prime 0.5``
 ``python -m studies analyse DIR``
 """
@@ -22,6 +23,7 @@ COMMANDS = {
     "hive": ("build one of the 19 studies of HIVE from a checkpoint", "studies.build.hive"),
     "plan": ("sample size, power, duration and cost of a study", "studies.plan"),
     "serve": ("serve a study to participants", "studies.server.serve"),
+    "single_file": ("write a study as files that need no server", "studies.single_file"),
     "simulate": ("let simulated participants take part in a study", "studies.simulation.simulate"),
     "analyse": ("write the results of a study, and print those that are tested", "studies.analysis"),
 }

@@ -39,7 +39,7 @@ class Bundle:
 
     def media(self) -> set[str]:
         """Names of the media that the study shows."""
-        return {name for arm in self.study.arms for item in _all_items(arm) for name in _pictures(item)}
+        return {name for arm in self.study.arms for item in _all_items(arm) for name in pictures(item)}
 
 
 def media_name(content: bytes, suffix: str) -> str:
@@ -125,7 +125,8 @@ def _all_items(arm: Arm) -> list[Item]:
     return [*arm.items, *(example.item for example in arm.preview)]
 
 
-def _pictures(item: Item) -> Iterator[str]:
+def pictures(item: Item) -> Iterator[str]:
+    """Names in ``media/`` of all that is shown of an item."""
     yield item.photo
     for option in item.options:
         yield from (*option.pictures, *option.examples)
@@ -192,7 +193,7 @@ def _item_problems(study: Study, arm: Arm, item: Item) -> Iterator[str]:
         if arm.form == "tree" and any(row.decision is None for row in option.rows):
             yield f"option {option.id}: a node of the path has no decision."
     yield from (f"row {row.id} has no picture." for row in _rows(item) if not row.pictures)
-    yield from (f"{name!r} is no name of a picture." for name in _pictures(item) if not MEDIA.fullmatch(name))
+    yield from (f"{name!r} is no name of a picture." for name in pictures(item) if not MEDIA.fullmatch(name))
     if item.attention is not None and not 1 <= item.attention <= (4 if study.task == "agreement" else 5):
         yield f"asks for the answer {item.attention}, which is not on the scale."
 

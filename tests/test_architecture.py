@@ -36,7 +36,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "reports": ("explanations", "metrics.functional", "lightning_modules.contract", "datamodules.sample"),
     "studies": (
         *("explanations", "metrics.functional", "lightning_modules.contract", "datamodules.sample"),
-        *("lightning_modules.load_model", "datamodules.load_datamodule", "reports"),
+        *("lightning_modules.load_model", "datamodules.load_datamodule", "datamodules.load", "reports"),
     ),
 }
 SCRIPTS = ("train", "evaluate")  # may import every room; no room may import them

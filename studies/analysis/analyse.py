@@ -31,6 +31,7 @@ from studies.analysis.tables import write_answers, write_codebook, write_partici
 from studies.bundle import Bundle, load_bundle
 from studies.participants import read_database
 from studies.questions import expected
+from studies.single_file.read import read_folder
 from studies.statistics.comparisons import Summary, against, between, equivalence
 from studies.study import Arm
 
@@ -39,13 +40,16 @@ FEW_IMAGES = 20  # below, a test that treats images as a sample has little to go
 Results = dict[str, dict[str, Result]]  # by arm, or pair of arms, then by key
 
 
-def analyse(folder: Path, database: Path | None = None, out: Path | None = None) -> dict[str, Any]:
+def analyse(
+    folder: Path, database: Path | None = None, out: Path | None = None, answers: Path | None = None
+) -> dict[str, Any]:
     """Analyse a study and write its results.
 
     Args:
         folder: the bundle.
         database: of the answers; ``answers.sqlite`` in the bundle if None.
         out: folder for the results; ``analysis`` in the bundle if None. Results of an earlier analysis are replaced.
+        answers: folder with answers that were saved from files without a server, in place of a database.
 
     Returns:
         The content of ``summary.json``. Beside it: ``answers.csv``, ``participants.csv``, ``tables.csv``,
@@ -55,13 +59,18 @@ def analyse(folder: Path, database: Path | None = None, out: Path | None = None)
         ValueError: if the bundle or the database is missing or broken, or does not belong to the other.
     """
     bundle = load_bundle(folder)
-    database = database or folder / "answers.sqlite"
-    digest, people, visits = read_database(database)
-    if digest != bundle.hash:
-        raise ValueError(
-            f"{database} holds answers to a study with the hash {digest[:12]}, but {folder} has {bundle.hash[:12]}: "
-            "analyse it with the bundle that was served."
-        )
+    if answers is not None and database is not None:
+        raise ValueError("Expected `database` or `answers`, but got both.")
+    if answers is not None:
+        people, visits = read_folder(bundle, answers)
+    else:
+        database = database or folder / "answers.sqlite"
+        digest, people, visits = read_database(database)
+        if digest != bundle.hash:
+            raise ValueError(
+                f"{database} holds answers to a study with the hash {digest[:12]}, but {folder} has "
+                f"{bundle.hash[:12]}: analyse it with the bundle that was served."
+            )
     graded = grade(bundle, people, visits)
     kept = [person for person in graded if not set(person.flags) & set(bundle.study.quality.exclude)]
     flagged = {person.participant.number: person.flags for person in graded}
@@ -93,15 +102,18 @@ def analyse(folder: Path, database: Path | None = None, out: Path | None = None)
     return summary
 
 
-def command(folder: Path, database: Path | None = None, out: Path | None = None) -> str:
+def command(
+    folder: Path, database: Path | None = None, out: Path | None = None, answers: Path | None = None
+) -> str:  # fmt: skip
     """Analyse a study, and give the results that are tested as lines of text.
 
     Args:
         folder: the bundle.
         database: of the answers; ``answers.sqlite`` in the bundle if None.
         out: folder for the results; ``analysis`` in the bundle if None. Results of an earlier analysis are replaced.
+        answers: folder with answers that were saved from files without a server, in place of a database.
     """
-    return _printed(analyse(folder, database, out))
+    return _printed(analyse(folder, database, out, answers))
 
 
 def _printed(summary: dict[str, Any]) -> str:

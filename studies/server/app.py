@@ -20,10 +20,11 @@ from starlette.staticfiles import StaticFiles
 
 from studies.bundle import FILES, Bundle, bundle_hash
 from studies.flow import Step
+from studies.form import Form
 from studies.participants import Participant, way_of
 from studies.questions import read_answers
-from studies.server.forms import Form, is_token, read_form, token_of
-from studies.server.pages import Pages, fields_of
+from studies.server.forms import is_token, read_form, token_of
+from studies.server.pages import MEDIA_TYPES, Pages, fields_of
 from studies.server.platforms import arrival, security_policy, way_back
 from studies.store import Store
 
@@ -32,7 +33,6 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
-SUFFIXES = {"png": "image/png", "webp": "image/webp", "jpg": "image/jpeg"}
 
 
 class Application:
@@ -179,7 +179,7 @@ class Application:
         if hashlib.sha256(content).hexdigest() != name.split(".")[0]:
             return Response("changed", 503)
         headers = {"Cache-Control": "private, max-age=86400"}
-        return Response(content, media_type=SUFFIXES[name.split(".")[1]], headers=headers)
+        return Response(content, media_type=MEDIA_TYPES[name.split(".")[1]], headers=headers)
 
     def health(self, request: Request) -> Response:
         """``GET /healthz``: whether answers can be stored and the study is the one that was started."""

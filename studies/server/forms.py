@@ -3,37 +3,18 @@
 from __future__ import annotations
 
 import hmac
-import re
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from hashlib import sha256
 from urllib.parse import parse_qsl, urlsplit
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from studies.form import Form, form_of
+
 MAX_BODY = 64 * 1024  # bytes
 MAX_FIELDS = 500
 FORM = "application/x-www-form-urlencoded"
-CLIENT = ("seconds", "focus_losses", "helps", "javascript", "pictures_missing")
-COUNT = re.compile(r"[0-9]{1,9}")
-
-
-@dataclass(frozen=True)
-class Form:
-    """A form that was sent.
-
-    Attributes:
-        step: index of the page it is the form of; -1 if it does not say.
-        token: that the page held.
-        client: what the browser claims of the visit; counts, and None for what is no count.
-        answers: names and values of all other fields, in order.
-    """
-
-    step: int
-    token: str
-    client: dict[str, object]
-    answers: list[tuple[str, str]]
 
 
 async def read_form(request: Request) -> Form:
@@ -58,12 +39,7 @@ async def read_form(request: Request) -> Form:
         raise HTTPException(400) from None
     if any("\0" in name or "\0" in value for name, value in fields):
         raise HTTPException(400)
-    own = {name: value for name, value in reversed(fields) if name in ("step", "token", *CLIENT)}
-    client: dict[str, object] = {name: _count(own.get(name, "")) for name in CLIENT}
-    client |= {name: bool(client[name]) for name in ("javascript", "pictures_missing")}
-    answers = [(name, value) for name, value in fields if name not in own]
-    step = _count(own.get("step", ""))
-    return Form(-1 if step is None else step, own.get("token", ""), client, answers)
+    return form_of(fields)
 
 
 async def _body(stream: AsyncIterator[bytes]) -> bytes:
@@ -73,10 +49,6 @@ async def _body(stream: AsyncIterator[bytes]) -> bytes:
         if len(content) > MAX_BODY:
             raise HTTPException(413)
     return content
-
-
-def _count(value: str) -> int | None:
-    return int(value) if COUNT.fullmatch(value) else None
 
 
 def token_of(secret: str, participant: str, page: str) -> str:

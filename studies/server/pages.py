@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Mapping
+from hashlib import sha256
+from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from studies.bundle import Bundle
+from studies.bundle import Bundle, pictures
 from studies.flow import Step
 from studies.grading import believed, is_right
-from studies.questions import NO_SWITCH, Answers, letters
+from studies.questions import NO_SWITCH, Answers, expected, letters
 from studies.server.platforms import WayBack
 from studies.study import TREE_LEAVES, Arm
 from studies.texts import texts
 
 NO_WAY_BACK = WayBack()
+EMPTY: dict[str, Any] = {
+    "tokens": ("", ""), "given": {}, "errors": {}, "note": None, "earlier": {}, "read_only": False, "single": False,
+}  # fmt: skip
+MEDIA_TYPES = {"png": "image/png", "webp": "image/webp", "jpg": "image/jpeg"}
 
 
 class Pages:
@@ -65,12 +72,51 @@ class Pages:
             earlier: answers of the participant, by step, for the own result.
             read_only: show the values without a way to send them.
         """
+        return self._step(
+            "page.html", way, index, tokens=tokens, given=given or {}, errors=errors or {},
+            note=self.say["messages"][note] if note else None, earlier=earlier or {}, read_only=read_only,
+        )  # fmt: skip
+
+    def single(self, way: list[Step], facts: Mapping[str, Any]) -> str:
+        """All pages of a participant in one file that needs no server, but for the own result, which needs the key.
+
+        Args:
+            way: all pages of the participant.
+            facts: that the saved answers begin with.
+        """
+        study, arms = self.bundle.study, {step.arm.id: step.arm for step in way}
+        shown = [(index, step) for index, step in enumerate(way) if step.page != "result"]
+        items = [step.item for step in way if step.item]
+        items += [example.item for arm in arms.values() for example in arm.preview]
+        static = files("studies.server") / "static"
+        style, *scripts = ((static / name).read_text("utf-8") for name in ("study.css", "study.js", "single.js"))
+        return self._render(
+            "single.html",
+            facts=facts,
+            sections=[self._step("step.html", way, index, single=True) for index, _ in shown],
+            steps=[
+                {"name": step.page, "expected": expected(study, step.page) if step.page.startswith("quiz") else None}
+                for _, step in shown
+            ],
+            pictures={name: self._data_uri(name) for item in items for name in pictures(item)},
+            style=style,
+            scripts=scripts,
+            policy=f"default-src 'none'; img-src data:; style-src '{_hashed(style)}'; script-src "
+            + " ".join(f"'{_hashed(script)}'" for script in scripts),
+        )
+
+    def _data_uri(self, name: str) -> str:
+        content = (self.bundle.folder / "media" / name).read_bytes()
+        return f"data:{MEDIA_TYPES[name.split('.')[1]]};base64,{b64encode(content).decode()}"
+
+    def _step(self, template: str, way: list[Step], index: int, **values: Any) -> str:
         step = way[index]
         page = step.page.split(".")[0]
         number = sum(one.item is not None for one in way)
         cards = sum(one.page.startswith("warm_up.") for one in way)
+        values = EMPTY | values
         return self._render(
-            "page.html",
+            template,
             arm=step.arm,
             step=step,
             page=page,
@@ -80,13 +126,9 @@ class Pages:
             paragraphs=[part for part in self.bundle.consent.split("\n\n") if part.strip()],
             index=index,
             pages=len(way),
-            tokens=tokens,
-            given=given or {},
-            errors=errors or {},
-            note=self.say["messages"][note] if note else None,
-            result=self._result(way, step.arm, earlier or {}) if page == "result" else "",
+            result=self._result(way, step.arm, values["earlier"]) if page == "result" else "",
             questions={question.name: question for question in step.questions},
-            read_only=read_only,
+            **values,
         )
 
     def _result(self, way: list[Step], arm: Arm, earlier: Mapping[int, Answers]) -> str:
@@ -119,3 +161,8 @@ def fields_of(answers: Answers) -> dict[str, str]:
         elif value is not None:
             fields[name] = f"{value:g}" if isinstance(value, float) else str(value)
     return fields
+
+
+def _hashed(script: str) -> str:
+    """What a Content-Security-Policy calls a script."""
+    return f"sha256-{b64encode(sha256(script.encode()).digest()).decode()}"

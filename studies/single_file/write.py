@@ -1,0 +1,70 @@
+"""A study as one file per participant, for rooms without a network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from studies.bundle import Bundle, load_bundle
+from studies.participants import Participant, way_of
+from studies.server.pages import Pages
+from studies.store import Store
+
+SCHEMA = 1  # of saved answers
+
+
+def command(folder: Path, out: Path, number: int = 50) -> str:
+    """Write a study as files that need no server, one per participant.
+
+    Args:
+        folder: the bundle.
+        out: new folder.
+        number: of participants.
+    """
+    files = write_files(load_bundle(folder), out, number)
+    size = max(file.stat().st_size for file in files) / 2**20
+    return f"{len(files)} files of up to {size:.1f} MiB, one per participant, are in {out}"
+
+
+def write_files(bundle: Bundle, out: Path, number: int) -> list[Path]:
+    """Write ``participant-001.html`` and so on: what the server would show to people who come at once.
+
+    The key stays behind, so that there is no page with the own result.
+
+    Args:
+        bundle: the study.
+        out: new or empty folder.
+        number: of participants.
+
+    Raises:
+        ValueError: if the folder is not empty, or the study has fewer places.
+    """
+    if out.exists() and any(out.iterdir()):
+        raise ValueError(f"{out} is not empty: give a new folder.")
+    people = first_participants(bundle, number)
+    pages, files = Pages(bundle), []
+    out.mkdir(parents=True, exist_ok=True)
+    for who in people:
+        facts = {"schema": SCHEMA, "study": bundle.study.id, "hash": bundle.hash, "number": who.number}
+        files.append(out / f"participant-{who.number:03}.html")
+        files[-1].write_text(pages.single(way_of(bundle.study, who), facts), "utf-8")
+    return files
+
+
+def first_participants(bundle: Bundle, number: int) -> list[Participant]:
+    """The first participants of a study, as the server would place them.
+
+    Args:
+        bundle: the study.
+        number: how many.
+
+    Raises:
+        ValueError: if there are fewer places.
+    """
+    store = Store(Path(":memory:"), bundle)
+    try:
+        people = [who for _ in range(number) if (who := store.join()) is not None]
+    finally:
+        store.close()
+    if not people or len(people) < number:
+        raise ValueError(f"The study {bundle.study.id} has places for {len(people)} participants, not for {number}.")
+    return people
