@@ -7,7 +7,9 @@ import json
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy.stats import ttest_1samp
 
 from studies.__main__ import main
 from studies.analysis import analyse
@@ -104,6 +106,30 @@ def test_nobody_and_one_are_no_result(tmp_path, task, form, people):
     assert "p" not in result["details"]["participants"]
     assert (result["reason"] == "nobody answered") == (people == 0)
     assert "n/a: nobody answered" in (tmp_path / "analysis/index.html").read_text("utf-8") or people
+
+
+def test_arms_of_the_same_people_are_compared_in_pairs(tmp_path):
+    """By hand: the t-test of the differences, each arm by its own pages, and nobody counted twice."""
+    places = {"arms": 2}
+    bundle = make_bundle(tmp_path / "study", "agreement", "units", items=24, people=6, assignment=places, others=1)
+    assert simulate(bundle.folder, tmp_path / "a.sqlite", Observer("noisy", d_prime=0.5), 6) == 6
+    summary = analyse(bundle.folder, tmp_path / "a.sqlite", tmp_path / "out")
+    assert summary["participants"]["analysed"] == 6
+    results, key = summary["results"]["all"], "study/agreement_total"
+    shares = {}
+    for row in rows(tmp_path / "out/answers.csv"):
+        if row["question"] == "confidence":
+            shares.setdefault(row["arm"], {}).setdefault(row["participant"], []).append(row["right"] == "True")
+    gaps = [np.mean(shares["main"][one]) - np.mean(shares["other0"][one]) for one in shares["main"]]
+    t, p = ttest_1samp(gaps, 0)
+    pair = results["main - other0"][key]
+    assert pair["value"] == pytest.approx(np.mean(gaps))
+    assert pair["n"] == 6
+    assert "welch" not in pair["details"]
+    assert (pair["details"]["paired"]["t"], pair["details"]["paired"]["p"]) == pytest.approx((t, p))
+    for arm, people in shares.items():
+        assert results[arm][key]["value"] == pytest.approx(np.mean([np.mean(one) for one in people.values()]))
+        assert results[arm]["study/understanding_task"]["n"] == 6
 
 
 def test_flags_and_declared_exclusions(tmp_path):

@@ -57,6 +57,7 @@ ITEM = [*ARM, "items", 0]
         ("study.json", [*ITEM, "options", 0, "pictures"], [], "option o0 has 0 maps"),
         ("study.json", [*ITEM, "attention"], 6, "asks for the answer 6, which is not on the scale"),
         ("study.json", ["assignment", "right"], 5, "has 4 items with a right prediction, but a participant sees 5"),
+        ("study.json", ["assignment", "arms"], 2, "a participant cannot see 2 of 1 arms"),
         ("study.json", ["assignment", "by"], "forms", "has 4 items with a right prediction, but a participant sees 2"),
         ("study.json", [*ARM, "accuracy"], 0, r"an accuracy of 0\.0 % cannot be told"),
         ("study.json", [*ARM, "preview"], [], "the preview needs one example"),

@@ -118,6 +118,15 @@ def test_pages_and_database_give_the_same_answers(tmp_path, task, form):
     assert bundle.study.task == task
 
 
+def test_several_arms_are_answered_one_after_the_other(tmp_path):
+    bundle = make_bundle(tmp_path / "study", "agreement", "heatmap", items=24, assignment={"arms": 2}, others=1)
+    for fast in (False, True):
+        assert simulate(bundle.folder, tmp_path / f"{fast}.sqlite", Observer("noisy"), 3, fast) == 3
+    (_, people, visits), (_, _, again) = (read_database(tmp_path / f"{fast}.sqlite") for fast in (False, True))
+    assert [visit.answers for visit in visits] == [visit.answers for visit in again]
+    assert {tuple(who.arms) for who in people} == {("main", "other0"), ("other0", "main")}
+
+
 def test_no_page_gives_anything_away(tmp_path):
     """Source, headers and pictures hold no key, score, item id or request off the host."""
     site = Site(tmp_path, task="distinction", form="units")

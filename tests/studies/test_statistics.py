@@ -7,9 +7,14 @@ import math
 
 import numpy as np
 import pytest
+from scipy.integrate import quad
 from scipy.special import expit, ndtr
 
 from reports.published import published
+from studies.flow import Step
+from studies.grading import believed, is_right
+from studies.questions import item_questions
+from studies.simulation.observer import Observer
 from studies.statistics.clusters import bootstrap_intervals, clustered_test
 from studies.statistics.comparisons import Summary, against, between, equivalence, exact_sign_flip, person_effect
 from studies.statistics.detection import detection, from_rates
@@ -21,6 +26,7 @@ from studies.statistics.ratings import (
     spearman,
     weighted_spearman,
 )
+from studies.study import Arm, Assignment, Item, ItemKey, Option, Study
 
 NAN = math.nan
 TEXTBOOK = np.array(
@@ -239,23 +245,48 @@ def test_errors_of_the_first_kind_at_chance():
     assert rejected[1.5][0] > 0.10, rejected
 
 
-@pytest.mark.slow
-def test_a_planted_observer_is_recovered():
-    """The intervals of 1,000 studies hold the planted d', criterion and accuracies in at least 93 %.
-
-    Seeds 0 to 999; 50 people in 10 forms of 5 photos with a right and 5 with a wrong prediction.
-    """
-    d_prime, criterion = 0.8, -0.3
+def simulated(task, observer, seed):
+    """Items, and answers of 50 simulated participants in 10 forms of 5 photos with a right and 5 with a wrong one."""
     people = np.repeat(np.arange(50), 10)
     images = np.tile(np.arange(10), 50) + 10 * (people // 5)
-    right = images % 2 == 0
-    planted = [d_prime, criterion, ndtr(d_prime / 2 - criterion), ndtr(d_prime / 2 + criterion)]
+    arm = Arm("main", "none", 80.0, [], [])
+    study = Study("toy", "Toy", 0, task, [arm], Assignment(50, 5, 5))
+    options = [Option(f"o{number}") for number in range(4 if task == "distinction" else 1)]
+    item = Item("item", "photo", options)
+    answers = []
+    for person, image in zip(people.tolist(), images.tolist(), strict=True):
+        step = Step("item", arm, item_questions(study, arm, item), item, image)
+        key = ItemKey(str(image), image % 2 == 0, None if task == "agreement" else f"o{image % 4}")
+        answers.append((key, observer.respond(study, step, key, f"{seed} {person}")))
+    return people, images, study, answers
+
+
+@pytest.mark.slow
+def test_planted_sensitivity_and_criterion_are_recovered_from_simulated_participants():
+    """The intervals of 1,000 studies, seeds 0 to 999, hold d', criterion and accuracies in at least 93 %."""
+    observer = Observer("noisy", d_prime=0.8, criterion=-0.3)
+    planted = [0.8, -0.3, ndtr(0.4 + 0.3), ndtr(0.4 - 0.3)]
     held = np.zeros(4)
     for seed in range(1000):
-        rng = np.random.default_rng([seed, 6])
-        believed = np.where(right, d_prime, -d_prime) / 2 + rng.normal(size=500) > criterion
-        found = detection(believed, right, people, images, seed)
-        cells = [(believed == right)[kind].reshape(50, 5).mean(axis=1) for kind in (right, ~right)]
+        people, images, _, answers = simulated("agreement", observer, seed)
+        right = np.array([key.right for key, _ in answers])
+        belief = np.array([believed(given) for _, given in answers])
+        found = detection(belief, right, people, images, seed)
+        cells = [(belief == right)[kind].reshape(50, 5).mean(axis=1) for kind in (right, ~right)]
         bounds = [found.d_prime_interval, found.criterion_interval, *(Summary.of(cell).interval() for cell in cells)]
         held += [low <= value <= high for value, (low, high) in zip(planted, bounds, strict=True)]
     assert (held >= 930).all(), held
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("policy", "d_prime"), [("guesser", 0.0), ("noisy", 0.7)])
+def test_planted_accuracy_is_recovered_from_simulated_participants(policy, d_prime):
+    """As above, for the choice among four: the largest of four draws of N(0, 1), d' added to the right one."""
+    planted = quad(lambda x: np.exp(-((x - d_prime) ** 2) / 2) / math.sqrt(2 * math.pi) * ndtr(x) ** 3, -8, 9)[0]
+    held = 0
+    for seed in range(1000):
+        *_, study, answers = simulated("distinction", Observer(policy, d_prime=d_prime), seed)
+        means = np.reshape([is_right(study, key, given) for key, given in answers], (50, 10)).mean(axis=1)
+        low, high = Summary.of(means).interval()
+        held += low <= planted <= high
+    assert held >= 930

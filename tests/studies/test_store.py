@@ -6,10 +6,11 @@ import sqlite3
 import threading
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
-from studies.flow import after, participant_seed, shown
+from studies.flow import after, arm_orders, participant_seed, shown
 from studies.participants import read_database, way_of
 from studies.simulation.observer import Observer
 from studies.simulation.simulate import answer_all
@@ -41,6 +42,39 @@ def test_forms_are_filled_one_by_one(tmp_path):
     store = Store(tmp_path / "answers.sqlite", replace(bundle, study=study))
     forms = [{int(item[1:]) // 4 for item in store.join().items} for _ in range(4)]
     assert forms == [{0}, {1}, {0}, {1}]
+
+
+def test_several_arms_stand_equally_often_in_every_place_and_show_other_images(tmp_path):
+    places = {"arms": 3}
+    bundle = make_bundle(tmp_path / "study", "agreement", "units", items=24, people=12, assignment=places, others=3)
+    store = Store(tmp_path / "answers.sqlite", bundle)
+    people = [store.join() for _ in range(16)]
+    assert store.join() is None  # 16 people in 3 of 4 arms fill 12 places in each
+    for place in range(3):
+        assert set(Counter(who.arms[place] for who in people).values()) == {4}
+    for who in people:
+        assert len(set(who.arms)) == 3
+        assert len({bundle.key.items[item].image for item in who.items}) == len(who.items) == 12
+        way = way_of(bundle.study, who)
+        assert [step.number for step in way if step.item] == list(range(1, 13))
+        assert [step.item.id for step in way if step.item] == who.items
+        for page, times in (("method", 3), ("preview", 3), ("quiz", 1), ("result", 3), ("consent", 1), ("comments", 1)):
+            assert sum(step.page == page for step in way) == times
+        assert {step.arm.id for step in way if step.item and step.number <= 4} == {who.arms[0]}
+
+
+def test_orders_of_an_even_number_of_arms_are_balanced_in_what_precedes(tmp_path):
+    bundle = make_bundle(tmp_path / "study", items=40, assignment={"arms": 4}, others=3)
+    orders = [[arm.id for arm in order] for order in arm_orders(bundle.study)]
+    pairs = Counter(pair for order in orders for pair in pairwise(order))
+    assert len(pairs) == 12
+    assert set(pairs.values()) == {1}
+
+
+def test_several_trees_are_warmed_up_for_once(tmp_path):
+    bundle = make_bundle(tmp_path / "study", "agreement", "tree", items=24, assignment={"arms": 2}, others=1)
+    store = Store(tmp_path / "answers.sqlite", bundle)
+    assert sum(step.page.startswith("warm_up") for step in way_of(bundle.study, store.join())) == 2
 
 
 def test_a_participant_is_a_function_of_seed_and_number(store, tmp_path):

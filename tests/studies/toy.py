@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,16 +72,21 @@ def make_bundle(
     arm: dict[str, Any] | None = None,
     assignment: dict[str, Any] | None = None,
     size: int = 8,
+    others: int = 0,
     **fields: Any,
 ) -> Bundle:
-    """Write a study with one arm; every other item has a right prediction."""
+    """Write a study with the arm ``main``, and others of the same images; every other item has a right prediction."""
     pictures = Pictures(size)
     shown = [make_item(f"i{number}", task, form, pictures) for number in range(items)]
     answer = None if task == "agreement" else "absent present" if form == "tree" else "o0"
     preview = [Example(make_item(f"p{number}", task, form, pictures), number == 0, answer) for number in range(2)]
     arms = [Arm("main", form, 80.0, shown, preview, **(arm or {}))]
+    for name in range(others):
+        again = [replace(item, id=f"{name}{item.id}") for item in shown]
+        arms.append(replace(arms[0], id=f"other{name}", items=again))
     places = Assignment(**{"people": people, "right": 2, "wrong": 2, **(assignment or {})})
     fields.setdefault("pages", Pages(output=task == "distinction" and form != "tree", demographics=True))
     study = Study("toy", "A toy study", 0, task, arms, places, **fields)
-    key = Key("toy", {item.id: make_key(item, task, form, number) for number, item in enumerate(shown)})
+    keys = {item.id: make_key(item, task, form, number) for one in arms for number, item in enumerate(one.items)}
+    key = Key("toy", keys)
     return write_bundle(folder, study, key, "We ask you about photos.\n\nYou may stop at any time.\n", pictures.files)
