@@ -121,7 +121,8 @@ def steps(study: Study, arms: list[str], items: list[str], seed: str) -> list[St
         for name in filter(known.__contains__, items):
             number, item = number + 1, shown(arm, known[name], seed)
             found.append(Step("item", arm, item_questions(study, arm, item), item, number))
-        pages = ["understanding.task", "result", *(["tradeoff"] if study.pages.tradeoff else [])]
+        pages = ["understanding.task", "result"]
+        pages += ["tradeoff"] if study.pages.tradeoff and arm.form != "none" else []  # for an explanation
         found += [_page(study, page, arm) for page in pages]
     return [*found, *([_page(study, "comments", shown_arms[-1])] if study.pages.comments else [])]
 

@@ -141,7 +141,7 @@ class Assignment:
 
 @dataclass(frozen=True)
 class Pages:
-    """Which optional pages a study has."""
+    """Which optional pages a study has; the trade-off is left out in arms without an explanation."""
 
     demographics: bool = False
     quiz: bool = True

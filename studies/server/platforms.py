@@ -60,6 +60,13 @@ def arrival(platform: Platform, query: Mapping[str, str]) -> Arrival | None:
     return Arrival(external, _id(query.get(session))) if external else None
 
 
+def query(platform: Platform, person: str) -> dict[str, str]:
+    """What the platform would add to the link of a person who has accepted the task."""
+    if platform.kind == "mturk":
+        return {"workerId": person, "assignmentId": f"assignment{person}", "turkSubmitTo": MTURK[platform.sandbox]}
+    return {"PROLIFIC_PID": person, "SESSION_ID": f"session{person}"} if platform.kind == "prolific" else {}
+
+
 def way_back(platform: Platform, who: Participant) -> tuple[str, WayBack]:
     """The completion code of a participant, empty if there is none, and the way back to the platform."""
     code = {"completed": platform.completed, "screened": platform.screened}.get(who.status, "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from secrets import token_hex
 
 from httpx import ASGITransport, AsyncClient
 
@@ -11,6 +12,7 @@ from studies.bundle import load_bundle
 from studies.participants import Participant, way_of
 from studies.server.app import COOKIE, make_app
 from studies.server.pages import fields_of
+from studies.server.platforms import query
 from studies.simulation.browser import read_page
 from studies.simulation.observer import Observer
 from studies.store import Store, open_store
@@ -43,7 +45,8 @@ def simulate(folder: Path, database: Path, observer: Observer, number: int, fast
         if not fast:
             return asyncio.run(_visit(store, observer, number))
         for done in range(number):
-            who = store.join(agent=f"simulated {observer.policy}")
+            person = None if store.bundle.study.platform.kind == "local" else token_hex(8)
+            who = store.join(person, agent=f"simulated {observer.policy}")
             if who is None:
                 return done
             answer_all(store, who, observer)
@@ -85,7 +88,7 @@ async def _visit(store: Store, observer: Observer, number: int) -> int:
     places = asyncio.Semaphore(AT_ONCE)
 
     async def one() -> bool:
-        async with places, AsyncClient(transport=transport, base_url=f"http://{HOST}") as browser:
+        async with places, AsyncClient(transport=transport, base_url=f"https://{HOST}") as browser:
             return await take_part(browser, store, observer)
 
     return sum(await asyncio.gather(*(one() for _ in range(number))))
@@ -106,7 +109,8 @@ async def take_part(browser: AsyncClient, store: Store, observer: Observer) -> b
         RuntimeError: if a page cannot be answered.
     """
     study, key = store.bundle.study, store.bundle.key
-    page = await browser.get("/join", headers={"User-Agent": f"simulated {observer.policy}"}, follow_redirects=True)
+    link, agent = query(study.platform, token_hex(8)), {"User-Agent": f"simulated {observer.policy}"}
+    page = await browser.get("/join", params=link, headers=agent, follow_redirects=True)
     who = store.find(browser.cookies.get(COOKIE) or "")
     if who is None:
         return False

@@ -127,6 +127,15 @@ def test_several_arms_are_answered_one_after_the_other(tmp_path):
     assert {tuple(who.arms) for who in people} == {("main", "other0"), ("other0", "main")}
 
 
+@pytest.mark.parametrize("kind", ["prolific", "mturk"])
+def test_simulated_people_come_from_the_platform_of_the_study(tmp_path, kind):
+    bundle = make_bundle(tmp_path / "study", platform=Platform(kind, completed="C1"))
+    for fast in (False, True):
+        assert simulate(bundle.folder, tmp_path / f"{fast}.sqlite", Observer("noisy"), 2, fast) == 2
+        _, people, _ = read_database(tmp_path / f"{fast}.sqlite")
+        assert len({who.external for who in people if who.external}) == 2
+
+
 def test_no_page_gives_anything_away(tmp_path):
     """Source, headers and pictures hold no key, score, item id or request off the host."""
     site = Site(tmp_path, task="distinction", form="units")
