@@ -2,6 +2,7 @@
 
     python benchmarks/training.py                                # every model, ResNet-18, 224 px, 200 classes
     python benchmarks/training.py --models ProtoPNet PIPNet --batch 8
+    python benchmarks/training.py --tables head projection head_phase --threads 1   # 1,000 classes; phases of the head
 
 The bare backbone is a plain PyTorch loop: backbone, mean, linear layer, cross-entropy, backward, optimiser step.
 The model's side is what ``train.py`` runs, with Lightning and the phase schedule, in the phase that trains the most.
@@ -31,6 +32,8 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import training_at_scale
 
 import lightning_modules
 from callbacks import PhaseSchedule
@@ -174,21 +177,8 @@ def passes_of(model: InterpretableModule, data: OneBatch, device: str) -> float:
     return sum(seen) / (data.steps * data.batch_size)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs="+", default=MODELS, choices=MODELS)
-    parser.add_argument("--backbone", default="resnet18", help="of all models but BagNet")
-    parser.add_argument("--pixels", type=int, default=224)
-    parser.add_argument("--classes", type=int, default=200)
-    parser.add_argument("--batch", type=int, default=16, help="images per step")
-    parser.add_argument("--steps", type=int, default=6, help="per measurement, after the warm-up")
-    parser.add_argument("--repeats", type=int, default=3, help="measurements of each side, of which the median")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    disable_possible_user_warnings()
-    warnings.filterwarnings("ignore", ".*(num_workers|TF32|PIPNet trains with batches).*")
+def models(arguments: argparse.Namespace) -> None:
+    """Every model beside its bare backbone."""
     images = torch.rand(arguments.batch, 3, arguments.pixels, arguments.pixels)
     data = OneBatch(images, arguments.classes, WARM_UP + arguments.steps)
     print("| model | backbone | phase | passes | bare, images/s | model, images/s | ratio | of what its passes allow |")
@@ -205,6 +195,27 @@ def main() -> None:
         speeds = f"{arguments.batch / floor:.1f} | {arguments.batch / seconds:.1f}"
         shown = f"{floor / seconds:.2f} | {passes * floor / seconds:.2f}"
         print(f"| {name} | {backbone} | {model.plan.phases[0].name} | {passes:g} | {speeds} | {shown} |", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    tables = {"models": models} | training_at_scale.TABLES
+    parser.add_argument("--tables", nargs="+", default=["models"], choices=tables, help="what to print")
+    parser.add_argument("--models", nargs="+", default=MODELS, choices=MODELS)
+    parser.add_argument("--backbone", default="resnet18", help="of all models but BagNet")
+    parser.add_argument("--pixels", type=int, default=224)
+    parser.add_argument("--classes", type=int, default=200)
+    parser.add_argument("--batch", type=int, default=16, help="images per step")
+    parser.add_argument("--steps", type=int, default=6, help="per measurement, after the warm-up")
+    parser.add_argument("--repeats", type=int, default=3, help="measurements of each side, of which the median")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    disable_possible_user_warnings()
+    warnings.filterwarnings("ignore", ".*(num_workers|TF32|PIPNet trains with batches).*")
+    for name in arguments.tables:
+        tables[name](arguments)
 
 
 if __name__ == "__main__":

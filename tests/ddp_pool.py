@@ -1,4 +1,4 @@
-"""Two processes, started once per test session, that run functions together over gloo.
+"""Processes, started once per test session, that run functions together over gloo: two, or as many as a test asks for.
 
 Use the fixture ``ddp_pool`` of ``tests/conftest.py``, which also marks the test ``ddp``::
 
@@ -35,7 +35,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-WORLD_SIZE = 2
 START_SECONDS = 240  # imports of torch and Lightning on a busy machine
 
 
@@ -44,29 +43,31 @@ class DdpPoolError(AssertionError):
 
 
 class DdpPool:
-    """Two processes that share a gloo group; started by the first ``run``.
+    """Processes that share a gloo group; started by the first ``run``.
 
     Args:
         directory: where the processes meet.
         timeout: seconds a function may take, also that of every collective in it.
+        world_size: number of processes.
     """
 
-    def __init__(self, directory: Path, timeout: float = 300) -> None:
+    def __init__(self, directory: Path, timeout: float = 300, world_size: int = 2) -> None:
         self.directory = directory
         self.timeout = timeout
+        self.world_size = world_size
         self._starts = 0
         self._processes: list[BaseProcess] = []
         self._connections: list[Connection] = []
 
     def run(self, function: Callable[..., Any], *args: Any) -> list[Any]:
-        """Call ``function(rank, world_size, *args)`` in both processes.
+        """Call ``function(rank, world_size, *args)`` in all processes.
 
         Args:
             function: defined at module level.
             args: anything that pickles.
 
         Returns:
-            What the function returned on rank 0 and on rank 1.
+            What the function returned, by rank.
 
         Raises:
             DdpPoolError: if a process raised, died or did not answer in time.
@@ -86,7 +87,7 @@ class DdpPool:
         return self._collect(name, self.timeout)
 
     def close(self) -> None:
-        """End both processes."""
+        """End all processes."""
         for process in self._processes:
             process.kill()
         for process in self._processes:
@@ -99,10 +100,13 @@ class DdpPool:
         context = multiprocessing.get_context("spawn")  # a forked process would inherit torch's threads and deadlock
         self._starts += 1
         rendezvous = self.directory / f"rendezvous{self._starts}"
-        for rank in range(WORLD_SIZE):
+        for rank in range(self.world_size):
             connection, remote = context.Pipe()
             process = context.Process(
-                target=_serve, args=(rank, rendezvous.as_uri(), self.timeout, remote), daemon=True, name=f"ddp{rank}"
+                target=_serve,
+                args=(rank, self.world_size, rendezvous.as_uri(), self.timeout, remote),
+                daemon=True,
+                name=f"ddp{rank}",
             )
             process.start()
             remote.close()
@@ -113,7 +117,7 @@ class DdpPool:
     def _collect(self, name: str, timeout: float) -> list[Any]:
         deadline = time.monotonic() + timeout
         results: dict[int, Any] = {}
-        while len(results) < WORLD_SIZE:
+        while len(results) < self.world_size:
             pending = {c: rank for rank, c in enumerate(self._connections) if rank not in results}
             ready = wait(list(pending), timeout=max(0.0, deadline - time.monotonic()))
             if not ready:
@@ -128,14 +132,14 @@ class DdpPool:
                 if not succeeded:
                     self._fail(f"Process {rank} raised while running {name}:\n{answer}")
                 results[rank] = answer
-        return [results[rank] for rank in range(WORLD_SIZE)]
+        return [results[rank] for rank in range(self.world_size)]
 
     def _fail(self, message: str) -> None:
         self.close()
         raise DdpPoolError(message)
 
 
-def _serve(rank: int, rendezvous: str, timeout: float, connection: Connection) -> None:
+def _serve(rank: int, world_size: int, rendezvous: str, timeout: float, connection: Connection) -> None:
     import torch
 
     torch.set_num_threads(1)
@@ -143,7 +147,7 @@ def _serve(rank: int, rendezvous: str, timeout: float, connection: Connection) -
         "gloo",
         init_method=rendezvous,
         rank=rank,
-        world_size=WORLD_SIZE,
+        world_size=world_size,
         timeout=datetime.timedelta(seconds=timeout),
     )
     connection.send_bytes(pickle.dumps((True, None)))
@@ -154,7 +158,7 @@ def _serve(rank: int, rendezvous: str, timeout: float, connection: Connection) -
             return
         try:
             path, module, name, args = pickle.loads(task)
-            answer = (True, getattr(_load(path, module), name)(rank, WORLD_SIZE, *args))
+            answer = (True, getattr(_load(path, module), name)(rank, world_size, *args))
             reply = pickle.dumps(answer)  # not connection.send: torch would pass file handles that die with us
         except Exception:
             reply = pickle.dumps((False, traceback.format_exc()))
