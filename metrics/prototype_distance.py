@@ -71,8 +71,9 @@ class AveragePrototypeDistance(ItemMean):
         self.name = f"apd_{mode}"
         self.register_buffer("vectors", vectors.detach(), persistent=False)
         self.register_buffer("active", active, persistent=False)
+        # uint8, since NCCL and atomic maxima of CUDA know no bool
         self.add_state(
-            "membership", torch.zeros(num_classes, vectors.shape[0], dtype=torch.int64), dist_reduce_fx="sum"
+            "membership", torch.zeros(num_classes, vectors.shape[0], dtype=torch.uint8), dist_reduce_fx="max"
         )
 
     def update(self, unit_ids: Tensor, labels: Tensor) -> None:
@@ -82,13 +83,13 @@ class AveragePrototypeDistance(ItemMean):
         check_ids("unit_ids", unit_ids, self.membership.shape[1])
         filled = unit_ids >= 0
         cells = labels[:, None] * self.membership.shape[1] + unit_ids.clamp(min=0)
-        counts = self.membership.flatten().scatter_add(0, cells.flatten(), filled.flatten().long())
-        self.membership = counts.view_as(self.membership)
+        with torch.inference_mode():  # in place, wherever the state was made: it has K times U entries
+            self.membership.view(-1).scatter_reduce_(0, cells.flatten(), filled.flatten().byte(), "amax")
         self.dropped = self.dropped + (~filled).sum()
 
     def values(self) -> Tensor:
         """``(K,)`` float64, NaN where undefined."""
-        return average_prototype_distance(self.vectors, self.membership, self.mode, self.active)
+        return average_prototype_distance(self.vectors, self.membership.bool(), self.mode, self.active)
 
 
 class AverageFeatureDistance(ItemMean):

@@ -127,6 +127,15 @@ def test_what_is_left_out_is_counted():
     assert updated(build_features("inter")(), feature_record()).summary()["skipped"] == 3 + 1
 
 
+def test_the_classes_of_units_are_noted_in_place_in_one_byte_each():
+    metric = build_prototypes("inter")()
+    kept = metric.membership
+    for _ in range(2):
+        updated(metric, prototype_record(), batch=3)
+    assert metric.membership is kept
+    assert (kept.dtype, kept.max().item()) == (torch.uint8, 1)
+
+
 def test_a_single_class_has_nothing_to_compare_with():
     record = feature_record() | {"labels": torch.zeros(11, dtype=torch.int64)}
     check_undefined(build_features("inter"), record, skipped=3 + CLASSES)

@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch import Tensor
 from torchmetrics import MetricCollection
-from torchmetrics.utilities import dim_zero_cat
+from torchmetrics.utilities import dim_zero_cat, dim_zero_max
 
 from metrics import ModelValue, SummaryMetric
 from tests.rounding import tolerance
@@ -125,8 +125,11 @@ def check_attributes(metric: SummaryMetric) -> None:
     assert type(metric).full_state_update is False
     for state, default in metric._defaults.items():
         assert isinstance(default, Tensor), state
-        grows = metric._reductions[state] is dim_zero_cat  # with the number of images: half the memory in float32
-        assert default.dtype in ((torch.float32,) if grows else (torch.float64, torch.int64)), state
+        if metric._reductions[state] is dim_zero_cat:  # grows with the number of images: half the memory in float32
+            assert default.dtype == torch.float32, state
+        else:  # a maximum of flags needs one byte
+            flags = metric._reductions[state] is dim_zero_max and default.dtype == torch.uint8
+            assert flags or default.dtype in (torch.float64, torch.int64), state
 
 
 def check_splits(build: Callable[[], SummaryMetric], record: Record, oracle: Callable[[Record], float]) -> None:
