@@ -183,6 +183,15 @@ class Projectable(Protocol):
 
 
 @runtime_checkable
+class ScoresUnits(Protocol):
+    """A model that can score some of its units without the others."""
+
+    def unit_scores(self, images: Tensor, units: Tensor) -> Tensor:
+        """Scores ``(B, k)`` of the units named for each image, ``(B, k)`` int64, as the forward pass has them."""
+        ...
+
+
+@runtime_checkable
 class Intervenable(Protocol):
     """A model whose units are predictions of concepts that a person can correct.
 

@@ -201,6 +201,12 @@ class ProtoPNet(InterpretableModule):
         scores = best * self.prototypes.active
         return ModelOutput(self.head(scores), scores, maps, latent, {"distance": nearest})
 
+    def unit_scores(self, images: Tensor, units: Tensor) -> Tensor:
+        """Scores ``(B, k)`` of the prototypes ``(B, k)`` named for each image, compared with no others."""
+        latent = self.addon(self.backbone(images))
+        maps = self.prototypes.similarities(self.prototypes.distances(latent, units=units))
+        return maps.amax(dim=(2, 3)) * self.prototypes.active[units]
+
     def head(self, scores: Tensor) -> Tensor:
         """Logits ``(B, K)`` of scores ``(B, U)``."""
         weight = self.linear.weight

@@ -247,6 +247,12 @@ class ProtoPool(InterpretableModule):
         extras = {"distance": distances.amin(dim=(2, 3))}
         return ModelOutput(self.head(scores), scores, maps, latent, extras)
 
+    def unit_scores(self, images: Tensor, units: Tensor) -> Tensor:
+        """Scores ``(B, k)`` of the prototypes ``(B, k)`` named for each image, compared with no others."""
+        latent = self.addon(self.backbone(images))
+        maps = self.prototypes.similarities(self.prototypes.distances(latent, units=units))
+        return focal_similarity(maps) * self.prototypes.active[units]
+
     def head(self, scores: Tensor) -> Tensor:
         """Logits ``(B, K)`` of scores ``(B, U)``, through the slots."""
         slots = torch.einsum("bu,kus->bks", scores, self.assignment())

@@ -159,6 +159,12 @@ class ProtoTree(InterpretableModule):
             self._step_scores = scores.detach()  # for the leaves, which learn from the forward pass of their step
         return ModelOutput(self.head(scores), scores, maps, latent)
 
+    def unit_scores(self, images: Tensor, units: Tensor) -> Tensor:
+        """Scores ``(B, k)`` of the prototypes ``(B, k)`` named for each image, compared with no others."""
+        latent = self.addon(self.backbone(images))
+        maps = self.prototypes.similarities(self.prototypes.distances(latent, units=units))
+        return maps.amax(dim=(2, 3)) * self.prototypes.active[units]
+
     def head(self, scores: Tensor) -> Tensor:
         """Logits ``(B, K)`` of scores ``(B, U)``: log ŷ."""
         return self.tree(scores, "distributed" if self.training else self.inference)  # type: ignore[no-any-return]

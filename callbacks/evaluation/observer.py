@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from explanations import BoxMaps, Explainer, Targets
-from lightning_modules.contract import InterpretableModel, ModelOutput
+from lightning_modules.contract import InterpretableModel, ModelOutput, ScoresUnits
 from metrics.functional import gather_units, masked_projected_gradient, part_dilation, top_units
 
 
@@ -182,6 +182,8 @@ class Observer:
 
             def scores(pixels: Tensor, column: Tensor = column) -> Tensor:
                 ids = column.clone()  # made in inference mode, it could not be part of a gradient
+                if isinstance(self.model, ScoresUnits):
+                    return self.model.unit_scores(pixels, ids)
                 return self.model(pixels).scores.gather(1, ids)
 
             result = masked_projected_gradient(

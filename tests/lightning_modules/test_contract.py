@@ -30,6 +30,7 @@ from lightning_modules.contract import (
     InterpretableModel,
     ModelOutput,
     Projectable,
+    ScoresUnits,
     SelectsFeatures,
     UnitTable,
 )
@@ -153,6 +154,20 @@ class ContractTest:
         model = build(num_classes=K, image_size=size)
         assert model.geometry.image == size
         assert model.geometry.grid == tuple(seen(model, images(1, size)).maps.shape[2:])
+
+    def test_units_scored_without_the_others_score_the_same(self, any_model):
+        """Bit for bit; gradients too, but for cosines, whose norms the backward pass adds up in another order."""
+        if not isinstance(any_model, ScoresUnits):
+            return
+        active = any_model.units().active.nonzero().squeeze(1)
+        several, one = active[torch.tensor([[0, 2], [1, 0], [3, 3], [2, 1]])], active[:4, None]
+        assert torch.equal(any_model.unit_scores(images(), several), any_model(images()).scores.gather(1, several))
+        pixels = [images().requires_grad_() for _ in range(2)]
+        scores = [any_model(pixels[0]).scores.gather(1, one), any_model.unit_scores(pixels[1], one)]
+        gradients = [torch.autograd.grad(*pair)[0] for pair in zip([s.sum() for s in scores], pixels, strict=True)]
+        assert torch.equal(*scores)
+        assert gradients[0].any()
+        assert (gradients[0] - gradients[1]).abs().max() <= tolerance(any_model.units().vectors.shape[1], gradients[0])
 
     def test_one_image_alone_is_the_same_image(self, any_model):
         alone, together = seen(any_model, images()[:1]), seen(any_model, images())
