@@ -11,6 +11,8 @@ from scipy.integrate import quad
 from scipy.special import expit, ndtr
 
 from reports.published import published
+from studies.analysis.graded import Person
+from studies.analysis.results import tradeoff_results
 from studies.flow import Step
 from studies.grading import believed, is_right
 from studies.questions import item_questions
@@ -20,6 +22,7 @@ from studies.statistics.comparisons import Summary, against, between, equivalenc
 from studies.statistics.detection import detection, from_rates
 from studies.statistics.ratings import (
     brier,
+    correlation_p,
     gamma,
     krippendorff_alpha,
     similarity_correlation,
@@ -116,6 +119,38 @@ def test_person_effects_as_published(mean, sd, items, expected):
 def test_half_widths(sd, half):
     low, high = Summary(50, sd, 50).interval()
     assert round((high - low) / 2, 1) == half
+
+
+@pytest.mark.parametrize(("rho", "p"), [(-0.25, 0.486), (-0.52, 0.123)])
+def test_correlations_of_ten_rank_positions_as_published(rho, p):
+    assert correlation_p(rho, 10) == pytest.approx(p, abs=5e-4)
+
+
+def test_demands_of_the_trade_off_as_published():
+    """Means over 19 studies to the printed digits; per model, the demand for high stakes is 38 to 51 % of the room."""
+    accuracy = {
+        ("cub200", "Classifier"): 81.0, ("cub200", "BagNet"): 74.2, ("cub200", "ProtoPNet"): 79.9,
+        ("cub200", "ProtoTree"): 81.7, ("imagenet", "Classifier"): 76.1, ("imagenet", "BagNet"): 66.7,
+    }  # fmt: skip
+    of_level = {"low": 6.2, "medium": 8.2, "high": 10.9}
+    demands = {(level, *model): [] for level in of_level for model in accuracy}
+    for record in published("hive"):
+        if record.base_key.startswith("study/tradeoff_") and record.dataset != "all":
+            demands[record.base_key.split("_")[-1], record.dataset, record.model.split("[")[0]].append(record.value)
+    for level, mean in of_level.items():
+        values = [value for name, given in demands.items() if name[0] == level for value in given]
+        assert len(values) == 19
+        assert round(100 * np.mean(values), 1) == mean
+    found = []
+    for model, percent in accuracy.items():
+        arm = Arm("main", "heatmap", percent, [], [])
+        pages = [{f"tradeoff.{name}": percent + 100 * gap for name in of_level} for gap in demands["high", *model]]
+        people = [Person(None, "main", pages=one) for one in pages]
+        found.append(tradeoff_results(arm, people)["study/tradeoff_high"])
+    rooms = [one.details["headroom"] for one in found]
+    assert (round(100 * min(rooms)), round(100 * max(rooms))) == (38, 51)
+    gaps = [one.value for one in found]
+    assert round(float(np.corrcoef(gaps, [100 - percent for percent in accuracy.values()])[0, 1]), 2) == 0.95
 
 
 def test_agreement_of_raters_as_in_the_textbook():
