@@ -14,9 +14,11 @@ SMALL = ["--backbone", "sketch", "--pixels", "40", "--classes", "4", "--batch", 
 
 @pytest.fixture(scope="module")
 def training():
+    sys.path.insert(0, str(SCRIPT.parent))  # as for a script
     spec = importlib.util.spec_from_file_location("training_benchmark", SCRIPT)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    sys.path.remove(str(SCRIPT.parent))
     return module
 
 

@@ -22,6 +22,8 @@ from evaluate import Hardware
 from lightning_modules import ConceptBottleneck, ProtoPool
 from tests.tiny_runs import DATA, StopError, as_launched, differences, fit, fit_args, last, start, state, stop_at
 
+pytestmark = pytest.mark.slow
+
 TWO = ["--trainer.devices=2", "--trainer.strategy=ddp", "--data.batch_size=6"]
 
 
@@ -171,15 +173,15 @@ MULTILABEL = ["--model.task=multilabel", "--data.task=attributes"]
 @pytest.mark.parametrize(
     ("model", "more", "stop", "steps"),
     [
-        pytest.param("PIPNet", [], 10, 20, id="PIPNet", marks=pytest.mark.slow),
+        pytest.param("PIPNet", [], 10, 20, id="PIPNet"),
         # the noise of the slots is the same in both processes
-        pytest.param("ProtoPool", [], 10, 20, id="ProtoPool", marks=pytest.mark.slow),
-        pytest.param("ProtoPool", MULTILABEL, 10, 20, id="ProtoPool multilabel", marks=pytest.mark.slow),
-        pytest.param("ProtoTree", [], 10, 16, id="ProtoTree", marks=pytest.mark.slow),
-        pytest.param("BagNet", ["--model.phases={train: {epochs: 2}}"], 6, 8, id="BagNet", marks=pytest.mark.slow),
+        pytest.param("ProtoPool", [], 10, 20, id="ProtoPool"),
+        pytest.param("ProtoPool", MULTILABEL, 10, 20, id="ProtoPool multilabel"),
+        pytest.param("ProtoTree", [], 10, 16, id="ProtoTree"),
+        pytest.param("BagNet", ["--model.phases={train: {epochs: 2}}"], 6, 8, id="BagNet"),
         pytest.param("Classifier", ["--model.phases={train: {epochs: 2}}"], 6, 8, id="Classifier"),
         # stopped once the percentiles are stored
-        pytest.param("ConceptBottleneck", [], 10, 16, id="ConceptBottleneck", marks=pytest.mark.slow),
+        pytest.param("ConceptBottleneck", [], 10, 16, id="ConceptBottleneck"),
         pytest.param("QPM", [], 10, 16, id="QPM"),  # stopped once features are selected
     ],
 )
@@ -204,14 +206,12 @@ def fit_a_head_on(rank, world_size, folder, keep):
         fit(folder, *TWO, phases, "--data.train_size=47", model="ProtoPNet")
 
 
-@pytest.mark.slow
 def test_a_head_trains_on_kept_scores_as_on_images(ddp_pool, tmp_path):
     for keep in (True, False):
         ddp_pool.run(fit_a_head_on, tmp_path / str(keep), keep)
     assert differences(state(tmp_path / "True"), state(tmp_path / "False")) == []
 
 
-@pytest.mark.slow
 def test_a_post_hoc_bank_is_that_of_one_process_and_its_residual_resumes(ddp_pool, tmp_path):
     """A batch of 12 in one process, of 6 in each of two; the first cut repeats the fit, the second does not."""
     one, two = tmp_path / "one", tmp_path / "two"
@@ -262,7 +262,6 @@ def test_percentiles_are_those_of_one_process(ddp_pool, tmp_path):
     assert (model.percentiles != 0).all()
 
 
-@pytest.mark.slow
 def test_launched_from_the_shell(tmp_path, straight):
     folder = tmp_path / "run"
     process = start(*fit_args(folder, *TWO, "--test_after_fit=true"))

@@ -16,6 +16,8 @@ from tests.callbacks.run.test_workspace import every_key
 from tests.tiny_runs import EPOCHS, STEPS_PER_EPOCH, fit
 from tests.wandb_files import history, pictures, segments, table
 
+pytestmark = pytest.mark.slow
+
 LOGGERS = [f"--trainer.logger+=callbacks.{name}" for name in ("RunWandbLogger", "RunTensorBoardLogger")]
 FEW = ["--explanations.images=2", "--explanations.top_k=2", "--explanations.units=3"]
 

@@ -15,6 +15,8 @@ from metrics.suite import resolve
 from tests.photo_trees import make_cars, write_attributes
 from tests.tiny_runs import fit, run_evaluation
 
+pytestmark = pytest.mark.slow
+
 MODELS = {  # two epochs each; the second starts with a projection, or trains everything
     "ProtoPNet": ["{warm: null, joint: {epochs: 1}, last: {epochs: 1}, joint2: null, last2: null}"],
     "PIPNet": [
@@ -65,7 +67,6 @@ DATA = {
 }
 # where the box is the whole photo and there is no mask, nothing lies outside the object
 UNDEFINED = {"Cars196 cropped": ["localisation/energy", "localisation/iou", "localisation/pointing_game"]}
-DEFAULT = {("AwA2", "PIPNet")} | {(name, "ProtoPNet") for name in DATA if " " not in name}
 
 
 def trained(name, model, folder, root):
@@ -87,14 +88,8 @@ def keep_out(folder):
     return set(record["test"])
 
 
-@pytest.mark.parametrize(
-    ("name", "model"),
-    [
-        pytest.param(name, model, marks=() if (name, model) in DEFAULT else pytest.mark.slow)
-        for name in DATA
-        for model in MODELS
-    ],
-)
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("name", DATA)
 def test_from_files_to_metrics(name, model, tmp_path):
     folder = trained(name, model, tmp_path / "run", tmp_path / "files")
     left = keep_out(folder)

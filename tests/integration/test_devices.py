@@ -191,9 +191,8 @@ def test_waits_of_an_explainer(cuda, name):
     assert cuda.places == {CHECK: 1} | extra.get(name, {})
 
 
-@pytest.mark.parametrize(
-    "name", ["ProtoPNet", *(pytest.param(n, marks=pytest.mark.slow) for n in ("ProtoTree", "PIPNet"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["ProtoPNet", "ProtoTree", "PIPNet"])
 def test_waits_of_an_evaluation(cuda, name):
     """All metrics on a batch of one chunk: six explained forwards, of five units and five times of one."""
     model = built(name, cuda)

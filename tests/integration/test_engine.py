@@ -139,7 +139,7 @@ def test_constant_maps_are_undefined_not_perfect():
 # -- cost -------------------------------------------------------------------------------------------------------------
 def count_images(model, suite, images=8, **options):
     seen = []
-    hook = model.register_forward_pre_hook(lambda module, inputs: seen.append(len(inputs[0])))
+    hook = model.backbone.register_forward_pre_hook(lambda module, inputs: seen.append(len(inputs[0])))
     try:
         run_engine(Interpretability(suite, **options), model, tiny_birds(test_size=images), images)
     finally:

@@ -9,6 +9,8 @@ import torch
 from datamodules import Cub200, SketchBirds
 from tests.tiny_runs import DATA, StopError, differences, fit, last, state, stop_at
 
+pytestmark = pytest.mark.slow
+
 OTHER_WAYS = [
     "--data.num_workers=2",
     "--data.eval_batch_size=7",

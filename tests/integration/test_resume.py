@@ -23,6 +23,8 @@ from tests.tiny_runs import (
     stop_at,
 )
 
+pytestmark = pytest.mark.slow
+
 ALL_STEPS = EPOCHS * STEPS_PER_EPOCH
 
 
@@ -157,7 +159,6 @@ def wait_for(process, line):
     pytest.fail(f"the run ended without printing {line!r}")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
 def test_killed_in_every_phase(workers, tmp_path, finished_run):
     moments = random.Random(workers)
@@ -180,7 +181,6 @@ def test_killed_in_every_phase(workers, tmp_path, finished_run):
     assert_same_run(folder, finished_run)
 
 
-@pytest.mark.slow
 def test_sigterm_ends_a_run_with_143(tmp_path, finished_run):
     folder = tmp_path / "run"
     process = start(*fit_args(folder, SLOWLY))

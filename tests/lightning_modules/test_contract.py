@@ -318,6 +318,7 @@ class ContractTest:
         assert not math.isnan(first.metrics["general/f1"]["value"])
         assert first.protocol["decision_threshold"] == model.decision_threshold.item()
 
+    @pytest.mark.slow
     def test_an_export_gives_equal_logits(self, model):
         """Also once it was saved, and in batches of another size."""
         size = ({0: torch.export.Dim("batch")},)

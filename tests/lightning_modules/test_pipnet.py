@@ -573,6 +573,7 @@ def gradients_of_a_share(rank, world_size, batch):
     return {name: loss.item() for name, loss in losses.items()}, gradients
 
 
+@pytest.mark.slow
 def test_two_processes_have_the_gradient_of_one(ddp_pool):
     """The tanh term sums over the images of all processes: its value, and DDP's averaged gradient, are those of one."""
     batch = training_batch(8)

@@ -25,6 +25,7 @@ from studies.simulation.observer import Observer
 from studies.simulation.simulate import simulate
 from studies.study import TREE_LEAVES, Assignment, Pages
 from tests.lightning_modules.registry import MODELS, tiny_birds
+from tests.tiny_runs import ROOT
 
 PLACES = Assignment(people=4, right=2, wrong=2)
 
@@ -293,6 +294,12 @@ def test_a_published_study_is_built_and_answered(run, tmp_path, capsys, model, n
 def test_what_cannot_be_built_is_refused(run, name, options, message):
     with pytest.raises(ValueError, match=message):
         run(name, **options)
+
+
+def test_the_study_of_ten_birds_lacks_nothing_but_its_checkpoints(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    assert main(["build", "--config", "configs/study/cub200.yaml", "--out", str(tmp_path / "study")]) == 1
+    assert "runs/hive/cub-classifier/checkpoints/last.ckpt" in capsys.readouterr().err
 
 
 def test_a_model_that_guesses_is_refused(run, monkeypatch):

@@ -350,6 +350,7 @@ def share(rank, world_size, model, interface, explainer):
     return run_engine(engine, model, tiny_birds(), batch_size=3, rank=rank, world_size=world_size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("interface", "explainer"), [("ssm", None), ("bb_reference", None), ("attribution", GradCAM())]
 )
