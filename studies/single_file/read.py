@@ -67,7 +67,7 @@ def read_folder(bundle: Bundle, folder: Path) -> tuple[list[Participant], list[V
             if one.number in saved:
                 raise ValueError(f"{file}: participant {one.number} is in {saved[one.number][0].name} already.")
             saved[one.number] = (file, one)
-        except (ValueError, KeyError, TypeError) as error:
+        except ValueError as error:
             problems.append(str(error))
     people: list[Participant] = []
     visits: list[Visit] = []
@@ -114,6 +114,8 @@ def _visits(bundle: Bundle, who: Participant, saved: Saved, file: Path) -> tuple
     for fields in saved.pages:
         if status != "active":
             raise ValueError(f"{file}: goes on after its end, at page {len(visits) + 1}.")
+        if any(len(pair) != 2 for pair in fields):
+            raise ValueError(f"{file}, page {len(visits) + 1}: a field is no name with a value.")
         step, form = way[index], form_of([(name, value) for name, value in fields])
         where = f"{file}, page {len(visits) + 1} ({step.page})"
         if form.step != index:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
+from datamodules import SketchBirds
 from explanations.tree_path import grow, path
 from explanations.views import fit, to_image
 from lightning_modules.contract import DecidesByTree
@@ -187,13 +188,15 @@ def test_evidence_is_that_of_the_model(run):
 
 
 def test_test_images_of_other_data_are_those_of_the_config(run, birds, tmp_path):
-    """Training photos are still those of the run."""
-    told = "{class_path: datamodules.SketchBirds, init_args: {preset: tiny, test_size: 40, train_size: 24, seed: 9}}"
+    """Images of classes that the model does not know are left out, and training photos are still those of the run."""
+    told = "{class_path: datamodules.SketchBirds, init_args: {preset: small, test_size: 120, seed: 9}}"  # 20 classes
     (tmp_path / "other.yaml").write_text(f"data: {told}\n", "utf-8")
     bundle, _ = run("Classifier", data=tmp_path / "other.yaml", examples=1, task="agreement")
-    other = tiny_birds(test_size=40, seed=9)
+    other = SketchBirds("small", image_size=32, test_size=120, seed=9)
     other.setup("test")
+    of_class = dict(zip(other.dataset("test").sample_ids, other.dataset("test").labels.tolist(), strict=True))
     for item in bundle.study.arms[0].items:
+        assert other.class_names[of_class[bundle.key.items[item.id].image]] in birds.class_names
         (sample,) = samples_of(other.dataset("test"), [bundle.key.items[item.id].image])
         assert media_name(*webp(fit(to_image(sample["image"]), 448))) == item.photo
     (name,) = bundle.study.arms[0].items[0].options[0].examples
