@@ -1,9 +1,8 @@
 """The cost of an evaluation compared with the forward and backward passes it cannot avoid.
 
-    python benchmarks/evaluation.py                       # ResNet-18, 224 px, 200 units: ratio to the floor per suite
-    python benchmarks/evaluation.py --tables scaling      # units, units per image, image size
-    python benchmarks/evaluation.py --tables memory       # peak memory with 10 times more images
-    python benchmarks/evaluation.py --tables communication  # bytes per synchronisation
+    python benchmarks/evaluation.py                 # ResNet-18, 224 px, 200 units: ratio to the floor per suite
+
+How it grows with units, classes, pixels and processes: ``benchmarks/scale.py``.
 
 The floor of a suite is counted, not estimated: the forwards the model did and the maps that were made, run again as
 bare calls of the same model on batches of the same size, with a plain autograd backward to the pixels (frozen
@@ -14,12 +13,9 @@ time.
 from __future__ import annotations
 
 import argparse
-import resource
 import statistics
-import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,14 +33,13 @@ from tests.engine_runs import run_engine
 SUITES = ("general", "continuity", "complexity", "completeness", "quanproto")
 
 
-def make_model(backbone: str = "resnet18", pixels: int = 224, units: int = 200) -> InterpretableModule:
-    """A ProtoPNet with random weights; ``log`` goes nowhere."""
+def make_model(
+    backbone: str = "resnet18", pixels: int = 224, units: int = 200, classes: int = 8
+) -> InterpretableModule:
+    """A ProtoPNet with random weights."""
     torch.manual_seed(0)
-    model = ProtoPNet(
-        num_classes=8, image_size=(pixels, pixels), prototypes_per_class=units // 8, backbone={"name": backbone}
-    ).eval()
-    model.log = lambda *args, **kwargs: None
-    return model
+    options: dict[str, Any] = {"num_classes": classes, "image_size": (pixels, pixels), "backbone": {"name": backbone}}
+    return ProtoPNet(prototypes_per_class=units // classes, **options).eval()
 
 
 def birds(pixels: int, images: int) -> SketchBirds:
@@ -52,10 +47,12 @@ def birds(pixels: int, images: int) -> SketchBirds:
     return SketchBirds("tiny", image_size=pixels, test_size=images, eval_batch_size=32)
 
 
-def evaluate(model: InterpretableModule, datamodule: SketchBirds, engine: Interpretability) -> float:
-    """Seconds of one pass over the test split, images included."""
+def evaluate(
+    model: InterpretableModule, datamodule: SketchBirds, engine: Interpretability, rank: int = 0, processes: int = 1
+) -> float:
+    """Seconds of one pass over this process's share of the test split, images included."""
     start = time.perf_counter()
-    run_engine(engine, model, datamodule, batch_size=32)
+    run_engine(engine, model, datamodule, batch_size=32, rank=rank, world_size=processes)
     return time.perf_counter() - start
 
 
@@ -113,17 +110,6 @@ def floor_of(model: InterpretableModule, passes: Passes, pixels: int, images: in
     return seconds
 
 
-def median_of(repeats: int, function: Callable[[], object]) -> float:
-    """Median seconds of several calls, after one that does not count."""
-    function()
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        function()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
-
-
 def floors(arguments: argparse.Namespace) -> None:
     """Each suite's time next to its floor."""
     model = make_model(arguments.backbone, arguments.pixels, arguments.units)
@@ -146,61 +132,9 @@ def floors(arguments: argparse.Namespace) -> None:
     print(f"\n{chunk} images at a time")
 
 
-def scaling(arguments: argparse.Namespace) -> None:
-    """Time per image of the quanproto suite against units, units per image and image side, one at a time."""
-    print("| units | k | px | evaluation, ms / image |")
-    print("|---|---|---|---|")
-    usual = (200, 5, 64)
-    settings = [usual]
-    settings += [(units, 5, 64) for units in (48, 1000, 2000)]
-    settings += [(200, k, 64) for k in (1, 3, 10)]
-    settings += [(200, 5, pixels) for pixels in (128, 224)]
-    for units, k, pixels in settings:
-        model, data = make_model("sketch", pixels, units), birds(pixels, 64)
-        engine = Interpretability(["quanproto"], top_k=k)
-        seconds = median_of(1, lambda: evaluate(model, data, engine))  # noqa: B023 - called at once
-        print(f"| {units} | {k} | {pixels} | {1e3 * seconds / 64:.1f} |", flush=True)
-
-
-def memory(arguments: argparse.Namespace) -> None:
-    """Peak memory of a process that evaluates 64 images, and of one that evaluates 640."""
-    print("| images | peak memory, MiB |")
-    print("|---|---|")
-    for images in (64, 640):
-        command = [sys.executable, __file__, "--tables", "peak", "--images", str(images)]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
-        print(f"| {images} | {done.stdout.strip()} |", flush=True)
-
-
-def peak(arguments: argparse.Namespace) -> None:
-    """MiB at most, of this process after one evaluation."""
-    evaluate(make_model("sketch", 64), birds(64, arguments.images), Interpretability(["quanproto"]))
-    print(f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f}")
-
-
-def communication(arguments: argparse.Namespace) -> None:
-    """Bytes that every process receives when metrics are synchronised, once per evaluation."""
-    model = make_model("sketch", 64, arguments.units)
-    engine = Interpretability(["quanproto"])
-    evaluate(model, birds(64, arguments.images), engine)
-    metrics = {id(metric): metric for metric in engine.this_pass.metrics.values()}.values()
-    states = [(type(metric).__name__, *state) for metric in metrics for state in metric.metric_state.items()]
-    sizes = {(kind, name): state.numel() * state.element_size() for kind, name, state in states}
-    total, concatenated = sum(sizes.values()), sizes.get(("PrototypeEntropy", "scores"), 0)
-    print("| processes | bytes received by each | of these concatenated scores (entropy) |")
-    print("|---|---|---|")
-    for processes in (1, 2, 4):
-        share = (processes - 1) * concatenated // processes
-        print(f"| {processes} | {(processes - 1) * (total - concatenated) + share:,} | {share:,} |")
-
-
-TABLES = {table.__name__: table for table in (floors, scaling, memory, peak, communication)}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tables", nargs="+", default=["floors"], choices=TABLES, help="what to print")
-    parser.add_argument("--suites", nargs="+", default=SUITES, help="of the table of floors")
+    parser.add_argument("--suites", nargs="+", default=SUITES)
     parser.add_argument("--backbone", default="resnet18")
     parser.add_argument("--pixels", type=int, default=224)
     parser.add_argument("--units", type=int, default=200)
@@ -210,8 +144,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    for name in arguments.tables:
-        TABLES[name](arguments)
+    floors(arguments)
 
 
 if __name__ == "__main__":

@@ -33,9 +33,8 @@ from torch.utils.data import DataLoader
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import training_at_scale
-
 import lightning_modules
+from benchmarks import training_at_scale
 from callbacks import PhaseSchedule
 from datamodules.sample import Capabilities, ClassTables
 from lightning_modules import InterpretableModule

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from unittest import mock
 
 import torch
@@ -17,6 +13,7 @@ from lightning import Callback, Trainer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from benchmarks.timing import in_fresh_process, in_turn, peak, show
 from callbacks import PhaseSchedule
 from datamodules import SketchBirds
 from lightning_modules import ProtoPNet
@@ -24,7 +21,6 @@ from lightning_modules.heads.prototypes import PrototypeLayer, nearest_distance
 from lightning_modules.losses import cluster, separation
 
 BATCH, CHANNELS, UNITS, CLASSES, CELLS = 16, 128, 10_000, 1_000, 7
-WITHOUT_CACHE = {"MALLOC_MMAP_THRESHOLD_": "1000000", "MALLOC_TRIM_THRESHOLD_": "0"}  # freed memory goes back at once
 
 Scored = tuple[Tensor, Tensor, Tensor | None]  # scores, nearest distances, maps
 Head = Callable[[PrototypeLayer, Tensor], Scored]
@@ -74,37 +70,9 @@ def step_of(head: Head) -> Callable[[], None]:
     return step
 
 
-def peak(name: str) -> float:
-    """MiB that a step holds at most, above what the process holds between steps."""
-    step = step_of(HEADS[name])
-    step()
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
-    before = _memory("VmRSS")
-    step()
-    return _memory("VmHWM") - before
-
-
-def _memory(field: str) -> float:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith(field)).split()[1]) / 1024
-
-
-def cpu_ms(work: Callable[[], object]) -> float:
-    """CPU milliseconds."""
-    begin = time.process_time()
-    work()
-    return (time.process_time() - begin) * 1e3
-
-
-def show(times: list[float], images: int) -> str:
-    """Median, least and most milliseconds an image."""
-    return f"{statistics.median(times) / images:.3g} ({min(times) / images:.3g} to {max(times) / images:.3g})"
-
-
-def in_turn(works: dict[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
-    """CPU milliseconds of every work, once each to warm up and then in turn."""
-    rounds = [[cpu_ms(work) for work in works.values()] for _ in range(repeats + 1)][1:]
-    return dict(zip(works, map(list, zip(*rounds, strict=True)), strict=True))
+def peak_of(name: str) -> float:
+    """MiB that a step with this head holds at most, above what the process holds between steps."""
+    return peak(step_of(HEADS[name]))
 
 
 def head(arguments: argparse.Namespace) -> None:
@@ -113,11 +81,8 @@ def head(arguments: argparse.Namespace) -> None:
     print("| head in training, U = 10,000, D = 128, 7 × 7, 16 images | CPU ms / image | peak, MiB |")
     print("|---|---|---|")
     for name, measured in times.items():
-        code = f"import sys; sys.path[:0] = ['.', 'benchmarks']; import training_at_scale as t; print(t.peak({name!r}))"
-        root = Path(__file__).resolve().parents[1]
-        options = {"cwd": root, "env": os.environ | WITHOUT_CACHE, "text": True, "check": True}
-        found = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, **options).stdout
-        print(f"| {name} | {show(measured, BATCH)} | {float(found):.0f} |")
+        found = in_fresh_process("training_at_scale", "peak_of", name)
+        print(f"| {name} | {show(measured, BATCH)} | {found:.0f} |")
 
 
 @torch.no_grad()

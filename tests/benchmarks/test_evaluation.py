@@ -1,4 +1,4 @@
-"""The benchmark of the evaluation runs, and what it says of memory holds."""
+"""The benchmark of the evaluation runs, and counts the passes of a suite."""
 
 import subprocess
 import sys
@@ -9,22 +9,10 @@ import pytest
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "evaluation.py"
 
 
-def printed(*arguments):
-    command = [sys.executable, str(SCRIPT), *arguments, "--threads", "1"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return done.stdout
-
-
 @pytest.mark.slow
-def test_ten_times_more_images_need_no_more_memory():
-    few, many = (float(printed("--tables", "peak", "--images", str(images))) for images in (64, 640))
-    assert many < 1.05 * few
-
-
-@pytest.mark.slow
-def test_the_tables_are_printed():
+def test_the_table_is_printed():
     shape = ["--backbone", "sketch", "--pixels", "32", "--units", "20", "--images", "4", "--repeats", "1"]
-    lines = printed("--tables", "floors", "communication", "--suites", "quanproto", *shape).splitlines()
-    (row,) = [line for line in lines if line.startswith("| quanproto |")]
+    command = [sys.executable, str(SCRIPT), "--suites", "quanproto", *shape, "--threads", "1"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    (row,) = [line for line in printed.splitlines() if line.startswith("| quanproto |")]
     assert [float(cell) for cell in row.split("|")[2:5]] == [1.0, 6.0, 10.0]
-    assert "| 1 | 0 | 0 |" in lines

@@ -1,0 +1,65 @@
+"""How benchmarks measure: CPU time of works in turn, and the peak memory of one work in a process of its own."""
+
+from __future__ import annotations
+
+import gc
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+WITHOUT_CACHE = {"MALLOC_MMAP_THRESHOLD_": "1000000", "MALLOC_TRIM_THRESHOLD_": "0"}  # freed memory goes back at once
+
+
+def cpu_ms(work: Callable[[], object]) -> float:
+    """CPU milliseconds."""
+    begin = time.process_time()
+    work()
+    return (time.process_time() - begin) * 1e3
+
+
+def in_turn(works: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
+    """CPU milliseconds of every work, once each to warm up and then in turn."""
+    rounds = [[cpu_ms(work) for work in works.values()] for _ in range(repeats + 1)][1:]
+    return dict(zip(works, map(list, zip(*rounds, strict=True)), strict=True))
+
+
+def show(times: Sequence[float], images: int) -> str:
+    """Median, least and most milliseconds an image."""
+    return f"{statistics.median(times) / images:.3g} ({min(times) / images:.3g} to {max(times) / images:.3g})"
+
+
+def peak(work: Callable[[], object]) -> float:
+    """MiB that a work holds at most, above what the process holds after it; done once before to warm up."""
+    work()
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    before = _memory("VmRSS")
+    work()
+    return _memory("VmHWM") - before
+
+
+def in_fresh_process(module: str, function: str, *arguments: object) -> float:
+    """The number that a function of a benchmark returns in a new process, which keeps no freed memory.
+
+    Args:
+        module: name of the benchmark.
+        function: its name there.
+        arguments: as Python can print and read them.
+    """
+    call = f"{module}.{function}(*{arguments!r})"
+    command = [sys.executable, "-c", f"from benchmarks import {module}; print({call})"]
+    environment = os.environ | WITHOUT_CACHE | {"OMP_NUM_THREADS": str(torch.get_num_threads())}
+    done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    return float(done.stdout)
+
+
+def _memory(field: str) -> float:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(field)).split()[1]) / 1024
