@@ -169,6 +169,10 @@ class InterpretableModel(Protocol):
 class Projectable(Protocol):
     """A model whose units are vectors that can be replaced by latent patches of training images."""
 
+    def embed(self, images: Tensor) -> Tensor:
+        """Latent ``(B, D, h, w)`` of images, that of the forward pass, without comparing it with any unit."""
+        ...
+
     def distance_maps(self, latent: Tensor, units: Tensor | None = None) -> Tensor:
         """Exact distances ``(B, U, h, w)`` float32 of every cell to every unit, or to n ``units`` (B, n) per image."""
         ...

@@ -190,22 +190,28 @@ class ProtoPNet(InterpretableModule):
     def forward(self, images: Tensor) -> ModelOutput:
         """Backbone, add-on, similarity of every cell to every prototype, best cell, linear head.
 
-        In training, scores are the similarities of the nearest cells, and maps have no gradient: that of the logarithm
-        would need twice the memory and time of everything else between latent and scores.
+        In training, scores are the similarities of the nearest cells, whose distances are in ``extras``, and maps have
+        no gradient: that of the logarithm would need twice the memory and time of everything else between latent and
+        scores.
         """
-        latent = self.addon(self.backbone(images))
+        latent = self.embed(images)
+        if not self.training:
+            maps = self.prototypes.maps(latent)
+            scores = maps.amax(dim=(2, 3)) * self.prototypes.active
+            return ModelOutput(self.head(scores), scores, maps, latent)
         distances = self.prototypes.distances(latent)
         nearest = nearest_distance(distances)
-        maps = self.prototypes.similarities(distances.detach() if self.training else distances)
-        best = self.prototypes.similarities(nearest) if self.training else maps.amax(dim=(2, 3))
-        scores = best * self.prototypes.active
+        maps = self.prototypes.similarities(distances.detach())
+        scores = self.prototypes.similarities(nearest) * self.prototypes.active
         return ModelOutput(self.head(scores), scores, maps, latent, {"distance": nearest})
+
+    def embed(self, images: Tensor) -> Tensor:
+        """Latent ``(B, D, h, w)`` of images, in which prototypes are compared."""
+        return self.addon(self.backbone(images))  # type: ignore[no-any-return]
 
     def unit_scores(self, images: Tensor, units: Tensor) -> Tensor:
         """Scores ``(B, k)`` of the prototypes ``(B, k)`` named for each image, compared with no others."""
-        latent = self.addon(self.backbone(images))
-        maps = self.prototypes.similarities(self.prototypes.distances(latent, units=units))
-        return maps.amax(dim=(2, 3)) * self.prototypes.active[units]
+        return self.prototypes.maps(self.embed(images), units).amax(dim=(2, 3)) * self.prototypes.active[units]
 
     def head(self, scores: Tensor) -> Tensor:
         """Logits ``(B, K)`` of scores ``(B, U)``."""

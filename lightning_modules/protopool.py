@@ -239,19 +239,26 @@ class ProtoPool(InterpretableModule):
 
     # -- the contract ------------------------------------------------------------------------------------------------
     def forward(self, images: Tensor) -> ModelOutput:
-        """Backbone, add-on, similarity of every cell to every prototype, focal similarity, slots, linear head."""
-        latent = self.addon(self.backbone(images))
-        distances = self.prototypes.distances(latent)
-        maps = self.prototypes.similarities(distances)
+        """Backbone, add-on, similarity of every cell to every prototype, focal similarity, slots, linear head.
+
+        In training, ``extras`` has the distances of the nearest cells.
+        """
+        latent = self.embed(images)
+        if self.training:
+            distances = self.prototypes.distances(latent)
+            maps, extras = self.prototypes.similarities(distances), {"distance": distances.amin(dim=(2, 3))}
+        else:
+            maps, extras = self.prototypes.maps(latent), {}
         scores = focal_similarity(maps) * self.prototypes.active
-        extras = {"distance": distances.amin(dim=(2, 3))}
         return ModelOutput(self.head(scores), scores, maps, latent, extras)
+
+    def embed(self, images: Tensor) -> Tensor:
+        """Latent ``(B, D, h, w)`` of images, in which prototypes are compared."""
+        return self.addon(self.backbone(images))  # type: ignore[no-any-return]
 
     def unit_scores(self, images: Tensor, units: Tensor) -> Tensor:
         """Scores ``(B, k)`` of the prototypes ``(B, k)`` named for each image, compared with no others."""
-        latent = self.addon(self.backbone(images))
-        maps = self.prototypes.similarities(self.prototypes.distances(latent, units=units))
-        return focal_similarity(maps) * self.prototypes.active[units]
+        return focal_similarity(self.prototypes.maps(self.embed(images), units)) * self.prototypes.active[units]
 
     def head(self, scores: Tensor) -> Tensor:
         """Logits ``(B, K)`` of scores ``(B, U)``, through the slots."""

@@ -152,18 +152,20 @@ class ProtoTree(InterpretableModule):
     # -- the contract ------------------------------------------------------------------------------------------------
     def forward(self, images: Tensor) -> ModelOutput:
         """Backbone, add-on, similarity of every cell to every prototype, best cell, tree."""
-        latent = self.addon(self.backbone(images))
-        maps = self.prototypes.similarities(self.prototypes.distances(latent))
+        latent = self.embed(images)
+        maps = self.prototypes.maps(latent)
         scores = maps.amax(dim=(2, 3)) * self.prototypes.active
         if self.training:
             self._step_scores = scores.detach()  # for the leaves, which learn from the forward pass of their step
         return ModelOutput(self.head(scores), scores, maps, latent)
 
+    def embed(self, images: Tensor) -> Tensor:
+        """Latent ``(B, D, h, w)`` of images, in which prototypes are compared."""
+        return self.addon(self.backbone(images))  # type: ignore[no-any-return]
+
     def unit_scores(self, images: Tensor, units: Tensor) -> Tensor:
         """Scores ``(B, k)`` of the prototypes ``(B, k)`` named for each image, compared with no others."""
-        latent = self.addon(self.backbone(images))
-        maps = self.prototypes.similarities(self.prototypes.distances(latent, units=units))
-        return maps.amax(dim=(2, 3)) * self.prototypes.active[units]
+        return self.prototypes.maps(self.embed(images), units).amax(dim=(2, 3)) * self.prototypes.active[units]
 
     def head(self, scores: Tensor) -> Tensor:
         """Logits ``(B, K)`` of scores ``(B, U)``: log ŷ."""

@@ -129,7 +129,7 @@ class Observer:
             if classes is not None:
                 seen |= self._classes(pixels, classes[rows], output, keys)
             parts.append({name: None if values is None else values[:count] for name, values in seen.items()})
-            finite = [torch.isfinite(t).flatten(1).all(1) for t in (output.logits, output.scores, output.maps)]
+            finite = [_finite(values) for values in (output.logits, output.scores, output.maps)]
             self.signed |= (cast(Tensor, seen["maps"]) < 0).any()
             broken.append(~torch.stack(finite).all(0)[:count])
         self.note_broken(torch.cat(broken), images.names)
@@ -232,3 +232,9 @@ class Attack:
     epsilon: Tensor
     step_size: Tensor
     steps: int
+
+
+def _finite(values: Tensor) -> Tensor:
+    """``(B,)`` bool, every value of the image is; by the least and the largest, through which NaN passes."""
+    rows = values.flatten(1)
+    return rows.amin(dim=1).isfinite() & rows.amax(dim=1).isfinite()

@@ -195,8 +195,7 @@ def patch_distances(
         count = int(allowed.sum(dim=1).max()) if own else allowed.shape[1]
         # those of the image, filled up with others where another image has more; None compares all
         units = allowed.byte().topk(count).indices if count < allowed.shape[1] else None
-        latent = cast(InterpretableModel, module)(images).latent
-        assert latent is not None
+        latent = projectable.embed(images)
         distances = projectable.distance_maps(latent) if units is None else projectable.distance_maps(latent, units)
         if not torch.isfinite(distances).all():
             raise ValueError(

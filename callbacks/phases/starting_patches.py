@@ -141,7 +141,7 @@ def _latents(module: LightningModule, dataset: Any, rows: list[int]) -> Tensor:
     with evaluation_mode(module):
         for start in range(0, len(rows), AT_ONCE):
             images = torch.stack([dataset[row]["image"] for row in rows[start : start + AT_ONCE]])
-            found.append(module(images.to(module.device)).latent.flatten(2).transpose(1, 2))
+            found.append(cast(Projectable, module).embed(images.to(module.device)).flatten(2).transpose(1, 2))
     return torch.cat(found)
 
 

@@ -18,6 +18,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities import rank_zero_info
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
+from callbacks.run.freed_memory import keep_freed_memory
 from callbacks.run.messages import tidy_messages
 
 REMEDIES = {
@@ -49,6 +50,7 @@ def from_shell(command: Callable[[], object]) -> None:
             unless they are of the operating system or of Lightning, about a combination of settings.
     """
     tidy_messages()
+    keep_freed_memory()
     try:
         command()
     except SIGTERMException:

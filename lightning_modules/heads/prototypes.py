@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 import torch
@@ -12,6 +13,8 @@ from lightning_modules.contract import SourceTable, empty_sources
 
 Similarity = Literal["l2_log", "cosine", "exp"]
 SOURCE_BUFFERS = ("sample_key", "row", "col", "label", "distance", "box")
+BLOCK = 128  # prototypes compared at a time in float64, so that what is computed for a block stays in the cache
+ROUNDING = 1e-13  # of ‖z‖² + ‖p‖² in float64; vectors that differ by less are equal
 
 
 def focal_similarity(maps: Tensor) -> Tensor:
@@ -60,8 +63,9 @@ class PrototypeLayer(nn.Module):
     Source: Chen et al. 2019 (ProtoPNet): d = ‖z − p‖² at every cell, s = log((d + 1)/(d + ε)). With ``cosine`` both
     sides are normalised, d = 1 − cos and s = max(1 − d, 0). With ``exp``, as Nauta et al. 2021 (ProtoTree),
     d = √(‖z − p‖² + 1e-14) and s = exp(−d). Distances are the matrix product ‖z‖² − 2⟨z, p⟩ + ‖p‖², which cancels: in
-    training it is computed in float32, in evaluation, projection and phases that keep the prototypes fixed in float64,
-    because an exact hit must score exactly ln(1/ε), or 1. Neither is left to autocast, and the result is float32.
+    training it is computed in float32, in evaluation, projection and phases that keep the prototypes fixed in float64
+    and less its rounding error, because an exact hit must score exactly ln(1/ε), or 1. Neither is left to autocast, and
+    the result is float32.
 
     Args:
         num_prototypes: U.
@@ -117,6 +121,28 @@ class PrototypeLayer(nn.Module):
         Returns:
             ``(B, U, h, w)``, or ``(B, n, h, w)``, float32, >= 0.
         """
+        return self._compare(latent, lambda distances: distances, exact, units)
+
+    def maps(self, latent: Tensor, units: Tensor | None = None) -> Tensor:
+        """Similarities of every cell to every prototype, or to some: those of the distances, and as exact.
+
+        Args:
+            latent: as for :meth:`distances`.
+            units: alike.
+
+        Returns:
+            ``(B, U, h, w)``, or ``(B, n, h, w)``, float32.
+        """
+        return self._compare(latent, self.similarities, units=units)
+
+    def _compare(
+        self,
+        latent: Tensor,
+        finish: Callable[[Tensor], Tensor],
+        exact: bool | None = None,
+        units: Tensor | None = None,
+    ) -> Tensor:
+        """What ``finish`` makes of the distances, elementwise; if exact, of a block of prototypes at a time."""
         with torch.autocast(latent.device.type, enabled=False):
             cells, vectors = latent.float(), self.vectors.float()
             if self.similarity == "cosine":
@@ -125,16 +151,22 @@ class PrototypeLayer(nn.Module):
                 exact = not (self.training and self.vectors.requires_grad)
             cells, shape = cells.flatten(2), cells.shape[2:]
             vectors = vectors if units is None else vectors[units]
-            if exact:
-                cells, vectors = cells.double(), vectors.double()
-            norms = cells.square().sum(1, keepdim=True) + vectors.square().sum(-1, keepdim=True)
-            squared = norms - 2 * (vectors @ cells)  # not conv2d: TF32 is on there
-            if exact:  # vectors that differ by the rounding of float32 are equal
-                squared = squared.masked_fill(squared <= 1e-13 * norms, 0).float()
-            squared = squared.relu().reshape(*squared.shape[:2], *shape)  # keeps its output alone for the gradient
-            if self.similarity == "exp":
-                return (squared + 1e-14).sqrt()
-            return squared / 2 if self.similarity == "cosine" else squared
+            if not exact:
+                norms = cells.square().sum(1, keepdim=True) + vectors.square().sum(-1, keepdim=True)
+                squared = (norms - 2 * (vectors @ cells)).relu()  # not conv2d: TF32 is on there
+                return finish(self._distances(squared)).reshape(*squared.shape[:2], *shape)
+            cells = cells.double()
+            norms = (1 - ROUNDING) * cells.square().sum(1, keepdim=True)
+            cells = torch.cat([cells, norms, torch.ones_like(norms)], dim=1)
+            blocks = torch.split(vectors, BLOCK, dim=-2)
+            whole = torch.cat([finish(self._distances(_squares(block, cells))) for block in blocks], dim=1)
+            return whole.reshape(*whole.shape[:2], *shape)
+
+    def _distances(self, squared: Tensor) -> Tensor:
+        """Distances of squared Euclidean ones."""
+        if self.similarity == "exp":
+            return (squared + 1e-14).sqrt()
+        return squared / 2 if self.similarity == "cosine" else squared
 
     def similarities(self, distances: Tensor) -> Tensor:
         """Similarities of distances, elementwise; ``l2_log`` in (0, ln(1/ε)], ``cosine`` and ``exp`` in [0, 1]."""
@@ -172,3 +204,18 @@ class PrototypeLayer(nn.Module):
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Restore the source ids."""
         self.sample_id = list(state["sample_id"]) if self.projected else []
+
+
+def _squares(vectors: Tensor, cells: Tensor) -> Tensor:
+    """Squared distances, less :data:`ROUNDING` times both squared norms, as one matrix product.
+
+    Args:
+        vectors: ``(n, D)``, or ``(B, n, D)``.
+        cells: ``(B, D + 2, S)`` float64: the cells, their squared norms, less the rounding, and ones.
+
+    Returns:
+        ``(B, n, S)`` float32, >= 0.
+    """
+    vectors = vectors.double()
+    norms = (1 - ROUNDING) * vectors.square().sum(-1, keepdim=True)
+    return (torch.cat([-2 * vectors, torch.ones_like(norms), norms], dim=-1) @ cells).float().relu()

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional as F
 
 from lightning_modules.contract import empty_sources
-from lightning_modules.heads.prototypes import PrototypeLayer, focal_similarity, nearest_distance
+from lightning_modules.heads.prototypes import BLOCK, PrototypeLayer, focal_similarity, nearest_distance
 
 close = torch.testing.assert_close
 
@@ -54,6 +54,19 @@ def test_evaluation_is_exact_and_training_rounds():
     assert torch.equal(layer.distances(latent), exact)
     assert torch.equal(layer.train().distances(latent), rounded)
     assert torch.equal(layer.distances(latent, exact=True), exact)
+
+
+@pytest.mark.parametrize("similarity", ["l2_log", "cosine", "exp"])
+def test_blocks_are_the_whole(similarity):
+    """Prototypes compared in three blocks, alone, by name, and on other numbers of images have the same bits."""
+    layer, latent = make(2 * BLOCK + 3, similarity=similarity), latents(batch=5)
+    maps = layer.maps(latent)
+    assert torch.equal(maps, layer.similarities(layer.distances(latent)))
+    assert torch.equal(maps[:2], layer.maps(latent[:2]))
+    chosen = torch.tensor([[2 * BLOCK + 2, 0], [BLOCK, BLOCK - 1], [1, 1], [5, 3], [2, 7]])
+    close(layer.maps(latent, chosen), maps[torch.arange(5)[:, None], chosen], rtol=1e-6, atol=1e-6)
+    if similarity != "exp":
+        close(layer.distances(latent).double(), slow_distances(layer, latent), rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("step", [1e-2, 1e-3, 1e-4])

@@ -1,0 +1,24 @@
+"""Memory that one training step frees and the next asks for again."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+_MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # parameters of mallopt in glibc
+_LARGEST = 2**30  # bytes of a tensor, and of free memory, that go back to the system at once only beyond this
+
+
+def keep_freed_memory() -> bool:
+    """Let the process keep freed memory of the host for its next tensors.
+
+    By default, glibc returns large tensors to the system when they are freed, and the system clears every page anew for
+    the next ones: up to a sixth of a training step on a CPU. What the environment says of memory is left as it is.
+
+    Returns:
+        Whether memory is kept; False if the environment decides, or on a system without glibc.
+    """
+    if "GLIBC_TUNABLES" in os.environ or any(name.startswith("MALLOC_") for name in os.environ):
+        return False
+    choose = getattr(ctypes.CDLL(None), "mallopt", None)
+    return choose is not None and bool(choose(_MMAP_THRESHOLD, _LARGEST) and choose(_TRIM_THRESHOLD, _LARGEST))

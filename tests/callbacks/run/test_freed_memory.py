@@ -1,0 +1,38 @@
+"""Freed memory is kept for the next tensor, unless the environment decides."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import resource, torch
+from callbacks.run.freed_memory import keep_freed_memory
+print(keep_freed_memory())
+for _ in range(20):  # until freed pieces have joined
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    tensor = torch.ones(2**24)  # 64 MiB, 16,384 pages
+    del tensor
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def run(**environment):
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_"))}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=clean | environment, capture_output=True, text=True, check=True
+    )
+    return done.stdout.split()
+
+
+def test_later_tensors_have_the_pages_of_earlier_ones():
+    kept, first, *_, last = run()
+    if kept == "False":
+        pytest.skip("memory is not managed by glibc")
+    assert int(last) * 10 < int(first)
+
+
+@pytest.mark.parametrize("name", ["MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES"])
+def test_the_environment_decides(name):
+    assert run(**{name: "glibc.malloc.trim_threshold=1" if name == "GLIBC_TUNABLES" else "1"})[0] == "False"
