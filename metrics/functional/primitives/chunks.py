@@ -11,24 +11,25 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-CPU_ELEMENTS = 2**20  # 4 MiB of float32
+CPU_ELEMENTS = 2**18  # 1 MiB of float32, of which a few fit in the cache of a core
 DEVICE_ELEMENTS = 2**26  # 256 MiB, enough to keep an accelerator busy
 
 
-def image_chunks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+def image_chunks(*tensors: Tensor, dim: int = 0) -> Iterator[tuple[Tensor, ...]]:
     """Split tensors along their images.
 
     Args:
         tensors: ``(B, ...)`` each, on one device.
+        dim: of the images, or of the units ``(B, k, ...)`` where those of one image are too many.
 
     Returns:
-        Views of the same images of every tensor: as many images as leave the largest of them about 2^20 elements on a
+        Views of the same images of every tensor: as many images as leave the largest of them about 2^18 elements on a
         CPU and 2^26 elsewhere, at least one. A single empty chunk for B = 0.
 
     Example:
-        >>> [len(part) for (part,) in image_chunks(torch.zeros(5, 2**19))]
+        >>> [len(part) for (part,) in image_chunks(torch.zeros(5, 2**17))]
         [2, 2, 1]
     """
     at_once = CPU_ELEMENTS if tensors[0].device.type == "cpu" else DEVICE_ELEMENTS
-    step = max(1, at_once // max(1, *(tensor[:1].numel() for tensor in tensors)))
-    return zip(*(torch.split(tensor, step) for tensor in tensors), strict=True)
+    step = max(1, at_once // max(1, *(tensor.numel() // max(1, tensor.shape[dim]) for tensor in tensors)))
+    return zip(*(torch.split(tensor, step, dim) for tensor in tensors), strict=True)

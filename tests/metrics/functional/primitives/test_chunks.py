@@ -19,6 +19,14 @@ def test_the_largest_tensor_decides(monkeypatch, at_once, sizes):
     assert torch.equal(torch.cat([part for part, _ in parts]), other)
 
 
+def test_units_of_images(monkeypatch):
+    monkeypatch.setattr(chunks, "CPU_ELEMENTS", 16)
+    maps, ranks = torch.arange(24).view(2, 3, 4), torch.arange(3).expand(2, 3)  # 8 and 2 elements per unit
+    parts = list(image_chunks(ranks, maps, dim=1))
+    assert [part.tolist() for part, _ in parts] == [[[0, 1], [0, 1]], [[2], [2]]]
+    assert torch.equal(torch.cat([part for _, part in parts], dim=1), maps)
+
+
 def test_chunks_are_views():
     images = torch.zeros(3, 2**20)
     for (part,) in image_chunks(images):
