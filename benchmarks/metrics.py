@@ -1,9 +1,9 @@
 """How long the metrics of one batch take, without a model: ``python benchmarks/metrics.py``.
 
-Prints milliseconds per metric for 32 images, 2,000 units with 7 x 7 maps, five units per image and saliency of
-224 x 224, next to the floors on two threads: 50 ms for what reads maps and scores, 450 ms for what reads saliency, both
-clips included, and 500 ms for the noisy images of completeness. The least of several repeats counts. Both columns grow
-where other work shares the cores, because threads wait for each other.
+Prints milliseconds per metric and family for 32 images, 2,000 units with 7 x 7 maps, five units per image and saliency
+of 224 x 224, next to the floors on two threads: 50 ms for what reads maps and scores, 450 ms for what reads saliency,
+both clips included, and 500 ms for the noisy images of completeness. The least of several repeats counts. Both columns
+grow where other work shares the cores, because threads wait for each other.
 """
 
 from __future__ import annotations
@@ -147,8 +147,14 @@ def main() -> None:
     for group, make in groups.items():
         with torch.inference_mode():
             times = {name: least(work, arguments.repeats) for name, work in make(arguments.images).items()}
+        families: dict[str, list[tuple[float, float]]] = {}
         for name, (wall, processor) in times.items():
             print(f"  {name:32} {wall:>9.2f} {processor:>13.2f}")
+            if "/" in name:
+                families.setdefault(name.split("/")[0], []).append((wall, processor))
+        for family, pairs in families.items():
+            wall, processor = (sum(column) for column in zip(*pairs, strict=True))
+            print(f"  all of {family:25} {wall:>9.2f} {processor:>13.2f}")
         wall, processor = (sum(pair[column] for pair in times.values()) for column in (0, 1))
         print(f"{group:34} {wall:>9.1f} {processor:>13.1f}   floor {FLOORS[group]} ms\n")
 

@@ -143,16 +143,16 @@ class ImageMean(SummaryMetric):
         if valid is not None:
             check_tensor("valid", valid, tuple(values.shape), "bool")
             defined = defined & valid
-        entries = values.masked_fill(~defined, 0)
-        counts = defined.long()
+        undefined = ~defined
         if values.ndim == 2:
-            counts = counts.sum(dim=1)
-            entries = entries.sum(dim=1) / counts.clamp(min=1)
-        self.image_values = entries.masked_fill(counts == 0, torch.nan)
-        self.value_sum = self.value_sum + entries.sum()
-        self.square_sum = self.square_sum + entries.square().sum()
-        self.image_count = self.image_count + (counts > 0).sum()
-        self.skipped = self.skipped + (~defined).sum()
+            defined = defined.sum(dim=1)  # of each image; 0 / 0 is NaN
+            self.image_values = values.masked_fill(undefined, 0).sum(dim=1) / defined
+        else:
+            self.image_values = values.masked_fill(undefined, torch.nan)
+        self.value_sum = self.value_sum + self.image_values.nansum()
+        self.square_sum = self.square_sum + self.image_values.square().nansum()
+        self.image_count = self.image_count + defined.count_nonzero()
+        self.skipped = self.skipped + undefined.count_nonzero()
 
     def _estimate(self) -> tuple[Tensor, Tensor, Tensor]:
         return self.value_sum / self.image_count, self.image_count, self.skipped

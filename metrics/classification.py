@@ -12,7 +12,7 @@ from metrics.base import AveragedOver, ImageMean, ItemMean
 from metrics.functional.classification import (
     accuracy,
     balanced_accuracy,
-    confusion_table,
+    confusion_cells,
     f1_score,
     top_k_accuracy,
 )
@@ -152,9 +152,10 @@ class ConfusionMean(ItemMean):
 
     def update(self, logits: Tensor, labels: Tensor, abstained: Tensor | None = None) -> None:
         """Add a batch."""
-        counts = confusion_table(logits, labels, self.num_classes, abstained)
-        self.confusion = self.confusion + counts
-        self.dropped = self.dropped + (len(labels) - counts.sum())
+        cells, counted = confusion_cells(logits, labels, self.num_classes, abstained)
+        with torch.inference_mode():  # in place, wherever the state was made: it has K times K + 1 entries
+            self.confusion.view(-1).scatter_add_(0, cells, counted)
+        self.dropped = self.dropped + (len(labels) - counted.sum())
 
     def values(self) -> Tensor:
         """``(K,)`` float64, NaN where undefined."""

@@ -83,10 +83,10 @@ class PrototypeEntropy(KeptScores):
     def update(self, scores: Tensor, unit_ids: Tensor | None = None) -> None:
         """Add a batch."""
         check_tensor("scores", scores, ("B", self.num_units), "float")
-        kept = scores.detach().float()
-        undefined = ~kept.isfinite()
-        self._append(kept.masked_fill(undefined, -torch.inf))
-        self.dropped = self.dropped + (undefined & self.active).sum()
+        nothing = -torch.inf
+        kept = scores.detach().float().nan_to_num(nan=nothing, posinf=nothing, neginf=nothing)
+        self._append(kept)
+        self.dropped = self.dropped + ((kept == nothing) & self.active).count_nonzero()
         if unit_ids is not None:
             check_tensor("unit_ids", unit_ids, (scores.shape[0], "k"), "int64")
             ids = unit_ids.flatten()

@@ -15,9 +15,7 @@ from metrics.functional.primitives.variants import Variant, check_variant
 Link = Literal["softmax", "sigmoid"]
 
 
-def _change(values: Tensor, other: Tensor, defined: Tensor, ordered: bool = False) -> Tensor:
-    if ordered:
-        values, other = values.sort(descending=True).values, other.sort(descending=True).values
+def _change(values: Tensor, other: Tensor, defined: Tensor) -> Tensor:
     return (1 - weighted_intersection_over_union(values, other)).masked_fill(~defined, torch.nan)
 
 
@@ -46,9 +44,12 @@ def prototype_activation_change(maps: Tensor, perturbed_maps: Tensor, variant: V
     check_variant(variant)
     check_tensor("maps", maps, ("B", "k", "h", "w"), "float")
     check_tensor("perturbed_maps", perturbed_maps, tuple(maps.shape), "float")
-    defined = all_finite(maps) & all_finite(perturbed_maps)
-    positive, perturbed = maps.double().clamp(min=0), perturbed_maps.double().clamp(min=0)
-    return _change(positive.flatten(2), perturbed.flatten(2), defined, ordered=variant == "quanproto")
+    both = torch.stack([maps, perturbed_maps]).flatten(start_dim=3)
+    defined = all_finite(both, dim=-1).all(dim=0)
+    if variant == "quanproto":
+        both = both.sort(descending=True).values
+    clean, perturbed = both.double().clamp(min=0)
+    return _change(clean, perturbed, defined)
 
 
 def largest_first(clipped: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
@@ -121,9 +122,9 @@ def classification_activation_change(
     check_tensor("logits", logits, ("B", "K"), "float")
     check_tensor("perturbed_logits", perturbed_logits, tuple(logits.shape), "float")
     clean, perturbed = logits.double(), perturbed_logits.double()
-    defined = clean.isfinite().all(dim=1) & perturbed.isfinite().all(dim=1)
+    defined = all_finite(clean, dim=1) & all_finite(perturbed, dim=1)
     if variant == "quanproto":
-        return _change(clean, perturbed, defined, ordered=True)
+        return _change(clean.sort(descending=True).values, perturbed.sort(descending=True).values, defined)
     if link == "sigmoid":
         return _change(clean.sigmoid(), perturbed.sigmoid(), defined)
     return _change(clean.softmax(dim=1), perturbed.softmax(dim=1), defined)

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from metrics.functional.multilabel_classification import label_f1_score
 from metrics.functional.primitives.checks import check_tensor
+from metrics.functional.primitives.regions import all_finite
 
 
 def _check_inputs(logits: Tensor, labels: Tensor) -> None:
@@ -16,13 +17,12 @@ def _check_inputs(logits: Tensor, labels: Tensor) -> None:
 
 def _zero_one(hits: Tensor, logits: Tensor, abstained: Tensor | None = None) -> Tensor:
     hits = hits if abstained is None else hits & ~abstained
-    return hits.double().masked_fill(~logits.isfinite().all(dim=1), torch.nan)
+    return hits.double().masked_fill(~all_finite(logits, dim=1), torch.nan)
 
 
-def _better_classes(logits: Tensor, labels: Tensor) -> Tensor:
-    own, truth = logits.gather(1, labels[:, None]), labels[:, None]
-    index = torch.arange(logits.shape[1], device=logits.device)
-    return ((logits > own) | ((logits == own) & (index < truth))).sum(dim=1)
+def _own_logits(logits: Tensor, labels: Tensor) -> Tensor:
+    """The logit of the true class, ``(B,)``; refuses a label out of range."""
+    return logits.gather(1, labels[:, None]).squeeze(1)
 
 
 def accuracy(logits: Tensor, labels: Tensor, abstained: Tensor | None = None) -> Tensor:
@@ -46,7 +46,8 @@ def accuracy(logits: Tensor, labels: Tensor, abstained: Tensor | None = None) ->
         tensor([0., 1.], dtype=torch.float64)
     """
     _check_inputs(logits, labels)
-    return _zero_one(_better_classes(logits, labels) == 0, logits, abstained)
+    best, predicted = logits.max(dim=1)
+    return _zero_one((_own_logits(logits, labels) == best) & (predicted == labels), logits, abstained)
 
 
 def top_k_accuracy(logits: Tensor, labels: Tensor, k: int = 3, abstained: Tensor | None = None) -> Tensor:
@@ -76,7 +77,9 @@ def top_k_accuracy(logits: Tensor, labels: Tensor, k: int = 3, abstained: Tensor
         raise ValueError(
             f"Expected argument `k` to be at least 1 and below the number of classes {logits.shape[1]}, but got {k}."
         )
-    return _zero_one(_better_classes(logits, labels) < k, logits, abstained)
+    own, index = _own_logits(logits, labels)[:, None], torch.arange(logits.shape[1], device=logits.device)
+    better = (logits > own) | ((logits == own) & (index < labels[:, None]))
+    return _zero_one(better.sum(dim=1) < k, logits, abstained)
 
 
 def confusion_matrix(logits: Tensor, labels: Tensor, num_classes: int) -> Tensor:
@@ -103,17 +106,24 @@ def confusion_matrix(logits: Tensor, labels: Tensor, num_classes: int) -> Tensor
 
 def confusion_table(logits: Tensor, labels: Tensor, num_classes: int, abstained: Tensor | None) -> Tensor:
     """Counts ``(K, K + 1)``; the last column is that of no prediction."""
+    counts = torch.zeros(num_classes * (num_classes + 1), dtype=torch.int64, device=logits.device)
+    cells, counted = confusion_cells(logits, labels, num_classes, abstained)
+    return counts.scatter_add_(0, cells, counted).view(num_classes, num_classes + 1)
+
+
+def confusion_cells(
+    logits: Tensor, labels: Tensor, num_classes: int, abstained: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Cell of each image in the flat :func:`confusion_table` and what it adds there, 0 where a logit is not finite."""
     _check_inputs(logits, labels)
     if logits.shape[1] != num_classes:
         raise ValueError(
             f"Expected argument `logits` to have num_classes = {num_classes} columns, but got {logits.shape[1]}."
         )
     columns = num_classes + 1
-    predicted = logits.argmax(dim=1)
+    predicted = logits.max(dim=1).indices  # several times faster than `argmax` on a CPU
     cells = labels * columns + (predicted if abstained is None else predicted.masked_fill(abstained, num_classes))
-    counted = logits.isfinite().all(dim=1).long()
-    counts = torch.zeros(num_classes * columns, dtype=torch.int64, device=logits.device)
-    return counts.scatter_add(0, cells, counted).view(num_classes, columns)
+    return cells, all_finite(logits, dim=1).long()
 
 
 def f1_score(confusion: Tensor) -> Tensor:

@@ -24,9 +24,13 @@ def _check_pair(name: str, maps: Tensor, perturbed_maps: Tensor) -> None:
     check_tensor(f"perturbed_{name}", perturbed_maps, tuple(maps.shape), "float")
 
 
-def _peak_distance(maps: Tensor, other: Tensor) -> Tensor:
-    distance = (peak_cells(maps) - peak_cells(other)).abs().sum(dim=-1).double()
-    return distance.masked_fill(~(all_finite(maps) & all_finite(other)), torch.nan)
+def _peaks(maps: Tensor) -> Tensor:
+    """Peak cells as ``(B, k, 2)`` float64; NaN where a map is not finite."""
+    return peak_cells(maps).double().masked_fill(~all_finite(maps)[..., None], torch.nan)
+
+
+def _distance(peaks: Tensor, other: Tensor) -> Tensor:
+    return (peaks - other).abs().sum(dim=-1)
 
 
 def prototype_location_change(maps: Tensor, perturbed_maps: Tensor, relative: bool = False) -> Tensor:
@@ -52,7 +56,7 @@ def prototype_location_change(maps: Tensor, perturbed_maps: Tensor, relative: bo
         tensor([[1.]], dtype=torch.float64)
     """
     _check_pair("maps", maps, perturbed_maps)
-    distance = _peak_distance(maps, perturbed_maps)
+    distance = _distance(_peaks(maps), _peaks(perturbed_maps))
     return distance / (maps.shape[2] + maps.shape[3] - 2) if relative else distance
 
 
@@ -119,11 +123,10 @@ def visualization_location_change(saliency: Tensor, perturbed_saliency: Tensor, 
     return (1 - shared).masked_fill(~(finite & other_finite), torch.nan)
 
 
-def _pairs(maps: Tensor) -> tuple[Tensor, Tensor]:
-    """Both sides of the k (k - 1) / 2 pairs of units, ``(B, pairs, h, w)`` each."""
-    check_tensor("maps", maps, ("B", "k", "h", "w"), "float")
-    first, second = torch.triu_indices(maps.shape[1], maps.shape[1], offset=1, device=maps.device)
-    return maps[:, first], maps[:, second]
+def _pairs(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Both sides of the k (k - 1) / 2 pairs of units, ``(B, k, ...)`` to ``(B, pairs, ...)`` each."""
+    first, second = torch.triu_indices(values.shape[1], values.shape[1], offset=1, device=values.device)
+    return values.index_select(1, first), values.index_select(1, second)
 
 
 def prototype_location_contrast(maps: Tensor) -> Tensor:
@@ -145,7 +148,8 @@ def prototype_location_contrast(maps: Tensor) -> Tensor:
         >>> prototype_location_contrast(torch.eye(4).view(1, 4, 2, 2))  # peaks at the corners of a square
         tensor([1.3333], dtype=torch.float64)
     """
-    return _peak_distance(*_pairs(maps)).nanmean(dim=1)
+    check_tensor("maps", maps, ("B", "k", "h", "w"), "float")
+    return _distance(*_pairs(_peaks(maps))).nanmean(dim=1)
 
 
 def prototype_activation_location_contrast(maps: Tensor, threshold: float = 0.5) -> Tensor:
@@ -168,4 +172,5 @@ def prototype_activation_location_contrast(maps: Tensor, threshold: float = 0.5)
         >>> prototype_activation_location_contrast(torch.eye(4).view(1, 4, 2, 2))
         tensor([1.], dtype=torch.float64)
     """
-    return prototype_activation_location_change(*_pairs(maps), threshold).nanmean(dim=1)
+    check_tensor("maps", maps, ("B", "k", "h", "w"), "float")
+    return (1 - mask_intersection_over_union(*_pairs(binarize_maps(maps, threshold)))).nanmean(dim=1)

@@ -9,14 +9,14 @@ from torch import Tensor
 
 from metrics.functional.primitives.checks import check_choice, check_tensor
 from metrics.functional.primitives.peaks import peak_cells
+from metrics.functional.primitives.regions import all_finite
 
 Mode = Literal["inter", "intra"]
 
 
 def _directions(vectors: Tensor) -> tuple[Tensor, Tensor]:
     """Rows scaled to norm 1 in float64, and which of them have a direction; the others are 0."""
-    vectors = vectors.double()
-    largest = vectors.abs().amax(dim=1, keepdim=True)  # scaled first, so that no square underflows
+    largest = vectors.abs().amax(dim=1, keepdim=True).double()  # scaled first, so that no square underflows
     has_direction = (largest > 0) & largest.isfinite()
     scaled = (vectors / largest).masked_fill(~has_direction, 0)
     norms = scaled.norm(dim=1, keepdim=True).masked_fill(~has_direction, 1)
@@ -65,7 +65,7 @@ def nearest_features(latent: Tensor, maps: Tensor) -> Tensor:
     rows = (2 * peaks[..., 1] + 1) * height // (2 * map_height)
     images = torch.arange(latent.shape[0], device=latent.device)[:, None]
     features = latent[images, :, rows, columns]
-    return features.masked_fill(~maps.isfinite().all(dim=(2, 3))[:, :, None], torch.nan)
+    return features.masked_fill(~all_finite(maps)[:, :, None], torch.nan)
 
 
 def average_prototype_distance(
@@ -122,8 +122,8 @@ def feature_direction_sums(features: Tensor, labels: Tensor, num_classes: int) -
     check_tensor("features", features, ("M", "D"), "float")
     check_tensor("labels", labels, (features.shape[0],), "int64")
     directions, has_direction = _directions(features)
-    sums = directions.new_zeros(num_classes, features.shape[1]).index_add(0, labels, directions)
-    counts = labels.new_zeros(num_classes).index_add(0, labels, has_direction.long())
+    sums = directions.new_zeros(num_classes, features.shape[1]).index_add_(0, labels, directions)
+    counts = labels.new_zeros(num_classes).index_add_(0, labels, has_direction.long())
     return sums, counts
 
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from metrics.functional.primitives.checks import check_choice, check_maps
-from metrics.functional.primitives.regions import is_flat, value_range
+from metrics.functional.primitives.regions import is_flat
 
 UPSAMPLED_ELEMENTS = 2**24  # upsampled pixels held at once: 64 MiB of float32
 
@@ -33,7 +33,9 @@ def peak_cells(maps: Tensor) -> Tensor:
         tensor([1, 0])
     """
     check_maps("maps", maps)
-    index = maps.flatten(start_dim=-2).argmax(dim=-1).masked_fill(is_flat(*value_range(maps)), 0)
+    cells = maps.flatten(start_dim=-2)
+    high, index = cells.max(dim=-1)  # several times faster than `argmax` on a CPU, and alike the first of equal cells
+    index = index.masked_fill(is_flat(cells.amin(dim=-1).double(), high.double()), 0)
     return torch.stack([index % maps.shape[-1], index // maps.shape[-1]], dim=-1)
 
 

@@ -38,10 +38,9 @@ def is_flat(low: Tensor, high: Tensor) -> Tensor:
     return ~(high - low > _FLATNESS * torch.maximum(low.abs(), high.abs()))
 
 
-def all_finite(maps: Tensor) -> Tensor:
-    """Whether each ``(..., H, W)`` map is finite throughout, ``(...)`` bool."""
-    low, high = value_range(maps)
-    return low.isfinite() & high.isfinite()
+def all_finite(values: Tensor, dim: int | tuple[int, ...] = (-2, -1)) -> Tensor:
+    """Whether the values along ``dim``, by default those of each ``(..., H, W)`` map, are finite throughout; bool."""
+    return (values - values).sum(dim=dim) == 0  # 0 where a value is finite and NaN elsewhere, several times faster
 
 
 def count_pixels(masks: Tensor) -> Tensor:
