@@ -67,6 +67,9 @@ class SummaryMetric(SeparateMetric):
     def _interval(self) -> tuple[Tensor, Tensor]:
         """Bounds of the 95 % interval of the states as they stand."""
 
+    def _result(self) -> tuple[Tensor, ...]:
+        return *self._estimate(), *self._interval()
+
     def compute(self) -> Tensor:
         """The value over all processes.
 
@@ -90,8 +93,7 @@ class SummaryMetric(SeparateMetric):
             undefined entries ``skipped``; NaN for what is undefined.
         """
         with self.sync_context(dist_sync_fn=self.dist_sync_fn, should_sync=self._to_sync), torch.no_grad():
-            value, n, skipped = self._estimate()
-            low, high = self._interval()
+            value, n, skipped, low, high = self._result()
         return {
             "value": float(value),
             "low": float(low),
@@ -227,12 +229,20 @@ class ItemMean(SummaryMetric):
         """
 
     def _estimate(self) -> tuple[Tensor, Tensor, Tensor]:
-        values, undefined = self._defined()
+        return self._estimate_of(*self._defined())
+
+    def _interval(self) -> tuple[Tensor, Tensor]:
+        return self._interval_of(*self._defined())
+
+    def _result(self) -> tuple[Tensor, ...]:
+        items = self._defined()  # once, since it may take long
+        return *self._estimate_of(*items), *self._interval_of(*items)
+
+    def _estimate_of(self, values: Tensor, undefined: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         n = (~undefined).sum()
         return values.sum() / n, n, undefined.sum() + self.dropped
 
-    def _interval(self) -> tuple[Tensor, Tensor]:
-        values, undefined = self._defined()
+    def _interval_of(self, values: Tensor, undefined: Tensor) -> tuple[Tensor, Tensor]:
         n = (~undefined).sum()
         if self.interval == "wilson":
             return wilson_interval(values.sum(), n)

@@ -161,8 +161,8 @@ class ConfusionMean(ItemMean):
         """``(K,)`` float64, NaN where undefined."""
         return self.statistic(self.confusion)
 
-    def _interval(self) -> tuple[Tensor, Tensor]:
-        value, _, _ = self._estimate()
+    def _interval_of(self, values: Tensor, undefined: Tensor) -> tuple[Tensor, Tensor]:
+        value = values.sum() / (~undefined).sum()
         return stratified_wilson_interval(value, self.confusion.diagonal(), self.confusion.sum(dim=1))
 
 

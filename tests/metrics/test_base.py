@@ -199,6 +199,12 @@ class TestItemMean:
         assert [summary["low"], summary["high"]] == pytest.approx([0.75 - T * 0.25, 0.75 + T * 0.25])
         assert (summary["n"], summary["skipped"]) == (2, 2)
 
+    def test_a_summary_computes_the_values_once(self):
+        metric, asked = Columns(), []
+        metric.values = lambda: asked.append(None) or torch.ones(3, dtype=torch.float64)
+        assert metric.summary()["value"] == 1
+        assert len(asked) == 1
+
 
 class SinglePrecision(Columns):
     def values(self):
