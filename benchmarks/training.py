@@ -2,7 +2,6 @@
 
     python benchmarks/training.py                                # every model, ResNet-18, 224 px, 200 classes
     python benchmarks/training.py --models ProtoPNet PIPNet --batch 8
-    python benchmarks/training.py --tables head projection head_phase --threads 1   # 1,000 classes; phases of the head
 
 The bare backbone is a plain PyTorch loop: backbone, mean, linear layer, cross-entropy, backward, optimiser step.
 The model's side is what ``train.py`` runs, with Lightning and the phase schedule, in the phase that trains the most.
@@ -34,7 +33,6 @@ from torch.utils.data import DataLoader
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import lightning_modules
-from benchmarks import training_at_scale
 from callbacks import PhaseSchedule
 from datamodules.sample import Capabilities, ClassTables
 from lightning_modules import InterpretableModule
@@ -198,8 +196,6 @@ def models(arguments: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    tables = {"models": models} | training_at_scale.TABLES
-    parser.add_argument("--tables", nargs="+", default=["models"], choices=tables, help="what to print")
     parser.add_argument("--models", nargs="+", default=MODELS, choices=MODELS)
     parser.add_argument("--backbone", default="resnet18", help="of all models but BagNet")
     parser.add_argument("--pixels", type=int, default=224)
@@ -213,8 +209,7 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     disable_possible_user_warnings()
     warnings.filterwarnings("ignore", ".*(num_workers|TF32|PIPNet trains with batches).*")
-    for name in arguments.tables:
-        tables[name](arguments)
+    models(arguments)
 
 
 if __name__ == "__main__":
