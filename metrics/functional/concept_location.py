@@ -86,7 +86,7 @@ def point_ranks(maps: Tensor, points: Tensor, visible: Tensor, image_size: tuple
 
     Returns:
         Two ``(B, k, S)`` float64 counts; NaN where the point is not visible or lies outside the image, and for a map
-        that is not finite. Upsampled maps are held in chunks of 2^20 elements on a CPU.
+        that is not finite. Upsampled maps are held in chunks of 2^18 elements on a CPU.
     """
     check_tensor("maps", maps, ("B", "k", "h", "w"), "float")
     check_tensor("visible", visible, (*maps.shape[:2], "S"), "bool")
