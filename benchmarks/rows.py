@@ -19,7 +19,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from importlib import import_module
 from pathlib import Path
 from threading import Timer
@@ -41,6 +41,8 @@ def serve(row: str, part: str, checkout: str) -> None:
     torch.set_num_threads(1)
     for package in PACKAGES:
         import_module(package)  # here, so that everything else finds those of the checkout
+    with suppress(ModuleNotFoundError):  # as the command line of the checkout does
+        import_module("callbacks.run.freed_memory").keep_freed_memory()
     chosen = ROWS[row]
     work = chosen.floor[1]() if part == "floor" and chosen.floor else chosen.work()
     answers, sys.stdout = sys.stdout, sys.stderr

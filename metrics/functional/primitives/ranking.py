@@ -102,9 +102,10 @@ def unit_ranks(scores: Tensor, unit_ids: Tensor, active: Tensor | None = None) -
     per_slot = scores[:, None].expand(-1, unit_ids.shape[1], -1) if scores.ndim == 2 else scores
     check_tensor("scores", per_slot, (*unit_ids.shape, "U"), "float")
     own = per_slot.gather(2, unit_ids.clamp(min=0)[:, :, None])
-    larger, broken = per_slot > own, ~per_slot.isfinite()
+    larger, ranked = per_slot > own, scores
     if active is not None:
         check_tensor("active", active, (scores.shape[-1],), "bool")
-        larger, broken = larger & active, broken & active
-    undefined = (unit_ids < 0) | broken.any(dim=2) | ~own.squeeze(2).isfinite()
+        larger, ranked = larger & active, scores.masked_fill(~active, 0)
+    finite = ranked.amin(dim=-1).isfinite() & ranked.amax(dim=-1).isfinite()  # NaN passes through both
+    undefined = (unit_ids < 0) | ~finite.view(len(scores), *finite.shape[1:] or (1,)) | ~own.squeeze(2).isfinite()
     return larger.sum(dim=2).masked_fill(undefined, -1)
