@@ -63,7 +63,7 @@ def run(  # noqa: PLR0913 - every argument is a flag
     explainer: Explainer | None = None,
     variant: Variant = "paper",
     top_k: int = 5,
-    memory_budget: float = 1.0,
+    memory_budget: float | None = None,
     overwrite: bool = False,
     trainer: Hardware = Hardware(),
     data_root: str | None = None,
@@ -86,7 +86,7 @@ def run(  # noqa: PLR0913 - every argument is a flag
             model, else upsampled maps.
         variant: "paper", or "quanproto" for what the published tables of Schlinge et al. (2025) used.
         top_k: units looked at per image.
-        memory_budget: GiB for the activations of one forward; sets how many images it takes.
+        memory_budget: GiB for one forward, which sets how many images it takes; by default 0.68 on a CPU, 8 elsewhere.
         overwrite: replace an earlier result of the same evaluation.
         trainer: hardware to run on.
         data_root: where the data lies now, if it has moved since training; with ``--data``, its root.

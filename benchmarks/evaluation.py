@@ -140,7 +140,7 @@ def main() -> None:
     parser.add_argument("--units", type=int, default=200)
     parser.add_argument("--images", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--memory_budget", type=float, default=1.0)
+    parser.add_argument("--memory_budget", type=float)
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)

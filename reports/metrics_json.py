@@ -14,6 +14,7 @@ SCHEMA = 1
 _INCIDENTAL = (
     "memory_budget",
     "images_per_forward",
+    "device",
     "units_per_image",
     "signed_maps",
     "codecs",

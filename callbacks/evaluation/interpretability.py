@@ -16,7 +16,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 from callbacks.evaluation.birds import find_birds
 from callbacks.evaluation.evaluation_pass import Evaluation, EvaluationPass
 from callbacks.evaluation.facts import gather_facts, is_prunable, left_out_concepts, object_annotation, refuse_repeated
-from callbacks.evaluation.images_per_forward import images_per_forward
+from callbacks.evaluation.images_per_forward import default_budget, images_per_forward
 from callbacks.evaluation.interface import Interface, part_explainer, reads_parts, refuse_interface
 from callbacks.evaluation.named_units import BY_AREA, BY_MODEL, name_units, needs_names
 from callbacks.evaluation.observer import Observer
@@ -50,7 +50,8 @@ class Interpretability(Callback):
         noise: standard deviation of the completeness noise; 0 to check that nothing then changes.
         view: the continuity view; that of ``variant`` by default, ``"identity"`` to check that nothing then changes.
         seed: of all perturbations.
-        memory_budget: GiB for the activations of one forward and their explanation; sets the images per forward.
+        memory_budget: GiB for the activations of one forward and their explanation; sets the images per forward. None
+            for the default of the device (:mod:`callbacks.evaluation.images_per_forward`).
         interface: how the metrics of ``funnybirds`` read explanations: ``"ssm"`` (the default), summed similarity maps;
             ``"bb"``, boxes; ``"bb_reference"``, boxes with the slips of the released code; ``"attribution"``, the maps
             of ``explainer``.
@@ -71,7 +72,7 @@ class Interpretability(Callback):
         noise: float = 0.05,
         view: str | None = None,
         seed: int = 0,
-        memory_budget: float = 1.0,
+        memory_budget: float | None = None,
         interface: Interface | None = None,
     ) -> None:
         for name, value in (("every_n_epochs", every_n_epochs), ("top_k", top_k)):
@@ -83,7 +84,7 @@ class Interpretability(Callback):
             )
         if not 0 <= seed < SEEDS:
             raise ValueError(f"Expected argument `seed` to be at least 0 and below 2^32, but got {seed}.")
-        if noise < 0 or memory_budget <= 0:
+        if noise < 0 or (memory_budget is not None and memory_budget <= 0):
             raise ValueError(
                 "Expected arguments `noise` to be at least 0 and `memory_budget` to be above 0 GiB, but got "
                 f"{noise} and {memory_budget}."
@@ -148,7 +149,6 @@ class Interpretability(Callback):
         refuse_repeated(datamodule, split)
         model = cast(InterpretableModel, module)
         chunk, output = images_per_forward(module, datamodule.image_size, module.device, self.memory_budget)
-        chunk = min(chunk, len(datamodule.dataset(split)))
         explainer = choose_explainer(self.explainer, model)
         by_part = part_explainer(self.interface, explainer)
         facts = gather_facts(datamodule, split, model, output, explainer, self.variant)
@@ -168,11 +168,13 @@ class Interpretability(Callback):
         self.evaluation = Evaluation(skipped=skipped, explainer=explainer.key if explained else None)
         self.evaluation.protocol = {
             **self.settings,
+            "memory_budget": self.memory_budget or default_budget(module.device.type),
             "explained_by": description(explainer) if explained else None,
             "object": object_annotation(metrics, datamodule, split),
             "pruned": is_prunable(module) and not bool(facts.active.all()),
             "units_per_image": min(self.top_k, int(facts.active.sum())),
             "images_per_forward": chunk,
+            "device": module.device.type,
         }
         if by_class:
             self.evaluation.protocol["dilation"] = self.this_pass.observer.dilation(datamodule.image_size[0])

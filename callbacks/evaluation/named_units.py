@@ -30,7 +30,7 @@ def needs_names(keys: Sequence[str], facts: Facts) -> bool:
 
 
 @torch.no_grad()
-def name_units(facts: Facts, module: LightningModule, datamodule: Any, memory_budget: float) -> Facts:
+def name_units(facts: Facts, module: LightningModule, datamodule: Any, memory_budget: float | None) -> Facts:
     """Name the units of a model that does not, and count the concepts in the training images.
 
     Units without a name get that of the concept their scores tell best on the training images through the evaluation
@@ -41,7 +41,7 @@ def name_units(facts: Facts, module: LightningModule, datamodule: Any, memory_bu
         facts: of the model and the data.
         module: the model.
         datamodule: whose training images are read; they are shown to the model only to name its units.
-        memory_budget: GiB for the activations of one forward.
+        memory_budget: GiB for the activations of one forward; None for the default of the device.
 
     Returns:
         The facts with ``unit_concepts`` and ``concept_order``.
@@ -66,7 +66,7 @@ def name_units(facts: Facts, module: LightningModule, datamodule: Any, memory_bu
     return replace(facts, unit_concepts=concepts.masked_fill(~facts.active, -1), concept_order=order)
 
 
-def _seen(module: LightningModule, datamodule: Any, memory_budget: float) -> list[tuple[Tensor, Tensor]]:
+def _seen(module: LightningModule, datamodule: Any, memory_budget: float | None) -> list[tuple[Tensor, Tensor]]:
     """Scores and concepts of this process's share of the training images."""
     batches = walk(module, datamodule.projection_dataloader(), datamodule.image_size, memory_budget)
     return [(seen.scores.float().cpu(), batch["concepts"].cpu()) for batch, seen in batches]

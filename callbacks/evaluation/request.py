@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from callbacks.evaluation.images_per_forward import default_budget
 from callbacks.evaluation.interpretability import Interpretability
 from checkpoints import run_folder
 
 LONGEST_NAME = 200  # file systems allow 255 bytes
+FORMER_BUDGET = 1.0  # default of evaluations that do not name their device
 DRAWN = "stratified by class"  # how the images of a limit are chosen
 EvaluatedSplit = Literal["test", "val"]
 
@@ -68,6 +70,9 @@ class Request:
         wanted = {"inference": self.inference} | self.identity(step) | self.engine.settings
         wanted |= {"drawn": DRAWN} if self.limit else {}
         found = earlier | earlier.get("protocol", {})
+        if self.engine.memory_budget is None:
+            device = found.get("device")
+            wanted["memory_budget"] = default_budget(device) if device else FORMER_BUDGET
         for told in (wanted, found):
             told["other_data"] = (told.get("other_data") or {}).get("fingerprint")  # wherever the data lies
         return {name: found.get(name) for name in wanted} == wanted

@@ -21,7 +21,7 @@ def threshold_of(model: object) -> Tensor | None:
 
 
 @torch.no_grad()
-def fit_threshold(module: LightningModule, datamodule: Any, memory_budget: float = 1.0) -> None:
+def fit_threshold(module: LightningModule, datamodule: Any, memory_budget: float | None = None) -> None:
     """Set ``decision_threshold`` to (mean logit of present labels + mean logit of absent labels) / 2.
 
     Sums are in float64, so that the batch size and the number of processes do not move it.
@@ -29,7 +29,7 @@ def fit_threshold(module: LightningModule, datamodule: Any, memory_budget: float
     Args:
         module: a multilabel model.
         datamodule: whose whole validation split is read, each image once over all processes.
-        memory_budget: GiB for the activations of one forward.
+        memory_budget: GiB for the activations of one forward; None for the default of the device.
 
     Raises:
         ValueError: if no image of the validation split has a label, or all images have all; for logits that are not

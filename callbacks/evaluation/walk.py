@@ -21,7 +21,7 @@ def walk(
     module: LightningModule,
     batches: Iterable[dict[str, Any]],
     image_size: tuple[int, int],
-    memory_budget: float = 1.0,
+    memory_budget: float | None = None,
     keep_maps: bool = False,
 ) -> Iterator[tuple[dict[str, Any], Seen]]:
     """Show every batch to a model in evaluation mode.
@@ -34,7 +34,7 @@ def walk(
         batches: a loader that gives each image once over all processes, such as ``projection_dataloader``, the training
             images through the evaluation transform.
         image_size: ``(H, W)`` pixels.
-        memory_budget: GiB for the activations of one forward.
+        memory_budget: GiB for the activations of one forward; None for the default of the device.
         keep_maps: whether to keep the maps of all units.
 
     Yields:

@@ -12,6 +12,7 @@ from tests.engine_runs import run_engine, values
 from tests.explanations.registry import EXPLAINERS
 from tests.lightning_modules.registry import MODELS, tiny_birds
 
+EIGHT = 2**-6  # GiB for eight images per forward
 CHANGES = [key for family in ("completeness", "continuity") for key in FAMILIES[family]]
 
 
@@ -60,7 +61,8 @@ ORDER = torch.randperm(10, generator=torch.Generator().manual_seed(1)).tolist()
 
 
 def evaluated(suite=("all",), **options):
-    return run_engine(Interpretability(list(suite)), built("ProtoPNet"), tiny_birds(test_size=10), **options)
+    engine = Interpretability(list(suite), memory_budget=EIGHT)
+    return run_engine(engine, built("ProtoPNet"), tiny_birds(test_size=10), **options)
 
 
 def assert_equal(evaluation, reference):
@@ -89,7 +91,8 @@ def test_batches_order_and_workers_move_nothing(options, reference):
 def evaluated_in_a_process(rank, world_size, batch_size, test_size):
     torch.set_num_threads(1)
     model, data = built("ProtoPNet"), tiny_birds(test_size=test_size)
-    return run_engine(Interpretability(["all"]), model, data, batch_size, rank=rank, world_size=world_size)
+    engine = Interpretability(["all"], memory_budget=EIGHT)
+    return run_engine(engine, model, data, batch_size, rank=rank, world_size=world_size)
 
 
 def test_two_processes_agree_with_one(ddp_pool, reference):
@@ -118,7 +121,7 @@ def test_every_number_is_a_number(reference):
 # -- bad input --------------------------------------------------------------------------------------------------------
 def test_a_batch_of_one_and_a_split_of_one_class():
     data = tiny_birds(test_size=1)
-    evaluation = run_engine(Interpretability(["all"]), built("ProtoPNet"), data, 1)
+    evaluation = run_engine(Interpretability(["all"], memory_budget=EIGHT), built("ProtoPNet"), data, 1)
     undefined = {key for key, entry in evaluation.metrics.items() if not math.isfinite(entry["value"])}
     others = {"contrastivity/afd_inter", "contrastivity/apd_inter", "alignment/stability_nonempty"}
     assert undefined - {*FAMILIES["concepts"], *FAMILIES["funnybirds"]} <= others
@@ -141,7 +144,9 @@ def count_images(model, suite, images=8, **options):
     seen = []
     hook = model.backbone.register_forward_pre_hook(lambda module, inputs: seen.append(len(inputs[0])))
     try:
-        run_engine(Interpretability(suite, **options), model, tiny_birds(test_size=images), images)
+        engine = Interpretability(suite, memory_budget=EIGHT, **options)
+        run_engine(engine, model, tiny_birds(test_size=images), images)
+        assert engine.evaluation.protocol["images_per_forward"] == images  # so that nothing is filled up
     finally:
         hook.remove()
     return sum(count for count in seen if count > 1) / images  # a single black image tells shapes and operations

@@ -92,6 +92,11 @@ def one_pass(engine, model, stage="test", run=None, **options):
     return engine.evaluation
 
 
+def test_images_per_forward_are_recorded_and_do_not_depend_on_the_data():
+    protocol = one_pass(Interpretability(["general/accuracy"]), Model()).protocol
+    assert (protocol["images_per_forward"], protocol["memory_budget"], protocol["device"]) == (32, 0.68, "cpu")
+
+
 @pytest.mark.parametrize("size", [1, 3, 4])
 def test_the_entries_of_an_evaluation(size):
     evaluation = one_pass(Interpretability(["general/accuracy", "compactness/npr"]), Model(), size=size)

@@ -120,7 +120,16 @@ class Counted(nn.Module):
 
 @pytest.mark.parametrize(("images", "expected"), [(0.5, 1), (1, 1), (7.5, 4), (8.1, 8), (1000, 32)])
 def test_the_budget_sets_the_images_per_forward(images, expected):
-    budget = images * 1100 * 12 / 2**30
+    budget = images * (1000 * 8 + 100 * 20) / 2**30
     chunk, output = images_per_forward(Counted().eval(), (10, 10), torch.device("cpu"), budget)
     assert chunk == expected
     assert output.latent.shape == (1, 10, 10, 10)
+
+
+@pytest.mark.parametrize(
+    ("device", "pixels", "expected"),
+    [("cpu", 10, 32), ("cpu", 900, 8), ("meta", 10, 64), ("meta", 2000, 16)],  # 81 and 400 MB an image
+)
+def test_every_type_of_device_has_its_budget(device, pixels, expected):
+    model = Counted().eval().to(device)
+    assert images_per_forward(model, (pixels, pixels), torch.device(device))[0] == expected
