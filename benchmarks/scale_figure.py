@@ -10,7 +10,7 @@ from itertools import pairwise
 from PIL import Image, ImageDraw, ImageFont
 
 WIDTH, HEIGHT = 380, 300  # of a panel
-LEFT, RIGHT, TOP, BOTTOM = 64, 20, 36, 48  # around the axes
+LEFT, RIGHT, TOP, BOTTOM = 64, 28, 36, 48  # around the axes
 WHITE, BLACK, GREY, PROPORTIONAL, CURVE = "#ffffff", "#000000", "#e0e0e0", "#909090", "#0072b2"
 FONT, DOT = 14, 4
 
