@@ -54,6 +54,24 @@ def test_equal_images_give_equal_bits_in_any_batch(model, rows):
 
 
 @torch.inference_mode()
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("name", ["logits", "scores", "maps"])
+def test_one_number_that_is_not_finite_is_refused(model, monkeypatch, name, bad):
+    forward = type(model).forward
+
+    def broken(self, images):
+        output = forward(self, images)
+        getattr(output, name)[(images == PIXELS[5]).flatten(1).all(1), 1] = bad
+        return output
+
+    monkeypatch.setattr(type(model), "forward", broken)
+    observer = Observer(model, Upsample(), chunk=4, top_k=3)
+    observer.see(IMAGES)
+    with pytest.raises(ValueError, match=r"for the samples bird 5\. The checkpoint"):
+        observer.refuse_broken()
+
+
+@torch.inference_mode()
 def test_what_is_seen(model):
     output = model(PIXELS)
     seen = Observer(model, Upsample(), chunk=7, top_k=3).see(IMAGES)
