@@ -12,8 +12,8 @@ from callbacks.run.freed_memory import keep_freed_memory
 print(keep_freed_memory())
 for _ in range(20):  # until freed pieces have joined
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    tensor = torch.ones(2**24)  # 64 MiB, 16,384 pages
-    del tensor
+    tensors = [torch.ones(2**22) for _ in range(4)]  # 64 MiB, 16,384 pages
+    del tensors
     print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
