@@ -8,18 +8,26 @@ from torch import Tensor
 from metrics.functional.primitives.checks import check_at_least, check_tensor
 from metrics.functional.primitives.variants import Variant, check_variant
 
-_UNITS_AT_ONCE = 16  # a block of all images stays in the cache
+_SCORES_AT_ONCE = 65_536  # of whole images, so that what is computed for a block stays in the cache
 _NEGLIGIBLE_SHARE = 1e-3  # bins below it are dropped by the published tables
 
 
 def _maximum_and_counts(scores: Tensor, bins: int) -> tuple[Tensor, Tensor]:
     """Largest score ``(U,)`` and counts ``(U, bins)`` of the finite scores ``(N, U)``."""
-    finite = scores.isfinite()
-    best = scores.masked_fill(~finite, -torch.inf).amax(dim=0).double()
-    cells = (scores.double() / best.masked_fill(best <= 0, 1) * bins).floor().clamp(0, bins - 1)
-    cells = cells.masked_fill(~finite, bins).long()
-    counts = cells.new_zeros(bins + 1, scores.shape[1]).scatter_add(0, cells, torch.ones_like(cells))
-    return best, counts[:bins].T.double()
+    units = scores.shape[1]
+    blocks = torch.split(scores, max(1, _SCORES_AT_ONCE // max(units, 1)))
+    best = scores.new_full((units,), -torch.inf)
+    for block in blocks:
+        best = best.maximum(block.where(block.abs() < torch.inf, -torch.inf).amax(dim=0))
+    best = best.double()
+    scale = best.masked_fill(best <= 0, 1)
+    counts = torch.zeros(units, bins + 1, dtype=torch.int64, device=scores.device)  # the last: not finite
+    starts = torch.arange(units, device=scores.device) * (bins + 1)
+    for block in blocks:
+        cells = (block.double() / scale * bins).floor().clamp(0, bins - 1)
+        places = (cells.masked_fill(~(block.abs() < torch.inf), bins).long() + starts).flatten()
+        counts.view(-1).scatter_add_(0, places, torch.ones_like(places))
+    return best, counts[:, :bins].double()
 
 
 def prototype_entropy(scores: Tensor, bins: int = 10, variant: Variant = "paper") -> Tensor:
@@ -50,8 +58,7 @@ def prototype_entropy(scores: Tensor, bins: int = 10, variant: Variant = "paper"
     check_at_least("bins", bins, 1)
     if scores.shape[0] == 0:
         return scores.new_full((scores.shape[1],), torch.nan, dtype=torch.float64)
-    blocks = [_maximum_and_counts(block, bins) for block in torch.split(scores, _UNITS_AT_ONCE, 1)]
-    best, counts = (torch.cat(parts) for parts in zip(*blocks, strict=True))
+    best, counts = _maximum_and_counts(scores, bins)
     shares = counts / counts.sum(dim=1, keepdim=True)
     terms = (shares * shares.reciprocal().log2()).masked_fill(counts == 0, 0)
     entropy = terms.sum(dim=1)

@@ -77,6 +77,8 @@ def test_scale_order_and_other_units_change_nothing():
     torch.testing.assert_close(prototype_entropy(scores * 8), expected, rtol=0, atol=0)
     torch.testing.assert_close(prototype_entropy(scores.flip(0)), expected, rtol=0, atol=0)
     torch.testing.assert_close(prototype_entropy(scores[:, [2, 0]]), expected[[2, 0]], rtol=0, atol=0)
+    many = prototype_entropy(scores.repeat(1, 5_000))  # three images at a time
+    torch.testing.assert_close(many, expected.repeat(5_000), rtol=0, atol=0)
     torch.testing.assert_close(prototype_entropy(scores.T.contiguous().T), expected, rtol=0, atol=0)
     assert ((expected >= 0) & (expected <= math.log2(10))).all()
 
