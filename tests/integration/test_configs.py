@@ -57,7 +57,9 @@ def test_every_data_module_has_a_config():
     assert modules == {kind.__module__.split(".")[1] for kind in kinds if kind.__module__ != "datamodules.load"}
 
 
-@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize(
+    "config", [name if "quickstart" in name else pytest.param(name, marks=pytest.mark.slow) for name in CONFIGS]
+)
 def test_the_command_of_a_config_instantiates(config, tmp_path, monkeypatch):
     words = command_of(config)
     found = {}

@@ -28,7 +28,9 @@ def built(name, image_size=(32, 32), **options):
 
 # -- zero perturbation, zero change -----------------------------------------------------------------------------------
 @pytest.mark.parametrize("explainer", EXPLAINERS)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [name if name == "ProtoPNet" else pytest.param(name, marks=pytest.mark.slow) for name in MODELS]
+)
 def test_without_a_perturbation_nothing_changes(name, explainer):
     """In batches of 7, so that a clean image and its perturbed views have other neighbours."""
     # the largest cell, resized as it is, covers more than 5 % of the image: nothing is above the percentile

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -52,9 +53,21 @@ def tiny_posthoc_cbm(**options: Any) -> PosthocCBM:
     return model
 
 
+_selections: dict[tuple[int, ...], dict[str, torch.Tensor]] = {}  # they depend on sizes alone
+
+
 def selected_qpm(**options: Any) -> QPM:
     """With features selected by random maps, which the classes have in different measure; only fine-tuned."""
     model = QPM(**({"num_features": 12, "features_per_class": 3, "phases": {"dense": None}} | options))
+    sizes = (*model.linear.weight.shape, model.num_features, model.features_per_class, model.ternary)
+    if sizes not in _selections:
+        _selections[sizes] = dict(_select(model).named_buffers(recurse=False))
+    model.load_state_dict(_selections[sizes], strict=False)
+    return model
+
+
+def _select(model: QPM) -> QPM:
+    model = copy.deepcopy(model)
     sums, labels = model.feature_sums(), torch.arange(64) % model.num_classes
     generator = torch.Generator().manual_seed(0)
     shown = torch.rand(model.num_classes, model.linear.in_features, 1, 1, generator=generator)[labels]

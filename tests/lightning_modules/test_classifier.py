@@ -30,6 +30,7 @@ def test_two_channels_by_hand():
     assert model.units().owner.tolist() == [[True, False], [False, True]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("backbone", "preset"),
     [

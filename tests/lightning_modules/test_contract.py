@@ -359,6 +359,7 @@ class ContractTest:
             gaps = half - full
             assert gaps.mean().abs() - 1.96 * gaps.std() / len(gaps) ** 0.5 <= 2, (precision, gaps.mean())
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
     def test_every_phase_trains(self, build, precision):
         """One batch each, in the order of the plan; finite losses; the named groups move. bfloat16: one preset."""

@@ -80,6 +80,7 @@ def test_curves_by_the_definition(name):
     assert {len(found[f"intervention/area{ending}"]["curve"]) for ending in ("", "_single")} == {11, 21}
 
 
+@pytest.mark.slow
 def test_batches_and_processes_change_nothing(reference, ddp_pool):
     for evaluation in (evaluated(4), *ddp_pool.run(evaluated_in_a_process)):
         assert evaluation.metrics.keys() == reference.metrics.keys()

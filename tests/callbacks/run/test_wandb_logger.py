@@ -117,6 +117,7 @@ def test_a_checkpoint_knows_the_run(tmp_path):
 
 
 # -- a W&B that does not work -----------------------------------------------------------------------------------------
+@pytest.mark.slow
 @pytest.mark.parametrize("listening", [True, False], ids=["silent server", "no server"])
 def test_a_run_whose_server_does_not_answer_goes_on_offline(offline, monkeypatch, listening):
     with socket.socket() as server:

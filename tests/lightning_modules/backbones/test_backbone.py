@@ -75,6 +75,7 @@ def test_grid_is_that_of_a_forward(name, strides, size):
     assert (features.min() >= 0) == (name != "convnext_tiny")  # every other backbone ends in a ReLU
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "strides"), BACKBONES)
 def test_grid_is_that_of_a_shape_only_forward_at_large_sizes(name, strides):
     with torch.device("meta"):
