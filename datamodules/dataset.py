@@ -141,7 +141,7 @@ class ImageLoader(DataLoader[Any]):
             shares = [None for _ in ranks]
             distributed.all_gather_object(shares, batches)
         order = np.argsort([row for rank in ranks for row in range(rank, len(dataset), len(ranks))])
-        self.kept = {field: _chosen(_joined(shares, field), order.tolist()) for field in batches[0]}
+        self.kept = {field: _chosen(_joined(shares, field), order.tolist()) for field in shares[0][0]}
 
 
 def _joined(shares: list[list[dict[str, Any]]], field: str) -> Any:

@@ -35,10 +35,11 @@ class Keeping(Protocol):
 def keep_scores(trainer: Trainer, module: LightningModule, epochs: int, anew: bool) -> None:
     """Let the training loader hand out scores if the phase under way reads nothing else.
 
-    Kept are ``(n, U)`` float32 numbers in the memory of the host, from batches of full size and in the precision of
-    training; they depend neither on the number of processes nor on when a run was resumed. Weights are, to the bit,
-    those of a run that keeps nothing, as far as the scores of an image do not depend on the size of its batch: on a CPU
-    those of a ResNet do, in a last batch of fewer than 16 images.
+    Kept are ``(n, U)`` float32 numbers in the memory of the host, and the other fields of the batches; while they are
+    put in order, three times as much. They come from batches of full size and in the precision of training, and depend
+    neither on the number of processes nor on when a run was resumed. Weights are, to the bit, those of a run that keeps
+    nothing, as far as the scores of an image do not depend on the size of its batch: on a CPU those of a ResNet do, in
+    a last batch of fewer than 16 images.
 
     Args:
         trainer: at the start of an epoch.
@@ -65,15 +66,17 @@ def keep_scores(trainer: Trainer, module: LightningModule, epochs: int, anew: bo
 
 
 def _scores_stay(trainer: Trainer, module: LightningModule) -> bool:
-    """Whether steps ask for scores alone, and an image has the same ones in every epoch."""
-    datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
-    if not (cast(PhasedModule, module).reads_scores_only() and datamodule.fixed_training_images):
+    """Whether the decision needs the scores alone, and an image has the same ones in every epoch."""
+    phased, untyped = cast(PhasedModule, module), cast(Any, trainer)  # mypy does not see all attributes of a trainer
+    if not phased.reads_scores_only() or untyped.overfit_batches or not untyped.datamodule.fixed_training_images:
         return False
     black = torch.zeros(1, 3, *cast(InterpretableModel, module).geometry.image, device=module.device)
     before = _generators(module.device)
-    with torch.no_grad():
-        module(black)
-    return all(map(torch.equal, before, _generators(module.device)))  # a forward that draws, as dropout, moves them
+    with torch.enable_grad(), trainer.precision_plugin.forward_context():
+        seen = module(black)
+        decided = phased.decide(seen.scores).logits  # a residual is no part of it
+    unmoved = all(map(torch.equal, before, _generators(module.device)))  # a forward that draws, as dropout, moves them
+    return unmoved and not seen.scores.requires_grad and torch.equal(decided, seen.logits)
 
 
 def _generators(device: torch.device) -> list[Tensor]:

@@ -9,15 +9,18 @@ from __future__ import annotations
 import inspect
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
 from lightning_modules.phases.check import problems_of
 from lightning_modules.phases.override import PhaseOverride, merged
 from lightning_modules.phases.phase import LONGEST, Phase, SchedulerSpec
+
+if TYPE_CHECKING:
+    from lightning_modules.contract import ModelOutput
 
 _EPOCH_COUNTS = {"step_size", "T_max", "T_0", "total_steps", "total_iters", "milestones"}
 
@@ -203,6 +206,10 @@ class PhasedModule(Protocol):
 
     def reads_scores_only(self) -> bool:
         """Whether steps of the phase take ``scores`` as well as an ``image``."""
+        ...
+
+    def decide(self, scores: Tensor) -> ModelOutput:
+        """The output of a step for images of which ``(B, U)`` scores are all that is known."""
         ...
 
 

@@ -1,6 +1,9 @@
 """Phases of the head alone: images are seen once, and weights are those of a run that sees them in every epoch."""
 
+from dataclasses import replace
+
 import pytest
+import torch
 from torch import nn
 
 from datamodules import SketchBirds
@@ -66,21 +69,53 @@ def test_scores_of_slots(tmp_path, monkeypatch):
     assert differences(kept, run(tmp_path / "shown", model="ProtoPool", phases=phases)) == []
 
 
+# models that lie outside the project
 class Drawing(ProtoPNet):
-    """A model that lies outside the project and draws in its forward pass."""
+    """Draws in its forward pass."""
 
     def __init__(self, **options):
         super().__init__(**options)
         self.addon = nn.Sequential(self.addon, nn.Dropout(0.1))
 
 
+class Wide(ProtoPNet):
+    """Its group ``head`` holds more than the head."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.gain = nn.Parameter(torch.ones(()))
+
+    def embed(self, images):
+        return super().embed(images) * self.gain
+
+    def parameter_groups(self):
+        groups = super().parameter_groups()
+        return groups | {"head": [*groups["head"], self.gain]}
+
+
+class Residual(ProtoPNet):
+    """Decides by more than its scores."""
+
+    def forward(self, images):
+        output = super().forward(images)
+        return replace(output, logits=output.logits + output.latent.mean())
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["ProtoPNet", "tests.callbacks.phases.test_scores.Drawing"])
-def test_images_are_shown_where_more_than_the_head_moves_or_something_is_drawn(tmp_path, trained_on, model):
+@pytest.mark.parametrize("model", ["ProtoPNet", *(f"{__name__}.{m.__name__}" for m in (Drawing, Wide, Residual))])
+def test_images_are_shown_where_more_than_the_head_is_trained_or_read_or_something_is_drawn(
+    tmp_path, trained_on, model
+):
     options = ["--model.prototypes_per_class=2", "--model.prototype_channels=16", "--model.preset=original"]
-    phases = HEAD if "Drawing" in model else HEAD.replace("epochs: 3", "epochs: 3, losses: {cluster: 0.1}")
+    phases = HEAD.replace("epochs: 3", "epochs: 3, losses: {cluster: 0.1}") if model == "ProtoPNet" else HEAD
     run(tmp_path / "run", *options, model=model, phases=phases)
-    assert len(trained_on) == 4 * IMAGES + 2 * ("Drawing" in model)  # and a black image before two epochs
+    assert len(trained_on) == 4 * IMAGES + 2 * (model != "ProtoPNet")  # and a black image before two epochs
+
+
+@pytest.mark.slow
+def test_images_are_shown_where_lightning_has_chosen_a_few_batches(tmp_path, trained_on):
+    run(tmp_path / "run", "--trainer.overfit_batches=2", "--trainer.limit_val_batches=0")
+    assert len(trained_on) == 4 * 2 * 12
 
 
 def test_what_is_drawn_for_every_epoch_is_not_kept(tmp_path):
