@@ -7,6 +7,7 @@ import os
 
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # parameters of mallopt in glibc
 _LARGEST = 2**30  # bytes of a tensor, and of free memory, that go back to the system at once only beyond this
+_LARGEST_OF_OLD = 2**25  # the most that glibc before 2.35 takes as the bytes of a tensor
 
 
 def keep_freed_memory() -> bool:
@@ -21,4 +22,7 @@ def keep_freed_memory() -> bool:
     if "GLIBC_TUNABLES" in os.environ or any(name.startswith("MALLOC_") for name in os.environ):
         return False
     choose = getattr(ctypes.CDLL(None), "mallopt", None)
-    return choose is not None and bool(choose(_MMAP_THRESHOLD, _LARGEST) and choose(_TRIM_THRESHOLD, _LARGEST))
+    if choose is None:
+        return False
+    kept = choose(_MMAP_THRESHOLD, _LARGEST) or choose(_MMAP_THRESHOLD, _LARGEST_OF_OLD)
+    return bool(kept and choose(_TRIM_THRESHOLD, _LARGEST))

@@ -3,11 +3,13 @@
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from callbacks.run.freed_memory import keep_freed_memory
 
+MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1  # of malloc.h
 PROGRAM = """
 import resource, torch
 from callbacks.run.freed_memory import keep_freed_memory
@@ -28,6 +30,21 @@ def test_later_tensors_have_the_pages_of_earlier_ones():
     if kept == "False":
         pytest.skip("memory is not managed by glibc")
     assert int(last) * 10 < int(first)
+
+
+@pytest.mark.parametrize(("most", "expected"), [(2**31, True), (2**25, True), (0, False)], ids=["new", "old", "none"])
+def test_an_old_glibc_is_asked_for_less(most, expected, monkeypatch):
+    def mallopt(parameter, value):
+        accepted = parameter != MMAP_THRESHOLD or value <= most
+        chosen.update({parameter: value} if accepted else {})
+        return int(accepted)
+
+    chosen = {}
+    monkeypatch.setattr("ctypes.CDLL", lambda _: SimpleNamespace(mallopt=mallopt))
+    for name in [name for name in os.environ if name.startswith(("MALLOC_", "GLIBC_"))]:
+        monkeypatch.delenv(name)
+    assert keep_freed_memory() is expected
+    assert chosen == ({MMAP_THRESHOLD: min(most, 2**30), TRIM_THRESHOLD: 2**30} if expected else {})
 
 
 @pytest.mark.parametrize("name", ["MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES"])
