@@ -207,7 +207,8 @@ class ItemMean(SummaryMetric):
 
     The interval is that of the items' spread, not of the sampling of images, unless a subclass says otherwise: that of
     a mean, or Wilson's where a subclass sets ``interval = "wilson"`` because an item's value is 0 or 1. ``n`` counts
-    items; ``skipped`` counts undefined items and the inputs that ``update`` left out (state ``dropped``).
+    items; ``skipped`` counts undefined items and the inputs that ``update`` left out (state ``dropped``). A subclass
+    that computes number or interval otherwise overrides ``_estimate_of`` or ``_interval_of``.
 
     Args:
         kwargs: arguments of :class:`torchmetrics.Metric`.

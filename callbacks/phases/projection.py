@@ -2,7 +2,7 @@
 
 Source: Chen et al. 2019 (ProtoPNet), projection of prototypes. The order on ties is (distance, sample key, cell), so
 that the result does not depend on the order of the images, the batch size or the number of processes. What travels
-between processes is U·(D + 4) numbers, whatever the number of images.
+between processes is U·(D + 5) numbers, whatever the number of images.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def patch_distances(
         # those of the image, filled up with others where another image has more; None compares all
         units = allowed.byte().topk(count).indices if count < allowed.shape[1] else None
         latent = projectable.embed(images)
-        distances = projectable.distance_maps(latent) if units is None else projectable.distance_maps(latent, units)
+        distances = projectable.distance_maps(latent, units)
         if not torch.isfinite(distances).all():
             raise ValueError(
                 "Expected finite distances to the prototypes, but got NaN or infinity in the batch of the samples "

@@ -13,7 +13,8 @@ from lightning_modules.contract import SourceTable, empty_sources
 
 Similarity = Literal["l2_log", "cosine", "exp"]
 SOURCE_BUFFERS = ("sample_key", "row", "col", "label", "distance", "box")
-BLOCK = 128  # prototypes compared at a time in float64, so that what is computed for a block stays in the cache
+BLOCK = 128  # prototypes compared at a time in float64, so that what is computed for them stays in the cache of a CPU
+DEVICE_BLOCK = 2048  # the same on an accelerator, which is to be kept busy
 ROUNDING = 1e-13  # of ‖z‖² + ‖p‖² in float64; vectors that differ by less are equal
 
 
@@ -158,7 +159,7 @@ class PrototypeLayer(nn.Module):
             cells = cells.double()
             norms = (1 - ROUNDING) * cells.square().sum(1, keepdim=True)
             cells = torch.cat([cells, norms, torch.ones_like(norms)], dim=1)
-            blocks = torch.split(vectors, BLOCK, dim=-2)
+            blocks = torch.split(vectors, BLOCK if cells.device.type == "cpu" else DEVICE_BLOCK, dim=-2)
             whole = torch.cat([finish(self._distances(_squares(block, cells))) for block in blocks], dim=1)
             return whole.reshape(*whole.shape[:2], *shape)
 

@@ -6,16 +6,16 @@ import torch
 from torch import Tensor
 
 from metrics.functional.primitives.checks import check_at_least, check_tensor
+from metrics.functional.primitives.chunks import image_chunks
 from metrics.functional.primitives.variants import Variant, check_variant
 
-_SCORES_AT_ONCE = 65_536  # of whole images, so that what is computed for a block stays in the cache
 _NEGLIGIBLE_SHARE = 1e-3  # bins below it are dropped by the published tables
 
 
 def _maximum_and_counts(scores: Tensor, bins: int) -> tuple[Tensor, Tensor]:
     """Largest score ``(U,)`` and counts ``(U, bins)`` of the finite scores ``(N, U)``."""
     units = scores.shape[1]
-    blocks = torch.split(scores, max(1, _SCORES_AT_ONCE // max(units, 1)))
+    blocks = [block for (block,) in image_chunks(scores)]
     best = scores.new_full((units,), -torch.inf)
     for block in blocks:
         best = best.maximum(block.where(block.abs() < torch.inf, -torch.inf).amax(dim=0))
