@@ -18,16 +18,17 @@ def _maximum_and_counts(scores: Tensor, bins: int) -> tuple[Tensor, Tensor]:
     blocks = [block for (block,) in image_chunks(scores)]
     best = scores.new_full((units,), -torch.inf)
     for block in blocks:
-        best = best.maximum(block.where(block.abs() < torch.inf, -torch.inf).amax(dim=0))
+        finite = block.nan_to_num(nan=-torch.inf, posinf=-torch.inf, neginf=-torch.inf)
+        best = best.maximum(finite.amax(dim=0))
     best = best.double()
     scale = best.masked_fill(best <= 0, 1)
-    counts = torch.zeros(units, bins + 1, dtype=torch.int64, device=scores.device)  # the last: not finite
+    counts = torch.zeros(units * (bins + 1), dtype=torch.int64, device=scores.device)  # the last bin: not finite
     starts = torch.arange(units, device=scores.device) * (bins + 1)
     for block in blocks:
-        cells = (block.double() / scale * bins).floor().clamp(0, bins - 1)
-        places = (cells.masked_fill(~(block.abs() < torch.inf), bins).long() + starts).flatten()
-        counts.view(-1).scatter_add_(0, places, torch.ones_like(places))
-    return best, counts[:, :bins].double()
+        cells = (block / scale).mul_(bins).floor_().clamp_(0, bins - 1)
+        cells.masked_fill_((block.abs() < torch.inf).logical_not_(), bins)
+        counts += torch.bincount(cells.long().add_(starts).flatten(), minlength=len(counts))
+    return best, counts.view(units, bins + 1)[:, :bins].double()
 
 
 def prototype_entropy(scores: Tensor, bins: int = 10, variant: Variant = "paper") -> Tensor:

@@ -73,7 +73,9 @@ def test_ends_and_edges():
 
 def test_scale_order_and_other_units_change_nothing():
     scores = torch.rand(30, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    before = scores.clone()
     expected = prototype_entropy(scores)
+    assert torch.equal(scores, before)
     torch.testing.assert_close(prototype_entropy(scores * 8), expected, rtol=0, atol=0)
     torch.testing.assert_close(prototype_entropy(scores.flip(0)), expected, rtol=0, atol=0)
     torch.testing.assert_close(prototype_entropy(scores[:, [2, 0]]), expected[[2, 0]], rtol=0, atol=0)
