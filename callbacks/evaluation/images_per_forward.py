@@ -61,7 +61,18 @@ def images_per_forward(
     Returns:
         A power of two up to 32 on a CPU and 64 elsewhere, which usual batch sizes are multiples of, and the output for
         one black image, whose shapes tell the rest.
+
+    Raises:
+        ValueError: for more GiB than the GPU has.
     """
+    budget = budget or default_budget(device.type)
+    if device.type == "cuda" and torch.cuda.is_available():
+        present = torch.cuda.get_device_properties(device).total_memory / 2**30
+        if budget > present:
+            raise ValueError(
+                f"Expected argument `memory_budget` to be at most the {present:.1f} GiB of the GPU, but got {budget}. "
+                "Set a smaller one; other numbers of images per forward may move the last bits of results."
+            )
     elements = 0
 
     def count(module: nn.Module, inputs: object, output: object) -> None:
@@ -76,6 +87,6 @@ def images_per_forward(
         for hook in hooks:
             hook.remove()
     image = elements * BYTES_PER_ACTIVATION + output.maps.numel() * BYTES_PER_MAP_ELEMENT
-    affordable = (budget or default_budget(device.type)) * 2**30 / image
+    affordable = budget * 2**30 / image
     largest = CPU_CHUNK if device.type == "cpu" else DEVICE_CHUNK
     return 2 ** int(math.log2(min(max(affordable, 1), largest))), output

@@ -1,5 +1,7 @@
 """Forwards of one fixed size: nothing an image gives depends on the batch it came in."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
@@ -151,3 +153,10 @@ def test_the_budget_sets_the_images_per_forward(images, expected):
 def test_every_type_of_device_has_its_budget(device, pixels, expected):
     model = Counted().eval().to(device)
     assert images_per_forward(model, (pixels, pixels), torch.device(device))[0] == expected
+
+
+def test_a_budget_that_the_gpu_does_not_have_is_refused(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=6 * 2**30))
+    with pytest.raises(ValueError, match=r"`memory_budget` to be at most the 6\.0 GiB of the GPU, but got 8\."):
+        images_per_forward(Counted().eval(), (10, 10), torch.device("cuda"))
