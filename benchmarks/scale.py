@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import pickle
 import statistics
 import sys
 import tempfile
@@ -24,6 +25,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import torch
@@ -134,23 +136,25 @@ def along(axis: Axis, repeats: int) -> list[Panel]:
 
 @contextmanager
 def counted_bytes() -> Iterator[dict[str, int]]:
-    """The bytes of the tensors and of the objects that this process hands to collectives."""
+    """The bytes of the tensors and of the pickled objects that this process hands to collectives."""
     sent = {"tensors": 0, "objects": 0}
 
-    def counting(module: object, name: str, place: int, kind: str) -> object:
-        collective = getattr(module, name)
+    def counting(name: str, place: int) -> object:
+        collective = getattr(distributed, name)
 
-        def counted(*arguments: torch.Tensor, **options: object) -> object:
-            sent[kind] += arguments[place].numel() * arguments[place].element_size()
+        def counted(*arguments: Any, **options: object) -> object:
+            handed = arguments[place]
+            if isinstance(handed, torch.Tensor):
+                sent["tensors"] += handed.nbytes
+            else:
+                sent["objects"] += len(pickle.dumps(handed))
             return collective(*arguments, **options)
 
-        return mock.patch.object(module, name, counted)
+        return mock.patch.object(distributed, name, counted)
 
-    objects = distributed.distributed_c10d  # where ``all_gather_object`` looks ``all_gather`` up
-    places = ((distributed, "all_reduce", 0, "tensors"), (distributed, "all_gather", 1, "tensors"))
     with ExitStack() as stack:
-        for place in (*places, (objects, "all_gather", 1, "objects")):
-            stack.enter_context(counting(*place))  # type: ignore[arg-type]
+        for name, place in (("all_reduce", 0), ("all_gather", 1), ("all_gather_object", 1)):
+            stack.enter_context(counting(name, place))  # type: ignore[arg-type]
         yield sent
 
 

@@ -24,10 +24,12 @@ def _maximum_and_counts(scores: Tensor, bins: int) -> tuple[Tensor, Tensor]:
     scale = best.masked_fill(best <= 0, 1)
     counts = torch.zeros(units * (bins + 1), dtype=torch.int64, device=scores.device)  # the last bin: not finite
     starts = torch.arange(units, device=scores.device) * (bins + 1)
+    ones = torch.ones(blocks[0].numel(), dtype=torch.int64, device=scores.device)
     for block in blocks:
         cells = (block / scale).mul_(bins).floor_().clamp_(0, bins - 1)
         cells.masked_fill_((block.abs() < torch.inf).logical_not_(), bins)
-        counts += torch.bincount(cells.long().add_(starts).flatten(), minlength=len(counts))
+        places = cells.long().add_(starts).flatten()
+        counts.scatter_add_(0, places, ones[: len(places)])  # unlike `bincount`, it does not wait for a device
     return best, counts.view(units, bins + 1)[:, :bins].double()
 
 
