@@ -7,7 +7,7 @@ import os
 
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # parameters of mallopt in glibc
 _LARGEST = 2**30  # bytes of a tensor, and of free memory, that go back to the system at once only beyond this
-_LARGEST_OF_OLD = 2**25  # the most that glibc before 2.35 takes as the bytes of a tensor
+_LARGEST_OF_OLD = 2**25  # the most that older versions of glibc take as the bytes of a tensor
 
 
 def keep_freed_memory() -> bool:

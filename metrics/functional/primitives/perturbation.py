@@ -179,7 +179,7 @@ def completeness_perturbation(
             if clamp:
                 noisy.clamp_(0, 1)
             # with a weight of 0 or 1 exactly the one or the other, in half the time of `torch.where`
-            target.copy_(torch.lerp(clean, noisy.to(clean.dtype), torch.maximum(rows, columns)))
+            torch.lerp(clean, noisy.to(clean.dtype), torch.maximum(rows, columns), out=target)
     return perturbed
 
 
