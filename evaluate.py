@@ -21,37 +21,37 @@ from PIL.Image import Image
 
 import reports
 from callbacks import Interpretability, RunCheckpoint
-from callbacks.evaluation.hardware import Hardware
 from callbacks.evaluation.interface import Interface
-from callbacks.evaluation.measure import measure
-from callbacks.evaluation.request import EvaluatedSplit, Request
-from callbacks.evaluation_mode import evaluation_mode
-from callbacks.run.command_line import StrictParser, from_shell
+from callbacks.forward.evaluation_mode import evaluation_mode
 from callbacks.run.confusion import log_confusion
-from callbacks.run.lock import only_process
 from callbacks.run.loggers import log_evaluation
 from callbacks.run.training_record import cut_short, told_training
-from checkpoints import class_paths, read_checkpoint, run_folder
 from datamodules import load_datamodule
 from datamodules.base import ImageDataModule
 from datamodules.load import match_data, read_datamodule
 from datamodules.photos.one_photo import read_photo
 from datamodules.transforms.continuity import codec_versions
+from evaluation.hardware import Hardware
+from evaluation.measure import measure
+from evaluation.request import EvaluatedSplit, Request
 from explanations import Explainer
 from lightning_modules import load_model
 from metrics.functional import Variant
 from reports import table
-from reports.evaluation_pictures import evaluation_pictures, write_pictures
 from reports.explained_model import ExplainedModel
 from reports.html.evaluation_files import EvaluationFiles, read_evaluation
 from reports.html.report import Limits, build_report
 from reports.html.side_by_side import build_comparison, comparison_folder
 from reports.html.single_page import write_explained
-from reports.metrics_json import SCHEMA, write_metrics
-from reports.runs import read
+from reports.pictures.evaluation import evaluation_pictures, write_pictures
+from reports.results.metrics_json import SCHEMA, write_metrics
+from reports.results.runs import read
+from reports.results.summary import print_summary, suite_table
+from reports.results.values_csv import Rows, by_kind, write_all_values
 from reports.scan import samples_of
-from reports.summary import print_summary, suite_table
-from reports.values_csv import Rows, by_kind, write_all_values
+from run_folder import class_paths, folder_of_run, read_checkpoint
+from run_folder.command_line import StrictParser, from_shell
+from run_folder.lock import only_process
 
 
 def run(  # noqa: PLR0913 - every argument is a flag
@@ -138,7 +138,7 @@ def report(  # noqa: PLR0913 - every argument is a flag
         allow_classes: as in ``run``.
     """
     path = Path(ckpt_path)
-    folder = Path(evaluation) if evaluation else run_folder(path) / "evaluation"
+    folder = Path(evaluation) if evaluation else folder_of_run(path) / "evaluation"
     subject, files = _evaluated(folder, path, explainer, data_root, allow_classes, size)
     print(f"report: {build_report(subject, files, Path(output) if output else folder / 'report', limits)}")
 
@@ -212,7 +212,7 @@ def explain(  # noqa: PLR0913 - every argument is a flag
     subject = _subject(Path(ckpt_path), explainer, data_root, allow_classes)
     samples: list[Any] = [read_photo(path, subject.datamodule) for path in image]
     samples += samples_of(subject.datamodule.dataset(split), sample) if sample else []
-    folder = Path(output) if output else run_folder(Path(ckpt_path)) / "explained"
+    folder = Path(output) if output else folder_of_run(Path(ckpt_path)) / "explained"
     print("\n".join(write_explained(subject, samples, folder)))
 
 

@@ -13,15 +13,15 @@ from lightning.pytorch.cli import ArgsType, LightningArgumentParser, LightningCL
 import callbacks
 import evaluate
 from callbacks.evaluation.interpretability import SEEDS
-from callbacks.run.command_line import StrictParser, from_shell, trainer_settings
 from callbacks.run.curves import TrainingCurves
-from callbacks.run.folder import SaveConfig, belongs_to, check_name, check_unchanged, resume_path, run_name
-from callbacks.run.lock import only_process
 from callbacks.run.loggers import place_loggers
 from callbacks.run.step_curves import StepCurves
 from callbacks.run.summary import RunSummary
 from datamodules.base import ImageDataModule
 from lightning_modules import InterpretableModule
+from run_folder.command_line import StrictParser, from_shell, trainer_settings
+from run_folder.folder import SaveConfig, belongs_to, check_name, check_unchanged, resume_path, run_name
+from run_folder.lock import only_process
 
 ALWAYS = {
     "schedule": callbacks.PhaseSchedule,

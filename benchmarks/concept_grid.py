@@ -23,7 +23,7 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from callbacks.evaluation.walk import walk
+from callbacks.forward.walk import walk
 from callbacks.phases.embeddings import Embedded, embed_training_images
 from datamodules import load_datamodule
 from lightning_modules import PosthocCBM, load_model

@@ -25,7 +25,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from callbacks import Interpretability
-from callbacks.evaluation.observer import Images, Observer, Seen
+from callbacks.forward.observer import Images, Observer, Seen
 from datamodules import SketchBirds
 from lightning_modules import InterpretableModule, ProtoPNet
 from tests.engine_runs import run_engine

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from jsonargparse import auto_cli
 
-from callbacks.run.command_line import StrictParser, from_shell
 from callbacks.run.workspace import workspace
+from run_folder.command_line import StrictParser, from_shell
 
 
 def main(args: list[str] | None = None) -> None:

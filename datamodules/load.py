@@ -12,11 +12,11 @@ from typing import Any
 import yaml
 from lightning.pytorch.utilities import rank_zero_info
 
-from checkpoints import read_checkpoint, run_folder, stored_class
 from datamodules.base import ImageDataModule
 from datamodules.matching import Matched, match_classes, some
 from datamodules.photos.folders import split_folders
 from datamodules.splits import Split
+from run_folder import folder_of_run, read_checkpoint, stored_class
 
 
 def load_datamodule(path: str | Path, *, allow_classes: Sequence[str] = (), **changes: Any) -> ImageDataModule:
@@ -49,7 +49,7 @@ def load_datamodule(path: str | Path, *, allow_classes: Sequence[str] = (), **ch
             f"Expected arguments of {kind.__name__}, the data of {path}, but got `{unknown[0]}`, which it does not "
             "have. Leave it out."
         )
-    split_file = run_folder(path) / "split.json"
+    split_file = folder_of_run(path) / "split.json"
     if "split_file" in stored and split_file.exists():
         changes = {"split_file": str(split_file)} | changes
     try:

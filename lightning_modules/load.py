@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from checkpoints import read_checkpoint, stored_class
 from lightning_modules.interpretable import InterpretableModule
+from run_folder import read_checkpoint, stored_class
 
 
 def load_model(path: str | Path, *, allow_classes: Sequence[str] = (), **changes: Any) -> InterpretableModule:

@@ -1,4 +1,4 @@
-"""What a model and its explanations say about the parts of some birds; drawn by ``reports.part_pictures``."""
+"""What a model and its explanations say about the parts of some birds; drawn by ``reports.pictures.parts``."""
 
 from __future__ import annotations
 

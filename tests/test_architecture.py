@@ -14,9 +14,9 @@ ROOT = Path(__file__).parents[1]
 ARROWS: dict[str, tuple[str, ...]] = {
     "metrics.functional": (),
     "metrics": ("metrics.functional",),
-    "checkpoints": (),
-    "datamodules": ("checkpoints",),
-    "lightning_modules": ("checkpoints", "metrics accuracy", "metrics.functional.primitives.perturbation"),
+    "run_folder": (),
+    "datamodules": ("run_folder",),
+    "lightning_modules": ("run_folder", "metrics accuracy", "metrics.functional.primitives.perturbation"),
     "explanations": (
         "lightning_modules.contract",
         "lightning_modules.geometry",
@@ -26,13 +26,14 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "metrics.functional.primitives.perturbation",
     ),
     "callbacks": (
-        "checkpoints",
+        "run_folder",
         "lightning_modules.contract",
         "lightning_modules.phases",
         "explanations",
         "metrics",
         "datamodules.sample",
     ),
+    "evaluation": ("callbacks", "run_folder"),
     "reports": ("explanations", "metrics.functional", "lightning_modules.contract", "datamodules.sample"),
     "studies": (
         *("explanations", "metrics.functional", "lightning_modules.contract", "datamodules.sample"),
@@ -46,7 +47,7 @@ HOUSE = {*(room.split(".")[0] for room in ARROWS), *SCRIPTS, "tests", "benchmark
 PACKAGES: dict[str, set[str]] = {
     "metrics.functional": {"torch"},
     "metrics": {"torch", "torchmetrics"},
-    "checkpoints": {"torch"},
+    "run_folder": {"jsonargparse", "lightning", "torch", "yaml"},
     "datamodules": {
         *("lightning", "torch", "torchvision", "albumentations", "numpy", "PIL", "cv2", "sklearn", "scipy"),
         *("rich", "yaml"),

@@ -14,7 +14,17 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 ROOMS = {
-    *("lightning_modules", "datamodules", "checkpoints", "explanations", "metrics", "callbacks", "studies", "reports"),
+    *(
+        "lightning_modules",
+        "datamodules",
+        "run_folder",
+        "explanations",
+        "metrics",
+        "callbacks",
+        "evaluation",
+        "studies",
+        "reports",
+    ),
 }
 FOLDERS = ROOMS | {"configs", "benchmarks", "docs", "tests", ".ci"}
 FILES = {

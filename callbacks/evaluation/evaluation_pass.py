@@ -11,8 +11,8 @@ from torch import Tensor, distributed
 
 from callbacks.evaluation.birds import Birds
 from callbacks.evaluation.clean_view import Clean, Setting, owned_units
-from callbacks.evaluation.observer import Observer, Seen
 from callbacks.evaluation.views import VIEWS
+from callbacks.forward.observer import Observer, Seen
 from metrics import FunnyBirdsScores, ImageMean, ItemMean, ModelValue, SpatialMisalignment
 from metrics.classification import ConfusionMean
 from metrics.entries import ENTRIES

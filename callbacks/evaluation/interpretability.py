@@ -16,12 +16,12 @@ from lightning.pytorch.utilities import rank_zero_warn
 from callbacks.evaluation.birds import find_birds
 from callbacks.evaluation.evaluation_pass import Evaluation, EvaluationPass
 from callbacks.evaluation.facts import gather_facts, is_prunable, left_out_concepts, object_annotation, refuse_repeated
-from callbacks.evaluation.images_per_forward import default_budget, images_per_forward
 from callbacks.evaluation.interface import Interface, part_explainer, reads_parts, refuse_interface
 from callbacks.evaluation.named_units import BY_AREA, BY_MODEL, name_units, needs_names
-from callbacks.evaluation.observer import Observer
 from callbacks.evaluation.threshold import fit_threshold, threshold_of
-from callbacks.evaluation.walk import walk
+from callbacks.forward.images_per_forward import default_budget, images_per_forward
+from callbacks.forward.observer import Observer
+from callbacks.forward.walk import walk
 from explanations import BoxMaps, Explainer, choose_explainer
 from explanations.choice import description
 from lightning_modules.contract import InterpretableModel
@@ -51,7 +51,7 @@ class Interpretability(Callback):
         view: the continuity view; that of ``variant`` by default, ``"identity"`` to check that nothing then changes.
         seed: of all perturbations.
         memory_budget: GiB for the activations of one forward and their explanation; sets the images per forward. None
-            for the default of the device (:mod:`callbacks.evaluation.images_per_forward`).
+            for the default of the device (:mod:`callbacks.forward.images_per_forward`).
         interface: how the metrics of ``funnybirds`` read explanations: ``"ssm"`` (the default), summed similarity maps;
             ``"bb"``, boxes; ``"bb_reference"``, boxes with the slips of the released code; ``"attribution"``, the maps
             of ``explainer``.

@@ -10,7 +10,7 @@ import torch
 from lightning import LightningModule
 from torch import Tensor, distributed
 
-from callbacks.evaluation.walk import walk
+from callbacks.forward.walk import walk
 from metrics import functional
 from metrics.entries import ENTRIES, NEEDS
 from metrics.facts import Facts

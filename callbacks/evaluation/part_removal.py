@@ -15,7 +15,7 @@ from torch import Tensor
 
 from callbacks.evaluation.birds import Birds, other_background, plain_background
 from callbacks.evaluation.clean_view import Clean, View
-from callbacks.evaluation.observer import Images
+from callbacks.forward.observer import Images
 from explanations import BoxMaps
 from metrics.functional import (
     covered_parts,

@@ -12,7 +12,7 @@ import torch
 from lightning import LightningModule
 from torch import Tensor, distributed
 
-from callbacks.evaluation.walk import walk
+from callbacks.forward.walk import walk
 
 
 def threshold_of(model: object) -> Tensor | None:

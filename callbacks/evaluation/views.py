@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from callbacks.evaluation.clean_view import Clean, View, scaled
-from callbacks.evaluation.observer import Attack, Images
 from callbacks.evaluation.part_removal import PartRemoval
+from callbacks.forward.observer import Attack, Images
 from lightning_modules.contract import Intervenable, Values
 from metrics.functional import (
     bounding_boxes,

@@ -19,10 +19,10 @@ from lightning import LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor
 
-from callbacks.evaluation.walk import walk
+from callbacks.forward.walk import walk
 from callbacks.phases.ranks import state_hash
-from callbacks.run.folder import write_whole
 from datamodules.sample import sample_key
+from run_folder.folder import write_whole
 
 KEY = "key.json"  # written last: where it is, the files are whole
 LOADING = {"batch_size", "eval_batch_size", "num_workers", "_class_path", "_instantiator"}  # changes no embedding

@@ -9,7 +9,7 @@ import torch
 from lightning import LightningModule, Trainer
 from torch import distributed
 
-from callbacks.evaluation.walk import walk
+from callbacks.forward.walk import walk
 from lightning_modules.contract import Intervenable
 
 LOW, HIGH = 5, 95

@@ -16,7 +16,7 @@ from lightning import LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor, distributed, nn
 
-from callbacks.evaluation_mode import evaluation_mode
+from callbacks.forward.evaluation_mode import evaluation_mode
 from datamodules.sample import sample_key
 from lightning_modules.contract import InterpretableModel, Projectable, SourceTable
 

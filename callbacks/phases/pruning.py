@@ -14,7 +14,7 @@ from lightning import LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor, distributed
 
-from callbacks.evaluation_mode import evaluation_mode
+from callbacks.forward.evaluation_mode import evaluation_mode
 from callbacks.phases.projection import patch_distances
 from lightning_modules.contract import InterpretableModel, Projectable
 

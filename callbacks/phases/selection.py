@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from lightning import LightningModule, Trainer
 
-from callbacks.evaluation.walk import walk
+from callbacks.forward.walk import walk
 from callbacks.phases.ranks import broadcast_buffers
 from lightning_modules.contract import SelectsFeatures
 

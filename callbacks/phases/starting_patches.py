@@ -8,7 +8,7 @@ import torch
 from lightning import LightningModule, Trainer
 from torch import Tensor
 
-from callbacks.evaluation_mode import evaluation_mode
+from callbacks.forward.evaluation_mode import evaluation_mode
 from callbacks.phases.projection import NearestPatches, source_table
 from datamodules.sample import sample_key
 from lightning_modules.contract import InterpretableModel, Projectable

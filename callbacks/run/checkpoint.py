@@ -22,8 +22,8 @@ from callbacks.evaluation.interpretability import Interpretability
 from callbacks.phases.schedule import PhaseSchedule
 from callbacks.run.training_record import cut_short, training_record
 from callbacks.run.wandb_logger import store_run
-from checkpoints import read_checkpoint
 from lightning_modules.contract import InterpretableModel
+from run_folder import read_checkpoint
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):

@@ -13,7 +13,7 @@ from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 
-from callbacks.run.folder import given_folder
+from run_folder.folder import given_folder
 
 
 class MetricsFile:

@@ -11,10 +11,10 @@ from typing import Any, cast
 from lightning import Callback, LightningModule, Trainer
 from PIL import Image, ImageDraw, ImageFont
 
-from callbacks.run.folder import write_whole_bytes
 from callbacks.run.loggers import log_images
 from explanations.views import BLACK, WHITE, cut_text, png
 from lightning_modules.contract import InterpretableModel
+from run_folder.folder import write_whole_bytes
 
 WIDTH, HEIGHT = 760, 420  # of a panel
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 64, 52  # around the axes

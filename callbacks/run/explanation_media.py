@@ -15,13 +15,13 @@ from PIL import Image
 from torch import Tensor
 
 from callbacks.evaluation.interpretability import Interpretability
-from callbacks.evaluation_mode import evaluation_mode
+from callbacks.forward.evaluation_mode import evaluation_mode
 from callbacks.run.confusion import log_confusion
-from callbacks.run.folder import write_new
 from callbacks.run.loggers import log_images, log_table
 from explanations import Explainer, Upsample, choose_explainer, unit_tile, unit_views
 from explanations.views import png, sheet
 from lightning_modules.contract import InterpretableModel
+from run_folder.folder import write_new
 
 CONTRIBUTIONS = (
     *("epoch", "phase", "sample_id", "true class", "predicted class", "rank", "unit", "score", "weight"),

@@ -15,13 +15,13 @@ from lightning.pytorch.utilities import rank_zero_info
 from PIL import Image
 from torch import Tensor
 
-from callbacks.evaluation_mode import evaluation_mode
-from callbacks.run.folder import write_new
+from callbacks.forward.evaluation_mode import evaluation_mode
 from callbacks.run.loggers import log_images
 from explanations import Explainer, choose_explainer
 from explanations.unit_view import part_in, unit_tile, unit_views
 from explanations.views import Box, png, sheet
 from lightning_modules.contract import InterpretableModel
+from run_folder.folder import write_new
 
 TILE = 112  # longer side of each of the three pictures of a prototype, in pixels
 COLUMNS = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lightning.pytorch.loggers import TensorBoardLogger
 
-from callbacks.run.folder import given_folder
+from run_folder.folder import given_folder
 
 
 class RunTensorBoardLogger(TensorBoardLogger):

@@ -17,9 +17,9 @@ from typing import Any, cast
 from lightning import LightningModule, Trainer
 
 from callbacks.phases.early_stopping import stoppers
-from checkpoints import read_checkpoint
 from lightning_modules.contract import InterpretableModel, Projectable
 from lightning_modules.phases import Phase, PhasePlan
+from run_folder import read_checkpoint
 
 # hyper-parameters that are facts of the data, or no arguments of the model
 NO_ARGUMENTS = {"num_classes", "num_concepts", "image_size", "_class_path", "_instantiator"}

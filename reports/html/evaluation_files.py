@@ -10,7 +10,7 @@ from typing import Any
 
 from PIL import Image
 
-from reports.values_csv import NAMED_BY, ImageValues, read_images
+from reports.results.values_csv import NAMED_BY, ImageValues, read_images
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from reports.html.evaluation_files import EvaluationFiles
-from reports.markdown import interval, number, printed_unit
 from reports.metric_words import FAMILIES, asks, better
+from reports.results.markdown import interval, number, printed_unit
 
 LINKED = 3  # images on either end
 

@@ -21,7 +21,7 @@ from reports.html.site import Site, key_of
 from reports.html.tree_page import tree_of, way
 from reports.html.unit_pages import unit_card, unit_sheet
 from reports.metric_words import FIGURES, FUNNYBIRDS
-from reports.metrics_json import cut_short
+from reports.results.metrics_json import cut_short
 from reports.scan import Scan, loaders, refuse_another_model, samples_of, scan
 
 

@@ -10,13 +10,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from reports.differences import titles
 from reports.explained_model import ExplainedImage, ExplainedModel
 from reports.html.choice import spread
 from reports.html.evaluation_files import EvaluationFiles
 from reports.html.site import Site, key_of
-from reports.metrics_json import Result
-from reports.paired_comparison import Comparison, table_of
+from reports.results.differences import titles
+from reports.results.metrics_json import Result
+from reports.results.paired_comparison import Comparison, table_of
 from reports.scan import Scan, loaders, refuse_another_model, samples_of, scan
 
 LINES, CLASSES, FIRST = 4, 2, 8  # units of a table, tables of an image, images on the first page

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from reports.paired_statistics import holm
+from reports.results.paired_statistics import holm
 from studies.analysis.graded import Person, grade
 from studies.analysis.page import figure, page
 from studies.analysis.results import (

@@ -6,7 +6,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from reports.published import published
+from reports.published.numbers import published
 from studies.plan import CHANCE
 from studies.study import Study
 

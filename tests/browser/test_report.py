@@ -11,9 +11,9 @@ from reports.explained_model import ExplainedModel
 from reports.html.evaluation_files import EvaluationFiles
 from reports.html.report import Limits, build_report
 from reports.html.side_by_side import build_comparison
-from reports.metrics_json import Result
-from reports.paired_comparison import Comparison
-from reports.paired_statistics import Paired
+from reports.results.metrics_json import Result
+from reports.results.paired_comparison import Comparison
+from reports.results.paired_statistics import Paired
 from tests.lightning_modules.registry import MODELS, tiny_birds
 
 pytestmark = pytest.mark.browser

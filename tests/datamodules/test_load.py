@@ -5,8 +5,8 @@ import json
 import pytest
 import torch
 
-from checkpoints.files import NEEDED
 from datamodules import Cub200, SketchBirds, load_datamodule
+from run_folder.checkpoint_file import NEEDED
 
 
 def saved(folder, data, name="checkpoints/last.ckpt", **changes):

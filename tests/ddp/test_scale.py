@@ -6,10 +6,10 @@ from torch import distributed
 
 import evaluate
 from callbacks import Interpretability
-from callbacks.evaluation.request import Request
 from callbacks.phases.projection import nearest_patches
 from datamodules.dataset import ExactSampler, ImageLoader
 from evaluate import Hardware
+from evaluation.request import Request
 from tests.ddp_pool import DdpPool
 from tests.lightning_modules.registry import TINY_PROTOPNET, tiny_birds
 from tests.tiny_runs import as_launched, fit

@@ -14,11 +14,11 @@ from lightning import Callback
 
 import evaluate
 from callbacks import Interpretability
-from callbacks.evaluation.request import Request
 from callbacks.evaluation.threshold import fit_threshold
 from callbacks.phases.percentiles import concept_percentiles
 from datamodules import SketchBirds
 from evaluate import Hardware
+from evaluation.request import Request
 from lightning_modules import ConceptBottleneck, ProtoPool
 from tests.tiny_runs import DATA, StopError, as_launched, differences, fit, fit_args, last, start, state, stop_at
 

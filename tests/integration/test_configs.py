@@ -11,7 +11,7 @@ import datamodules
 import train
 from callbacks import Interpretability, PhaseSchedule
 from callbacks.phases.schedule import ACTIONS
-from reports.published import published
+from reports.published.numbers import published
 from tests.cub_tree import make_cub
 from tests.funnybirds_tree import make_funnybirds
 from tests.nico_tree import make_nico

@@ -10,16 +10,16 @@ from PIL import Image
 
 import evaluate
 from callbacks import Interpretability
-from callbacks.evaluation.request import Request
 from datamodules import SketchBirdsDataset, load_datamodule
 from evaluate import Hardware
+from evaluation.request import Request
 from explanations import BoxMaps, SummedMaps
 from lightning_modules import load_model
 from metrics.functional import part_thresholds
 from metrics.suite import resolve
 from reports.part_facts import read_birds
-from reports.runs import collect
-from reports.tables import markdown
+from reports.results.runs import collect
+from reports.results.tables import markdown
 from tests.tiny_runs import fit, run_evaluation
 
 CPU = Hardware("cpu")

@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from callbacks.run.lock import LOCK, only_process
+from run_folder.lock import LOCK, only_process
 from tests.tiny_runs import differences, fit, run_evaluation, state
 
 FORK = multiprocessing.get_context("fork")  # a process that has imported everything

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from callbacks.evaluation_mode import evaluation_mode
+from callbacks.forward.evaluation_mode import evaluation_mode
 from callbacks.phases.percentiles import concept_percentiles
 from datamodules.sample import ClassTables
 from lightning_modules import Classifier, ConceptBottleneck

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from checkpoints.files import NEEDED
 from lightning_modules import BagNet, ProtoPNet, load_model
 from lightning_modules.backbones import build_backbone
+from run_folder.checkpoint_file import NEEDED
 from tests.lightning_modules.registry import MODELS
 
 SIZE = (32, 32)

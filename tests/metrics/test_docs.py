@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 from metrics.entries import ENTRIES
 from metrics.suite import build, resolve
-from reports.markdown import arrow
+from reports.results.markdown import arrow
 from tests.metrics.test_suite import facts
 from tests.pages import DOCS, run_page
 

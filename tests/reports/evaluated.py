@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from reports.metrics_json import write_metrics
-from reports.values_csv import write_values
+from reports.results.metrics_json import write_metrics
+from reports.results.values_csv import write_values
 
 ENTRY = {"value": 0.5, "ci95": [0.4, 0.6], "n": 10, "skipped": 0, "unit": "fraction", "higher_is_better": True}
 PROTOCOL = {

@@ -18,9 +18,9 @@ from reports.html.report import Limits, build_report
 from reports.html.side_by_side import build_comparison
 from reports.html.tree_page import way
 from reports.metric_words import FAMILIES, asks
-from reports.metrics_json import Result
-from reports.paired_comparison import Comparison
-from reports.paired_statistics import Paired
+from reports.results.metrics_json import Result
+from reports.results.paired_comparison import Comparison
+from reports.results.paired_statistics import Paired
 from reports.scan import Scan, scan
 from tests.lightning_modules.registry import MODELS, tiny_birds
 

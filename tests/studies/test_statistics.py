@@ -10,7 +10,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.special import expit, ndtr
 
-from reports.published import published
+from reports.published.numbers import published
 from studies.analysis.graded import Person
 from studies.analysis.results import tradeoff_results
 from studies.flow import Step

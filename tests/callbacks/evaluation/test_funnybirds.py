@@ -12,8 +12,8 @@ from torch import nn
 from callbacks import Interpretability
 from callbacks.evaluation.birds import find_birds
 from callbacks.evaluation.clean_view import Clean, Setting
-from callbacks.evaluation.observer import Observer
 from callbacks.evaluation.part_removal import PartRemoval
+from callbacks.forward.observer import Observer
 from datamodules import FunnyBirds
 from datamodules.bird_parts import LABEL_MAP_CODES, PART_NAMES
 from datamodules.export import export

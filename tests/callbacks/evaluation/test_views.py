@@ -5,8 +5,8 @@ import torch
 from torch.nn import functional as F
 
 from callbacks.evaluation.clean_view import Clean, Setting, owned_units, scaled
-from callbacks.evaluation.observer import Observer
 from callbacks.evaluation.views import STABILITY_SEED, VIEWS, inside
+from callbacks.forward.observer import Observer
 from explanations import Upsample
 from metrics import functional as kernels
 from tests.lightning_modules.registry import TINY_PROTOPNET, tiny_birds

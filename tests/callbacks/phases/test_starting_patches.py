@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from callbacks.evaluation_mode import evaluation_mode
+from callbacks.forward.evaluation_mode import evaluation_mode
 from callbacks.phases.starting_patches import sample_patches, spread_patches
 from lightning_modules import Classifier, ProtoTree
 from tests.lightning_modules.registry import TINY_PROTOPNET, tiny_birds, tiny_trainer

@@ -12,8 +12,8 @@ import torch
 from callbacks.evaluation.interpretability import Interpretability
 from callbacks.run import checkpoint as checkpoint_module
 from callbacks.run.checkpoint import AtomicCheckpointIO, RunCheckpoint
-from checkpoints import read_checkpoint
 from lightning_modules.phases import Phase, PhasePlan
+from run_folder import read_checkpoint
 
 WHOLE = {
     "state_dict": {"weight": torch.arange(6.0).view(2, 3)},

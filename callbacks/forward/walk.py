@@ -1,0 +1,56 @@
+"""The one way to show a whole split to a model besides the evaluated one: in fixed chunks, on all processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, cast
+
+import torch
+from lightning import LightningModule
+from torch import Tensor
+
+from callbacks.forward.evaluation_mode import evaluation_mode
+from callbacks.forward.images_per_forward import images_per_forward
+from callbacks.forward.observer import Images, Observer, Seen
+from explanations import Upsample
+from lightning_modules.contract import InterpretableModel
+
+
+@torch.no_grad()
+def walk(
+    module: LightningModule,
+    batches: Iterable[dict[str, Any]],
+    image_size: tuple[int, int],
+    memory_budget: float | None = None,
+    keep_maps: bool = False,
+) -> Iterator[tuple[dict[str, Any], Seen]]:
+    """Show every batch to a model in evaluation mode.
+
+    All forwards have the same size, so that outputs are equal bit for bit whatever the batch size, the order and the
+    number of processes. Every process walks over its own share: sums have to be reduced by the caller.
+
+    Args:
+        module: an interpretable model; afterwards in the mode it was in.
+        batches: a loader that gives each image once over all processes, such as ``projection_dataloader``, the training
+            images through the evaluation transform.
+        image_size: ``(H, W)`` pixels.
+        memory_budget: GiB for the activations of one forward; None for the default of the device.
+        keep_maps: whether to keep the maps of all units.
+
+    Yields:
+        A batch on the device of the model, and what the model saw in it.
+
+    Raises:
+        ValueError: for outputs that are not finite, with the sample ids.
+    """
+    with evaluation_mode(module):
+        chunk, _ = images_per_forward(module, image_size, module.device, memory_budget)
+        observer = Observer(cast(InterpretableModel, module), Upsample(), chunk, top_k=1)
+        for batch in batches:
+            moved: dict[str, Any] = {
+                name: value.to(module.device, non_blocking=True) if isinstance(value, Tensor) else value
+                for name, value in batch.items()
+            }
+            images = Images(moved["image"], moved["sample_key"], moved["sample_id"])
+            yield moved, observer.see(images, keep_maps=keep_maps)
+        observer.refuse_broken()

@@ -1,0 +1,79 @@
+"""What an evaluation was made with: the entries of ``metrics.json`` besides its numbers and its training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from callbacks.run.training_record import code_version
+from evaluation.request import DRAWN, Request
+
+# settings of a data module that do not decide what an evaluated image is, or stand elsewhere in the result
+INCIDENTAL = {
+    *("root", "download", "verify", "split_file", "fold", "image_size", "crop", "augmentation", "_class_path"),
+    *("batch_size", "eval_batch_size", "num_workers", "seed"),
+}
+
+
+def refuse_unfit(request: Request, num_classes: int, datamodule: Any) -> None:
+    """Refuse data that the model or the request does not fit.
+
+    Args:
+        request: an evaluation.
+        num_classes: K of the model.
+        datamodule: of the images.
+
+    Raises:
+        ValueError: if classes do not match, or if there is no validation split to evaluate.
+    """
+    if request.other_data is None and datamodule.num_classes != num_classes:
+        raise ValueError(
+            f"Expected data with the {num_classes} classes of {request.ckpt_path}, but {type(datamodule).__name__} has "
+            f"{datamodule.num_classes}."
+        )
+    if request.split == "val" and not datamodule.has_validation:
+        whose = (
+            f"{request.other_data['config']} to have"
+            if request.other_data
+            else f"{request.ckpt_path} to be of a run with"
+        )
+        raise ValueError(f"Expected {whose} a validation split, but it has none.")
+
+
+def describe(
+    request: Request, checkpoint: Mapping[str, Any], datamodule: Any, codecs: dict[str, str]
+) -> dict[str, Any]:
+    """Model, data and protocol of an evaluation, as ``metrics.json`` has them.
+
+    Args:
+        request: an evaluation that has been run.
+        checkpoint: of the model.
+        datamodule: of the images.
+        codecs: versions of what the continuity view depends on.
+    """
+    model, trained = checkpoint["hyper_parameters"], checkpoint["datamodule_hyper_parameters"]
+    best, settings = request.ckpt_path.stem == "best", datamodule.hparams
+    evaluation, backbone = request.engine.evaluation, model.get("backbone") or {"name": "sketch"}
+    return {
+        "model": model["_class_path"].rsplit(".", 1)[-1],
+        "dataset": type(datamodule).__module__.removeprefix("datamodules.").split(".")[0],
+        "fold": trained.get("fold"),
+        "explainer": evaluation.explainer,
+        "protocol": {
+            "backbone": backbone["name"],
+            "weights": backbone.get("weights") and Path(backbone["weights"]).name,  # wherever the file lay
+            "crop": getattr(datamodule, "crop", None),
+            "image_size": list(datamodule.image_size),
+            "augmentation": trained.get("augmentation"),
+            "selection": "best validation score" if best else "last epoch",
+            **({"drawn": DRAWN} if request.limit else {}),
+            **({"inference": request.inference} if request.inference else {}),
+            **evaluation.protocol,
+            "data": {name: value for name, value in settings.items() if name not in INCIDENTAL},
+            **({"concept_source": source} if (source := datamodule.tables.concept_source) else {}),
+            "train_seed": trained.get("seed"),
+            "codecs": codecs,
+            "evaluation_code": code_version(),
+        },
+    }

@@ -1,0 +1,1 @@
+"""Pictures that an evaluation leaves in its folder."""

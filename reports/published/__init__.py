@@ -1,0 +1,1 @@
+"""Numbers from papers, printed beside ours."""

@@ -1,0 +1,229 @@
+"""Table columns of published numbers: which may stand next to a group of runs, which only under a mark, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from reports.published.numbers import DEFECTS, Published
+from reports.results.markdown import number
+from reports.results.metrics_json import Result
+
+_INPUT = {"box": "crop", "none": "full"}  # the data modules' word for `crop` -> the published tables' for `input`
+_ARGUMENTS = {  # the published tables' word -> argument of a model
+    "C": "svm_c",
+    "n_pos": "positives",
+    "features": "num_features",
+    "per_class": "features_per_class",
+}
+_INTERFACES = {"bb_reference": "bb"}  # from explanations to parts -> the published tables' word
+_EXPLAINERS = {"grad_cam": "gradcam", "ixg": "input_x_gradient"}  # key of an explainer -> the published tables' word
+
+
+@dataclass(frozen=True)
+class Match:
+    """A published number for one row of a table.
+
+    Args:
+        record: the number.
+        key: result key of the row.
+        differences: why it was not measured as the runs were; empty if nothing is known against it.
+        unknown: qualifiers on which the runs say nothing.
+    """
+
+    record: Published
+    key: str
+    differences: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PublishedColumn:
+    """The numbers a paper gives for one of its models, either all comparable or all under a mark.
+
+    Args:
+        title: the paper, and what tells the model from the paper's others.
+        model: as published, with qualifiers.
+        marked: whether every number in it differs in some condition.
+        cells: row key -> numbers.
+    """
+
+    title: str
+    model: str
+    marked: bool
+    cells: dict[str, list[Match]]
+
+
+def matches(result: Result, records: Sequence[Published]) -> list[Match]:
+    """The published numbers for the data set and model of some runs.
+
+    Accuracy weighted by inverse class frequency is balanced accuracy, and is matched to that row too.
+
+    Args:
+        result: one of the runs; all share its conditions.
+        records: of one paper.
+
+    Returns:
+        One match per number and row, in the order of the records.
+    """
+    facts, reduced = _facts(result), _reductions(result)
+    balanced = facts | {"weighting": "class_balanced"}
+    interface = result.protocol.get("interface")
+    by_part = facts if interface == "attribution" else facts | {"explainer": _INTERFACES.get(str(interface), interface)}
+    found = []
+    for record in records:
+        if record.dataset != result.dataset or record.base_model not in _names(result):
+            continue
+        of_parts = record.base_key.startswith("funnybirds/")
+        found.append(_match(record, record.base_key, by_part if of_parts else facts, reduced))
+        if record.base_key == "general/accuracy" and record.qualifiers.get("weighting") == "class_balanced":
+            found.append(_match(record, "general/balanced_accuracy", balanced, reduced))
+    return found
+
+
+def columns(found: Sequence[Match]) -> list[PublishedColumn]:
+    """Sort matches into columns: one per published model, and one more for what differs in some condition.
+
+    Args:
+        found: matches of one paper.
+
+    Returns:
+        Columns that hold at least one number.
+    """
+    papers = {match.record.model: match.record.paper for match in found}
+    models = list(papers)
+    result = []
+    for model in models:
+        for marked in (False, True):
+            cells: dict[str, list[Match]] = {}
+            for match in found:
+                if match.record.model == model and bool(match.differences) == marked:
+                    cells.setdefault(match.key, []).append(match)
+            if cells:
+                title = " ".join([papers[model], *_own_words(model, models), *(["†"] if marked else [])])
+                result.append(PublishedColumn(title, model, marked, cells))
+    return result
+
+
+def cell(found: Sequence[Match], unit: str) -> str:
+    """The published mean ± deviation with its marks.
+
+    Args:
+        found: the matches of one cell; a number that two tables repeat is printed once.
+        unit: of our metric.
+
+    Returns:
+        Text such as ``"42.77 ± 1.18 (Q2 Q9)"``.
+    """
+    keys = {match.record.metric_key for match in found}
+    texts = []
+    for record in (match.record for match in found):
+        spread = f" ± {number(record.std, unit)}" if record.std is not None else ""
+        which = [f"{name}={value}" for name, value in record.key_qualifiers.items()] if len(keys) > 1 else []
+        marks = " ".join([*which, *record.codes, *([] if record.verified else ["unverified"])])
+        texts.append(number(record.value, unit) + spread + (f" ({marks})" if marks else ""))
+    return "; ".join(dict.fromkeys(texts))
+
+
+def footnotes(shown: Sequence[PublishedColumn]) -> list[str]:
+    """The meaning of the marks in published columns.
+
+    Args:
+        shown: the columns of a table.
+
+    Returns:
+        Lines of text.
+    """
+    found = [match for column in shown for cell_matches in column.cells.values() for match in cell_matches]
+    notes = [_source(column) for column in shown if not (column.marked and _has_twin(column, shown))]
+    if unknown := list(dict.fromkeys(name for match in found for name in match.unknown)):
+        notes.append(f"not checked, because these runs do not say: {', '.join(unknown)}")
+    notes += _by_text([(f"† {reason}", match.key) for match in found for reason in match.differences])
+    used = {code for match in found for code in match.record.codes}
+    notes += [f"{code}: {text}" for code, text in DEFECTS.items() if code in used]
+    if not all(match.record.verified for match in found):
+        notes.append("unverified: quoted second-hand or from memory; check before quoting")
+    return notes + _by_text([(match.record.remark, match.key) for match in found if match.record.remark])
+
+
+def _names(result: Result) -> set[str]:
+    """The words that papers have for a model; Q-SENN is a QPM with ternary weights."""
+    if _arguments(result).get("ternary"):
+        return {"QSENN"}
+    return {result.model} | ({"Dense"} if result.model == "Classifier" else set())
+
+
+def _arguments(result: Result) -> Mapping[str, Any]:
+    """Arguments of the model; none in results from before they were recorded."""
+    arguments: Mapping[str, Any] = (result.training or {}).get("model", {})
+    return arguments
+
+
+def _facts(result: Result) -> dict[str, str | None]:
+    """Values of the qualifiers of published numbers in the runs; None where the runs do not say."""
+    protocol: Mapping[str, Any] = result.protocol
+    arguments = _arguments(result)
+    weights = protocol.get("weights")
+    init = "imagenet" if str(weights).startswith("IMAGENET") else None  # a path may hold anything
+    return {
+        "variant": result.variant,
+        "split": result.split,
+        "explainer": _EXPLAINERS.get(str(result.explainer), result.explainer),
+        "input": _INPUT.get(str(protocol.get("crop"))),
+        "init": "none" if "weights" in protocol and weights is None else init,
+        "backbone": protocol.get("backbone"),
+        "pruned": {"True": "yes", "False": "no"}.get(str(protocol.get("pruned"))),
+        "weighting": "none",
+        "concept": "all",
+        "code": "fixed",
+        "class": "all",
+        "mode": str(arguments["preset"]).split("_")[-1] if result.model == "ConceptBottleneck" and arguments else None,
+        "residual": ("yes" if arguments["preset"] == "hybrid" else "no") if "svm_c" in arguments else None,
+        **{word: f"{arguments[name]:g}" for word, name in _ARGUMENTS.items() if name in arguments},
+    }
+
+
+def _reductions(result: Result) -> dict[str, str]:
+    """Settings under which the runs saw only a part of a data set: published numbers are of whole ones."""
+    data = result.protocol.get("data") or {}
+    found = {"limit": result.limit, "classes": data.get("classes"), "training": result.cut_short}
+    found["data"] = "other than trained on" if result.other_data else None
+    return {name: str(value) for name, value in found.items() if value is not None}
+
+
+def _match(record: Published, key: str, facts: Mapping[str, str | None], reduced: Mapping[str, str]) -> Match:
+    differences = []
+    for name, value in ({"pruned": "no"} | record.qualifiers).items():
+        ours = facts.get(name)
+        if ours not in (None, value):
+            prefix = "other variant: " if name == "variant" else ""
+            differences.append(f"{prefix}{name}={value} (these runs: {ours})")
+    differences += [f"{name}={value}, which the paper does not have" for name, value in reduced.items()]
+    unknown = tuple(name for name in record.qualifiers if facts.get(name) is None)
+    return Match(record, key, tuple(differences), unknown)
+
+
+def _own_words(model: str, models: Sequence[str]) -> list[str]:
+    """The qualifiers of a model that not all of the models have."""
+    lists = {name: name.partition("[")[2].removesuffix("]").split(",") for name in models}
+    return [word for word in lists[model] if not all(word in words for words in lists.values())]
+
+
+def _has_twin(column: PublishedColumn, shown: Sequence[PublishedColumn]) -> bool:
+    return any(other.model == column.model and not other.marked for other in shown)
+
+
+def _source(column: PublishedColumn) -> str:
+    records = [match.record for cell_matches in column.cells.values() for match in cell_matches]
+    counts = sorted({str(record.n_runs) for record in records if record.n_runs is not None})
+    over = f", ± over {' or '.join(counts)}" if counts else ""
+    return f"{column.title}: {column.model}{over}"
+
+
+def _by_text(pairs: Sequence[tuple[str, str]]) -> list[str]:
+    """Texts with the keys they belong to, each text once."""
+    keys: dict[str, list[str]] = {}
+    for text, key in pairs:
+        keys.setdefault(text, []).append(key)
+    return [f"{text}: {', '.join(dict.fromkeys(found))}" for text, found in keys.items()]

@@ -1,0 +1,1 @@
+"""Evaluations as files and tables: read, compared, printed."""

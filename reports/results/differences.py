@@ -1,0 +1,174 @@
+"""What sets results apart: conditions that are not the same in all of them, named by their place in metrics.json."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from reports.results.metrics_json import UNRECORDED, Result
+
+LONGEST = 60
+LONGEST_IN_TITLE = 24
+MOST_IN_TITLE = 2
+# whether and where a schedule was cut short is told in words
+_CUT_SHORT = ("training.complete", "training.epochs", "training.phase", "training.projected")
+
+
+class _NotStated:
+    def __repr__(self) -> str:
+        return "not stated"
+
+
+NOT_STATED = _NotStated()
+
+
+def differing(values: Sequence[Any], path: str = "") -> dict[str, list[Any]]:
+    """The leaves of nested mappings that differ.
+
+    Args:
+        values: one mapping per result.
+        path: where they stand.
+
+    Returns:
+        Place, such as ``"training.batch_size"``, to the value of every result; :data:`NOT_STATED` where there is none.
+
+    Example:
+        >>> differing([{"a": 1, "b": {"c": 2, "d": 3}}, {"a": 1, "b": {"c": 4}}])
+        {'b.c': [2, 4], 'b.d': [3, not stated]}
+    """
+    if all(value == values[0] for value in values):
+        return {}
+    if not all(isinstance(value, Mapping) for value in values):
+        plain = ["recorded" if UNRECORDED in values and isinstance(value, Mapping) else value for value in values]
+        return {path: plain}
+    found: dict[str, list[Any]] = {}
+    for name in dict.fromkeys(name for value in values for name in value):
+        inner = [value.get(name, NOT_STATED) for value in values]
+        found |= differing(inner, f"{path}.{name}" if path else name)
+    return found
+
+
+def named(differences: Mapping[str, Sequence[Any]]) -> list[str]:
+    """Differences as they are printed.
+
+    Args:
+        differences: place to values.
+
+    Example:
+        >>> named({"training.batch_size": [64, 32], "training.phases.joint.epochs": [6, NOT_STATED]})
+        ['batch_size: 64 vs 32', 'phases.joint.epochs: 6 vs not stated']
+    """
+    return [f"{short_name(place)}: {' vs '.join(map(short, values))}" for place, values in differences.items()]
+
+
+def without(conditions: Mapping[str, Any], places: Collection[str], path: str = "") -> dict[str, Any]:
+    """Conditions but for some places.
+
+    Args:
+        conditions: nested mappings.
+        places: as they are printed, or in full; all below them goes too.
+        path: where ``conditions`` stand.
+    """
+    left = {}
+    for name, value in conditions.items():
+        place = f"{path}.{name}" if path else name
+        if place not in places and short_name(place) not in places:
+            left[name] = without(value, places, place) if isinstance(value, Mapping) else value
+    return left
+
+
+def titles(results: Sequence[Result]) -> list[str]:
+    """Names for columns of a table: the model, and the few conditions that set it apart from others of that model.
+
+    Args:
+        results: one per column.
+
+    Returns:
+        Different names; numbered where more than two conditions would be needed.
+    """
+    found = []
+    for result in results:
+        rivals = [other for other in results if other.model == result.model]
+        words = _words(rivals)[rivals.index(result)]
+        found.append(", ".join([result.model, *words]))
+    return [f"{name} {found[: i + 1].count(name)}" if found.count(name) > 1 else name for i, name in enumerate(found)]
+
+
+def _words(rivals: Sequence[Result]) -> list[list[str]]:
+    """What sets apart results of one model, for each: as few conditions as possible, the first ones."""
+    words = [[rival.cut_short] if rival.cut_short else [] for rival in rivals]
+    words = [
+        each if rival.is_recorded else [f"training {UNRECORDED}"] for each, rival in zip(words, rivals, strict=True)
+    ]
+    differences = differing([rival.conditions for rival in rivals])
+    for place, values in [item for item in differences.items() if not item[0].startswith(_CUT_SHORT)][:MOST_IN_TITLE]:
+        if len({str(each) for each in words}) == len(rivals):
+            break
+        if all(len(short(value)) <= LONGEST_IN_TITLE for value in values):
+            words = [[*each, _in_words(place, value)] for each, value in zip(words, values, strict=True)]
+    return words
+
+
+def _in_words(place: str, value: Any) -> str:
+    """A condition as part of a title.
+
+    Example:
+        >>> _in_words("pruned", False), _in_words("training.model.slots_per_class", 3)
+        ('not pruned', 'slots per class 3')
+    """
+    last = short_name(place).split(".")
+    name = " ".join(last[1:] if len(last) > 1 else last).replace("_", " ")
+    if isinstance(value, bool):
+        return name if value else f"not {name}"
+    return f"no {name}" if value is None else f"{name} {short(value)}"
+
+
+def told_apart(results: Sequence[Result]) -> list[str]:
+    """Lines that name all differences between the columns of a table.
+
+    Arguments and phases are compared among columns of one model only, settings of the data where all are on one data
+    set, everything else among all.
+
+    Args:
+        results: one per column.
+    """
+    apart = ["model", "training.model", "training.phases"]
+    apart += ["data"] if len({result.dataset for result in results}) > 1 else []  # settings of different data modules
+    lines = _lines([without(result.conditions, apart) for result in results], range(len(results)))
+    for model in dict.fromkeys(result.model for result in results):
+        own = [index for index, result in enumerate(results) if result.model == model]
+        blocks = [results[index].training or {} for index in own]
+        told = [{name: block.get(name, NOT_STATED) for name in ("model", "phases")} for block in blocks]
+        lines += _lines([{"training": each} for each in told], own)
+    return lines
+
+
+def _lines(conditions: Sequence[Mapping[str, Any]], columns: Sequence[int]) -> list[str]:
+    """As :func:`named`; among more than two columns, every value with the numbers of those that have it."""
+    found = differing(conditions)
+    if len(columns) < 3:
+        return named(found)
+    lines = []
+    for place, values in found.items():
+        having: dict[str, list[str]] = {}
+        for column, value in zip(columns, map(short, values), strict=True):
+            having.setdefault(value, []).append(str(column + 1))
+        told = [f"{value} ({', '.join(those)})" for value, those in having.items()]
+        lines.append(f"{short_name(place)}: {' vs '.join(told)}")
+    return lines
+
+
+def short_name(place: str) -> str:
+    """A place without the name of the block that it stands in."""
+    return place.removeprefix("training.")
+
+
+def short(value: Any) -> str:
+    """A value on a line; a phase as its length, other data as its config, what is long without its end."""
+    if isinstance(value, Mapping) and "epochs" in value:
+        return f"{value['epochs']} epochs"
+    if isinstance(value, Mapping) and "config" in value:
+        return str(value["config"])
+    text = json.dumps(value, ensure_ascii=False) if isinstance(value, Mapping | list) else str(value)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

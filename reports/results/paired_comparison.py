@@ -1,0 +1,204 @@
+"""Two runs against each other on the same images: paired differences with intervals and corrected p values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from reports.results.differences import NOT_STATED, differing, named, short
+from reports.results.markdown import UNDEFINED, arrow, interval, lines, number, printed_unit
+from reports.results.metrics_json import Result
+from reports.results.paired_statistics import Paired, paired
+from reports.results.runs import read
+from reports.results.values_csv import ImageValues, read_images
+
+# numbers of runs that differ in one of these mean different things
+MUST_AGREE = (
+    "dataset",
+    "data",
+    "other_data",
+    "split",
+    "variant",
+    "explainer",
+    "explained_by",
+    "interface",
+    "object",
+    "top_k",
+    "noise",
+    "view",
+)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What two runs have in common and what sets them apart.
+
+    Args:
+        results: of both.
+        shared: sorted ids of the images on which they are compared.
+        rows: one per metric.
+        differing: what the evaluations differ in, as it is printed.
+        notes: how the numbers were made.
+    """
+
+    results: tuple[Result, Result]
+    shared: list[str]
+    rows: list[Paired]
+    differing: list[str]
+    notes: list[str]
+
+
+def compare(
+    run: str,
+    other: str,
+    across: list[str] = [],  # noqa: B006  (the command line shows it as the default)
+    common: bool = False,
+    draws: int = 10_000,
+    seed: int = 0,
+) -> Comparison:
+    """Print the paired comparison of two runs on the same images.
+
+    Args:
+        run: run folder, its `evaluation` folder, or a metrics.json file.
+        other: the run to compare with it.
+        across: conditions in which the runs may differ although their numbers then mean different things, such as
+            explainer.
+        common: compare on the images both have, if they do not have the same.
+        draws: of the test.
+        seed: of these draws.
+
+    Returns:
+        What was printed.
+    """
+    results = read(run), read(other)
+    found = differences(*results)
+    _refuse(found, across)
+    first, second = (read_images(result.path.with_name("images.csv")) for result in results)
+    shared = _shared(first, second, common)
+    rows = paired(first, second, shared, draws, seed)
+    head = [f"### B - A on {len(shared)} images", ""]
+    for name, result in zip("AB", results, strict=True):
+        mark = f", {result.cut_short}" if result.cut_short else ""
+        head.append(f"- {name}: {result.model} on {result.dataset}, {result.split} split, {result.path}{mark}")
+    notes = [
+        *_method_notes(draws, seed, sum(math.isfinite(row.p_value) for row in rows)),
+        *_left_out(first, second, shared),
+    ]
+    told = [*_differing_notes(found), *notes]
+    print("\n".join([*head, *(f"- {note}" for note in told), "", *lines(*table_of(rows, results[0]), left=2)]))
+    return Comparison(results, shared, rows, named(found), notes)
+
+
+def differences(first: Result, second: Result) -> dict[str, tuple[Any, Any]]:
+    """The conditions in which two results differ.
+
+    Args:
+        first: one result.
+        second: the other.
+
+    Returns:
+        Place, such as ``"training.batch_size"``, to both values.
+    """
+    told = [{**r.conditions, **r.incidentals, "fold": r.fold, "seed": r.seed} for r in (first, second)]
+    return {place: (a, b) for place, (a, b) in differing(told).items() if place != "folds"}
+
+
+def _refuse(differing: Mapping[str, tuple[Any, Any]], across: Collection[str]) -> None:
+    """Numbers that mean different things are compared only on demand."""
+    if unknown := [name for name in across if name not in MUST_AGREE]:
+        raise ValueError(f"Expected argument `across` to hold names among {list(MUST_AGREE)}, but got {unknown}.")
+    refused = {
+        place: pair
+        for place, pair in differing.items()
+        if _must_agree(place)
+        and place.split(".")[0] not in across
+        and ("." in place or all(value not in (None, NOT_STATED) for value in pair))
+    }
+    if refused:
+        found = ", ".join(f"{place} {short(one)} and {short(other)}" for place, (one, other) in refused.items())
+        tops = list(dict.fromkeys(place.split(".")[0] for place in refused))
+        flags = " ".join(f"--across+={name}" for name in tops)
+        raise ValueError(
+            f"Expected both runs to agree in {', '.join(tops)}, but got {found}. If that difference is what you "
+            f"compare, pass `{flags}`."
+        )
+
+
+def _shared(first: ImageValues, second: ImageValues, common: bool) -> list[str]:
+    """Sorted ids of the images to compare on."""
+    ids, others = set(first.sample_ids), set(second.sample_ids)
+    shared = sorted(ids & others)
+    if not shared:
+        raise ValueError(
+            f"Expected both runs to be evaluated on the same images, but the {len(ids)} of the first and the "
+            f"{len(others)} of the second share none. Compare runs of one data set and split."
+        )
+    if ids != others and not common:
+        raise ValueError(
+            f"Expected both runs to be evaluated on the same images, but {len(ids - others)} are only in the first and "
+            f"{len(others - ids)} only in the second, such as {sorted(ids ^ others)[0]!r}. Pass `--common true` to "
+            f"compare on the {len(shared)} they share."
+        )
+    return shared
+
+
+def _must_agree(place: str) -> bool:
+    return place.split(".")[0] in MUST_AGREE
+
+
+def _differing_notes(differing: Mapping[str, tuple[Any, Any]]) -> list[str]:
+    told = zip(differing, named(differing), strict=True)
+    marked = [f"**{text}**" if _must_agree(place) else text for place, text in told]
+    return [f"A and B differ in: {'; '.join(marked)}"] if marked else []
+
+
+def _method_notes(draws: int, seed: int, tests: int) -> list[str]:
+    return [
+        "means and differences over the n images on which both are defined",
+        "95 %: Student's interval of the mean difference; undefined where the difference of all images is the same",
+        f"p: two-sided sign-flip test of the mean difference, {draws} draws, seed {seed}; Holm: corrected over "
+        f"{tests} metrics",
+    ]
+
+
+def _left_out(first: ImageValues, second: ImageValues, shared: Sequence[str]) -> list[str]:
+    notes = []
+    lost = [len(each.sample_ids) - len(shared) for each in (first, second)]
+    if any(lost):
+        notes.append(f"left out: {lost[0]} images only in A, {lost[1]} only in B")
+    for name, one, two in (("A", first, second), ("B", second, first)):
+        if alone := [key for key in one.keys if key not in two.keys]:
+            notes.append(f"only in {name}: {', '.join(alone)}")
+    return notes
+
+
+def table_of(rows: Sequence[Paired], result: Result) -> tuple[list[str], list[list[str]]]:
+    """The comparison as it is printed: names of columns, and a line of cells per metric.
+
+    Args:
+        rows: one per metric.
+        result: of one run, for units and directions.
+    """
+    header = ["metric", "unit", "A", "B", "B - A", "95 %", "p", "p (Holm)", "n"]
+    cells = []
+    for row in rows:
+        measured = result.metrics.get(row.key)
+        unit = measured.unit if measured else ""
+        difference = number(row.difference, unit)
+        cells.append(
+            [
+                f"{row.key} {arrow(measured.higher_is_better if measured else None)}".rstrip(),
+                printed_unit(unit),
+                number(row.first, unit),
+                number(row.second, unit),
+                f"+{difference}" if row.difference > 0 else difference,
+                interval(row.low, row.high, unit) or UNDEFINED,
+                *(UNDEFINED if np.isnan(p) else f"{p:.2g}" for p in (row.p_value, row.corrected)),
+                str(row.pairs),
+            ]
+        )
+    return header, cells

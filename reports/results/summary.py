@@ -1,0 +1,86 @@
+"""The printed summary of one evaluation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from reports.results.metrics_json import cut_short, with_baselines
+
+SHOWN = ("metric", "value", "95 % interval", "n", "unit", "better")
+WIDE = 100  # columns in which all of them have room
+COLUMNS = ("family", "metric", "value", "low", "high", "n", "unit", "better", "not applicable because")
+
+
+def suite_table(result: dict[str, Any]) -> tuple[Sequence[str], list[list[Any]]]:
+    """The metrics of an evaluation grouped by family, and those that are not applicable, for loggers.
+
+    Args:
+        result: content of ``metrics.json``.
+
+    Returns:
+        Names of columns, and a row per metric; None where there is no value.
+    """
+    rows: list[list[Any]] = []
+    for key, entry in with_baselines(result["metrics"]).items():
+        value, low, high = (_finite(number) for number in (entry["value"], *entry["ci95"]))
+        better = {True: "higher", False: "lower"}.get(entry["higher_is_better"])
+        rows.append([*key.split("/", 1), value, low, high, entry["n"], entry["unit"], better, None])
+    rows += [[*key.split("/", 1), *[None] * 6, reason] for key, reason in result["skipped"].items()]
+    families = list(dict.fromkeys(row[0] for row in rows))
+    return COLUMNS, sorted(rows, key=lambda row: families.index(row[0]))
+
+
+def _finite(number: float | None) -> float | None:
+    return number if number is not None and math.isfinite(number) else None
+
+
+def print_summary(result: dict[str, Any], folder: Path) -> None:
+    """Print the metrics, what was skipped and why, and where everything lies.
+
+    Args:
+        result: content of ``metrics.json``.
+        folder: where it was written.
+    """
+    console = Console()
+    console = console if console.is_terminal else Console(width=120)  # a log has room for whole names
+    explained = f", explained by {result['explainer']}" if result["explainer"] else ""
+    where = f"{result['model']} on {result['dataset']} ({result['split']}), {result['checkpoint']}{explained}"
+    if other := result["other_data"]:
+        where += f"\nother data than trained on: {other['config']}, {other['matched']} of {other['classes']} classes"
+    if mark := cut_short(result["training"]):
+        where += f"\n{mark}"
+    table = Table(title=escape(where), box=box.SIMPLE_HEAD, pad_edge=False)
+    narrow = {"unit"} if console.width < WIDE else set()  # first of all, no value may be cut
+    for name in SHOWN:
+        if name not in narrow:
+            table.add_column(name, justify="right" if name in ("value", "95 % interval", "n") else "left", no_wrap=True)
+    for key, entry in with_baselines(result["metrics"]).items():
+        low, high = entry["ci95"]
+        interval = "–" if low is None or not math.isfinite(low) else f"{low:.4f} … {high:.4f}"
+        better = {True: "↑", False: "↓"}.get(entry["higher_is_better"], "")
+        value = f"{entry['value']:.4f}" if math.isfinite(entry["value"]) else "undefined"
+        cells = dict(zip(SHOWN, (escape(key), value, interval, str(entry["n"]), entry["unit"], better), strict=True))
+        table.add_row(*(cell for name, cell in cells.items() if name not in narrow))
+    console.print(table)
+    plain: Any = {"highlight": False, "soft_wrap": True, "markup": False}  # names may hold [ and ]
+    for key, reason in result["skipped"].items():
+        console.print(f"not applicable: {key}, because {reason}", **plain)
+    run_folder = folder.parent if folder.name == "evaluation" else folder.parent.parent
+    for name, path in (
+        ("metrics", folder / "metrics.json"),
+        ("images", folder / "images.csv"),
+        *((picture.stem, picture) for picture in sorted(folder.glob("*.png"))),
+        ("prototypes", run_folder / "prototypes"),
+        ("logs", run_folder / "metrics.csv"),
+        ("checkpoints", run_folder / "checkpoints"),
+    ):
+        if path.exists():
+            console.print(f"{name + ':':<12} {path}", **plain)

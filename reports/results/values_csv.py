@@ -1,0 +1,159 @@
+"""The files of an evaluation with the value of every image, unit, class or concept under every metric."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from datamodules.sample import sample_key
+from reports.results.metrics_json import write_whole
+
+Rows = Mapping[str, Mapping[str, float]]
+NAMED_BY = {"images": "sample_id", "units": "unit", "classes": "class", "concepts": "concept"}
+
+
+@dataclass(frozen=True)
+class ImageValues:
+    """Values of images.
+
+    Args:
+        sample_ids: n ids, none twice.
+        keys: m result keys.
+        values: ``(n, m)`` float64, NaN where undefined.
+    """
+
+    sample_ids: list[str]
+    keys: list[str]
+    values: NDArray[np.float64]
+
+    def rows(self, sample_ids: Sequence[str]) -> NDArray[np.float64]:
+        """``(len(sample_ids), m)`` values of some images, in the order asked for.
+
+        Args:
+            sample_ids: of images that are there.
+        """
+        place = {name: index for index, name in enumerate(self.sample_ids)}
+        chosen: NDArray[np.float64] = self.values[[place[name] for name in sample_ids]]
+        return chosen
+
+
+def write_values(rows: Rows, path: Path, kind: str) -> None:
+    """Write one row per image, unit, class or concept, and one column per metric that averages over them.
+
+    Args:
+        rows: name -> key -> value, NaN where undefined; an empty cell in the file.
+        path: where to write; its folder is made if it is not there.
+        kind: head of the column of names, such as ``sample_id``.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    for index, (name, row) in enumerate(rows.items()):
+        if index == 0:
+            writer.writerow([kind, *row])
+        writer.writerow([name, *("" if math.isnan(value) else repr(value) for value in row.values())])
+    write_whole(path, text.getvalue())
+
+
+def write_all_values(tables: Mapping[str, Rows], folder: Path) -> None:
+    """Write the files of an evaluation.
+
+    Args:
+        tables: rows of images, units, classes or concepts, by these names.
+        folder: of the evaluation.
+    """
+    for name, rows in tables.items():
+        write_values(rows, folder / f"{name}.csv", NAMED_BY[name])
+
+
+def by_kind(
+    images: Mapping[int, Mapping[str, float]],
+    items: Mapping[str, Mapping[str, Sequence[float]]],
+    sample_ids: Sequence[str],
+    known: Mapping[str, Sequence[str]],
+) -> dict[str, Rows]:
+    """The content of all files of an evaluation.
+
+    Args:
+        images: key of a sample id -> key of a metric -> value.
+        items: "units", "classes" or "concepts" -> key of a metric -> value of each.
+        sample_ids: of the images.
+        known: "classes" and "concepts" -> their names.
+
+    Returns:
+        "images" and the kinds of items -> rows, those of images sorted by sample id.
+    """
+    by_key = {sample_key(name): name for name in sample_ids}
+    rows: dict[str, Rows] = {"images": dict(sorted((by_key[key], row) for key, row in images.items()))}
+    return rows | {name: by_item(columns, known.get(name)) for name, columns in items.items()}
+
+
+def by_item(columns: Mapping[str, Sequence[float]], names: Sequence[str] | None = None) -> Rows:
+    """The rows of a file from its columns.
+
+    Args:
+        columns: key -> value of every item.
+        names: of the items; numbers from 0 if None.
+
+    Example:
+        >>> by_item({"alignment/purity": [0.5, 1.0]})
+        {'0': {'alignment/purity': 0.5}, '1': {'alignment/purity': 1.0}}
+    """
+    count = max(map(len, columns.values()))
+    rows = zip(*columns.values(), strict=True)
+    named = names if names is not None else [str(number) for number in range(count)]
+    return {name: dict(zip(columns, row, strict=True)) for name, row in zip(named, rows, strict=True)}
+
+
+def read_images(path: Path) -> ImageValues:
+    """Read the values of images.
+
+    Args:
+        path: an ``images.csv``.
+
+    Returns:
+        Its content.
+
+    Raises:
+        FileNotFoundError: if it is not there.
+        ValueError: if it is not such a table, naming the line.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"Expected {path} next to the metrics.json, but there is none. Evaluate the run again with "
+            "`evaluate.py run --ckpt_path ... --overwrite true`."
+        )
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = csv.reader(file)
+        header = next(rows, [])
+        if header[:1] != ["sample_id"] or len(set(header)) < len(header):
+            raise ValueError(f"Expected {path} to start with sample_id and distinct metrics, but got {header[:5]}.")
+        table: dict[str, list[float]] = {}
+        for row in rows:
+            if len(row) != len(header) or row[0] in table:
+                raise ValueError(
+                    f"Expected line {rows.line_num} of {path} to hold a new sample id and {len(header) - 1} values, "
+                    f"but got {row[:5]}."
+                )
+            table[row[0]] = [_value(text, path, rows.line_num) for text in row[1:]]
+    values = np.array(list(table.values()), dtype=np.float64).reshape(len(table), len(header) - 1)
+    return ImageValues(list(table), header[1:], values)
+
+
+def _value(text: str, path: Path, line: int) -> float:
+    """A number, or NaN for an empty cell."""
+    if not text:
+        return math.nan
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise ValueError(f"Expected line {line} of {path} to hold finite numbers or empty cells, but got {text!r}.")
+    return value

@@ -1,0 +1,66 @@
+"""Checkpoint files of runs, read without running any code they may carry, and the folders of their runs."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+
+INSTANTIATOR = "lightning.pytorch.cli.instantiate_module"
+NEEDED = ("state_dict", "hyper_parameters", "datamodule_hyper_parameters", "global_step", "loops", "callbacks")
+
+
+def read_checkpoint(path: str | Path, **options: Any) -> dict[str, Any]:
+    """Load a checkpoint of this project without running any code it may carry.
+
+    Args:
+        path: the file.
+        options: further arguments of ``torch.load``.
+
+    Returns:
+        Tensors and plain types.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it is truncated, holds anything but tensors and plain types, or was not written by this project.
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"Expected argument `ckpt_path` to be a checkpoint file, but {path} does not exist.")
+    try:
+        _check_sums(path)
+        checkpoint = torch.load(path, weights_only=True, **({"map_location": "cpu"} | options))
+    except Exception as error:  # an unpickler that is fed a foreign or damaged file raises any type
+        reason = str(error).split("\n")[0] or type(error).__name__
+        raise ValueError(
+            f"Expected {path} to be a checkpoint with tensors and plain types only, but it is damaged or foreign "
+            f"({reason}). Use another checkpoint of the run."
+        ) from error
+    missing = [key for key in NEEDED if not isinstance(checkpoint, Mapping) or key not in checkpoint]
+    if missing:
+        raise ValueError(f"Expected {path} to be a checkpoint written by train.py, but it lacks {', '.join(missing)}.")
+    for key in ("hyper_parameters", "datamodule_hyper_parameters"):
+        stored = checkpoint[key]
+        builder = stored.get("_instantiator", INSTANTIATOR) if isinstance(stored, Mapping) else type(stored).__name__
+        if builder != INSTANTIATOR:
+            raise ValueError(f"Expected {path} to be a checkpoint of this project, but it wants to run {builder!r}.")
+    return cast(dict[str, Any], checkpoint)
+
+
+def folder_of_run(path: Path) -> Path:
+    """The folder of the run a checkpoint belongs to.
+
+    Example:
+        >>> folder_of_run(Path("runs/quickstart/checkpoints/last.ckpt")).name
+        'quickstart'
+    """
+    return path.parent.parent if path.parent.name == "checkpoints" else path.parent
+
+
+def _check_sums(path: str | Path) -> None:
+    """Compare the check sums that ``torch.save`` wrote; ``torch.load`` does not look at them."""
+    with zipfile.ZipFile(path) as archive:
+        if (name := archive.testzip()) is not None:
+            raise ValueError(f"wrong check sum of {name}")

@@ -1,0 +1,197 @@
+"""Command lines: what their parsers refuse, their exit codes and one-line errors."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NoReturn
+
+import yaml
+from jsonargparse import ArgumentParser, Namespace, get_loader, set_loader
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.utilities import rank_zero_info
+from lightning.pytorch.utilities.exceptions import SIGTERMException
+
+from run_folder.freed_memory import keep_freed_memory
+from run_folder.messages import tidy_messages
+
+REMEDIES = {
+    **dict.fromkeys(
+        (errno.ENOSPC, errno.EDQUOT),
+        "Free some space on the disk of the run; training goes on from its last epoch with `--ckpt_path last`.",
+    ),
+    **dict.fromkeys(
+        (errno.EACCES, errno.EPERM, errno.EROFS), "Make the folder writable, or name another with `--runs`."
+    ),
+    **dict.fromkeys(
+        (errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG),
+        "Name another folder with `--runs` or `--experiment`.",
+    ),
+}
+TOO_LARGE = re.compile("can't allocate memory|out of memory|[Oo]verflow when unpacking|sys.maxsize")
+READING: ContextVar[str] = ContextVar("config file being read", default="")
+# what the parser says of a union besides why its members do not fit
+AROUND_A_UNION = re.compile(
+    r"Does not validate against any|Subtypes: |Errors:$|Given value|Expected a <class 'NoneType'>"
+)
+
+
+def from_shell(command: Callable[[], object]) -> None:
+    """Run a command line, with exit codes: 2 after one line for what the user can mend, 143 if ended by SIGTERM.
+
+    Args:
+        command: parses ``sys.argv`` and works; the texts of its errors that need no traceback start with "Expected",
+            unless they are of the operating system or of Lightning, about a combination of settings.
+    """
+    tidy_messages()
+    keep_freed_memory()
+    try:
+        command()
+    except SIGTERMException:
+        rank_zero_info("Stopped by SIGTERM; a training run goes on from its last epoch with `--ckpt_path last`.")
+        sys.exit(143)
+    except Exception as error:
+        found: BaseException | None = error  # the parser wraps what a constructor raises
+        while found is not None and not _needs_no_traceback(found):
+            found = found.__cause__
+        if found is None:
+            raise
+        text = " ".join(str(found).split())
+        if isinstance(found, OSError) and found.errno in REMEDIES:
+            text = f"{text.rstrip('.')}. {REMEDIES[found.errno]}"
+        elif _is_too_large(found):
+            text = f"Out of memory, or a number too large: {text or type(found).__name__}. Lower batch or model sizes."
+        print(f"error: {text}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _needs_no_traceback(error: BaseException) -> bool:
+    ours = isinstance(error, ValueError | TypeError | RuntimeError) and str(error).startswith("Expected")
+    return ours or isinstance(error, OSError | MisconfigurationException) or _is_too_large(error)
+
+
+def _is_too_large(error: BaseException) -> bool:
+    """Whether something was larger than the memory, or than a number may be."""
+    said = isinstance(error, RuntimeError | ValueError | TypeError) and error.__cause__ is None and str(error)
+    return isinstance(error, MemoryError | OverflowError) or bool(said and TOO_LARGE.search(said))
+
+
+@contextmanager
+def trainer_settings() -> Iterator[None]:
+    """Around the construction of a ``Trainer``, which checks its settings with errors of every type.
+
+    Raises:
+        ValueError: with the reason.
+    """
+    try:
+        yield
+    except (ValueError, TypeError, ArithmeticError, MemoryError, MisconfigurationException) as error:
+        reason = str(error) or type(error).__name__
+        raise ValueError(f"Expected settings below `trainer` that Lightning accepts, but {reason}") from error
+
+
+class StrictParser(ArgumentParser):
+    """A parser that accepts no number but finite ones and says in one line, and in which file, what it refuses."""
+
+    def parse_args(self, args: Any = None, namespace: Any = None, **options: Any) -> Namespace:  # type: ignore[override]
+        """Parse a command line.
+
+        Returns:
+            The settings, all of whose numbers are finite.
+        """
+        if isinstance(namespace, Namespace) and args:  # of the arguments of one class, and those read so far
+            args = [_merged(word, namespace) for word in args]
+        config: Namespace = super().parse_args(args, namespace, **options)
+        if found := [f"{value} as `{key}`" for key, value in _not_finite(config)]:
+            self.error(f"Expected finite numbers only, but got {', '.join(found)}.")
+        return config
+
+    def parse_path(self, cfg_path: Any, *args: Any, **options: Any) -> Namespace:
+        """Parse a config file, whose name then stands in errors."""
+        token = READING.set(str(cfg_path))
+        try:
+            config: Namespace = super().parse_path(cfg_path, *args, **options)
+            return config
+        except ValueError as error:
+            unreadable = isinstance(error, UnicodeDecodeError)
+            self.error(f"Expected a text file in UTF-8, but {error}." if unreadable else str(error))
+        finally:
+            READING.reset(token)
+
+    def print_usage(self, *args: Any) -> None:
+        """Nothing: a list of all options would hide what is wrong."""
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        """End with one line, in the shell; for a parser within a parser, raise it."""
+        lines = [line.strip().removeprefix("- ") for line in message.splitlines()]
+        text = " ".join([line for line in lines if line and not AROUND_A_UNION.match(line)] or lines)
+        text = re.sub("^Unexpected config: ?", "Expected settings as `key: value`, but got only ", text)
+        if file := READING.get():
+            text = text.replace('"<unicode string>"', file)
+            text = text if file in text else f"{file}: {text}"
+        super().error(text, ex)
+
+
+def _merged(word: str, earlier: Namespace) -> str:
+    """A flag of one field of a phase, as the parser understands it: together with all that was said of phases before.
+
+    Example:
+        >>> _merged("--phases.joint.epochs=2", Namespace(phases={"joint": {"bn": "eval"}, "warm": None}))
+        '--phases={joint: {bn: eval, epochs: 2}, warm: null}'
+    """
+    flag, _, text = word.partition("=")
+    argument, *path = flag.removeprefix("--").split(".")
+    if argument != "phases" or not path:
+        return word
+    phases = place = json.loads(json.dumps(earlier.get("phases") or {}, default=Namespace.as_dict))
+    for name in path[:-1]:
+        place[name] = place = place.get(name) or {}
+    place[path[-1]] = None if text == "None" else get_loader("yaml")(text)  # the parser's own way to pass on `null`
+    return f"--phases={yaml.safe_dump(phases, default_flow_style=True, width=math.inf).strip()}"
+
+
+def _not_finite(value: Any, key: str = "") -> Iterator[tuple[str, float]]:
+    """Key and value of every number in a configuration that is NaN or infinite."""
+    if isinstance(value, float) and not math.isfinite(value):
+        yield key, value
+    items: Any = ()
+    if isinstance(value, Namespace | Mapping):
+        items = vars(value).items() if isinstance(value, Namespace) else value.items()
+    elif isinstance(value, list | tuple):
+        items = enumerate(value)
+    for name, item in items:
+        yield from _not_finite(item, f"{key}.{name}" if key else str(name))
+
+
+_load_yaml = get_loader("yaml")
+
+
+def _load_unique(text: str) -> Any:
+    """Load yaml in which every key stands once; of two, the parser would take the last without a word."""
+    nodes, seen = [yaml.compose(text, Loader=yaml.CSafeLoader)], set()
+    while nodes:
+        node = nodes.pop()
+        if id(node) in seen or not isinstance(node, yaml.CollectionNode):
+            continue
+        seen.add(id(node))  # an anchor may lead back to where it stands
+        if not isinstance(node, yaml.MappingNode):
+            nodes += node.value
+            continue
+        keys = [str(key.value) for key, _ in node.value]
+        for index, (key, value) in enumerate(node.value):
+            if keys[index] in keys[:index]:
+                place = f"line {key.start_mark.line + 1}, column {key.start_mark.column + 1}"
+                raise ValueError(
+                    f'Expected every key once, but `{keys[index]}` stands twice in "<unicode string>", {place}'
+                )
+            nodes.append(value)
+    return _load_yaml(text)
+
+
+set_loader("yaml", _load_unique, exceptions=(yaml.YAMLError,))

@@ -1,0 +1,120 @@
+"""Classes that checkpoints name, imported only from packages that are trusted.
+
+Importing a module runs it, so a checkpoint that names a module of its own would run code. The place of every module is
+therefore looked up before any is imported.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, TypeVar
+
+from run_folder.checkpoint_file import folder_of_run
+
+PROJECT = ("callbacks", "datamodules", "explanations", "lightning_modules", "metrics")
+HOME = Path(__file__).resolve().parents[1]
+Kind = TypeVar("Kind")
+
+
+def stored_class(
+    arguments: Mapping[str, Any], base: type[Kind], path: str | Path, allow_classes: Sequence[str] = ()
+) -> type[Kind]:
+    """The class that a checkpoint names, after a look at every class path in its arguments.
+
+    Args:
+        arguments: stored by a checkpoint, with the import path of their class under ``_class_path``.
+        base: what the class must be derived from.
+        path: of the checkpoint.
+        allow_classes: packages or modules that may be imported besides those of this project.
+
+    Returns:
+        The class.
+
+    Raises:
+        ValueError: before anything is imported, if a class path lies outside this project and ``allow_classes``, or in
+            the folder of a run; if the class cannot be imported or is none of ``base``.
+    """
+    for named in class_paths(arguments):
+        _refuse_untrusted(named, Path(path), allow_classes)
+    class_path = arguments.get("_class_path")
+    module, _, name = str(class_path).rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module), name, None) if module else None
+    except ImportError as error:
+        raise ValueError(
+            f"Expected {class_path!r}, which {path} names, to be importable, but {error}. Put its module on PYTHONPATH."
+        ) from error
+    if not (inspect.isclass(found) and issubclass(found, base)):
+        raise ValueError(f"Expected {path} to name a {base.__name__}, but it names {class_path!r}.")
+    return found
+
+
+def class_paths(arguments: Any) -> Iterator[str]:
+    """Every import path of a class in nested plain data.
+
+    Args:
+        arguments: mappings, lists and plain values; class paths stand under ``_class_path`` and ``class_path``.
+
+    Example:
+        >>> list(class_paths({"_class_path": "a.Model", "head": [{"class_path": "b.Head", "init_args": {"n": 2}}]}))
+        ['a.Model', 'b.Head']
+    """
+    if isinstance(arguments, Mapping):
+        for key, value in arguments.items():
+            if key in ("_class_path", "class_path") and value is not None:
+                yield str(value)
+            else:
+                yield from class_paths(value)
+    elif isinstance(arguments, list | tuple):
+        for value in arguments:
+            yield from class_paths(value)
+
+
+def _refuse_untrusted(class_path: str, checkpoint: Path, allow_classes: Sequence[str]) -> None:
+    module = class_path.rpartition(".")[0]
+    top = class_path.split(".")[0]
+    files = list(_files(module))
+    if top in PROJECT:
+        if not all(file.resolve().is_relative_to(HOME / top) for file in files):
+            raise ValueError(
+                f"Expected the class {class_path!r} of {checkpoint} to lie in {HOME}, but {files[-1]} comes first on "
+                "PYTHONPATH."
+            )
+        return
+    if not any(f"{module}.".startswith(f"{allowed}.") for allowed in allow_classes):
+        raise ValueError(
+            f"Expected {checkpoint} to name classes of this project, but it names {class_path!r}, whose code would be "
+            f"run. If you trust it, allow it with `--allow_classes {top}`."
+        )
+    own = folder_of_run(checkpoint).resolve()
+    for file in files:
+        for place in (*file.absolute().parents, *file.resolve().parents):
+            if place == own or ((place / "config.yaml").exists() and any(place.glob("checkpoints/*.ckpt"))):
+                raise ValueError(
+                    f"Expected the class {class_path!r} of {checkpoint} to lie outside the folders of runs, but it is "
+                    f"defined in {file}. Read that file; if you trust it, move it to a package of yours."
+                )
+
+
+def _files(module: str) -> Iterator[Path]:
+    """The files that importing a module runs, its packages first; nothing is imported to find them."""
+    places: Sequence[str] | None = None
+    for depth, name in enumerate(module.split(".")):
+        spec = _spec(name) if depth == 0 else PathFinder.find_spec(name, places)
+        if spec is None:
+            return  # importing it fails, or gives what is there already
+        if spec.has_location and spec.origin:
+            yield Path(spec.origin)
+        places = list(spec.submodule_search_locations or ())
+
+
+def _spec(name: str) -> ModuleSpec | None:
+    try:
+        return find_spec(name)
+    except ValueError:  # no name at all, or a script that runs as __main__
+        return None

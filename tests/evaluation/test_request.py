@@ -1,0 +1,27 @@
+"""Which earlier results answer a request: the budget of memory decides as it was meant, whatever the device."""
+
+from pathlib import Path
+
+import pytest
+
+from callbacks import Interpretability
+from evaluation.request import Request
+
+
+@pytest.mark.parametrize(
+    ("asked", "earlier", "same"),
+    [
+        (None, {"memory_budget": 1.0}, True),  # from before the device was recorded
+        (None, {"memory_budget": 4.0}, False),
+        (None, {"memory_budget": 0.68, "device": "cpu"}, True),
+        (None, {"memory_budget": 8.0, "device": "cuda"}, True),
+        (None, {"memory_budget": 8.0, "device": "cpu"}, False),
+        (4.0, {"memory_budget": 4.0, "device": "cuda"}, True),
+        (4.0, {"memory_budget": 8.0, "device": "cuda"}, False),
+    ],
+)
+def test_the_default_budget_is_that_of_the_device(asked, earlier, same):
+    engine = Interpretability(memory_budget=asked)
+    request = Request(Path("run/checkpoints/last.ckpt"), engine)
+    result = request.identity(3) | {"protocol": engine.settings | earlier}
+    assert request.is_done(result, 3) == same

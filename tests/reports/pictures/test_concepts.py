@@ -1,0 +1,87 @@
+"""Pictures of concepts: what is where, in pixels."""
+
+import math
+
+import torch
+
+from datamodules.sample import ClassTables
+from lightning_modules.contract import ModelOutput
+from reports.pictures.concepts import (
+    ABSENT,
+    BAR,
+    BIN_WIDTH,
+    GAP,
+    HISTOGRAM,
+    LINE,
+    PRESENT,
+    SHOWN,
+    TILE,
+    NamedUnits,
+    concept_pictures,
+    importance_histograms,
+)  # fmt: skip
+
+ITEMS = {
+    "classes": {"concepts/cgim1_class": [0.51, 0.52, -0.88, math.nan]},
+    "units": {"alignment/purity": [1.0]},
+}
+TABLES = ClassTables(
+    part_names=["left eye", "right eye", "tail"], part_to_group=torch.tensor([0, 0, 1]),
+    concept_names=["round eye", "red tail"], concept_to_part=torch.tensor([0, 1]),
+)  # fmt: skip
+
+
+def colours(picture, box):
+    return {colour for _, colour in picture.crop(box).getcolors(maxcolors=100_000)}
+
+
+def rgb(text):
+    return tuple(int(text[place : place + 2], 16) for place in (1, 3, 5))
+
+
+def test_bars_of_a_histogram():
+    picture = importance_histograms(ITEMS)
+    left, bottom = GAP + GAP, 24 + LINE + HISTOGRAM - 1  # of the first bin, below the title of the sheet
+    heights = [
+        sum(picture.getpixel((left + index * BIN_WIDTH + 1, bottom - y)) == rgb(BAR) for y in range(HISTOGRAM))
+        for index in range(40)
+    ]
+    full = max(heights)
+    assert full > 0.9 * HISTOGRAM
+    assert [index for index, height in enumerate(heights) if height] == [2, 30]  # -0.88 and twice a little above 0.5
+    assert abs(heights[2] - full / 2) <= 2
+    assert importance_histograms({"units": ITEMS["units"]}) is None
+
+
+def model(images):
+    """Unit 2 stands for the tail, unit 0 for the eye; the tail counts more. Its map is high in the last corner."""
+    maps = torch.zeros(len(images), 3, 8, 8)
+    maps[:, 2, 5:, 5:], maps[:, 0, :3, :3] = 1, 1
+    scores = torch.tensor([[1.0, 9.0, 2.0]]).repeat(len(images), 1)
+    return ModelOutput(torch.tensor([[0.0, 1.0]]).repeat(len(images), 1), scores, maps)
+
+
+def test_panels():
+    sample = {
+        "image": torch.full((3, 8, 8), 0.25), "label": torch.tensor(1), "sample_id": "one",
+        "concepts": torch.tensor([True, False]), "part_points": torch.tensor([[3.0, 3.0]] * 3),
+        "part_visible": torch.tensor([True, False, False]),
+    }  # fmt: skip
+    named = NamedUnits(torch.tensor([0, 2]), torch.tensor([0, 1]), torch.ones(2, 3))
+    picture = concept_pictures({}, model, [sample], named, TABLES, ["first", "second"])["concept_panels"]
+    step_x, step_y, top = TILE + 2 * GAP, TILE + 2 * LINE + GAP, 24
+    assert picture.width == (SHOWN + 2) * step_x
+    marks, seen = [], []
+    for column in range(1, 3):
+        left, base = GAP + column * step_x, top + TILE
+        marks.append(colours(picture, (left, base, left + 14, base + 14)) & {rgb(PRESENT), rgb(ABSENT)})
+        region = (left, top + step_y, left + TILE, top + step_y + TILE)
+        seen.append([picture.crop(region).getpixel((x, x)) == (64, 64, 64) for x in (9, TILE - 9)])
+    assert marks == [{rgb(ABSENT)}, {rgb(PRESENT)}]  # the tail is first, and not there
+    assert seen == [[False, True], [True, False]]  # where the map is high, the image shows
+    rings = [
+        (255, 255, 255) in colours(picture, (GAP + column * step_x, top, GAP + column * step_x + TILE, top + TILE))
+        for column in range(1, 3)
+    ]
+    assert rings == [False, True]  # the tail is out of sight
+    assert concept_pictures({}, model, [sample], None, TABLES, ["first", "second"]) == {}

@@ -1,0 +1,130 @@
+"""Reading evaluations back: every way to name one, and every way a file can be wrong."""
+
+import json
+
+import pytest
+
+from reports.results.runs import collect, read
+from tests.reports.evaluated import content, entry, rewrite, write_run
+
+
+@pytest.fixture
+def run(tmp_path):
+    metrics = {"general/f1": entry(0.25, 0.2, 0.3), "contrastivity/entropy": entry(None, unit="bits", higher=False)}
+    return write_run(tmp_path / "run", metrics, skipped={"complexity/iord": "no segmentations"})
+
+
+# -- finding ----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("below", ["", "evaluation", "evaluation/metrics.json"])
+def test_a_run_has_three_names(run, below):
+    (result,) = collect([run / below])
+    assert result.path == run / "evaluation" / "metrics.json"
+    assert result.run == run
+    assert (result.model, result.dataset, result.fold, result.explainer) == ("ProtoPNet", "cub200", 0, "prp")
+    found = result.metrics["general/f1"]
+    assert (found.value, found.low, found.high, found.unit) == (0.25, 0.2, 0.3, "fraction")
+    assert result.metrics["contrastivity/entropy"].value is None
+    assert result.skipped == {"complexity/iord": "no segmentations"}
+
+
+@pytest.mark.parametrize(("changes", "outdated"), [
+    ({"step": 9}, True), ({"step": 4}, False), ({"step": 9, "checkpoint": "checkpoints/last.ckpt"}, False),
+])  # fmt: skip
+def test_a_folder_does_not_stand_for_an_outdated_evaluation(run, changes, outdated):
+    own = run / "evaluation" / "best-step9-test-all"
+    own.mkdir()
+    (own / "metrics.json").write_text(json.dumps(content({"general/f1": 0.5}, **changes)))
+    if outdated:
+        with pytest.raises(
+            ValueError, match=r"Expected .*metrics.json to be of the last evaluated step .* step 4, and"
+        ):
+            read(run)
+    else:
+        assert read(run).metrics["general/f1"].value == 0.25
+    assert read(own).metrics["general/f1"].value == 0.5
+
+
+def test_a_further_evaluation_belongs_to_its_run(run):
+    own = run / "evaluation" / "last-step4-val"
+    own.mkdir()
+    (own / "metrics.json").write_text(json.dumps(content({"general/f1": 0.5}, split="val")))
+    assert read(own).run == run
+    assert read(run).split == "test"
+
+
+def test_a_file_outside_a_run_folder(tmp_path):
+    (tmp_path / "mine.json").write_text(json.dumps(content({})))
+    assert read(tmp_path / "mine.json").run == tmp_path
+
+
+def test_an_older_file_says_neither_variant_nor_limit(tmp_path):
+    run = write_run(tmp_path / "run", {"general/f1": 0.5})
+    text = json.loads((run / "evaluation" / "metrics.json").read_text())
+    del text["protocol"]["variant"], text["limit"]
+    rewrite(run, lambda _: json.dumps(text))
+    assert read(run).variant == "paper"
+    assert read(run).limit is None
+
+
+# -- conditions -------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        ({"fold": 3}, True),
+        ({"seed": 3}, True),
+        ({"suite": ["general"]}, True),
+        ({"checkpoint": "checkpoints/last.ckpt"}, True),
+        ({"protocol": {"signed_maps": True}}, True),
+        ({"protocol": {"images_per_forward": 7, "device": "cuda", "memory_budget": 8.0}}, True),
+        ({"protocol": {"codecs": {"opencv": "5.0.0"}}}, True),
+        ({"training": {"batch_size": 32}}, False),
+        ({"fold": None}, False),
+        ({"split": "val"}, False),
+        ({"limit": 5}, False),
+        ({"dataset": "cars196"}, False),
+        ({"model": "PIPNet"}, False),
+        ({"explainer": "upsample"}, False),
+        ({"protocol": {"variant": "quanproto"}}, False),
+        ({"protocol": {"crop": "none"}}, False),
+        ({"protocol": {"something_new": 1}}, False),
+    ],
+)
+def test_what_decides_comparability(tmp_path, change, same):
+    first = write_run(tmp_path / "a", {"general/f1": 0.5})
+    second = write_run(tmp_path / "b", {"general/f1": 0.5}, **change)
+    assert (read(first).conditions == read(second).conditions) == same
+
+
+# -- mistakes ---------------------------------------------------------------------------------------------------------
+def test_nothing_there(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"Expected .*empty to be an evaluated run.*evaluate.py run"):
+        collect([tmp_path / "empty"])
+    with pytest.raises(ValueError, match="Expected argument `runs` to name at least one run"):
+        collect([])
+
+
+def test_the_same_evaluation_twice(run):
+    with pytest.raises(ValueError, match=r"name every evaluation once, but got .*metrics.json twice"):
+        collect([run, run / "evaluation"])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda text: text.replace("0.25", "NaN"), "to hold strict JSON, but NaN is not JSON"),
+        (lambda text: text.replace("0.25", "Infinity"), "to hold strict JSON, but Infinity is not JSON"),
+        (lambda text: text[:-5], "to hold strict JSON, but"),
+        (lambda text: "", "to hold strict JSON, but"),
+        (lambda text: "[1]", "to have schema 1, but got None"),
+        (lambda text: text.replace('"schema": 1', '"schema": 2'), "to have schema 1, but got 2"),
+        (lambda text: text.replace('"skipped": {\n    "comp', '"skip": {\n    "comp'), "but it lacks skipped"),
+        (lambda text: text.replace("0.25", "1e999"), "to give 'general/f1' a value, ci95"),
+        (lambda text: text.replace("0.25", '"a"'), "to give 'general/f1' a value, ci95"),
+        (lambda text: text.replace('"ci95"', '"ci"'), "to give 'general/f1' a value, ci95"),
+        (lambda text: text.replace("      0.2,\n", ""), "to give 'general/f1' a value, ci95"),
+    ],
+)
+def test_a_wrong_file_is_named(run, change, message):
+    path = rewrite(run, change)
+    with pytest.raises(ValueError, match=f"Expected {path} .*{message}"):
+        collect([run])

@@ -1,0 +1,41 @@
+"""images.csv: what is written is read back bit for bit, and what is wrong is named by its line."""
+
+import numpy as np
+import pytest
+
+from reports.results.values_csv import read_images, write_values
+
+
+def test_written_values_come_back(tmp_path):
+    images = {"b,1": {"x/y": 0.1 + 0.2, "z": float("nan")}, 'a "2"\nc': {"x/y": -1e-300, "z": 1 / 3}}
+    write_values(dict(sorted(images.items())), tmp_path / "images.csv", "sample_id")
+    found = read_images(tmp_path / "images.csv")
+    assert found.sample_ids == sorted(images)
+    assert found.keys == ["x/y", "z"]
+    np.testing.assert_array_equal(found.rows(["b,1", 'a "2"\nc']), [[0.1 + 0.2, np.nan], [-1e-300, 1 / 3]])
+    assert found.rows([]).shape == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"to start with sample_id and distinct metrics, but got \[\]"),
+        ("id,x\n", "to start with sample_id"),
+        ("sample_id,x,x\n", "to start with sample_id and distinct metrics"),
+        ("sample_id,x\na,1\na,2\n", "Expected line 3 of .* to hold a new sample id"),
+        ("sample_id,x\na,1,2\n", "Expected line 2 of .* and 1 values"),
+        ("sample_id,x\na,1\nb,nan\n", "Expected line 3 of .* finite numbers or empty cells, but got 'nan'"),
+        ("sample_id,x\na,inf\n", "but got 'inf'"),
+        ("sample_id,x\na,one\n", "but got 'one'"),
+    ],
+)
+def test_wrong_files(tmp_path, text, message):
+    path = tmp_path / "images.csv"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_images(path)
+
+
+def test_an_older_evaluation_has_none(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"Expected .*images.csv next to the metrics.json.*--overwrite true"):
+        read_images(tmp_path / "images.csv")

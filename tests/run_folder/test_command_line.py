@@ -1,0 +1,73 @@
+"""Errors as the shell sees them."""
+
+import errno
+
+import pytest
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+
+from run_folder.command_line import StrictParser, from_shell
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "said"),
+    [
+        (ValueError("Expected argument `x` to be 1, but got 2."), 2, "error: Expected argument `x` to be 1, but got"),
+        (FileNotFoundError("Expected a file."), 2, "error: Expected a file.\n"),
+        (RuntimeError("Expected a finite loss,\nbut got nan."), 2, "error: Expected a finite loss, but got nan.\n"),
+        (
+            OSError(errno.ENOSPC, "No space left", "a.csv"),
+            2,
+            "error: [Errno 28] No space left: 'a.csv'. Free some space",
+        ),
+        (
+            PermissionError(errno.EACCES, "Denied", "runs"),
+            2,
+            "error: [Errno 13] Denied: 'runs'. Make the folder writable",
+        ),
+        (RuntimeError("can't allocate memory: 9 GB"), 2, "error: Out of memory, or a number too large: can't allocate"),
+        (MisconfigurationException("`a` and `b` exclude"), 2, "error: `a` and `b` exclude\n"),
+    ],
+)
+def test_the_shell_sees_one_line(raised, code, said, capsys):
+    def command():
+        try:
+            raise raised
+        except type(raised) as cause:
+            raise ValueError("Does not validate against any of the Union subtypes") from cause
+
+    with pytest.raises(SystemExit) as end:
+        from_shell(command)
+    assert end.value.code == code
+    assert capsys.readouterr().err.startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"a: 1\nb: {c: 2, c: 3}\n", "Expected every key once, but `c` stands twice in FILE, line 2, column 11"),
+        (b"a:\n\tb: 1\n", "cannot start any token in FILE, line 2, column 1"),
+        (b"a: [1\n", "in FILE, line 1, column 4"),
+        (b"", "FILE: Expected settings as `key: value`, but got only"),
+        (b"\xff\xfe\x00", "FILE: Expected a text file in UTF-8"),
+        (b"&a a: *a\nx: 1\n", "Option 'x' is not accepted"),
+        (b"a: .inf\n", "Expected finite numbers only, but got inf as `a`"),
+    ],
+)
+def test_an_error_in_a_config_names_file_and_line(text, said, tmp_path, capsys):
+    parser = StrictParser()
+    parser.add_argument("--config", action="config")
+    parser.add_argument("--a", type=float | str)
+    parser.add_argument("--b", type=dict)
+    (tmp_path / "x.yaml").write_bytes(text)
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--config", str(tmp_path / "x.yaml")])
+    _, error = capsys.readouterr().err.splitlines()
+    assert said.replace("FILE", str(tmp_path / "x.yaml")) in error
+
+
+def test_other_errors_keep_their_traceback():
+    def command():
+        raise ValueError("too many values to unpack")
+
+    with pytest.raises(ValueError, match="too many values"):
+        from_shell(command)

@@ -1,0 +1,138 @@
+"""Run folders: names, places to go on from, and settings that must not change."""
+
+import os
+
+import pytest
+import torch
+
+from run_folder.folder import belongs_to, check_unchanged, resume_path, run_name, save_split
+
+
+# -- names ------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("model", "data", "fold", "seed", "name"),
+    [
+        ("lightning_modules.ProtoPNet", "datamodules.Cub200", 0, 0, "cub200/protopnet-fold0-seed0"),
+        ("ProtoPNet", "mine.SketchBirds", None, 7, "sketchbirds/protopnet-seed7"),
+    ],
+)
+def test_run_name(model, data, fold, seed, name):
+    assert run_name(model, data, fold, seed) == name
+
+
+# -- where a run goes on ----------------------------------------------------------------------------------------------
+@pytest.fixture
+def run(tmp_path):
+    def make(*names, name="run"):
+        for age, path in enumerate(names):
+            (tmp_path / name / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name / path).touch()
+            os.utime(tmp_path / name / path, (age, age))
+        return tmp_path / name
+
+    return make
+
+
+def test_a_fresh_run(run):
+    assert resume_path(run(), None) is None
+
+
+def test_last(run):
+    folder = run("checkpoints/last.ckpt", "hpc_ckpt_1.ckpt")
+    assert resume_path(folder, "last") == folder / "checkpoints" / "last.ckpt"
+    with pytest.raises(FileNotFoundError, match=r"Expected .*other/checkpoints/last.ckpt to resume from"):
+        resume_path(run(name="other"), "last")
+
+
+def test_an_earlier_run_is_never_overwritten(run):
+    folder, other = run("checkpoints/last.ckpt", "checkpoints/best.ckpt"), run("checkpoints/last.ckpt", name="other")
+    for path in (None, other / "checkpoints" / "last.ckpt", "last.ckpt"):
+        with pytest.raises(ValueError, match=r"Expected a folder without a run, but .* holds one"):
+            resume_path(folder, path and str(path))
+    own = folder / "checkpoints" / "best.ckpt"
+    assert resume_path(folder, str(own)) == own
+    assert resume_path(run(name="new"), str(own)) == own
+
+
+@pytest.mark.parametrize(
+    ("names", "newest"),
+    [
+        (["checkpoints/last.ckpt", "hpc_ckpt_1.ckpt"], "hpc_ckpt_1.ckpt"),
+        (["hpc_ckpt_9.ckpt", "checkpoints/last.ckpt", "hpc_ckpt_10.ckpt"], "hpc_ckpt_10.ckpt"),
+        (["hpc_ckpt_1.ckpt", "checkpoints/last.ckpt"], "checkpoints/last.ckpt"),
+        (["hpc_ckpt_1.ckpt"], "hpc_ckpt_1.ckpt"),
+    ],
+)
+def test_a_queued_run_takes_the_newest(names, newest, run):
+    folder = run(*names)
+    assert resume_path(folder, None) == folder / newest
+
+
+def test_belonging_follows_links(run, tmp_path):
+    folder = run("checkpoints/last.ckpt")
+    (tmp_path / "link").symlink_to(folder)
+    assert belongs_to(folder, tmp_path / "link" / "checkpoints" / "last.ckpt")
+    assert not belongs_to(folder, tmp_path / "run2" / "checkpoints" / "last.ckpt")
+
+
+# -- settings ---------------------------------------------------------------------------------------------------------
+MODEL = {
+    "class_path": "lightning_modules.ProtoPNet",
+    "init_args": {"preset": "sketch", "phases": {"warm": {"epochs": 1}}},
+}
+DATA = {
+    "class_path": "datamodules.Cub200",
+    "init_args": {"root": "a", "fold": 0, "image_size": [32, 64], "num_workers": 0},
+}
+
+
+@pytest.fixture
+def path(tmp_path):
+    stored = [{"_class_path": part["class_path"]} | part["init_args"] for part in (MODEL, DATA)]
+    stored[0] |= {"num_classes": 200, "image_size": (32, 64)}
+    content = {"hyper_parameters": stored[0], "datamodule_hyper_parameters": stored[1]}
+    torch.save(content | {"state_dict": {}, "loops": {}, "callbacks": {}, "global_step": 5}, tmp_path / "x.ckpt")
+    return tmp_path / "x.ckpt"
+
+
+def changed(part, **arguments):
+    return part | {"init_args": part["init_args"] | arguments}
+
+
+@pytest.mark.parametrize(
+    ("model", "data"),
+    [
+        (MODEL, DATA),
+        (changed(MODEL, num_classes=None, image_size=None), DATA),
+        (MODEL, changed(DATA, root="b", num_workers=4, eval_batch_size=1)),
+        (MODEL, changed(DATA, image_size=(32, 64))),
+        (changed(MODEL, added_since=3), DATA),
+    ],
+)
+def test_equal_settings(model, data, path):
+    assert check_unchanged(path, model, data)["global_step"] == 5
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "message"),
+    [
+        (changed(MODEL, preset="fast"), DATA, "model.preset: 'sketch' in the checkpoint, 'fast' requested"),
+        (changed(MODEL, phases=None), DATA, "model.phases: {'warm': {'epochs': 1}} in the checkpoint, None requested"),
+        (changed(MODEL, phases={"warm": {"epochs": 1}, "last": None}), DATA, "model.phases"),
+        (MODEL, changed(DATA, fold=None), "data.fold: 0 in the checkpoint, None requested"),
+        (MODEL, DATA | {"class_path": "datamodules.SketchBirds"}, "data: datamodules.Cub200 in the checkpoint, datamo"),
+        (changed(MODEL, preset="x"), changed(DATA, fold=1), "model.preset.*; data.fold: 0 in the checkpoint, 1 reque"),
+    ],
+)
+def test_changed_settings(model, data, message, path):
+    with pytest.raises(ValueError, match=f"Expected the settings that .*x.ckpt was trained with.*{message}"):
+        check_unchanged(path, model, data)
+
+
+def test_a_resumed_run_must_have_the_split_it_began_with(tmp_path):
+    path = tmp_path / "split.json"
+    save_split({"test": ["1"]}, path)
+    save_split({"test": ["1"]}, path)
+    with pytest.raises(ValueError, match="Expected the split this run began with"):
+        save_split({"test": ["2"]}, path)
+    assert '"1"' in path.read_text()
