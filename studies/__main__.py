@@ -19,9 +19,9 @@ from jsonargparse import ArgumentParser
 
 # what each command does, and where; only the module of the asked command is imported
 COMMANDS = {
-    "build": ("build a study from checkpoints", "studies.build"),
-    "hive": ("build one of the 19 studies of HIVE from a checkpoint", "studies.build.hive"),
-    "plan": ("sample size, power, duration and cost of a study", "studies.plan"),
+    "build": ("build a study from checkpoints", "studies.construction"),
+    "hive": ("build one of the 19 studies of HIVE from a checkpoint", "studies.construction.hive"),
+    "plan": ("sample size, power, duration and cost of a study", "studies.sample_size"),
     "serve": ("serve a study to participants", "studies.server.serve"),
     "single_file": ("write a study as files that need no server", "studies.single_file"),
     "simulate": ("let simulated participants take part in a study", "studies.simulation.simulate"),

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from explanations.relevance.operations import Bounds, Node
 from explanations.relevance.rules import Branching, settle
-from explanations.relevance.weighted import Filters, Scale, Weighted
+from explanations.relevance.weighted_rules import Filters, Scale, Weighted
 from explanations.relevance.window import Window, narrowed
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from explanations.relevance.rules import Residual, passed
-from explanations.relevance.weighted import ConvolutionMap, Weighted
+from explanations.relevance.weighted_rules import ConvolutionMap, Weighted
 
 
 @dataclass(frozen=True)

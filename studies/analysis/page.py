@@ -7,7 +7,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from reports.published.numbers import published
-from studies.plan import CHANCE
+from studies.sample_size import CHANCE
 from studies.study import Study
 
 PERCENT = (

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from studies.analysis.graded import ItemAnswer, Person
-from studies.plan import CHANCE
+from studies.sample_size import CHANCE
 from studies.questions import NO_SWITCH, SURE
 from studies.statistics.clusters import clustered_test
 from studies.statistics.comparisons import MAX_EXACT, Summary, TTest, against, exact_sign_flip, person_effect

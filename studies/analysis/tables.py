@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from studies.analysis.graded import Person
 from studies.bundle import Bundle
 from studies.participants import Participant, Visit, way_of
-from studies.plan import CHANCE
+from studies.sample_size import CHANCE
 from studies.questions import item_questions, page_questions
 from studies.study import FLAGS, Study
 

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from explanations.relevance.recorder import record
 from explanations.relevance.rules import Residual, passed
-from explanations.relevance.weighted import ConvolutionMap, Filters, Weighted
+from explanations.relevance.weighted_rules import ConvolutionMap, Filters, Weighted
 from explanations.relevance.window import Window, narrowed
 from tests.explanations.backbones import UnitReader, moved_statistics, protopnet
 

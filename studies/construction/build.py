@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from studies.build.drawing import Drawing
-from studies.build.method import Method, Subject
+from studies.construction.drawing import Drawing
+from studies.construction.method import Method, Subject
 from studies.bundle import Bundle, write_bundle
 from studies.study import (
     OPTIONS,

@@ -10,9 +10,9 @@ from typing import Any
 
 import yaml
 
-from studies.build.build import build
-from studies.build.method import Method
-from studies.plan import Design, plan
+from studies.construction.build import build
+from studies.construction.method import Method
+from studies.sample_size import Design, plan
 from studies.records import read
 from studies.study import Assignment, Form, Pages, Rating, Task
 
@@ -70,7 +70,7 @@ class Hive:
 @cache
 def hive() -> Hive:
     """What Kim et al. 2022, *HIVE: Evaluating the Human Interpretability of Visual Explanations*, studied."""
-    return read(Hive, yaml.safe_load((files("studies.build") / "hive.yaml").read_text("utf-8")), "hive.yaml")
+    return read(Hive, yaml.safe_load((files("studies.construction") / "hive.yaml").read_text("utf-8")), "hive.yaml")
 
 
 def design(name: str, effect: float = 0.1) -> Design:
@@ -90,7 +90,7 @@ def design(name: str, effect: float = 0.1) -> Design:
 def arguments(
     name: str, ckpt_path: Path, forms: int = 10, data: Path | None = None, data_root: str | None = None
 ) -> dict[str, Any]:
-    """Arguments of :func:`studies.build.build` for a published study.
+    """Arguments of :func:`studies.construction.build` for a published study.
 
     Args:
         name: of the study.

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from studies.__main__ import main
-from studies.plan import Design, plan
+from studies.sample_size import Design, plan
 from studies.statistics.power import (
     accuracy_error,
     accuracy_sd,

@@ -18,10 +18,10 @@ from lightning_modules.contract import DecidesByTree
 from reports.scan import loaders, samples_of, scan
 from studies.__main__ import main
 from studies.analysis import analyse
-from studies.build import Method, build
-from studies.build.hive import arguments, design, hive
+from studies.construction import Method, build
+from studies.construction.hive import arguments, design, hive
 from studies.bundle import media_name
-from studies.plan import plan
+from studies.sample_size import plan
 from studies.simulation.observer import Observer
 from studies.simulation.simulate import simulate
 from studies.study import TREE_LEAVES, Assignment, Pages
@@ -53,9 +53,9 @@ def run(tmp_path, monkeypatch, birds):
     def plant(name):
         torch.manual_seed(0)
         model = MODELS[name](num_classes=8, image_size=(32, 32)).eval()
-        monkeypatch.setattr("studies.build.method.load_model", lambda path: model)
-        monkeypatch.setattr("studies.build.method.load_datamodule", lambda path, **changes: birds)
-        monkeypatch.setattr("studies.build.method.scan", planted)
+        monkeypatch.setattr("studies.construction.method.load_model", lambda path: model)
+        monkeypatch.setattr("studies.construction.method.load_datamodule", lambda path, **changes: birds)
+        monkeypatch.setattr("studies.construction.method.scan", planted)
         (tmp_path / "last.ckpt").write_bytes(b"weights")
         (tmp_path / "consent.txt").write_text("What happens here.", "utf-8")
         return model
@@ -222,7 +222,7 @@ def test_other_pixels_are_other_data(run, monkeypatch):
         with loaders(*arguments) as loader:
             yield ({"image": 0.9 * batch["image"]} for batch in loader)
 
-    monkeypatch.setattr("studies.build.method.loaders", darker)
+    monkeypatch.setattr("studies.construction.method.loaders", darker)
     second, _ = run("Classifier", "second", task="agreement")
     assert first.study.arms[0].origin["data"] != second.study.arms[0].origin["data"]
 
@@ -306,6 +306,6 @@ def test_the_study_of_ten_birds_lacks_nothing_but_its_checkpoints(tmp_path, monk
 
 
 def test_a_model_that_guesses_is_refused(run, monkeypatch):
-    monkeypatch.setattr("studies.build.method.Scan.correct", property(lambda seen: [index < 6 for index in range(48)]))
+    monkeypatch.setattr("studies.construction.method.Scan.correct", property(lambda seen: [index < 6 for index in range(48)]))
     with pytest.raises(ValueError, match=r"its accuracy of 12\.5 % on the test images is that of guessing"):
         run("Classifier")
