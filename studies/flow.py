@@ -1,16 +1,13 @@
-"""The way of a participant through a study: which items, in which order, page by page."""
+"""The way of a participant through a study, page by page."""
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import random
-from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from studies.questions import Answers, Question, expected, item_questions, page_questions
-from studies.study import Arm, Item, Key, Study
+from studies.study import Arm, Item, Study
 from studies.texts import texts
 
 Status = Literal["active", "completed", "screened", "declined", "withdrawn"]
@@ -33,66 +30,6 @@ class Step:
     questions: list[Question]
     item: Item | None = None
     number: int = 0
-
-
-def participant_seed(study: Study, number: int) -> str:
-    """Seed of all that is random for one participant: a keyed hash of the study's seed and the participant's number."""
-    return hmac.new(f"{study.id} {study.seed}".encode(), str(number).encode(), hashlib.sha256).hexdigest()
-
-
-def arm_orders(study: Study) -> list[list[Arm]]:
-    """The arms of a participant, in the orders of a Latin square of which the first columns are used.
-
-    Args:
-        study: with its assignment.
-
-    Returns:
-        One order per arm that begins with it; every arm stands equally often in every place and, if their number is
-        even, equally often before every other one (Williams 1949).
-    """
-    number = len(study.arms)
-    columns = [(place + 1) // 2 if place % 2 else -(place // 2) for place in range(study.assignment.arms)]
-    return [[study.arms[(row + column) % number] for column in columns] for row in range(number)]
-
-
-def choose_items(study: Study, arms: list[Arm], key: Key, seen: Counter[str], seed: str) -> list[str]:
-    """Items of a new participant in their order.
-
-    Args:
-        study: with its assignment.
-        arms: of the participant, in their order.
-        key: which tells right from wrong predictions.
-        seen: how many participants who finished or are still taking part have each item.
-        seed: of the participant; decides the order only.
-
-    Returns:
-        Ids, arm by arm: of the form that is least filled, or the items of right and of wrong predictions that were
-        shown least, ties by the order of the study, no image twice.
-    """
-    found: list[str] = []
-    for arm in arms:
-        if study.assignment.by == "forms":
-            forms = sorted({item.form for item in arm.items})
-            form = min(forms, key=lambda name: sum(seen[item.id] for item in arm.items if item.form == name))
-            chosen = [item.id for item in arm.items if item.form == form]
-        else:
-            chosen = _least_shown(study, arm, key, seen, {key.items[name].image for name in found})
-        random.Random(f"{seed} {arm.id} items").shuffle(chosen)
-        found += chosen
-    return found
-
-
-def _least_shown(study: Study, arm: Arm, key: Key, seen: Counter[str], images: set[str]) -> list[str]:
-    """Items with right and with wrong predictions that show none of the images."""
-    chosen = []
-    for right, number in ((True, study.assignment.right), (False, study.assignment.wrong)):
-        kind = [item.id for item in arm.items if key.items[item.id].right == right]
-        for name in sorted(kind, key=lambda name: seen[name]):
-            if number and key.items[name].image not in images:
-                chosen.append(name)
-                images.add(key.items[name].image)
-                number -= 1
-    return chosen
 
 
 def steps(study: Study, arms: list[str], items: list[str], seed: str) -> list[Step]:

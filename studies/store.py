@@ -15,8 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from studies.assignment import arm_orders, choose_items, participant_seed
 from studies.bundle import Bundle
-from studies.flow import Step, after, arm_orders, choose_items, participant_seed
+from studies.flow import Step, after
 from studies.participants import COLUMNS, Participant, participant_of
 from studies.questions import Answers
 
@@ -140,22 +141,8 @@ class Store:
             number = 1 + connection.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence").fetchone()[0]
             seed = participant_seed(study, number)
             items = choose_items(study, arms, self.bundle.key, seen, seed)
-            new = Participant(
-                *(
-                    number,
-                    secrets.token_hex(16),
-                    external,
-                    session,
-                    [arm.id for arm in arms],
-                    items,
-                    seed,
-                    0,
-                    "active",
-                    now,
-                    now,
-                    agent[:300],
-                )
-            )
+            about = (external, session, [arm.id for arm in arms], items, seed)
+            new = Participant(number, secrets.token_hex(16), *about, 0, "active", now, now, agent[:300])
             values = [json.dumps(value) if isinstance(value, list) else value for value in vars(new).values()]
             connection.execute(f"INSERT INTO participant ({COLUMNS}) VALUES ({', '.join('?' * len(values))})", values)
             connection.execute("INSERT INTO event VALUES (?, ?, 'joined')", (now, number))
@@ -207,30 +194,14 @@ class Store:
                 return "stale" if not before and answers else "same" if before == answers else "conflict"
             page, item = way[step].page, way[step].item
             following = after(self.bundle.study, way, step, answers)
-            connection.executemany(
-                "INSERT INTO answer VALUES (?, ?, ?, ?, ?)",
-                [
-                    (who.number, step, item.id if item else None, name, json.dumps(value))
-                    for name, value in answers.items()
-                ],
-            )
-            row = connection.execute(
-                "SELECT opened FROM page WHERE (participant, step) = (?, ?)", (who.number, step)
-            ).fetchone()
-            start = self._opened.get((who.number, step))
+            where = (who.number, step)
+            rows = [(*where, item.id if item else None, name, json.dumps(value)) for name, value in answers.items()]
+            connection.executemany("INSERT INTO answer VALUES (?, ?, ?, ?, ?)", rows)
+            row = connection.execute("SELECT opened FROM page WHERE (participant, step) = (?, ?)", where).fetchone()
+            start = self._opened.get(where)
             passed = clock - start if start is not None else now - row[0] if row else -1
-            connection.execute(
-                "INSERT OR REPLACE INTO page VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (
-                    who.number,
-                    step,
-                    page,
-                    row[0] if row else now,
-                    now,
-                    passed if passed >= 0 else None,
-                    json.dumps(client),
-                ),
-            )
+            visit = (*where, page, row[0] if row else now, now, passed if passed >= 0 else None, json.dumps(client))
+            connection.execute("INSERT OR REPLACE INTO page VALUES (?, ?, ?, ?, ?, ?, ?)", visit)
             connection.execute(
                 "UPDATE participant SET step = ?, status = ?, last = ? WHERE number = ?", (*following, now, who.number)
             )

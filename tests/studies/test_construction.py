@@ -18,9 +18,9 @@ from lightning_modules.contract import DecidesByTree
 from reports.scan import loaders, samples_of, scan
 from studies.__main__ import main
 from studies.analysis import analyse
+from studies.bundle import media_name
 from studies.construction import Method, build
 from studies.construction.hive import arguments, design, hive
-from studies.bundle import media_name
 from studies.sample_size import plan
 from studies.simulation.observer import Observer
 from studies.simulation.simulate import simulate
@@ -306,6 +306,8 @@ def test_the_study_of_ten_birds_lacks_nothing_but_its_checkpoints(tmp_path, monk
 
 
 def test_a_model_that_guesses_is_refused(run, monkeypatch):
-    monkeypatch.setattr("studies.construction.method.Scan.correct", property(lambda seen: [index < 6 for index in range(48)]))
+    monkeypatch.setattr(
+        "studies.construction.method.Scan.correct", property(lambda seen: [index < 6 for index in range(48)])
+    )
     with pytest.raises(ValueError, match=r"its accuracy of 12\.5 % on the test images is that of guessing"):
         run("Classifier")

@@ -10,7 +10,8 @@ from itertools import pairwise
 
 import pytest
 
-from studies.flow import after, arm_orders, participant_seed, shown
+from studies.assignment import arm_orders, participant_seed
+from studies.flow import after, shown
 from studies.participants import read_database, way_of
 from studies.simulation.observer import Observer
 from studies.simulation.simulate import answer_all
