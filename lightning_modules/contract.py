@@ -9,17 +9,15 @@ grid, ``H W`` image.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
 from lightning_modules.geometry import Geometry
-
-if TYPE_CHECKING:
-    from lightning_modules.heads.feature_constants import FeatureSums
-    from lightning_modules.heads.tree import SoftTree
-    from lightning_modules.phases import PhasePlan
+from lightning_modules.heads.feature_constants import FeatureSums
+from lightning_modules.heads.tree import SoftTree
+from lightning_modules.phases import PhasePlan
 
 UnitKind = Literal["prototype", "concept", "feature", "class"]
 Pool = Literal["max", "mean", "focal"]
@@ -162,6 +160,37 @@ class InterpretableModel(Protocol):
 
     def phases(self) -> PhasePlan:
         """What is trained when."""
+        ...
+
+
+class PhasedModule(Protocol):
+    """What walking a plan needs of a model beyond the contract."""
+
+    actions: tuple[str, ...]
+    phase_index: int
+
+    def enter_phase(self, index: int) -> None:
+        """Freeze and unfreeze parameters and set modes for one phase."""
+        ...
+
+    def end_phase(self, index: int, epochs: int) -> None:
+        """Let a phase of the plan last so many epochs only."""
+        ...
+
+    def apply_modes(self) -> None:
+        """Set train and evaluation modes again, as the phase wants them."""
+        ...
+
+    def loss_terms(self) -> dict[str, Any]:
+        """Loss terms by name."""
+        ...
+
+    def reads_scores_only(self) -> bool:
+        """Whether steps of the phase take ``scores`` as well as an ``image``."""
+        ...
+
+    def decide(self, scores: Tensor) -> ModelOutput:
+        """The output of a step for images of which ``(B, U)`` scores are all that is known."""
         ...
 
 

@@ -28,8 +28,8 @@ from callbacks.phases.ranks import assert_equal_over_ranks, broadcast_buffers
 from callbacks.phases.scores import keep_scores
 from callbacks.phases.selection import select_features
 from callbacks.phases.starting_patches import sample_patches, spread_patches
-from lightning_modules.contract import InterpretableModel
-from lightning_modules.phases import Phase, PhasedModule, PhasePlan
+from lightning_modules.contract import InterpretableModel, PhasedModule
+from lightning_modules.phases import Phase, PhasePlan
 
 Action = Callable[[Trainer, LightningModule], dict[str, float]]
 ACTIONS: dict[str, Action] = {

@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 
 import torch
 from torch import nn
+from torch.optim.lr_scheduler import LRScheduler
 
 from lightning_modules.phases.phase import Phase
 
-if TYPE_CHECKING:
-    from lightning_modules.phases.plan import PhasePlan
+Parameters = Mapping[str, list[nn.Parameter]]
+Built = tuple[torch.optim.Optimizer, LRScheduler | None]
 
 
 def problems_of(
-    plan: PhasePlan, groups: Collection[str], losses: Collection[str], actions: Collection[str]
+    phases: Sequence[Phase],
+    build: Callable[[int, Parameters, int], Built],
+    groups: Collection[str],
+    losses: Collection[str],
+    actions: Collection[str],
 ) -> list[str]:
     """Everything that is wrong, a sentence each.
 
     Args:
-        plan: of a model.
+        phases: of a plan.
+        build: makes optimiser and scheduler, as :meth:`PhasePlan.build`.
         groups: parameter groups of the model.
         losses: loss terms of the model.
         actions: actions that can be run.
     """
     problems = []
-    for index, phase in enumerate(plan.phases):
+    for index, phase in enumerate(phases):
         bn = [] if isinstance(phase.bn, str) else phase.bn
         for place, used, known in (
             ("trainable", phase.trainable, groups),
@@ -42,18 +48,17 @@ def problems_of(
                     f"Expected `phases.{phase.name}.{place}` to use only {sorted(known)}, but got {unknown}."
                 )
         try:
-            _try_out(plan, index)
+            _try_out(phase, partial(build, index))
         except Exception as error:  # torch's optimisers and schedulers raise any type
             said = f"Expected `phases.{phase.name}` to have an optimizer and a scheduler that work, but {error}."
             problems.append(str(error) if str(error).startswith("Expected `phases") else said)
-    return [*problems, *_unequal_with_one_key(plan.phases)]
+    return [*problems, *_unequal_with_one_key(phases)]
 
 
-def _try_out(plan: PhasePlan, index: int) -> None:
+def _try_out(phase: Phase, build: Callable[[Parameters, int], Built]) -> None:
     """Run the optimiser and the scheduler of a phase through it, on numbers that stand for its parameters."""
-    phase = plan.phases[index]
     groups = {name: [nn.Parameter(torch.zeros(()))] for name in phase.trainable}
-    optimizer, scheduler = plan.build(index, groups, steps_per_epoch=9)
+    optimizer, scheduler = build(groups, 9)
     optimizer.step(lambda: 0.0)
     if phase.scheduler is None or scheduler is None:
         return

@@ -9,18 +9,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
 from lightning_modules.phases.check import problems_of
 from lightning_modules.phases.override import PhaseOverride, merged
 from lightning_modules.phases.phase import LONGEST, Phase, SchedulerSpec
-
-if TYPE_CHECKING:
-    from lightning_modules.contract import ModelOutput
 
 _EPOCH_COUNTS = {"step_size", "T_max", "T_0", "total_steps", "total_iters", "milestones"}
 
@@ -147,7 +144,7 @@ class PhasePlan:
         Raises:
             ValueError: with all that is wrong, naming the phase, the field and what is known.
         """
-        if problems := problems_of(self, groups, losses, actions):
+        if problems := problems_of(self.phases, self.build, groups, losses, actions):
             raise ValueError(" ".join(problems))
 
     def build(
@@ -180,37 +177,6 @@ class PhasePlan:
         automatic = {"total_steps": length, "T_max": length, "max_lr": list(phase.trainable.values())}
         kwargs = {name: value for name, value in automatic.items() if name in known} | phase.scheduler.kwargs
         return optimizer, cast(LRScheduler, kind(optimizer, **kwargs))
-
-
-class PhasedModule(Protocol):
-    """What walking a plan needs of a model beyond the contract."""
-
-    actions: tuple[str, ...]
-    phase_index: int
-
-    def enter_phase(self, index: int) -> None:
-        """Freeze and unfreeze parameters and set modes for one phase."""
-        ...
-
-    def end_phase(self, index: int, epochs: int) -> None:
-        """Let a phase of the plan last so many epochs only."""
-        ...
-
-    def apply_modes(self) -> None:
-        """Set train and evaluation modes again, as the phase wants them."""
-        ...
-
-    def loss_terms(self) -> dict[str, Any]:
-        """Loss terms by name."""
-        ...
-
-    def reads_scores_only(self) -> bool:
-        """Whether steps of the phase take ``scores`` as well as an ``image``."""
-        ...
-
-    def decide(self, scores: Tensor) -> ModelOutput:
-        """The output of a step for images of which ``(B, U)`` scores are all that is known."""
-        ...
 
 
 def _named(module: Any, base: type, name: str, place: str) -> Any:

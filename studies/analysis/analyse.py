@@ -17,6 +17,7 @@ from studies.analysis.graded import Person, grade
 from studies.analysis.page import figure, page
 from studies.analysis.results import (
     Result,
+    Results,
     accuracy_of,
     accuracy_results,
     belief_results,
@@ -34,10 +35,6 @@ from studies.questions import expected
 from studies.single_file.read import read_folder
 from studies.statistics.comparisons import Summary, against, between, equivalence
 from studies.study import Arm
-
-FEW_IMAGES = 20  # below, a test that treats images as a sample has little to go by
-
-Results = dict[str, dict[str, Result]]  # by arm, or pair of arms, then by key
 
 
 def analyse(

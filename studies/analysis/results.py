@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from studies.analysis.graded import ItemAnswer, Person
-from studies.sample_size import CHANCE
 from studies.questions import NO_SWITCH, SURE
+from studies.sample_size import CHANCE
 from studies.statistics.clusters import clustered_test
 from studies.statistics.comparisons import MAX_EXACT, Summary, TTest, against, exact_sign_flip, person_effect
 from studies.statistics.detection import detection
@@ -40,6 +40,9 @@ class Result:
     interval: tuple[float, float] = (math.nan, math.nan)
     details: dict[str, Any] = field(default_factory=dict)
     reason: str = ""
+
+
+Results = dict[str, dict[str, Result]]  # by arm, or pair of arms, then by key
 
 
 def mean_result(values: list[float], reason: str = "nobody answered") -> Result:

@@ -7,17 +7,14 @@ import json
 import math
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from studies.analysis.graded import Person
+from studies.analysis.results import Results
 from studies.bundle import Bundle
 from studies.participants import Participant, Visit, way_of
-from studies.sample_size import CHANCE
 from studies.questions import item_questions, page_questions
+from studies.sample_size import CHANCE
 from studies.study import FLAGS, Study
-
-if TYPE_CHECKING:
-    from studies.analysis.analyse import Results
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run what starts so
 ANSWER_COLUMNS = {
