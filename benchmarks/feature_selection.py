@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from lightning_modules.heads.feature_constants import FeatureConstants, FeatureSums
 from lightning_modules.heads.feature_search import Problem
-from lightning_modules.heads.feature_selection import make_problem, redundancy_threshold, select_features
+from lightning_modules.heads.feature_selection import find_selection, make_problem, redundancy_threshold
 
 PROVEN = ((40, 20, 10, 3), (80, 30, 12, 3), (100, 40, 12, 3))  # features, classes, selected, per class
 LARGE = (256, 100, 50, 5)
@@ -93,7 +93,7 @@ def main() -> None:
         for seed in arguments.seeds:
             constants = draw(features, classes, seed)
             begin = time.process_time()
-            selection = select_features(constants, size, per_class)
+            selection = find_selection(constants, size, per_class)
             own = time.process_time() - begin
             problem = problem_of(constants, size, per_class)
             ours = problem.value(selection.features)

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from lightning_modules.contract import ModelOutput, UnitTable
 from lightning_modules.heads.feature_constants import FeatureSums
-from lightning_modules.heads.feature_selection import check_sizes, select_features
+from lightning_modules.heads.feature_selection import check_sizes, find_selection
 from lightning_modules.interpretable import InterpretableModule, LossTerm, Task
 from lightning_modules.losses import feature_diversity
 from lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec
@@ -172,7 +172,7 @@ class QPM(InterpretableModule):
             whose features another class had as well; constant features.
         """
         constants = sums.constants()
-        found = select_features(constants, self.num_features, self.features_per_class, self.ternary)
+        found = find_selection(constants, self.num_features, self.features_per_class, self.ternary)
         signs = torch.ones_like(constants.fit) if not self.ternary else torch.where(constants.fit < 0, -1.0, 1.0)
         self.selection.copy_(found.features)
         self.assignment.copy_(found.assignment * signs[found.features].T)

@@ -77,7 +77,7 @@ def check_sizes(features: int, classes: int, num_features: int, features_per_cla
         )
 
 
-def select_features(
+def find_selection(
     constants: FeatureConstants, num_features: int, features_per_class: int, signed: bool = False, seed: int = 0
 ) -> Selection:
     """Select features and assign them to classes.

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from studies.bundle import Bundle, write_bundle
 from studies.construction.drawing import Drawing
 from studies.construction.method import Method, Subject
-from studies.bundle import Bundle, write_bundle
 from studies.study import (
     OPTIONS,
     Arm,

@@ -16,8 +16,8 @@ from explanations.views import fit, to_image
 from metrics.functional import energy_pointing_game, pointing_game, region_intersection_over_union
 from reports.scan import samples_of
 from reports.unit_sources import UnitSources
-from studies.construction.method import Subject, last_leaves
 from studies.bundle import media_name
+from studies.construction.method import Subject, last_leaves
 from studies.questions import BELIEF, SIMILARITY, SURE
 from studies.study import TREE_LEAVES, Item, ItemKey, Option, Row, Task
 

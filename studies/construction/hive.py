@@ -12,8 +12,8 @@ import yaml
 
 from studies.construction.build import build
 from studies.construction.method import Method
-from studies.sample_size import Design, plan
 from studies.records import read
+from studies.sample_size import Design, plan
 from studies.study import Assignment, Form, Pages, Rating, Task
 
 PEOPLE_PER_FORM = 5

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lightning_modules.heads.feature_selection import select_features
+from lightning_modules.heads.feature_selection import find_selection
 
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "feature_selection.py"
 
@@ -27,4 +27,4 @@ def test_the_proven_best(benchmark, sizes, seed):
     problem = benchmark.problem_of(constants, size, per_class)
     value, bound = benchmark.solve(problem, math.inf)
     assert value == pytest.approx(bound)
-    assert problem.value(select_features(constants, size, per_class).features) == pytest.approx(value, rel=1e-9)
+    assert problem.value(find_selection(constants, size, per_class).features) == pytest.approx(value, rel=1e-9)

@@ -13,9 +13,9 @@ from lightning_modules.heads.feature_search import Problem, local_optimum
 from lightning_modules.heads.feature_selection import (
     assign,
     check_sizes,
+    find_selection,
     make_problem,
     redundancy_threshold,
-    select_features,
 )
 
 
@@ -62,7 +62,7 @@ def test_the_best_of_all_subsets(seed, penalised, signed):
     best = max(problem.value(torch.tensor(subset)) for subset in itertools.combinations(range(12), 5))
     assert local_optimum(problem, torch.arange(5))[1] == pytest.approx(best, rel=1e-9)
     if penalised == 1:
-        selection = select_features(drawn, 5, 2, signed)
+        selection = find_selection(drawn, 5, 2, signed)
         assert problem.value(selection.features) == pytest.approx(best, rel=1e-9)
         rows = selection.assignment
         value = problem.value(selection.features) - problem.fit[selection.features].topk(2, dim=0).values.sum()
