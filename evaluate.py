@@ -39,10 +39,10 @@ from lightning_modules import load_model
 from metrics.functional import Variant
 from reports import table
 from reports.explained_model import ExplainedModel
+from reports.html.comparison import build_comparison, comparison_folder
 from reports.html.evaluation_files import EvaluationFiles, read_evaluation
 from reports.html.report import Limits, build_report
-from reports.html.side_by_side import build_comparison, comparison_folder
-from reports.html.single_page import write_explained
+from reports.html.standalone_page import write_explained
 from reports.pictures.evaluation import evaluation_pictures, write_pictures
 from reports.results.metrics_json import SCHEMA, write_metrics
 from reports.results.runs import read

@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from reports.explained_model import ExplainedImage, ExplainedModel
-from reports.html.choice import choose_images, choose_units
-from reports.html.class_pages import sheet_of
+from reports.html.class_page import sheet_of
+from reports.html.contents import choose_images, choose_units
 from reports.html.corrections import corrections
-from reports.html.error_page import error_page
+from reports.html.errors_page import error_page
 from reports.html.evaluation_files import EvaluationFiles
-from reports.html.metric_page import families
-from reports.html.single_page import with_bars
+from reports.html.metrics_page import families
 from reports.html.site import Site, key_of
+from reports.html.standalone_page import with_bars
 from reports.html.tree_page import tree_of, way
-from reports.html.unit_pages import unit_card, unit_sheet
+from reports.html.unit_page import unit_card, unit_sheet
 from reports.metric_words import FIGURES, FUNNYBIRDS
 from reports.results.metrics_json import cut_short
 from reports.scan import Scan, loaders, refuse_another_model, samples_of, scan

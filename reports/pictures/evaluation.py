@@ -12,10 +12,10 @@ from torch import Tensor
 from explanations import Explainer
 from explanations.views import png
 from reports.explained_model import ExplainedModel
-from reports.pictures.classes import class_pictures
+from reports.pictures.class_representation import class_pictures
 from reports.pictures.concepts import NamedUnits, concept_pictures
-from reports.pictures.intervention_curve import intervention_pictures
-from reports.pictures.parts import funnybirds_pictures
+from reports.pictures.funnybirds.part_pictures import funnybirds_pictures
+from reports.pictures.intervention import intervention_pictures
 from reports.results.metrics_json import write_whole
 
 

@@ -17,7 +17,7 @@ from explanations import BoxMaps, SummedMaps
 from lightning_modules import load_model
 from metrics.functional import part_thresholds
 from metrics.suite import resolve
-from reports.part_facts import read_birds
+from reports.pictures.funnybirds.parts import read_birds
 from reports.results.runs import collect
 from reports.results.tables import markdown
 from tests.tiny_runs import fit, run_evaluation

@@ -11,7 +11,7 @@ from lightning_modules.contract import empty_sources
 from reports import explain
 from reports.explained_figure import explained_figure
 from reports.explained_model import ExplainedModel
-from reports.html.single_page import single_page
+from reports.html.standalone_page import single_page
 from tests.lightning_modules.registry import MODELS, tiny_birds
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'</script>"

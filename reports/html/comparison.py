@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from reports.explained_model import ExplainedImage, ExplainedModel
-from reports.html.choice import spread
+from reports.html.contents import spread
 from reports.html.evaluation_files import EvaluationFiles
 from reports.html.site import Site, key_of
 from reports.results.differences import titles

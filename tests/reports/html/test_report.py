@@ -11,11 +11,11 @@ from PIL import Image
 
 from metrics.entries import ENTRIES
 from reports.explained_model import ExplainedModel
-from reports.html.choice import choose_images, choose_units
-from reports.html.class_pages import sheet_of
+from reports.html.class_page import sheet_of
+from reports.html.comparison import build_comparison
+from reports.html.contents import choose_images, choose_units
 from reports.html.evaluation_files import EvaluationFiles
 from reports.html.report import Limits, build_report
-from reports.html.side_by_side import build_comparison
 from reports.html.tree_page import way
 from reports.metric_words import FAMILIES, asks
 from reports.results.metrics_json import Result

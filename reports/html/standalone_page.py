@@ -11,8 +11,8 @@ from explanations.views import png
 from reports.additive import AdditiveTable
 from reports.explained_figure import explained_figure
 from reports.explained_model import ExplainedImage, ExplainedModel, Row
+from reports.html.image_page import Bar, bars
 from reports.html.site import Site, key_of
-from reports.html.waterfall import Bar, bars
 from reports.results.metrics_json import write_whole
 
 
@@ -50,7 +50,7 @@ def single_page(explained: ExplainedImage, subject: ExplainedModel) -> str:
         explained: the image.
         subject: the model that explained it.
     """
-    return Site(None).page("", "single", image=explained, model=subject, tables=with_bars(explained))
+    return Site(None).page("", "standalone", image=explained, model=subject, tables=with_bars(explained))
 
 
 def with_bars(explained: ExplainedImage) -> list[tuple[AdditiveTable, list[Row], list[Bar]]]:

@@ -16,8 +16,8 @@ from explanations.heat import heat_map, scale_of
 from explanations.views import BLACK, BOX_COLOUR, GAP, WHITE, fit, sheet, to_image
 from lightning_modules.contract import InterpretableModel
 from metrics.functional import part_thresholds
-from reports.part_facts import Bird, Explained, read_birds
-from reports.pictures.spider_plot import spider_plot
+from reports.pictures.funnybirds.parts import Bird, Explained, read_birds
+from reports.pictures.funnybirds.spider import spider_plot
 
 TITLES = {"ssm": "summed similarity maps", "bb": "bounding boxes"}
 IMAGES = 4

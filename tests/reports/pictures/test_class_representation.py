@@ -7,7 +7,15 @@ from PIL import ImageChops
 
 from datamodules.sample import ClassTables
 from lightning_modules.contract import UnitTable
-from reports.pictures.classes import BAR, CELL, GAP, NAME_WIDTH, class_feature_matrix, class_pictures, nearest_classes
+from reports.pictures.class_representation import (
+    BAR,
+    CELL,
+    GAP,
+    NAME_WIDTH,
+    class_feature_matrix,
+    class_pictures,
+    nearest_classes,
+)
 
 WEIGHT = torch.tensor([[0.0, 2.0, 0.0], [-1.0, 0.0, 0.0], [1.0, 0.0, 0.0]]).double()
 ATTRIBUTES = torch.tensor([[1.0, 0.25], [1.0, 0.75], [0.0, 1.0]]).double()

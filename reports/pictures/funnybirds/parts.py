@@ -1,4 +1,4 @@
-"""What a model and its explanations say about the parts of some birds; drawn by ``reports.pictures.parts``."""
+"""What a model and its explanations say about the parts of some birds."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from PIL import ImageColor
 
-from reports.pictures.intervention_curve import BAND, COLOURS, HEIGHT, WIDTH, _places, intervention_pictures
+from reports.pictures.intervention import BAND, COLOURS, HEIGHT, WIDTH, _places, intervention_pictures
 
 
 def entry(curve, spread):

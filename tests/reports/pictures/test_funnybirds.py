@@ -10,10 +10,20 @@ from explanations import Explainer
 from explanations.views import BOX_COLOUR, GAP
 from lightning_modules.contract import ModelOutput, UnitTable
 from reports.metric_words import FUNNYBIRDS
-from reports.part_facts import read_birds
-from reports.pictures.parts import CELL, FILLED, LINE, NAME, NEGATIVE, NUMBER, POSITIVE, SIDE, part_pictures
-from reports.pictures.spider_plot import AXES, _place, spider_plot
-from reports.pictures.spider_plot import LINE as OUTLINE
+from reports.pictures.funnybirds.part_pictures import (
+    CELL,
+    FILLED,
+    LINE,
+    NAME,
+    NEGATIVE,
+    NUMBER,
+    POSITIVE,
+    SIDE,
+    part_pictures,
+)
+from reports.pictures.funnybirds.parts import read_birds
+from reports.pictures.funnybirds.spider import AXES, _place, spider_plot
+from reports.pictures.funnybirds.spider import LINE as OUTLINE
 
 CODES = {"beak": (2,), "tail": (9,)}
 CPU = torch.device("cpu")
