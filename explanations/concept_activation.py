@@ -10,7 +10,7 @@ from torch import Tensor
 from explanations.explainer import Explainer, Kind, Question
 from explanations.upsample import Mode, check_choice, upsample_maps
 from lightning_modules.contract import InterpretableModel
-from metrics.functional.concept_location import concept_activation_maps
+from metrics.concepts.kernels import concept_activation_maps
 
 Scale = Literal["paper", "score"]
 

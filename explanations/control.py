@@ -10,7 +10,7 @@ from torch import Tensor
 from explanations.explainer import Explainer, Kind, Question
 from explanations.upsample import Mode, Placement, Upsample, check_choice
 from lightning_modules.contract import InterpretableModel
-from metrics.functional.primitives.perturbation import keyed_noise
+from metrics.primitives.perturbation import keyed_noise
 
 Pattern = Literal["smooth", "pixel"]
 

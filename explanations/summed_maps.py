@@ -15,8 +15,8 @@ from torch import Tensor
 from explanations.explainer import Explainer, Kind, Question
 from explanations.upsample import Mode, Placement, Upsample, check_choice, upsample_maps
 from lightning_modules.contract import InterpretableModel, ModelOutput
-from metrics.functional.primitives.boxes import bounding_boxes
-from metrics.functional.primitives.regions import percentile_mask
+from metrics.primitives.boxes import bounding_boxes
+from metrics.primitives.regions import percentile_mask
 
 BoxVariant = Literal["fixed", "reference"]
 _PIXELS_AT_ONCE = 2**24  # of enlarged maps: 64 MiB of float32

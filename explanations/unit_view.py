@@ -18,8 +18,8 @@ from explanations.explainer import Explainer, Targets
 from explanations.heat import heat_map, scale_of
 from explanations.views import BLACK, CAPTION_SIZE, GAP, WHITE, Box, crop, cut_text, draw_box, fit, scaled_box, to_image
 from lightning_modules.contract import InterpretableModel
-from metrics.functional.primitives.boxes import bounding_boxes
-from metrics.functional.primitives.regions import clip_saliency
+from metrics.primitives.boxes import bounding_boxes
+from metrics.primitives.regions import clip_saliency
 
 LEAST_CROP = 0.4  # of the shorter side of the image
 

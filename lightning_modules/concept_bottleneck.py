@@ -17,7 +17,7 @@ from lightning_modules.contract import ModelOutput, UnitTable, Values
 from lightning_modules.interpretable import InterpretableModule, LossTerm, Task
 from lightning_modules.losses import concept_bce, cross_entropy
 from lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec
-from metrics.functional.primitives.perturbation import keyed_uniform
+from metrics.primitives.perturbation import keyed_uniform
 
 ConceptWeights = Literal["equal", "imbalance"]
 PERCENTILES = "concept_percentiles"  # action: what a corrected concept becomes

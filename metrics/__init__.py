@@ -1,25 +1,38 @@
 """Metrics of explanations: torchmetrics classes over the kernels of ``metrics.functional``."""
 
-from metrics.activation_change import (
+from metrics.alignment.misalignment import SpatialMisalignment
+from metrics.alignment.on_object import OnObject
+from metrics.alignment.part_consistency import PartConsistency
+from metrics.alignment.part_purity import PartPurity
+from metrics.alignment.part_stability import PartStability
+from metrics.alignment.parts_covered import PartsCovered
+from metrics.base import ImageMean, ImageRatio, ItemMean, ModelValue, SummaryMetric
+from metrics.change.activation_change import (
     ClassificationActivationChange,
     PrototypeActivationChange,
     VisualizationActivationChange,
 )
-from metrics.base import ImageMean, ImageRatio, ItemMean, ModelValue, SummaryMetric
-from metrics.class_representation import (
+from metrics.change.location_change import (
+    PrototypeActivationLocationChange,
+    PrototypeActivationLocationContrast,
+    PrototypeLocationChange,
+    PrototypeLocationContrast,
+    VisualizationLocationChange,
+)
+from metrics.change.rank_change import (
+    ClassificationRankChange,
+    PrototypeRankChange,
+)
+from metrics.change.similarity_change import (
+    PrototypeSimilarityChange,
+)
+from metrics.class_representation.class_representation import (
     ClassIndependence,
     Contrastiveness,
     ScaleInvariantDiversity,
     StructuralGrounding,
 )
-from metrics.classification import (
-    Abstention,
-    Accuracy,
-    BalancedAccuracy,
-    F1Score,
-    TopKAccuracy,
-)
-from metrics.compactness import (
+from metrics.compactness.compactness import (
     FeaturesPerClass,
     GlobalSize,
     LocalSize,
@@ -27,54 +40,41 @@ from metrics.compactness import (
     NumberOfFeatures,
     Sparsity,
 )
-from metrics.concept_existence import ConceptExistence
-from metrics.concept_importance import ConceptGlobalImportance
-from metrics.concept_location import ConceptLocation, ConceptMaskIntersectionOverUnion
-from metrics.concept_prediction import ConceptAccuracy, ConceptAUC, ConceptCalibrationError
-from metrics.entropy import PrototypeEntropy
-from metrics.funnybirds import (
+from metrics.complexity.overlap import BackgroundOverlap, InsideOutsideRelevanceDifference, ObjectOverlap
+from metrics.complexity.part_coverage import PartCoverageConsistency
+from metrics.concepts.concept_existence import ConceptExistence
+from metrics.concepts.concept_importance import ConceptGlobalImportance
+from metrics.concepts.concept_location import ConceptLocation, ConceptMaskIntersectionOverUnion
+from metrics.concepts.concept_prediction import ConceptAccuracy, ConceptAUC, ConceptCalibrationError
+from metrics.concepts.intervention import InterventionArea, InterventionFinal
+from metrics.concepts.residual_share import ResidualShare
+from metrics.contrastivity.entropy import PrototypeEntropy
+from metrics.contrastivity.prototype_distance import AverageFeatureDistance, AveragePrototypeDistance
+from metrics.funnybirds.funnybirds import (
     BackgroundIndependence,
     HiddenParts,
     SingleDeletion,
     TargetSensitivity,
     TotalsNotPositive,
 )
-from metrics.funnybirds_checks import (
+from metrics.funnybirds.funnybirds_checks import (
     ControlledSyntheticDataCheck,
     DeletionCheck,
     Distractibility,
     ImportantParts,
     PreservationCheck,
 )
-from metrics.funnybirds_scores import FunnyBirdsScores
-from metrics.intervention import InterventionArea, InterventionFinal
-from metrics.localisation import EnergyPointingGame, PointingGame, RegionIntersectionOverUnion
-from metrics.location_change import (
-    PrototypeActivationLocationChange,
-    PrototypeActivationLocationContrast,
-    PrototypeLocationChange,
-    PrototypeLocationContrast,
-    VisualizationLocationChange,
+from metrics.funnybirds.funnybirds_scores import FunnyBirdsScores
+from metrics.funnybirds.threshold_mean import ThresholdMean
+from metrics.general.classification import (
+    Abstention,
+    Accuracy,
+    BalancedAccuracy,
+    F1Score,
+    TopKAccuracy,
 )
-from metrics.misalignment import SpatialMisalignment
-from metrics.multilabel_classification import LabelF1Score, SubsetAccuracy
-from metrics.on_object import OnObject
-from metrics.overlap import BackgroundOverlap, InsideOutsideRelevanceDifference, ObjectOverlap
-from metrics.part_consistency import PartConsistency
-from metrics.part_coverage import PartCoverageConsistency
-from metrics.part_purity import PartPurity
-from metrics.part_stability import PartStability
-from metrics.parts_covered import PartsCovered
-from metrics.prototype_distance import AverageFeatureDistance, AveragePrototypeDistance
-from metrics.rank_change import (
-    ClassificationRankChange,
-    PrototypeRankChange,
-)
-from metrics.residual_share import ResidualShare
-from metrics.similarity_change import (
-    PrototypeSimilarityChange,
-)
-from metrics.threshold_mean import ThresholdMean
+from metrics.general.multilabel_classification import LabelF1Score, SubsetAccuracy
+from metrics.localisation.localisation import EnergyPointingGame, PointingGame, RegionIntersectionOverUnion
 
 __all__ = [
     "Abstention",

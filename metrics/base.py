@@ -12,8 +12,8 @@ from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.utilities import rank_zero_warn
 
-from metrics.functional.primitives.checks import check_tensor
-from metrics.functional.primitives.intervals import Range, mean_interval, ratio_interval, wilson_interval
+from metrics.primitives.checks import check_tensor
+from metrics.primitives.intervals import Range, mean_interval, ratio_interval, wilson_interval
 
 AveragedOver = Literal["image", "object", "pair", "unit", "class", "concept", "label", "none"]
 Interval = Literal["mean", "wilson"]

@@ -9,25 +9,33 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from metrics.activation_change import (
+from metrics.alignment.misalignment import SpatialMisalignment
+from metrics.alignment.on_object import OnObject
+from metrics.alignment.part_consistency import PartConsistency
+from metrics.alignment.part_purity import PartPurity
+from metrics.alignment.part_stability import PartStability
+from metrics.alignment.parts_covered import PartsCovered
+from metrics.change.activation_change import (
     ClassificationActivationChange,
     PrototypeActivationChange,
     VisualizationActivationChange,
 )
-from metrics.class_representation import (
+from metrics.change.location_change import (
+    PrototypeActivationLocationChange,
+    PrototypeActivationLocationContrast,
+    PrototypeLocationChange,
+    PrototypeLocationContrast,
+    VisualizationLocationChange,
+)
+from metrics.change.rank_change import ClassificationRankChange, PrototypeRankChange
+from metrics.change.similarity_change import PrototypeSimilarityChange
+from metrics.class_representation.class_representation import (
     ClassIndependence,
     Contrastiveness,
     ScaleInvariantDiversity,
     StructuralGrounding,
 )
-from metrics.classification import (
-    Abstention,
-    Accuracy,
-    BalancedAccuracy,
-    F1Score,
-    TopKAccuracy,
-)
-from metrics.compactness import (
+from metrics.compactness.compactness import (
     FeaturesPerClass,
     GlobalSize,
     LocalSize,
@@ -35,35 +43,26 @@ from metrics.compactness import (
     NumberOfFeatures,
     Sparsity,
 )
-from metrics.concept_entries import CONCEPT_METRICS, CONCEPT_NEEDS
-from metrics.concept_prediction import ConceptAccuracy, ConceptAUC, ConceptCalibrationError, ConceptPrediction
-from metrics.entropy import PrototypeEntropy
+from metrics.complexity.overlap import BackgroundOverlap, InsideOutsideRelevanceDifference, ObjectOverlap
+from metrics.complexity.part_coverage import PartCoverageConsistency
+from metrics.concepts.concept_entries import CONCEPT_METRICS, CONCEPT_NEEDS
+from metrics.concepts.concept_prediction import ConceptAccuracy, ConceptAUC, ConceptCalibrationError, ConceptPrediction
+from metrics.concepts.intervention import CORRECTIONS, InterventionArea, InterventionFinal
+from metrics.concepts.residual_share import ResidualShare
+from metrics.contrastivity.entropy import PrototypeEntropy
+from metrics.contrastivity.prototype_distance import AverageFeatureDistance, AveragePrototypeDistance, Mode
 from metrics.entry import MetricEntry
 from metrics.facts import Facts
-from metrics.functional.prototype_distance import Mode
-from metrics.funnybirds_entries import FUNNYBIRDS_METRICS, FUNNYBIRDS_NEEDS
-from metrics.intervention import CORRECTIONS, InterventionArea, InterventionFinal
-from metrics.localisation import EnergyPointingGame, PointingGame, RegionIntersectionOverUnion
-from metrics.location_change import (
-    PrototypeActivationLocationChange,
-    PrototypeActivationLocationContrast,
-    PrototypeLocationChange,
-    PrototypeLocationContrast,
-    VisualizationLocationChange,
+from metrics.funnybirds.funnybirds_entries import FUNNYBIRDS_METRICS, FUNNYBIRDS_NEEDS
+from metrics.general.classification import (
+    Abstention,
+    Accuracy,
+    BalancedAccuracy,
+    F1Score,
+    TopKAccuracy,
 )
-from metrics.misalignment import SpatialMisalignment
-from metrics.multilabel_classification import LabelF1Score, SubsetAccuracy
-from metrics.on_object import OnObject
-from metrics.overlap import BackgroundOverlap, InsideOutsideRelevanceDifference, ObjectOverlap
-from metrics.part_consistency import PartConsistency
-from metrics.part_coverage import PartCoverageConsistency
-from metrics.part_purity import PartPurity
-from metrics.part_stability import PartStability
-from metrics.parts_covered import PartsCovered
-from metrics.prototype_distance import AverageFeatureDistance, AveragePrototypeDistance
-from metrics.rank_change import ClassificationRankChange, PrototypeRankChange
-from metrics.residual_share import ResidualShare
-from metrics.similarity_change import PrototypeSimilarityChange
+from metrics.general.multilabel_classification import LabelF1Score, SubsetAccuracy
+from metrics.localisation.localisation import EnergyPointingGame, PointingGame, RegionIntersectionOverUnion
 
 _OTHER_ROWS = "the class tables have other rows than the logits"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from metrics.alignment.misalignment import SpatialMisalignment
 from metrics.base import SummaryMetric
 from metrics.facts import Facts
-from metrics.funnybirds_scores import FunnyBirdsScores
-from metrics.misalignment import SpatialMisalignment
+from metrics.funnybirds.funnybirds_scores import FunnyBirdsScores
 
 AnyMetric = SummaryMetric | SpatialMisalignment | FunnyBirdsScores
 

@@ -12,18 +12,17 @@ ROOT = Path(__file__).parents[1]
 
 # room -> prefixes of the names of other rooms it may import
 ARROWS: dict[str, tuple[str, ...]] = {
-    "metrics.functional": (),
-    "metrics": ("metrics.functional",),
+    "metrics": (),
     "run_folder": (),
     "datamodules": ("run_folder",),
-    "lightning_modules": ("run_folder", "metrics accuracy", "metrics.functional.primitives.perturbation"),
+    "lightning_modules": ("run_folder", "metrics accuracy", "metrics.primitives.perturbation"),
     "explanations": (
         "lightning_modules.contract",
         "lightning_modules.geometry",
-        "metrics.functional.concept_location",
-        "metrics.functional.primitives.boxes",
-        "metrics.functional.primitives.regions",
-        "metrics.functional.primitives.perturbation",
+        "metrics.concepts.kernels",
+        "metrics.primitives.boxes",
+        "metrics.primitives.regions",
+        "metrics.primitives.perturbation",
     ),
     "callbacks": (
         "run_folder",
@@ -34,7 +33,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "datamodules.sample",
     ),
     "evaluation": ("callbacks", "run_folder"),
-    "reports": ("explanations", "metrics.functional", "lightning_modules.contract", "datamodules.sample"),
+    "reports": ("explanations", "metrics", "lightning_modules.contract", "datamodules.sample"),
     "studies": (
         *("explanations", "metrics.functional", "lightning_modules.contract", "datamodules.sample"),
         *("lightning_modules.load_model", "datamodules.load_datamodule", "datamodules.load", "reports"),
@@ -45,7 +44,6 @@ HOUSE = {*(room.split(".")[0] for room in ARROWS), *SCRIPTS, "tests", "benchmark
 
 # room -> third-party packages; rooms that are not listed are free
 PACKAGES: dict[str, set[str]] = {
-    "metrics.functional": {"torch"},
     "metrics": {"torch", "torchmetrics"},
     "run_folder": {"jsonargparse", "lightning", "torch", "yaml"},
     "datamodules": {
@@ -59,7 +57,7 @@ PACKAGES: dict[str, set[str]] = {
 
 def room_of(path: Path) -> str:
     """The room of a source file, given its path below the root."""
-    return "metrics.functional" if path.parts[:2] == ("metrics", "functional") else path.parts[0]
+    return path.parts[0]
 
 
 def imported_names(source: str, path: Path) -> list[tuple[int, str]]:
@@ -121,8 +119,8 @@ def test_rooms_import_only_what_the_plan_allows(room):
 def test_forbidden_imports_are_found_and_allowed_ones_pass():
     """One of each kind: package, room, relative, inside a function, for type checks."""
     for path, source, name in (
-        ("metrics/functional/f1.py", "import numpy as np", "numpy"),
-        ("metrics/functional/f1.py", "from ..ranking import F1", "metrics.ranking.F1"),
+        ("metrics/general/f1.py", "import numpy as np", "numpy"),
+        ("metrics/general/f1.py", "from ...datamodules import sample", "datamodules.sample"),
         ("lightning_modules/protopnet.py", "from metrics import Consistency", "metrics.Consistency"),
         ("lightning_modules/heads/tree.py", "def f():\n    import numpy", "numpy"),
         ("callbacks/pruning.py", "from train import main", "train.main"),

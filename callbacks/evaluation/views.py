@@ -19,6 +19,7 @@ from callbacks.evaluation.clean_view import Clean, View, scaled
 from callbacks.evaluation.part_removal import PartRemoval
 from callbacks.forward.observer import Attack, Images
 from lightning_modules.contract import Intervenable, Values
+from metrics.concepts.intervention import CORRECTIONS, Correction
 from metrics.functional import (
     bounding_boxes,
     clip_saliency,
@@ -29,7 +30,6 @@ from metrics.functional import (
     keyed_uniform,
     percentile_mask,
 )
-from metrics.intervention import CORRECTIONS, Correction
 
 # Uses of noise that must not repeat each other's draws; user seeds are far smaller.
 STABILITY_SEED, MISALIGNMENT_SEED, INTERVENTION_SEED = 1 << 40, 2 << 40, 3 << 40

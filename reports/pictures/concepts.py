@@ -14,9 +14,9 @@ from datamodules.sample import ClassTables
 from explanations.upsample import upsample_maps
 from explanations.views import BLACK, BOX_COLOUR, GAP, WHITE, cut_text, sheet, to_image
 from lightning_modules.contract import ModelOutput
+from metrics.concepts.concept_importance import most_important
+from metrics.concepts.kernels import region_size
 from metrics.functional import concept_importance
-from metrics.functional.concept_importance import most_important
-from metrics.functional.concept_location import region_size
 
 PRESENT, ABSENT, BAR = "#1a7f37", "#cf222e", "#2155bd"
 IMAGES = 6  # shown in panels

@@ -7,8 +7,8 @@ from explanations.control import Random
 from explanations.explainer import Targets
 from explanations.upsample import Upsample
 from lightning_modules.geometry import Layer
-from metrics.functional.primitives.perturbation import keyed_noise
-from metrics.functional.primitives.regions import percentile_mask
+from metrics.primitives.perturbation import keyed_noise
+from metrics.primitives.regions import percentile_mask
 from tests.explanations.small_models import MeanPooled, rand
 
 SIZE = (24, 40)

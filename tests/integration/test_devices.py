@@ -20,7 +20,7 @@ from callbacks import Interpretability, PhaseSchedule
 from callbacks.phases.projection import nearest_patches, source_table
 from explanations import Targets
 from lightning_modules.contract import Projectable, SelectsFeatures
-from metrics.functional.primitives.perturbation import normal_quantiles
+from metrics.primitives.perturbation import normal_quantiles
 from metrics.suite import resolve
 from tests.engine_runs import Run
 from tests.explanations.registry import EXPLAINERS
@@ -30,7 +30,7 @@ ROOMS = ("callbacks", "explanations", "lightning_modules", "metrics")
 WAITING = ("aten::_local_scalar_dense", "aten::nonzero", "aten::equal", "aten::masked_select", "aten::bincount")
 CHECK, FINITE = "explanations.explainer._check", "callbacks.forward.observer.refuse_broken"
 LADDER, AMPLIFIED = "explanations.relevance.rules.settle", "explanations.relevance.explainers.attribute"
-FIRST = "metrics.functional.primitives.perturbation.normal_quantiles"  # the table of noise, once per process
+FIRST = "metrics.primitives.perturbation.normal_quantiles"  # the table of noise, once per process
 SUMMED, BOXES = "explanations.summed_maps", "explanations.summed_maps._boxes"
 PROJECTION = "callbacks.phases.projection.patch_distances"
 BATCH = {

@@ -3,13 +3,13 @@ import math
 import pytest
 import torch
 
+from metrics.change.activation_change import largest_first
 from metrics.functional import (
     classification_activation_change,
     clip_saliency,
     prototype_activation_change,
     visualization_activation_change,
 )
-from metrics.functional.activation_change import largest_first
 from tests.metrics.changes import clipped, noisy_maps
 
 NAN = math.nan

@@ -170,7 +170,7 @@ def test_contrastiveness_properties(monkeypatch):
     assert torch.equal(contrastiveness(scores.flip(0)), expected)
     torch.testing.assert_close(contrastiveness(scores[:, [4, 3]]), expected[[4, 3]], rtol=0, atol=0)
     torch.testing.assert_close(contrastiveness(scores * 1e-3 + 7), expected)
-    monkeypatch.setattr("metrics.functional.primitives.chunks.CPU_ELEMENTS", 1)
+    monkeypatch.setattr("metrics.primitives.chunks.CPU_ELEMENTS", 1)
     assert torch.equal(contrastiveness(scores), expected)  # one unit at a time
     for few in (torch.zeros(0, 2), torch.ones(1, 2)):
         assert contrastiveness(few).isnan().tolist() == [True, True]
@@ -226,7 +226,7 @@ def test_diversity_by_hand():
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_diversity_oracle(dtype, monkeypatch):
-    monkeypatch.setattr("metrics.functional.primitives.chunks.CPU_ELEMENTS", 40)
+    monkeypatch.setattr("metrics.primitives.chunks.CPU_ELEMENTS", 40)
     maps, predictions = drawn(3, 9, 8, 3, 2).to(dtype), torch.arange(9) % 4
     weight = drawn(4, 4, 8).mul(2).round().to(dtype)  # ties, zeros and negative weights
     weight[2, 3:] = 0

@@ -10,7 +10,7 @@ from metrics.functional import (
     f1_score,
     top_k_accuracy,
 )
-from metrics.functional.classification import confusion_table
+from metrics.general.classification import confusion_table
 from tests.metrics.functional.logits import random_case, same, slow_f1
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]

@@ -4,7 +4,6 @@ from itertools import combinations
 import pytest
 import torch
 
-from metrics import functional as kernels
 from metrics.functional import (
     background_independence,
     controlled_synthetic_data_check,
@@ -361,7 +360,3 @@ def test_errors():
     ):
         with pytest.raises(ValueError, match=text):
             call()
-
-
-def test_every_kernel_is_exported():
-    assert set(kernels.funnybirds.__all__) <= set(kernels.__all__)

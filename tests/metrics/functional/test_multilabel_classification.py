@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from metrics.functional import label_f1_score, subset_accuracy
-from metrics.functional.multilabel_classification import label_counts
+from metrics.general.multilabel_classification import label_counts
 from tests.metrics.functional.logits import random_case, same, slow_f1
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from metrics.functional import background_overlap, inside_outside_relevance_difference, object_overlap
-from metrics.functional.primitives import chunks
+from metrics.primitives import chunks
 
 NAN = math.nan
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]

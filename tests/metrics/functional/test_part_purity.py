@@ -3,8 +3,8 @@ import math
 import pytest
 import torch
 
+from metrics.alignment.part_purity import top_images
 from metrics.functional import merge_parts, part_purity
-from metrics.functional.part_purity import top_images
 
 NAN = math.nan
 

@@ -1,0 +1,119 @@
+"""Whether units look at the object at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from metrics.base import AveragedOver, ItemMean
+from metrics.primitives.checks import check_tensor
+from metrics.primitives.owned_units import add_at_units
+from metrics.primitives.peaks import peak_cells
+from metrics.primitives.regions import is_flat, value_range
+
+
+def peak_object_share(maps: Tensor, object_masks: Tensor) -> Tensor:
+    """Share of the pixels of a map's peak cell that belong to the object.
+
+    Source: none. ``|cell ∩ m| / |cell|`` with m = ``object_masks``, where cell (i, j) of the grid is the tile of rows
+    ``floor(i H / h)`` to ``ceil((i + 1) H / h) - 1``, alike for columns: what :meth:`Geometry.cell_box` returns.
+
+    Args:
+        maps: ``(B, k, h, w)`` float.
+        object_masks: ``(B, H, W)`` bool.
+
+    Returns:
+        ``(B, k)`` float64 fractions; NaN for a map that is flat or not finite, and where there is no object.
+
+    Raises:
+        ValueError: if a shape or dtype differs from the above.
+
+    Example:
+        >>> import torch
+        >>> mask = torch.tensor([[[True, True, False, False], [True, False, False, False]]])
+        >>> peak_object_share(torch.tensor([[[[2.0, 1.0]], [[1.0, 2.0]]]]), mask)
+        tensor([[0.7500, 0.0000]], dtype=torch.float64)
+    """
+    check_tensor("maps", maps, ("B", "k", "h", "w"), "float")
+    check_tensor("object_masks", object_masks, (maps.shape[0], "H", "W"), "bool")
+    tiles = F.adaptive_avg_pool2d(object_masks[:, None].double(), (maps.shape[2], maps.shape[3]))
+    cells = peak_cells(maps)
+    index = cells[..., 1] * maps.shape[3] + cells[..., 0]
+    share = tiles.flatten(1).gather(1, index)
+    undefined = is_flat(*value_range(maps)) | ~object_masks.flatten(1).any(dim=1, keepdim=True)
+    return share.masked_fill(undefined, float("nan"))
+
+
+SHARES = {"touching": 0.0, "on_object": 0.25, "mostly": 0.5}  # of the peak cell, in the order of the state
+
+
+class OnObject(ItemMean):
+    """Mean over units of how often their peak cell lies on the object (higher is better).
+
+    Source: none. For each unit the share of images with the unit in the top k on which at least a quarter of the
+    pixels of its peak cell are object. ``summary`` adds the same for a cell that touches the object with one pixel
+    (``touching``) and for one that lies on it with more than half (``mostly``). A unit that was in no top k is
+    undefined; empty slots, flat maps and images without an object are left out and counted.
+
+    A large object is easily hit: compare with the share of all cells that lie on it. A cell is not what the unit saw,
+    which is its larger field of view. In the suite, the filled bounding box stands for the object where data have no
+    masks, and ``protocol.object`` says so.
+
+    Args:
+        num_units: U.
+        kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Inputs:
+        maps: ``(B, k, h, w)`` float, of the top-k units.
+        unit_ids: ``(B, k)`` int64, -1 for an empty slot.
+        object_masks: ``(B, H, W)`` bool.
+
+    Example:
+        >>> metric = OnObject(num_units=2)
+        >>> mask = torch.tensor([[[True, True, False, False], [True, False, False, False]]])
+        >>> metric.update(torch.tensor([[[[2.0, 1.0]], [[1.0, 2.0]]]]), torch.tensor([[0, 1]]), mask)
+        >>> metric.compute()  # the first of two units
+        tensor(0.5000, dtype=torch.float64)
+    """
+
+    name = "on_object"
+    unit = "fraction"
+    value_range = (0.0, 1.0)
+    reads = ("maps", "unit_ids", "object_masks")
+    averaged_over: AveragedOver = "unit"
+    higher_is_better = True
+    hits: Tensor
+    shown: Tensor
+
+    def __init__(self, num_units: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.add_state("hits", torch.zeros(num_units, len(SHARES), dtype=torch.int64), dist_reduce_fx="sum")
+        self.add_state("shown", torch.zeros(num_units, dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, maps: Tensor, unit_ids: Tensor, object_masks: Tensor) -> None:
+        """Add a batch."""
+        share = peak_object_share(maps, object_masks)
+        check_tensor("unit_ids", unit_ids, tuple(share.shape), "int64")
+        counted = (unit_ids >= 0) & share.isfinite()
+        found = torch.stack([share > 0, share >= SHARES["on_object"], share > SHARES["mostly"]], dim=2)
+        self.hits = add_at_units(self.hits, unit_ids, found & counted[:, :, None])
+        self.shown = add_at_units(self.shown, unit_ids, counted)
+        self.dropped = self.dropped + (~counted).sum()
+
+    def values(self) -> Tensor:
+        """``(U,)`` float64, NaN where undefined."""
+        return self.hits[:, 1].double() / self.shown
+
+    def summary(self) -> dict[str, float]:
+        """The value with its interval, and how often the peak cell touches the object and lies mostly on it.
+
+        Returns:
+            What :meth:`SummaryMetric.summary` returns, ``touching`` and ``mostly``.
+        """
+        summary = super().summary()
+        with self.sync_context(dist_sync_fn=self.dist_sync_fn, should_sync=self._to_sync):
+            means = (self.hits.double() / self.shown[:, None]).nanmean(dim=0)
+        return {**summary, "touching": float(means[0]), "mostly": float(means[2])}

@@ -1,0 +1,110 @@
+"""Consistency of units with object parts: whether a unit finds the same part in nearly all images of its class."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from metrics.base import AveragedOver, ItemMean
+from metrics.primitives.checks import check_tensor
+from metrics.primitives.owned_units import add_at_units, check_owned_units, part_hits
+
+
+def part_consistency(hits: Tensor, visible: Tensor, threshold: float = 0.8) -> Tensor:
+    """Whether a unit finds some part in nearly all its images.
+
+    Source: Huang et al. (2023). A unit is consistent if ``max_j hits_j / visible_j >= threshold``, inclusive, over the
+    parts j that were visible at all.
+
+    Args:
+        hits: ``(U, N)`` int64, images of the unit's class whose visible part lies in the window around its peak.
+        visible: ``(U, N)`` int64, images of the unit's class in which the part is visible.
+        threshold: share of images.
+
+    Returns:
+        ``(U,)`` float64, 1 or 0, higher is better; NaN for a unit that never met a visible part.
+
+    Raises:
+        ValueError: if a shape or dtype differs from the above.
+
+    Example:
+        >>> part_consistency(torch.tensor([[7, 1], [3, 2]]), torch.tensor([[8, 4], [4, 3]]))
+        tensor([1., 0.], dtype=torch.float64)
+    """
+    check_tensor("hits", hits, ("U", "N"), "int64")
+    check_tensor("visible", visible, tuple(hits.shape), "int64")
+    met = visible > 0
+    consistent = ((hits.double() / visible >= threshold) & met).any(dim=1)
+    return consistent.double().masked_fill(~met.any(dim=1), torch.nan)
+
+
+class PartConsistency(ItemMean):
+    """Share of units that find some part in nearly all images of their class (higher is better).
+
+    Source: Huang et al. (2023), on test images cropped to the object box: a unit is consistent if ``max_j hits_j /
+    visible_j >= threshold`` over the parts j, where visible_j counts the images of the unit's class on which part j is
+    visible, and hits_j those of them on which it lies in the window of ``half_width`` pixels around the unit's peak. A
+    unit that never met a visible part is undefined. Left and right parts are not merged. Not to be confused with
+    :class:`metrics.PartCoverageConsistency`.
+
+    Args:
+        num_units: U.
+        num_parts: N.
+        image_size: ``(H, W)`` pixels.
+        half_width: of the window, in pixels; 36 at a height of 224, ``round(36 H / 224)`` at another.
+        threshold: share of images, inclusive.
+        kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Inputs:
+        owned_ids: ``(B, M)`` int64, the active units of the class of each image, padded with -1.
+        owned_peaks: ``(B, M, 2)`` int64 pixels (x, y).
+        part_locations: ``(B, N, 2)`` float pixels (x, y).
+        part_visible: ``(B, N)`` bool.
+
+    Example:
+        >>> metric = PartConsistency(num_units=2, num_parts=1, image_size=(224, 224))
+        >>> ids, peaks = torch.tensor([[0, 1]]), torch.tensor([[[100, 100], [10, 10]]])
+        >>> metric.update(ids, peaks, torch.tensor([[[120.0, 110.0]]]), torch.tensor([[True]]))
+        >>> metric.compute()  # the first of two units
+        tensor(0.5000, dtype=torch.float64)
+    """
+
+    name = "consistency"
+    unit = "fraction"
+    value_range = (0.0, 1.0)
+    interval = "wilson"
+    reads = ("owned_ids", "owned_peaks", "part_locations", "part_visible")
+    averaged_over: AveragedOver = "unit"
+    higher_is_better = True
+    hits: Tensor
+    visible: Tensor
+
+    def __init__(
+        self,
+        num_units: int,
+        num_parts: int,
+        image_size: tuple[int, int] = (224, 224),
+        half_width: int = 36,
+        threshold: float = 0.8,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.image_size = image_size
+        self.half_width = half_width
+        self.threshold = threshold
+        self.add_state("hits", torch.zeros(num_units, num_parts, dtype=torch.int64), dist_reduce_fx="sum")
+        self.add_state("visible", torch.zeros(num_units, num_parts, dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, owned_ids: Tensor, owned_peaks: Tensor, part_locations: Tensor, part_visible: Tensor) -> None:
+        """Add a batch."""
+        check_owned_units(owned_ids, owned_peaks, part_locations, part_visible)
+        found = part_hits(owned_peaks, part_locations, part_visible, self.image_size, self.half_width)
+        owned = (owned_ids >= 0)[:, :, None]
+        self.hits = add_at_units(self.hits, owned_ids, found & owned)
+        self.visible = add_at_units(self.visible, owned_ids, part_visible[:, None] & owned)
+
+    def values(self) -> Tensor:
+        """``(U,)`` float64, NaN where undefined."""
+        return part_consistency(self.hits, self.visible, self.threshold)

@@ -1,0 +1,249 @@
+"""Purity of units: whether the patches of the top images of a unit hold one object part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from metrics.base import AveragedOver, ItemMean
+from metrics.primitives.boxes import points_in_boxes
+from metrics.primitives.checks import check_at_least, check_tensor
+
+
+def check_groups(groups: Sequence[Sequence[int]], num_parts: int) -> None:
+    """Refuse groups that are empty or name an unknown part, with a ``ValueError``."""
+    if not groups or not all(group and all(0 <= part < num_parts for part in group) for group in groups):
+        raise ValueError(
+            f"Expected argument `groups` to hold lists of part indices in [0, {num_parts}), but got {groups!r}."
+        )
+
+
+def merge_parts(inside: Tensor, visible: Tensor, groups: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    """Treat several parts, such as the left and the right wing, as one.
+
+    Source: Nauta et al. (2023). A group is visible if any of its parts is, and inside if any visible part of it is.
+
+    Args:
+        inside: ``(..., N)`` bool.
+        visible: ``(..., N)`` bool.
+        groups: lists of part indices, one per merged part; parts in no list are left out.
+
+    Returns:
+        The merged ``inside`` and ``visible``, ``(..., len(groups))`` bool.
+
+    Raises:
+        ValueError: if the shapes or a dtype differ from the above, or a group is empty or names an unknown part.
+
+    Example:
+        >>> inside, visible = torch.tensor([True, False, True]), torch.tensor([False, True, True])
+        >>> merge_parts(inside, visible, [[0, 1], [2]])
+        (tensor([False,  True]), tensor([True, True]))
+    """
+    if inside.shape != visible.shape or inside.ndim < 1 or inside.dtype != torch.bool or visible.dtype != torch.bool:
+        raise ValueError(
+            "Expected arguments `inside`, `visible` to be bool tensors of one shape (..., N), "
+            f"but got {tuple(inside.shape)} {inside.dtype} and {tuple(visible.shape)} {visible.dtype}."
+        )
+    check_groups(groups, inside.shape[-1])
+
+    def merge(parts: Tensor) -> Tensor:
+        each = parts.unbind(dim=-1)  # indexing by a list would copy it to the device and wait
+        return torch.stack([reduce(torch.logical_or, (each[part] for part in group)) for group in groups], dim=-1)
+
+    return merge(inside & visible), merge(visible)
+
+
+def part_purity(inside: Tensor, visible: Tensor, min_visible: int = 1) -> Tensor:
+    """Share of a unit's top images whose patch holds its best part.
+
+    Source: Nauta et al. (2023, PIP-Net): ``max_j mean(inside_j | visible_j)`` over the images. A part seen in a single
+    image can reach 1; ``min_visible`` leaves out parts seen in fewer.
+
+    Args:
+        inside: ``(U, k, N)`` bool, whether the part lies in the unit's patch on its k top images.
+        visible: ``(U, k, N)`` bool, whether the part is visible there.
+        min_visible: images in which a part must be visible to count, at least 1.
+
+    Returns:
+        ``(U,)`` float64 fractions, higher is better; NaN for a unit without a part that counts.
+
+    Raises:
+        ValueError: if a shape or dtype differs from the above or ``min_visible`` is below 1.
+
+    Example:
+        >>> inside = torch.tensor([[[True, False], [True, False], [False, False], [True, True]]])
+        >>> visible = torch.tensor([[[True, True], [True, True], [True, False], [True, False]]])
+        >>> part_purity(inside, visible)
+        tensor([0.7500], dtype=torch.float64)
+    """
+    check_tensor("inside", inside, ("U", "k", "N"), "bool")
+    check_tensor("visible", visible, tuple(inside.shape), "bool")
+    check_at_least("min_visible", min_visible, 1)
+    counts = visible.sum(dim=1)
+    counted = counts >= min_visible
+    shares = ((inside & visible).sum(dim=1).double() / counts).masked_fill(~counted, -torch.inf)
+    return shares.amax(dim=1).masked_fill(~counted.any(dim=1), torch.nan)
+
+
+def top_images(scores: Tensor, sample_ids: Tensor, flags: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The k best of C candidates of every unit: ``(U, C)`` scores, ``(U, C)`` ids and ``(U, C, N)`` flags.
+
+    Ties go to the smaller id; of candidates with one id the best counts, the others get the score minus infinity.
+    """
+    order = scores.argsort(dim=1, descending=True, stable=True)
+    order = order.gather(1, sample_ids.gather(1, order).argsort(dim=1, stable=True))  # by id, best of an id first
+    scores, sample_ids = scores.gather(1, order), sample_ids.gather(1, order)
+    repeated = torch.zeros_like(scores, dtype=torch.bool)
+    repeated[:, 1:] = sample_ids[:, 1:] == sample_ids[:, :-1]
+    scores = scores.masked_fill(repeated, -torch.inf)
+    best = scores.argsort(dim=1, descending=True, stable=True)[:, :k]
+    rows = order.gather(1, best)[:, :, None].expand(-1, -1, flags.shape[2])
+    return scores.gather(1, best), sample_ids.gather(1, best), flags.gather(1, rows)
+
+
+class PartPurity(ItemMean):
+    """Mean over units of the share of their top images whose patch holds their best part (higher is better).
+
+    Source: Nauta et al. (2023, PIP-Net): ``max_j mean(inside_j | visible_j)`` over the parts j, on the k images with
+    the largest score of the unit, where inside_j is whether part j lies in the patch of the unit's peak. Ties go to the
+    smaller sample id; an image seen twice counts once. A unit without a visible part is undefined. Scores that are not
+    finite are left out and counted.
+
+    A part that is visible in a single image can reach 1. ``summary`` adds ``standard_deviation`` of the units' values,
+    ``share_above_half`` of units and ``share_decided_by_one_image``: units whose value would be another without parts
+    that are visible in one image.
+
+    Args:
+        num_units: U.
+        num_parts: N.
+        k: images per unit, at least 1.
+        active: ``(U,)`` bool, units that are active and used by the head; None for all.
+        groups: parts to merge, see :func:`metrics.functional.merge_parts`; None to keep all apart.
+        min_visible: images in which a part must be visible to count, at least 1.
+        kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Inputs:
+        scores: ``(B, U)`` float.
+        unit_boxes: ``(B, U, 4)`` int64 inclusive pixels ``(x0, y0, x1, y1)``, the patch of each unit's peak cell.
+        part_locations: ``(B, N, 2)`` float pixels (x, y).
+        part_visible: ``(B, N)`` bool.
+        sample_ids: ``(B,)`` int64.
+
+    Raises:
+        ValueError: if an argument differs from the above.
+
+    Example:
+        >>> metric = PartPurity(num_units=1, num_parts=1, k=2)
+        >>> boxes, points = torch.tensor([[[0, 0, 7, 7]]]).repeat(3, 1, 1), torch.tensor([3.0, 9.0, 5.0])
+        >>> points = points[:, None, None].repeat(1, 1, 2)  # inside the box, outside, inside
+        >>> scores, visible = torch.tensor([[0.9], [0.5], [0.1]]), torch.ones(3, 1, dtype=torch.bool)
+        >>> metric.update(scores, boxes, points, visible, sample_ids=torch.arange(3))
+        >>> metric.compute()  # of the first two images
+        tensor(0.5000, dtype=torch.float64)
+    """
+
+    name = "purity"
+    unit = "fraction"
+    value_range = (0.0, 1.0)
+    reads = ("scores", "unit_boxes", "part_locations", "part_visible", "sample_ids")
+    averaged_over: AveragedOver = "unit"
+    higher_is_better = True
+    active: Tensor
+    top_scores: Tensor
+    top_ids: Tensor
+    top_flags: Tensor
+
+    def __init__(
+        self,
+        num_units: int,
+        num_parts: int,
+        k: int = 10,
+        active: Tensor | None = None,
+        groups: Sequence[Sequence[int]] | None = None,
+        min_visible: int = 1,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        for name, value in (("num_parts", num_parts), ("k", k), ("min_visible", min_visible)):
+            check_at_least(name, value, 1)
+        active = torch.ones(num_units, dtype=torch.bool) if active is None else active
+        check_tensor("active", active, (num_units,), "bool")
+        self.groups = [[part] for part in range(num_parts)] if groups is None else groups
+        check_groups(self.groups, num_parts)
+        self.num_parts = num_parts
+        self.k = k
+        self.min_visible = min_visible
+        self.register_buffer("active", active.clone(), persistent=False)
+        # the k best images of every unit so far; score minus infinity = empty; flag 1 = part visible, 2 = inside too
+        self.add_state("top_scores", torch.full((num_units, k), -torch.inf, dtype=torch.float64), dist_reduce_fx=None)
+        self.add_state("top_ids", torch.full((num_units, k), -1), dist_reduce_fx=None)
+        flags = torch.zeros(num_units, k, len(self.groups), dtype=torch.int64)
+        self.add_state("top_flags", flags, dist_reduce_fx=None)
+
+    def update(
+        self, scores: Tensor, unit_boxes: Tensor, part_locations: Tensor, part_visible: Tensor, sample_ids: Tensor
+    ) -> None:
+        """Add a batch."""
+        images, num_units = sample_ids.shape[0], self.active.shape[0]
+        check_tensor("sample_ids", sample_ids, ("B",), "int64")
+        check_tensor("scores", scores, (images, num_units), "float")
+        check_tensor("unit_boxes", unit_boxes, (images, num_units, 4), "int64")
+        check_tensor("part_locations", part_locations, (images, self.num_parts, 2), "float")
+        check_tensor("part_visible", part_visible, (images, self.num_parts), "bool")
+        inside = points_in_boxes(part_locations, unit_boxes)
+        inside, visible = merge_parts(inside, part_visible[:, None].expand_as(inside), self.groups)
+        usable = scores.isfinite() & self.active
+        new_scores = scores.detach().double().masked_fill(~usable, -torch.inf)
+        self.top_scores, self.top_ids, self.top_flags = top_images(
+            torch.cat([self.top_scores, new_scores.T], dim=1),
+            torch.cat([self.top_ids, sample_ids.expand(num_units, -1)], dim=1),
+            torch.cat([self.top_flags, (visible.long() + inside.long()).transpose(0, 1)], dim=1),
+            self.k,
+        )
+        self.dropped = self.dropped + (~usable & self.active).sum()
+
+    def values(self) -> Tensor:
+        """``(U,)`` float64, NaN where undefined."""
+        return self._purity(self.min_visible)
+
+    def summary(self) -> dict[str, float]:
+        """The value with its interval, how the units spread, and how often a single image decided.
+
+        Returns:
+            What :meth:`SummaryMetric.summary` returns, and ``standard_deviation`` (n - 1), ``share_above_half`` and
+            ``share_decided_by_one_image``.
+        """
+        summary = super().summary()
+        with self.sync_context(dist_sync_fn=self.dist_sync_fn, should_sync=self._to_sync):
+            values, strict = self.values(), self._purity(max(2, self.min_visible))
+        defined = values.isfinite()
+        n = defined.sum()
+        deviations = (values - values.nanmean()).masked_fill(~defined, 0)
+        variance = (deviations.square().sum() / (n - 1)).masked_fill(n < 2, torch.nan)
+        return {
+            **summary,
+            "standard_deviation": float(variance.sqrt()),
+            "share_above_half": float((values > 0.5).sum().double() / n),
+            "share_decided_by_one_image": float((defined & (values != strict)).sum().double() / n),
+        }
+
+    def _purity(self, min_visible: int) -> Tensor:
+        scores, _, flags = self._merged()
+        filled = (scores > -torch.inf)[:, :, None]
+        return part_purity((flags == 2) & filled, (flags > 0) & filled, min_visible)
+
+    def _merged(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The states; if they are stacked, one slice per process, the best of all."""
+        states = self.top_scores, self.top_ids, self.top_flags
+        if self.top_scores.ndim == 2:
+            return states
+        scores, ids, flags = (state.transpose(0, 1).flatten(1, 2) for state in states)
+        return top_images(scores, ids, flags, self.k)
+
+    def _reduce_states(self, incoming_state: dict[str, Any]) -> None:
+        super()._reduce_states(incoming_state)  # stacks
+        self.top_scores, self.top_ids, self.top_flags = self._merged()

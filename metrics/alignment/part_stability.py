@@ -1,0 +1,140 @@
+"""Stability of units: whether a unit finds the same object parts under noise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from metrics.base import AveragedOver, ItemMean
+from metrics.primitives.checks import check_tensor
+from metrics.primitives.owned_units import add_at_units, check_owned_units, part_hits
+
+
+def part_stability(unchanged: Tensor, total: Tensor) -> Tensor:
+    """Share of noisy images on which a unit finds exactly the parts it finds on the clean image.
+
+    Source: Huang et al. (2023): ``unchanged / total``.
+
+    Args:
+        unchanged: ``(U,)`` int64, pairs of images and noise draws with equal vectors of parts found.
+        total: ``(U,)`` int64, all such pairs.
+
+    Returns:
+        ``(U,)`` float64 fractions, higher is better; NaN where ``total`` is 0.
+
+    Raises:
+        ValueError: if a shape or dtype differs from the above.
+
+    Example:
+        >>> import torch
+        >>> part_stability(torch.tensor([3]), torch.tensor([4]))
+        tensor([0.7500], dtype=torch.float64)
+    """
+    check_tensor("unchanged", unchanged, ("U",), "int64")
+    check_tensor("total", total, tuple(unchanged.shape), "int64")
+    return unchanged.double() / total
+
+
+class PartStability(ItemMean):
+    """Mean over units of how often they find the same parts under noise as on the clean image (higher is better).
+
+    Source: Huang et al. (2023): for each unit the share of pairs of an image of its class and a noise draw with ``o(x)
+    = o(x')``, where o is the bool vector of the visible parts in the window of ``half_width`` pixels around the unit's
+    peak, x the clean and x' the noisy image. Call ``update`` once per noise draw, three times in the paper. Images
+    without a visible part are left out and counted.
+
+    Two empty vectors are equal, so that a unit on the background scores 1. Publish ``nonempty_only=True`` next to the
+    paper's number: it leaves out, and counts, images on which the unit finds no part before the noise. ``summary``
+    adds ``coverage``, the share of images, draws and units with a part found before the noise.
+
+    Args:
+        num_units: U.
+        image_size: ``(H, W)`` pixels.
+        half_width: of the window, in pixels; 36 at a height of 224, ``round(36 H / 224)`` at another.
+        nonempty_only: whether the unit has to find a part on the clean image.
+        kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Inputs:
+        owned_ids: ``(B, M)`` int64, the active units of the class of each image, padded with -1.
+        owned_peaks: ``(B, M, 2)`` int64 pixels (x, y) on the clean images.
+        perturbed_owned_peaks: ``(B, M, 2)`` int64 pixels (x, y) on the noisy images.
+        part_locations: ``(B, N, 2)`` float pixels (x, y).
+        part_visible: ``(B, N)`` bool.
+
+    Example:
+        >>> metric = PartStability(num_units=1)
+        >>> ids, clean = torch.tensor([[0], [0]]), torch.tensor([[[50, 50]], [[50, 50]]])
+        >>> noisy = torch.tensor([[[52, 50]], [[150, 50]]])  # the second peak leaves the part at (60, 60)
+        >>> metric.update(ids, clean, noisy, torch.full((2, 1, 2), 60.0), torch.ones(2, 1, dtype=torch.bool))
+        >>> metric.compute()
+        tensor(0.5000, dtype=torch.float64)
+    """
+
+    name = "stability"
+    unit = "fraction"
+    value_range = (0.0, 1.0)
+    reads = ("owned_ids", "owned_peaks", "perturbed_owned_peaks", "part_locations", "part_visible")
+    averaged_over: AveragedOver = "unit"
+    higher_is_better = True
+    unchanged: Tensor
+    total: Tensor
+    evaluated: Tensor
+    covered: Tensor
+
+    def __init__(
+        self,
+        num_units: int,
+        image_size: tuple[int, int] = (224, 224),
+        half_width: int = 36,
+        nonempty_only: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.image_size = image_size
+        self.half_width = half_width
+        self.nonempty_only = nonempty_only
+        self.name = "stability_nonempty" if nonempty_only else "stability"
+        self.add_state("unchanged", torch.zeros(num_units, dtype=torch.int64), dist_reduce_fx="sum")
+        self.add_state("total", torch.zeros(num_units, dtype=torch.int64), dist_reduce_fx="sum")
+        self.add_state("evaluated", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
+        self.add_state("covered", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(
+        self,
+        owned_ids: Tensor,
+        owned_peaks: Tensor,
+        perturbed_owned_peaks: Tensor,
+        part_locations: Tensor,
+        part_visible: Tensor,
+    ) -> None:
+        """Add a batch with one draw of the noise."""
+        check_owned_units(owned_ids, owned_peaks, part_locations, part_visible)
+        check_tensor("perturbed_owned_peaks", perturbed_owned_peaks, tuple(owned_peaks.shape), "int64")
+        parts = (part_locations, part_visible, self.image_size, self.half_width)
+        clean, noisy = part_hits(owned_peaks, *parts), part_hits(perturbed_owned_peaks, *parts)
+        owned = owned_ids >= 0
+        evaluated = owned & part_visible.any(dim=1, keepdim=True)
+        covered = evaluated & clean.any(dim=2)
+        counted = covered if self.nonempty_only else evaluated
+        self.unchanged = add_at_units(self.unchanged, owned_ids, (clean == noisy).all(dim=2) & counted)
+        self.total = add_at_units(self.total, owned_ids, counted)
+        self.evaluated = self.evaluated + evaluated.sum()
+        self.covered = self.covered + covered.sum()
+        self.dropped = self.dropped + (owned & ~counted).sum()
+
+    def values(self) -> Tensor:
+        """``(U,)`` float64, NaN where undefined."""
+        return part_stability(self.unchanged, self.total)
+
+    def summary(self) -> dict[str, float]:
+        """The value with its interval, and how often a unit found a part before the noise.
+
+        Returns:
+            What :meth:`SummaryMetric.summary` returns, and ``coverage``.
+        """
+        summary = super().summary()
+        with self.sync_context(dist_sync_fn=self.dist_sync_fn, should_sync=self._to_sync):
+            coverage = self.covered.double() / self.evaluated
+        return {**summary, "coverage": float(coverage)}

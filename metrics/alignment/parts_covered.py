@@ -1,0 +1,140 @@
+"""Diversity of the units of a class: at how many different object parts they point."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from metrics.alignment.part_purity import check_groups, merge_parts
+from metrics.base import AveragedOver, ItemMean
+from metrics.primitives.checks import check_tensor
+from metrics.primitives.owned_units import add_at_units, check_owned_units, part_hits
+
+
+def nearest_parts(
+    peaks: Tensor, part_locations: Tensor, part_visible: Tensor, image_size: tuple[int, int], half_width: int
+) -> Tensor:
+    """``(B, M, N)`` bool, of the visible parts in the window around each of the ``(B, M, 2)`` peaks the nearest one."""
+    hits = part_hits(peaks, part_locations, part_visible, image_size, half_width)
+    offsets = part_locations.double()[:, None] - peaks.double()[:, :, None]
+    distances = offsets.square().sum(dim=3).masked_fill(~hits, torch.inf)
+    nearest = torch.nn.functional.one_hot(distances.argmin(dim=2), part_visible.shape[1]).bool()
+    return nearest & hits
+
+
+def parts_covered(hits: Tensor, visible: Tensor, owner: Tensor, threshold: float = 0.5) -> Tensor:
+    """Number of different parts at which the units of a class point.
+
+    Source: none. A unit points at ``argmax_j hits_j / visible_j`` over the parts j that were visible at all (the first
+    on ties), if that share reaches the threshold, and at no part otherwise.
+
+    Args:
+        hits: ``(U, N)`` int64, images of the unit's classes on which part j is the one nearest to its peak.
+        visible: ``(U, N)`` int64, images of the unit's classes in which the part is visible.
+        owner: ``(U, K)`` bool, active units of each class.
+        threshold: share of images, inclusive.
+
+    Returns:
+        ``(K,)`` float64 counts, higher is better; NaN for a class none of whose units ever met a visible part.
+
+    Raises:
+        ValueError: if a shape or dtype differs from the above.
+
+    Example:
+        >>> hits, visible = torch.tensor([[8, 1], [2, 7], [0, 9], [3, 3]]), torch.tensor([[9, 9]]).expand(4, 2)
+        >>> parts_covered(hits, visible, torch.ones(4, 1, dtype=torch.bool))  # the last unit points at no part
+        tensor([2.], dtype=torch.float64)
+    """
+    check_tensor("hits", hits, ("U", "N"), "int64")
+    check_tensor("visible", visible, tuple(hits.shape), "int64")
+    check_tensor("owner", owner, (hits.shape[0], "K"), "bool")
+    met = visible > 0
+    share, part = (hits.double() / visible).masked_fill(~met, -1).max(dim=1)
+    pointed = torch.nn.functional.one_hot(part, hits.shape[1]) * (share >= threshold)[:, None]
+    covered = (owner.double().T @ pointed.double() > 0).sum(dim=1).double()
+    return covered.masked_fill(~(owner & met.any(dim=1, keepdim=True)).any(dim=0), torch.nan)
+
+
+class PartsCovered(ItemMean):
+    """Mean over classes of the number of different parts at which their units point (higher is better).
+
+    Source: none; window and owned units as :class:`metrics.PartConsistency` after Huang et al. (2023). On an image a
+    unit is at the visible part nearest to its peak, if one lies in the window of ``half_width`` pixels; it points at
+    the part at which it is most often, if on at least half of the images of its classes that show that part. A class
+    whose units never met a visible part is undefined.
+
+    The number cannot exceed that of a class's units, nor that of the parts. Units that look beside the object can still
+    be near a part: read it together with :class:`metrics.OnObject`.
+
+    Args:
+        owner: ``(U, K)`` bool, active units of each class.
+        num_parts: N.
+        image_size: ``(H, W)`` pixels.
+        half_width: of the window, in pixels; 36 at a height of 224, ``round(36 H / 224)`` at another.
+        groups: parts that are one, such as left and right, see :func:`metrics.functional.merge_parts`; None to keep
+            all apart.
+        kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Inputs:
+        owned_ids: ``(B, M)`` int64, the active units of the class of each image, padded with -1.
+        owned_peaks: ``(B, M, 2)`` int64 pixels (x, y).
+        part_locations: ``(B, N, 2)`` float pixels (x, y).
+        part_visible: ``(B, N)`` bool.
+
+    Raises:
+        ValueError: if an argument differs from the above.
+
+    Example:
+        >>> metric = PartsCovered(torch.ones(2, 1, dtype=torch.bool), num_parts=2)
+        >>> points, peaks = torch.tensor([[[50.0, 50.0], [70.0, 50.0]]]), torch.tensor([[[51, 50], [55, 50]]])
+        >>> metric.update(torch.tensor([[0, 1]]), peaks, points, torch.ones(1, 2, dtype=torch.bool))
+        >>> metric.compute()  # both units are nearest to the first part
+        tensor(1., dtype=torch.float64)
+    """
+
+    name = "parts_covered"
+    unit = "count"
+    value_range = (0.0, math.inf)
+    reads = ("owned_ids", "owned_peaks", "part_locations", "part_visible")
+    averaged_over: AveragedOver = "class"
+    higher_is_better = True
+    owner: Tensor
+    hits: Tensor
+    visible: Tensor
+
+    def __init__(
+        self,
+        owner: Tensor,
+        num_parts: int,
+        image_size: tuple[int, int] = (224, 224),
+        half_width: int = 36,
+        groups: Sequence[Sequence[int]] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        check_tensor("owner", owner, ("U", "K"), "bool")
+        self.groups = [[part] for part in range(num_parts)] if groups is None else groups
+        check_groups(self.groups, num_parts)
+        self.image_size = image_size
+        self.half_width = half_width
+        self.register_buffer("owner", owner.clone(), persistent=False)
+        shape = (owner.shape[0], len(self.groups))
+        self.add_state("hits", torch.zeros(shape, dtype=torch.int64), dist_reduce_fx="sum")
+        self.add_state("visible", torch.zeros(shape, dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, owned_ids: Tensor, owned_peaks: Tensor, part_locations: Tensor, part_visible: Tensor) -> None:
+        """Add a batch."""
+        check_owned_units(owned_ids, owned_peaks, part_locations, part_visible)
+        nearest = nearest_parts(owned_peaks, part_locations, part_visible, self.image_size, self.half_width)
+        nearest, visible = merge_parts(nearest, part_visible[:, None].expand_as(nearest), self.groups)
+        owned = (owned_ids >= 0)[:, :, None]
+        self.hits = add_at_units(self.hits, owned_ids, nearest & owned)
+        self.visible = add_at_units(self.visible, owned_ids, visible & owned)
+
+    def values(self) -> Tensor:
+        """``(K,)`` float64, NaN where undefined."""
+        return parts_covered(self.hits, self.visible, self.owner)

@@ -1,0 +1,79 @@
+"""Change of the scores of units under a perturbation."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from metrics.base import ImageMean
+from metrics.primitives.checks import check_tensor
+from metrics.primitives.ranking import gather_units
+
+
+def prototype_similarity_change(scores: Tensor, perturbed_scores: Tensor) -> Tensor:
+    """Relative change of the score of each unit.
+
+    Source: Schlinge et al. (2025), equation 5, after Sacha et al. (2024): ``|s - s'| / s``. The score is what the
+    model's head consumes; the published tables took the maximum of the map.
+
+    Args:
+        scores: ``(B, k)`` float.
+        perturbed_scores: ``(B, k)`` float, of the same units on the perturbed image.
+
+    Returns:
+        ``(B, k)`` float64 >= 0, lower is better; NaN where ``scores`` is not positive or either is not finite.
+
+    Raises:
+        ValueError: if a shape or dtype differs from the above.
+
+    Example:
+        >>> prototype_similarity_change(torch.tensor([[2.0, 2.0, 0.0]]), torch.tensor([[1.5, 3.0, 1.0]]))
+        tensor([[0.2500, 0.5000,    nan]], dtype=torch.float64)
+    """
+    check_tensor("scores", scores, ("B", "k"), "float")
+    check_tensor("perturbed_scores", perturbed_scores, tuple(scores.shape), "float")
+    clean, perturbed = scores.double(), perturbed_scores.double()
+    change = (clean - perturbed).abs() / clean
+    return change.masked_fill((clean <= 0) | ~change.isfinite(), torch.nan)
+
+
+class PrototypeSimilarityChange(ImageMean):
+    """Mean relative change of the scores of the top-k units (PSC, lower is better).
+
+    Source: Schlinge et al. (2025), equation 5, after Sacha et al. (2024): ``|s - s'| / s``, with s and s' the scores of
+    a unit in ``scores`` and ``perturbed_scores``. The score is what the head of the model consumes; the published
+    tables took the maximum of the map. Undefined where s is not positive.
+
+    Args:
+        kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Inputs:
+        scores: ``(B, U)`` float, clean images.
+        perturbed_scores: ``(B, U)`` float, or ``(B, k, U)`` with one perturbed image per selected unit.
+        unit_ids: ``(B, k)`` int64, the top-k units of the clean images, -1 for an empty slot.
+        valid: ``(B, k)`` bool, False where the perturbation was undefined; None for all.
+
+    Example:
+        >>> import torch
+        >>> metric = PrototypeSimilarityChange()
+        >>> metric.update(torch.tensor([[2.0, 2.0, 9.0]]), torch.tensor([[1.5, 3.0, 0.0]]), torch.tensor([[0, 1]]))
+        >>> metric.compute()  # (0.5 / 2 + 1 / 2) / 2
+        tensor(0.3750, dtype=torch.float64)
+    """
+
+    name = "psc"
+    unit = "fraction"
+    value_range = (0.0, math.inf)
+    reads = ("scores", "perturbed_scores", "unit_ids", "valid")
+    higher_is_better = False
+
+    def update(self, scores: Tensor, perturbed_scores: Tensor, unit_ids: Tensor, valid: Tensor | None = None) -> None:
+        """Add a batch."""
+        if perturbed_scores.ndim == 3:
+            images = perturbed_scores.flatten(end_dim=1)  # one row per perturbed image, with one unit each
+            perturbed = gather_units(images, unit_ids.reshape(-1, 1)).view(unit_ids.shape)
+        else:
+            perturbed = gather_units(perturbed_scores, unit_ids)
+        self._accumulate(prototype_similarity_change(gather_units(scores, unit_ids), perturbed), valid)

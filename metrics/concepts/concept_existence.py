@@ -1,0 +1,158 @@
+"""Existence of the concepts that decide on an image."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from metrics.base import ImageMean
+from metrics.concepts.concept_importance import Order, Ranking, most_important
+from metrics.concepts.ranked_concepts import RankedConcepts, ranking_suffix
+from metrics.primitives.checks import check_choice, check_tensor
+
+
+def concept_existence(importance: Tensor, concept_labels: Tensor, k: int) -> Tensor:
+    """Share of the k most important concepts that the image has.
+
+    Source: Aysel et al. (2025), equation 9, with l = ``k``. Concepts that are not eligible are left out: with fewer
+    than k of the others, the share is of those.
+
+    Args:
+        importance: ``(B, L)`` float, see :func:`concept_importance`; minus infinity for a concept that is not eligible.
+        concept_labels: ``(B, L)`` bool, the concepts of the image.
+        k: number of concepts, 1 to L.
+
+    Returns:
+        ``(B,)`` float64 in [0, 1], higher is better; NaN without an eligible concept and where an importance is NaN or
+        infinite.
+
+    Raises:
+        ValueError: if an argument differs from the above.
+
+    Example:
+        >>> importance, labels = torch.tensor([[0.9, 0.4, -0.5]]), torch.tensor([[False, True, False]])
+        >>> [concept_existence(importance, labels, k).item() for k in (1, 2)]
+        [0.0, 0.5]
+    """
+    check_tensor("concept_labels", concept_labels, tuple(importance.shape), "bool")
+    ids, eligible = most_important(importance, k)
+    hits = concept_labels.gather(1, ids) & eligible
+    count = eligible.sum(dim=1)
+    return (hits.sum(dim=1).double() / count).masked_fill(count == 0, torch.nan)
+
+
+def concept_existence_baselines(prevalence: Tensor, k: int, order: Tensor | None = None) -> dict[str, Tensor]:
+    """What rankings reach that never look at the image.
+
+    Args:
+        prevalence: ``(L,)`` float in [0, 1], share of the images with each concept.
+        k: number of concepts, 1 to L.
+        order: ``(L,)`` int64, a ranking of the concepts, such as by how frequent they are in training; by
+            ``prevalence`` itself, ties to the lower index, if None.
+
+    Returns:
+        Scalars, float64: ``chance``, of a random ranking, is the mean prevalence; ``prevalence`` the mean over the
+        first k concepts of ``order``.
+
+    Raises:
+        ValueError: if an argument differs from the above.
+
+    Example:
+        >>> {name: value.item() for name, value in concept_existence_baselines(torch.tensor([1.0, 0.5, 0]), 2).items()}
+        {'chance': 0.5, 'prevalence': 0.75}
+    """
+    check_tensor("prevalence", prevalence, ("L",), "float")
+    by_prevalence, _ = most_important(prevalence[None], k)
+    if order is not None:
+        check_tensor("order", order, tuple(prevalence.shape), "int64")
+    first = by_prevalence[0] if order is None else order[:k]
+    return {"chance": prevalence.double().mean(), "prevalence": prevalence.double()[first].mean()}
+
+
+Subset = Literal["all", "correct"]
+
+
+class ConceptExistence(RankedConcepts, ImageMean):
+    """Mean share of the k most important concepts of a decision that the image has (higher is better).
+
+    Source: Aysel et al. (2025), CEM of equation 9, see :func:`metrics.functional.concept_importance` for what is
+    important and :func:`metrics.functional.concept_existence`. Images outside the subset and undefined ones are left
+    out and counted.
+
+    A ranking that never looks at the image may score high. ``summary`` adds two of them on the same images, with the
+    lift over each and its 95 % interval, paired over images: ``chance``, a random ranking, and ``prevalence``, the
+    concepts by how frequent they are (``lift_over_chance``, ``lift_over_chance_low``, ...).
+
+    Args:
+        weight: ``(K, L)`` float head weights.
+        k: number of concepts, 1 to L.
+        ranking: ``"contribution"``, ``"weight"`` or ``"score"``.
+        order: ``"signed"``, ``"abs"`` or ``"positive_evidence"``.
+        subset: ``"all"`` images or only those classified ``"correct"``.
+        prevalence_order: ``(L,)`` int64, the concepts by how frequent they are in the training images; if None, by how
+            frequent they are in the images themselves, and the lift over them is NaN.
+        kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Inputs:
+        scores: ``(B, L)`` float concept values.
+        logits: ``(B, K)`` float.
+        labels: ``(B,)`` int64.
+        concept_labels: ``(B, L)`` bool, the concepts of the image.
+
+    Raises:
+        ValueError: if an argument differs from the above.
+
+    Example:
+        >>> metric = ConceptExistence(torch.tensor([[-1.0, 2.0, 1.0]]), k=2)
+        >>> labels = torch.tensor([[False, True, False]])
+        >>> metric.update(torch.tensor([[-0.9, 0.2, -0.5]]), torch.zeros(1, 1), torch.tensor([0]), labels)
+        >>> metric.compute()  # of 0.9, 0.4, -0.5 the second is there
+        tensor(0.5000, dtype=torch.float64)
+    """
+
+    reads = ("scores", "logits", "labels", "concept_labels")
+    compared: ClassVar = ("chance", "prevalence")
+    prevalence_order: Tensor | None
+    concept_counts: Tensor
+
+    def __init__(
+        self,
+        weight: Tensor,
+        k: int = 5,
+        ranking: Ranking = "contribution",
+        order: Order = "signed",
+        subset: Subset = "all",
+        prevalence_order: Tensor | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(weight=weight, k=k, ranking=ranking, order=order, **kwargs)
+        check_choice("subset", subset, get_args(Subset))
+        if prevalence_order is not None:
+            check_tensor("prevalence_order", prevalence_order, (weight.shape[1],), "int64")
+        self.subset = subset
+        self.name = f"cem@{k}{ranking_suffix(ranking, order)}{'_correct' if subset == 'correct' else ''}"
+        self.register_buffer("prevalence_order", prevalence_order, persistent=False)
+        self.add_state("concept_counts", torch.zeros(weight.shape[1], dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, scores: Tensor, logits: Tensor, labels: Tensor, concept_labels: Tensor) -> None:
+        """Add a batch."""
+        check_tensor("logits", logits, ("B", len(self.weight)), "float")
+        check_tensor("labels", labels, (len(logits),), "int64")
+        predictions = logits.argmax(dim=1)
+        values = concept_existence(self._importance(scores, predictions), concept_labels, self.k)
+        if self.subset == "correct":
+            values = values.masked_fill(predictions != labels, torch.nan)
+        self._accumulate(values)
+        self.concept_counts = self.concept_counts + (concept_labels & ~values.isnan()[:, None]).sum(dim=0)
+        chance = concept_labels.double().mean(dim=1)
+        constant = torch.full_like(chance, torch.nan)
+        if self.prevalence_order is not None:
+            constant = concept_labels[:, self.prevalence_order[: self.k]].double().mean(dim=1)
+        self._compare(values[:, None], torch.stack([chance, constant])[:, :, None])
+
+    def baselines(self) -> dict[str, Tensor]:
+        """``chance`` and ``prevalence`` on the images seen; float64 scalars, NaN without any."""
+        prevalence = self.concept_counts.double() / self.image_count
+        return concept_existence_baselines(prevalence, self.k, self.prevalence_order)

@@ -1,0 +1,271 @@
+"""Global importance of concepts: whether the classes that a model connects with a concept have it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from metrics.base import AveragedOver, ItemMean
+from metrics.primitives.checks import check_choice, check_tensor
+
+Ranking = Literal["contribution", "weight", "score"]
+Order = Literal["signed", "abs", "positive_evidence"]
+Kind = Literal[1, 2, 3]
+Axis = Literal["concept", "class"]
+
+_CONSTANT = 1e-12  # share of its norm that rounding leaves of a constant vector once its mean is taken off
+
+
+def concept_global_importance(
+    weight: Tensor,
+    annotation: Tensor,
+    mean_scores: Tensor | None = None,
+    kind: Kind = 1,
+    axis: Axis = "concept",
+    centered: bool = False,
+) -> Tensor:
+    """Cosine between what concepts mean to the classes of a model and what annotators say of the classes.
+
+    Source: Aysel et al. (2025), equations 3 to 8, transposed: with θ = ``weight``, U* = ``mean_scores`` and V =
+    ``annotation``, the cosine of V with θ (kind 1), U* (kind 2) or θ ∘ U* (kind 3), along the classes for every concept
+    (columns) or along the concepts for every class (rows). A class without mean scores is left out of the concepts of
+    kinds 2 and 3, and is undefined itself.
+
+    Args:
+        weight: ``(K, L)`` float head weights.
+        annotation: ``(K, L)`` float >= 0, strength of every concept in every class.
+        mean_scores: ``(K, L)`` float mean concept values of the images of a class that are classified correctly, a row
+            of NaN for a class without any; kinds 2 and 3 need it.
+        kind: 1, 2 or 3.
+        axis: ``"concept"`` for one value per concept, ``"class"`` for one per class.
+        centered: take the means off first, which gives Pearson's correlation: V >= 0 makes the sign of the cosine
+            follow the mean of the other vector.
+
+    Returns:
+        ``(L,)`` or ``(K,)`` float64 in [-1, 1], higher is better; NaN where a vector is zero (or constant, if centered)
+        or where fewer than two classes are left.
+
+    Raises:
+        ValueError: if an argument differs from the above.
+
+    Example:
+        >>> weight, annotation = torch.tensor([[3.0], [4.0], [0.0]]), torch.tensor([[1.0], [0.0], [0.0]])
+        >>> concept_global_importance(weight, annotation)
+        tensor([0.6000], dtype=torch.float64)
+    """
+    check_tensor("weight", weight, ("K", "L"), "float")
+    check_tensor("annotation", annotation, tuple(weight.shape), "float")
+    check_choice("axis", axis, get_args(Axis))
+    if kind not in get_args(Kind):
+        raise ValueError(f"Expected argument `kind` to be 1, 2 or 3, but got {kind!r}.")
+    ours, theirs = weight.double(), annotation.double()
+    if kind > 1:
+        if mean_scores is None:
+            raise ValueError(f"Expected argument `mean_scores` for kind {kind}, but got None.")
+        check_tensor("mean_scores", mean_scores, tuple(weight.shape), "float")
+        ours = mean_scores.double() * (1 if kind == 2 else ours)
+    if axis == "class":
+        return _cosine(ours.T, theirs.T, torch.ones_like(ours.T, dtype=torch.bool), centered)
+    known = torch.ones_like(ours, dtype=torch.bool)
+    if kind > 1 and mean_scores is not None:
+        known = (~mean_scores.isnan().all(dim=1))[:, None].expand_as(ours)
+    return _cosine(ours, theirs, known, centered).masked_fill(known.sum(dim=0) < 2, torch.nan)
+
+
+def _cosine(one: Tensor, other: Tensor, known: Tensor, centered: bool) -> Tensor:
+    """Along the first axis, over what is known."""
+    one, other = one.masked_fill(~known, 0), other.masked_fill(~known, 0)
+    norms = [torch.linalg.vector_norm(vector, dim=0) for vector in (one, other)]
+    if centered:
+        count = known.sum(dim=0)
+        one, other = ((vector - vector.sum(dim=0) / count).masked_fill(~known, 0) for vector in (one, other))
+    kept = [torch.linalg.vector_norm(vector, dim=0) for vector in (one, other)]
+    undefined = (kept[0] <= _CONSTANT * norms[0]) | (kept[1] <= _CONSTANT * norms[1])
+    cosine: Tensor = (one / kept[0] * (other / kept[1])).sum(dim=0).clamp(-1, 1)
+    return cosine.masked_fill(undefined, torch.nan)
+
+
+def concept_importance(
+    scores: Tensor,
+    weight: Tensor,
+    predictions: Tensor,
+    ranking: Ranking = "contribution",
+    order: Order = "signed",
+) -> Tensor:
+    """Importance of every concept to the decision on every image.
+
+    Source: Aysel et al. (2025), section 3.3: ``θ_kj u_j`` with u = ``scores``, θ = ``weight`` and the predicted class
+    k; for comparison θ or u alone.
+
+    Args:
+        scores: ``(B, L)`` float concept values.
+        weight: ``(K, L)`` float head weights.
+        predictions: ``(B,)`` int64 predicted class.
+        ranking: ``"contribution"`` θu, ``"weight"`` θ or ``"score"`` u.
+        order: ``"signed"`` as it stands; ``"abs"`` its magnitude, by which a strong "not white" ranks with a strong
+            "white"; ``"positive_evidence"`` as it stands, of concepts with θ > 0 and u > 0 alone.
+
+    Returns:
+        ``(B, L)`` float64, larger is more important; minus infinity for a concept that is not eligible.
+
+    Raises:
+        ValueError: if an argument differs from the above.
+
+    Example:
+        >>> scores, weight = torch.tensor([[-0.5, 0.25]]), torch.tensor([[-1.0, 1.0]])
+        >>> concept_importance(scores, weight, torch.tensor([0]))
+        tensor([[0.5000, 0.2500]], dtype=torch.float64)
+        >>> concept_importance(scores, weight, torch.tensor([0]), order="positive_evidence")
+        tensor([[  -inf, 0.2500]], dtype=torch.float64)
+    """
+    check_tensor("scores", scores, ("B", "L"), "float")
+    check_tensor("weight", weight, ("K", scores.shape[1]), "float")
+    check_tensor("predictions", predictions, (len(scores),), "int64")
+    check_choice("ranking", ranking, get_args(Ranking))
+    check_choice("order", order, get_args(Order))
+    values, weights = scores.double(), weight.double()[predictions]
+    importance = {"contribution": weights * values, "weight": weights, "score": values}[ranking]
+    if order == "abs":
+        return importance.abs()
+    if order == "positive_evidence":
+        return importance.masked_fill(~((values > 0) & (weights > 0)), -torch.inf)
+    return importance
+
+
+def most_important(importance: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k most important concepts of each image.
+
+    Args:
+        importance: ``(B, L)`` float, minus infinity for a concept that is not eligible.
+        k: number of concepts, 1 to L.
+
+    Returns:
+        ``(B, k)`` int64, most important first, ties to the lower index; and ``(B, k)`` bool, False for a concept that
+        is not eligible and throughout an image whose importances are NaN or infinite.
+
+    Raises:
+        ValueError: if ``k`` is out of range.
+
+    Example:
+        >>> most_important(torch.tensor([[0.5, 2.0, 0.5]]), k=2)
+        (tensor([[1, 0]]), tensor([[True, True]]))
+    """
+    check_tensor("importance", importance, ("B", "L"), "float")
+    if not 1 <= k <= importance.shape[1]:
+        raise ValueError(
+            f"Expected argument `k` to be at least 1 and at most the {importance.shape[1]} concepts, but got {k}."
+        )
+    ids = importance.argsort(dim=1, descending=True, stable=True)[:, :k]
+    broken = (importance.isnan() | importance.isposinf()).any(dim=1, keepdim=True)
+    return ids, (importance.gather(1, ids) > -torch.inf) & ~broken
+
+
+class ConceptGlobalImportance(ItemMean):
+    """Mean cosine between what concepts mean to the classes and what annotators say of the classes (higher is better).
+
+    Source: Aysel et al. (2025), CGIM of equations 3 to 8, see :func:`metrics.functional.concept_global_importance`. The
+    mean concept values of a class are those of its images that are classified correctly; a class without one is left
+    out of the concepts of kinds 2 and 3 and is undefined itself. Images whose scores are not finite are left out and
+    counted. Kind 1 reads no image.
+
+    The annotation is >= 0, so that the sign of the cosine follows the mean of the other vector: ``summary`` adds
+    ``centered``, the mean of Pearson's correlations.
+
+    Args:
+        weight: ``(K, L)`` float head weights.
+        annotation: ``(K, L)`` float in 0..1, strength of every concept in every class; NaN throughout a column that
+            takes no part and is undefined.
+        kind: 1 (weights), 2 (mean concept values) or 3 (their product).
+        axis: ``"concept"`` for one value per concept, ``"class"`` for one per class.
+        centered: average the correlations instead of the cosines.
+        columns: what a column is, ``"unit"`` where several units may stand for one concept.
+        kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Inputs:
+        scores: ``(B, L)`` float concept values.
+        logits: ``(B, K)`` float.
+        labels: ``(B,)`` int64.
+
+    Raises:
+        ValueError: if an argument differs from the above, such as a table of concepts that does not fit the classes.
+
+    Example:
+        >>> metric = ConceptGlobalImportance(torch.tensor([[3.0], [4.0], [0.0]]), torch.tensor([[1.0], [0.0], [0.0]]))
+        >>> metric.update(torch.ones(1, 1), torch.eye(3)[:1], torch.tensor([0]))
+        >>> metric.compute()
+        tensor(0.6000, dtype=torch.float64)
+    """
+
+    unit = "cosine"
+    value_range = (-1.0, 1.0)
+    reads = ("scores", "logits", "labels")
+    higher_is_better = True
+    weight: Tensor
+    annotation: Tensor
+    known: Tensor
+    score_sums: Tensor
+    counts: Tensor
+
+    def __init__(
+        self,
+        weight: Tensor,
+        annotation: Tensor,
+        kind: Kind = 1,
+        axis: Axis = "concept",
+        centered: bool = False,
+        columns: Literal["concept", "unit"] = "concept",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        check_tensor("weight", weight, ("K", "L"), "float")
+        check_tensor("annotation", annotation, tuple(weight.shape), "float")
+        check_choice("axis", axis, get_args(Axis))
+        if kind not in get_args(Kind):
+            raise ValueError(f"Expected argument `kind` to be 1, 2 or 3, but got {kind!r}.")
+        self.name = f"cgim{kind}_{axis}"
+        self.kind: Kind = kind
+        self.axis: Axis = axis
+        self.centered = centered
+        self.averaged_over: AveragedOver = "class" if axis == "class" else columns
+        self.register_buffer("known", ~annotation.isnan().all(dim=0), persistent=False)
+        self.register_buffer("weight", weight.detach().clone(), persistent=False)
+        self.register_buffer("annotation", annotation.detach().clone(), persistent=False)
+        self.add_state("score_sums", torch.zeros(tuple(weight.shape), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("counts", torch.zeros(len(weight), dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, scores: Tensor, logits: Tensor, labels: Tensor) -> None:
+        """Add a batch."""
+        classes, concepts = self.weight.shape
+        check_tensor("scores", scores, ("B", concepts), "float")
+        check_tensor("logits", logits, (len(scores), classes), "float")
+        check_tensor("labels", labels, (len(scores),), "int64")
+        broken = ~(scores.isfinite().all(dim=1) & logits.isfinite().all(dim=1))
+        counted = (logits.argmax(dim=1) == labels) & ~broken
+        values = scores.detach().double().masked_fill(~counted[:, None], 0)
+        self.score_sums = self.score_sums.index_add(0, labels, values)
+        self.counts = self.counts.index_add(0, labels, counted.long())
+        self.dropped = self.dropped + broken.sum()
+
+    def values(self) -> Tensor:
+        """``(L,)`` or ``(K,)`` float64, NaN where undefined."""
+        return self._values(self.centered)
+
+    def summary(self) -> dict[str, float]:
+        """The value with its interval, and the mean of the defined correlations.
+
+        Returns:
+            What :meth:`SummaryMetric.summary` returns, and ``centered``.
+        """
+        summary = super().summary()
+        with self.sync_context(dist_sync_fn=self.dist_sync_fn, should_sync=self._to_sync):
+            return {**summary, "centered": float(self._values(centered=True).nanmean())}
+
+    def _values(self, centered: bool) -> Tensor:
+        means = self.score_sums / self.counts[:, None]  # 0 / 0 where no image is classified correctly
+        weight, table, means = (tensor[:, self.known] for tensor in (self.weight, self.annotation, means))
+        found = concept_global_importance(weight, table, means, self.kind, self.axis, centered)
+        if self.axis == "class":
+            return found
+        return found.new_full(self.known.shape, torch.nan).masked_scatter(self.known, found)

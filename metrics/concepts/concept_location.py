@@ -1,0 +1,258 @@
+"""Location of the concepts that decide on an image: by the points and by the masks of the parts they are about."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from metrics.base import AveragedOver, ImageRatio
+from metrics.concepts.concept_importance import Order, Ranking, most_important
+from metrics.concepts.kernels import (
+    best_side,
+    concept_mask_intersection_over_union,
+    credit,
+    point_ranks,
+    region_size,
+)
+from metrics.concepts.ranked_concepts import RankedConcepts, ranking_suffix
+from metrics.primitives.checks import check_tensor
+from metrics.primitives.ranking import gather_units
+
+ALPHAS = tuple(range(1, 13))  # of the curve
+
+
+def alpha_suffix(alpha: float) -> str:
+    """What a key says of the size of the region: nothing for alpha = 1.
+
+    Example:
+        >>> alpha_suffix(1.0), alpha_suffix(3.0)
+        ('', '_a3')
+    """
+    return "" if alpha == 1 else f"_a{alpha:g}"
+
+
+class ConceptLocation(RankedConcepts, ImageRatio):
+    """Share of the k most important concepts of decisions whose map is high where their part is (higher is better).
+
+    Source: Aysel et al. (2025), CLM of equation 11 and section 4.4, see :func:`metrics.concepts.kernels`:
+    the region of a map is its ``⌊alpha H W / 12⌋`` highest pixels. Concepts without a part are not ranked; an important
+    concept none of whose sides is in sight is left out. The value is the mean over all pairs of an image and a
+    concept; ``summary`` adds ``image_mean``, the mean over images, and ``curve_a1`` to ``curve_a12``, the value at
+    every alpha.
+
+    A map that always lights up the bird scores high. ``summary`` adds two baselines on the same pairs, with the lift
+    over each and its 95 % interval, with images as the clusters: ``chance``, a random region of the same size, which
+    any of m visible sides may hit, and ``other_parts``, the same map against the other parts in sight.
+
+    Args:
+        weight: ``(K, L)`` float head weights.
+        concept_parts: ``(L, S)`` int64, the points of the concept's part, one for each side, padded with -1; a row of
+            -1 for a concept without a part.
+        k: number of concepts, 1 to the number of concepts that have a part.
+        alpha: size of the region, above 0 and at most 12, the whole image.
+        ranking: ``"contribution"``, ``"weight"`` or ``"score"``.
+        order: ``"signed"``, ``"abs"`` or ``"positive_evidence"``.
+        kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Inputs:
+        scores: ``(B, L)`` float concept values.
+        logits: ``(B, K)`` float.
+        concept_maps: ``(B, L, h, w)`` float; a positive factor or an offset of a map changes nothing.
+        part_locations: ``(B, N, 2)`` float pixels (x, y).
+        part_visible: ``(B, N)`` bool; a point outside the image never is.
+        image_size: ``(H, W)`` pixels.
+
+    Raises:
+        ValueError: if an argument differs from the above.
+
+    Example:
+        >>> metric = ConceptLocation(torch.ones(1, 1), torch.tensor([[0]]), k=1)
+        >>> maps = torch.zeros(1, 1, 4, 6)
+        >>> maps[0, 0, 2, 3] = 1
+        >>> place, visible = torch.tensor([[[3.5, 2.5]]]), torch.tensor([[True]])
+        >>> metric.update(torch.ones(1, 1), torch.zeros(1, 1), maps, place, visible, (4, 6))
+        >>> metric.compute()
+        tensor(1., dtype=torch.float64)
+    """
+
+    reads = ("scores", "logits", "concept_maps", "part_locations", "part_visible", "image_size")
+    averaged_over: AveragedOver = "pair"
+    compared: ClassVar = ("chance", "other_parts")
+    concept_parts: Tensor
+    parts: Tensor
+    part_of: Tensor
+    baseline_sums: Tensor
+    curve_sums: Tensor
+    image_mean_sum: Tensor
+
+    def __init__(
+        self,
+        weight: Tensor,
+        concept_parts: Tensor,
+        k: int = 5,
+        alpha: float = 1.0,
+        ranking: Ranking = "contribution",
+        order: Order = "signed",
+        **kwargs: Any,
+    ) -> None:
+        check_tensor("concept_parts", concept_parts, (weight.shape[1], "S"), "int64")
+        candidates = (concept_parts >= 0).any(dim=1)
+        super().__init__(weight=weight, k=k, ranking=ranking, order=order, candidates=candidates, **kwargs)
+        region_size((1, 1), alpha)
+        self.alpha = alpha
+        self.name = f"clm@{k}{alpha_suffix(alpha)}{ranking_suffix(ranking, order)}"
+        rows = concept_parts.tolist()
+        parts = sorted(map(list, {tuple(row) for row in rows}))
+        self.register_buffer("parts", concept_parts.new_tensor(parts), persistent=False)
+        self.register_buffer("part_of", concept_parts.new_tensor([parts.index(row) for row in rows]), persistent=False)
+        self.add_state("baseline_sums", torch.zeros(2, dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("curve_sums", torch.zeros(len(ALPHAS), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("image_mean_sum", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+
+    def update(
+        self,
+        scores: Tensor,
+        logits: Tensor,
+        concept_maps: Tensor,
+        part_locations: Tensor,
+        part_visible: Tensor,
+        image_size: tuple[int, int],
+    ) -> None:
+        """Add a batch."""
+        images = len(logits)
+        check_tensor("logits", logits, ("B", len(self.weight)), "float")
+        check_tensor("concept_maps", concept_maps, (images, self.weight.shape[1], "h", "w"), "float")
+        check_tensor("part_locations", part_locations, (images, "N", 2), "float")
+        check_tensor("part_visible", part_visible, (images, part_locations.shape[1]), "bool")
+        ids, eligible = most_important(self._importance(scores, logits.argmax(dim=1)), self.k)
+        sides = self.parts.clamp(min=0).flatten()  # of all parts: G * S
+        places = part_locations[:, sides][:, None].expand(-1, self.k, -1, -1)
+        visible = (part_visible[:, sides] & (self.parts >= 0).flatten())[:, None] & eligible[:, :, None]
+        ranks = point_ranks(gather_units(concept_maps, ids), places, visible, image_size)
+        higher, equal = (rank.view(images, self.k, *self.parts.shape) for rank in ranks)  # (B, k, G, S)
+        self._add(higher, equal, self.part_of[ids], image_size)
+
+    def _add(self, higher: Tensor, equal: Tensor, part: Tensor, image_size: tuple[int, int]) -> None:
+        """Add the ranks of the sides of all parts on the maps of concepts whose part is ``part`` (B, k)."""
+        size = region_size(image_size, self.alpha)
+        is_own = part[:, :, None] == torch.arange(len(self.parts), device=part.device)
+        of_parts = best_side(credit(higher, equal, size))  # (B, k, G)
+        own, others = of_parts.gather(2, part[:, :, None])[:, :, 0], of_parts.masked_fill(is_own, torch.nan)
+        count = (~own.isnan()).sum(dim=1)
+        total = own.nan_to_num().sum(dim=1)
+        self._accumulate(total, count)
+        self.image_mean_sum = self.image_mean_sum + (total / count).nan_to_num().sum()
+        missed = 1 - size / math.prod(image_size)
+        in_sight = (~higher.isnan()).sum(dim=3).gather(2, part[:, :, None])[:, :, 0]
+        chance = (1 - missed ** in_sight.double()).masked_fill(own.isnan(), torch.nan)
+        baselines = torch.stack([chance, others.nanmean(dim=2).masked_fill(own.isnan(), torch.nan)])
+        self._compare(own, baselines)
+        self.baseline_sums = self.baseline_sums + baselines.nan_to_num().sum(dim=(1, 2))
+        index = part[:, :, None, None].expand(-1, -1, 1, self.parts.shape[1])
+        own_higher, own_equal = (rank.gather(2, index)[:, :, 0] for rank in (higher, equal))
+        sizes = [region_size(image_size, alpha) for alpha in ALPHAS]
+        curve = [best_side(credit(own_higher, own_equal, each)).nansum() for each in sizes]
+        self.curve_sums = self.curve_sums + torch.stack(curve)
+
+    def baselines(self) -> dict[str, Tensor]:
+        """``chance`` and ``other_parts`` on the pairs seen; float64 scalars, NaN without any."""
+        return dict(zip(self.compared, self.baseline_sums / self.lift_sums[:, 1], strict=True))
+
+    def summary(self) -> dict[str, float]:
+        """The value with its interval, the baselines, the mean over images and the curve.
+
+        Returns:
+            What :meth:`RankedConcepts.summary` returns, ``image_mean`` and ``curve_a1`` to ``curve_a12``.
+        """
+        summary = super().summary()
+        with self.sync_context(dist_sync_fn=self.dist_sync_fn, should_sync=self._to_sync), torch.no_grad():
+            summary["image_mean"] = float(self.image_mean_sum / self.image_count)
+            curve = (self.curve_sums / self.sums[1]).tolist()
+        return summary | {f"curve_a{alpha}": value for alpha, value in zip(ALPHAS, curve, strict=True)}
+
+
+class ConceptMaskIntersectionOverUnion(RankedConcepts, ImageRatio):
+    """Mean overlap of the maps of the k most important concepts of decisions with their parts (higher is better).
+
+    Source: Aysel et al. (2025), section 3.4, see :func:`metrics.functional.concept_mask_intersection_over_union`.
+    Concepts without a part that has a mask are not ranked; one whose part is out of sight is left out. The value is
+    the mean over all pairs of an image and a concept.
+
+    ``summary`` adds the baseline ``chance`` on the same pairs, ``a m / (a + m - a m)`` with the shares of the image a
+    of the region and m of the mask, which a random region of the same size has, with the lift over it and its 95 %
+    interval, with images as the clusters.
+
+    Args:
+        weight: ``(K, L)`` float head weights.
+        concept_parts: ``(L,)`` int64, the mask of each concept's part, -1 for none.
+        k: number of concepts, 1 to the number of concepts whose part has a mask.
+        alpha: size of the region, above 0 and at most 12, the whole image.
+        ranking: ``"contribution"``, ``"weight"`` or ``"score"``.
+        order: ``"signed"``, ``"abs"`` or ``"positive_evidence"``.
+        kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Inputs:
+        scores: ``(B, L)`` float concept values.
+        logits: ``(B, K)`` float.
+        concept_maps: ``(B, L, h, w)`` float.
+        part_masks: ``(B, G, H, W)`` bool, the visible pixels of each part.
+
+    Raises:
+        ValueError: if an argument differs from the above.
+
+    Example:
+        >>> metric = ConceptMaskIntersectionOverUnion(torch.ones(1, 1), torch.tensor([0]), k=1)
+        >>> maps = torch.zeros(1, 1, 4, 6)
+        >>> maps[0, 0, 0, :2] = 1
+        >>> metric.update(torch.ones(1, 1), torch.zeros(1, 1), maps, maps > 0)
+        >>> metric.compute()
+        tensor(1., dtype=torch.float64)
+    """
+
+    reads = ("scores", "logits", "concept_maps", "part_masks")
+    averaged_over: AveragedOver = "pair"
+    compared: ClassVar = ("chance",)
+    concept_parts: Tensor
+    chance_sum: Tensor
+
+    def __init__(
+        self,
+        weight: Tensor,
+        concept_parts: Tensor,
+        k: int = 5,
+        alpha: float = 1.0,
+        ranking: Ranking = "contribution",
+        order: Order = "signed",
+        **kwargs: Any,
+    ) -> None:
+        check_tensor("concept_parts", concept_parts, (weight.shape[1],), "int64")
+        super().__init__(weight=weight, k=k, ranking=ranking, order=order, candidates=concept_parts >= 0, **kwargs)
+        region_size((1, 1), alpha)
+        self.alpha = alpha
+        self.name = f"part_iou@{k}{alpha_suffix(alpha)}{ranking_suffix(ranking, order)}"
+        self.register_buffer("concept_parts", concept_parts.clone(), persistent=False)
+        self.add_state("chance_sum", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+
+    def update(self, scores: Tensor, logits: Tensor, concept_maps: Tensor, part_masks: Tensor) -> None:
+        """Add a batch."""
+        images = len(logits)
+        check_tensor("logits", logits, ("B", len(self.weight)), "float")
+        check_tensor("concept_maps", concept_maps, (images, self.weight.shape[1], "h", "w"), "float")
+        check_tensor("part_masks", part_masks, (images, "G", "H", "W"), "bool")
+        ids, eligible = most_important(self._importance(scores, logits.argmax(dim=1)), self.k)
+        rows = torch.arange(images, device=ids.device)[:, None]
+        masks = part_masks[rows, self.concept_parts[ids].clamp(min=0)] & eligible[:, :, None, None]
+        image_size = (part_masks.shape[2], part_masks.shape[3])
+        values = concept_mask_intersection_over_union(gather_units(concept_maps, ids), masks, image_size, self.alpha)
+        self._accumulate(values.nan_to_num().sum(dim=1), (~values.isnan()).sum(dim=1))
+        share, area = region_size(image_size, self.alpha) / math.prod(image_size), masks.double().mean(dim=(2, 3))
+        chance = (share * area / (share + area - share * area)).masked_fill(values.isnan(), torch.nan)
+        self._compare(values, chance[None])
+        self.chance_sum = self.chance_sum + chance.nan_to_num().sum()
+
+    def baselines(self) -> dict[str, Tensor]:
+        """``chance`` on the pairs seen; a float64 scalar, NaN without any."""
+        return {"chance": self.chance_sum / self.lift_sums[0, 1]}

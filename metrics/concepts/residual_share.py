@@ -1,0 +1,73 @@
+"""How much a hybrid model decides outside its units."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from metrics.base import ImageMean
+from metrics.primitives.checks import check_tensor
+
+
+def residual_share(logits: Tensor, residual: Tensor, unit_logits: Tensor) -> Tensor:
+    """Share of the residual in the logit of the predicted class.
+
+    Source: none. ``|r| / (|r| + |e|)`` of the class with the largest logit (the lowest on ties), with r = ``residual``
+    and e = ``unit_logits``.
+
+    Args:
+        logits: ``(B, K)`` float.
+        residual: ``(B, K)`` float, the part of the logits that no unit explains.
+        unit_logits: ``(B, K)`` float, what the units contribute, without bias.
+
+    Returns:
+        ``(B,)`` float64 in [0, 1]; NaN where a number is not finite, or both parts are 0.
+
+    Raises:
+        ValueError: if a shape or dtype differs from the above.
+
+    Example:
+        >>> residual_share(torch.tensor([[3.0, 1.0]]), torch.tensor([[-1.0, 9.0]]), torch.tensor([[4.0, 0.0]]))
+        tensor([0.2000], dtype=torch.float64)
+    """
+    check_tensor("logits", logits, ("B", "K"), "float")
+    check_tensor("residual", residual, tuple(logits.shape), "float")
+    check_tensor("unit_logits", unit_logits, tuple(logits.shape), "float")
+    predicted = logits.argmax(dim=1, keepdim=True)
+    outside, inside = (part.double().gather(1, predicted)[:, 0].abs() for part in (residual, unit_logits))
+    finite = torch.isfinite(logits).all(dim=1) & torch.isfinite(outside + inside)
+    return torch.where(finite, outside / (outside + inside), torch.nan)  # 0 / 0 is NaN
+
+
+class ResidualShare(ImageMean):
+    """Mean share of the residual in the logit of the predicted class (lower is better).
+
+    Source: none; the hybrid models of Yuksekgonul et al. (2023) add such a residual. ``|r| / (|r| + |e|)`` with the
+    residual r of the predicted class and what its units contribute, e, without the bias. An image with both 0 is
+    undefined. Interval: that of a mean over images.
+
+    Args:
+        kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Inputs:
+        logits: ``(B, K)`` float.
+        residual: ``(B, K)`` float, the part of the logits that no unit explains.
+        unit_logits: ``(B, K)`` float, what the units contribute, without bias.
+
+    Example:
+        >>> import torch
+        >>> metric = ResidualShare()
+        >>> metric.update(torch.tensor([[3.0, 1.0]]), torch.tensor([[-1.0, 9.0]]), torch.tensor([[4.0, 0.0]]))
+        >>> metric.compute()
+        tensor(0.2000, dtype=torch.float64)
+    """
+
+    name = "residual_share"
+    unit = "fraction"
+    value_range = (0.0, 1.0)
+    reads = ("logits", "residual", "unit_logits")
+    higher_is_better = False
+
+    def update(self, logits: Tensor, residual: Tensor, unit_logits: Tensor) -> None:
+        """Add a batch."""
+        self._accumulate(residual_share(logits, residual, unit_logits))

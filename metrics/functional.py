@@ -1,0 +1,240 @@
+"""Kernels of the metrics: pure functions of tensors, without state."""
+
+from metrics.alignment.misalignment import (
+    accuracy_change,
+    misalignment_activation_change,
+    misalignment_location_change,
+    misalignment_rank_change,
+)
+from metrics.alignment.on_object import peak_object_share
+from metrics.alignment.part_consistency import part_consistency
+from metrics.alignment.part_purity import merge_parts, part_purity
+from metrics.alignment.part_stability import part_stability
+from metrics.alignment.parts_covered import parts_covered
+from metrics.change.activation_change import (
+    classification_activation_change,
+    prototype_activation_change,
+    visualization_activation_change,
+)
+from metrics.change.location_change import (
+    prototype_activation_location_change,
+    prototype_activation_location_contrast,
+    prototype_location_change,
+    prototype_location_contrast,
+    visualization_location_change,
+)
+from metrics.change.rank_change import (
+    classification_rank_change,
+    prototype_rank_change,
+)
+from metrics.change.similarity_change import (
+    prototype_similarity_change,
+)
+from metrics.class_representation.class_similarity import class_similarity, similar_class_pairs
+from metrics.class_representation.kernels import (
+    class_independence,
+    contrastiveness,
+    normal_overlap,
+    scale_invariant_diversity,
+    structural_grounding,
+)
+from metrics.compactness.kernels import (
+    features_per_class,
+    global_size,
+    local_size,
+    negative_positive_ratio,
+    number_of_features,
+    sparsity,
+)
+from metrics.complexity.overlap import background_overlap, inside_outside_relevance_difference, object_overlap
+from metrics.complexity.part_coverage import part_coverage_consistency
+from metrics.concepts.concept_existence import concept_existence, concept_existence_baselines
+from metrics.concepts.concept_importance import Order, Ranking, concept_global_importance, concept_importance
+from metrics.concepts.concept_prediction import calibration_bins, calibration_error
+from metrics.concepts.intervention import group_uncertainty, intervention_curve, intervention_masks
+from metrics.concepts.kernels import (
+    concept_activation_maps,
+    concept_location,
+    concept_mask_intersection_over_union,
+)
+from metrics.concepts.residual_share import residual_share
+from metrics.concepts.unit_names import concept_auc, name_units
+from metrics.contrastivity.entropy import prototype_entropy
+from metrics.contrastivity.prototype_distance import (
+    Mode,
+    average_feature_distance,
+    average_prototype_distance,
+    nearest_features,
+)
+from metrics.funnybirds.aggregate import (
+    CoverageVariant,
+    background_independence,
+    controlled_synthetic_data_check,
+    covered_parts,
+    deletion_check,
+    distractibility,
+    funnybirds_aggregate,
+    heldout_completeness,
+    important_parts,
+    irrelevant_candidates,
+    minimal_sufficient_sets,
+    part_dilation,
+    part_importance,
+    part_thresholds,
+    preservation_check,
+    select_threshold,
+    single_deletion,
+    subset_codes,
+    target_pairs,
+    target_sensitivity,
+)
+from metrics.general.classification import (
+    accuracy,
+    balanced_accuracy,
+    confusion_matrix,
+    f1_score,
+    top_k_accuracy,
+)
+from metrics.general.multilabel_classification import label_f1_score, subset_accuracy
+from metrics.localisation.localisation import energy_pointing_game, pointing_game, region_intersection_over_union
+from metrics.primitives.boxes import bounding_boxes, patch_boxes, points_in_boxes, window_boxes
+from metrics.primitives.intersection_over_union import (
+    box_intersection_over_union,
+    mask_intersection_over_union,
+    weighted_intersection_over_union,
+)
+from metrics.primitives.intervals import (
+    bootstrap_interval,
+    mean_interval,
+    ratio_interval,
+    stratified_wilson_interval,
+    wilson_interval,
+)
+from metrics.primitives.peaks import peak_cells, peak_locations
+from metrics.primitives.perturbation import (
+    completeness_perturbation,
+    keyed_noise,
+    keyed_uniform,
+    masked_projected_gradient,
+)
+from metrics.primitives.ranking import gather_units, top_units, unit_ranks
+from metrics.primitives.regions import binarize_maps, clip_saliency, percentile_mask
+from metrics.primitives.variants import Variant
+
+__all__ = [
+    "CoverageVariant",
+    "Mode",
+    "Order",
+    "Ranking",
+    "Variant",
+    "accuracy",
+    "accuracy_change",
+    "average_feature_distance",
+    "average_prototype_distance",
+    "background_independence",
+    "background_overlap",
+    "balanced_accuracy",
+    "binarize_maps",
+    "bootstrap_interval",
+    "bounding_boxes",
+    "box_intersection_over_union",
+    "calibration_bins",
+    "calibration_error",
+    "class_independence",
+    "class_similarity",
+    "classification_activation_change",
+    "classification_rank_change",
+    "clip_saliency",
+    "completeness_perturbation",
+    "concept_activation_maps",
+    "concept_auc",
+    "concept_existence",
+    "concept_existence_baselines",
+    "concept_global_importance",
+    "concept_importance",
+    "concept_location",
+    "concept_mask_intersection_over_union",
+    "confusion_matrix",
+    "contrastiveness",
+    "controlled_synthetic_data_check",
+    "covered_parts",
+    "deletion_check",
+    "distractibility",
+    "energy_pointing_game",
+    "f1_score",
+    "features_per_class",
+    "funnybirds_aggregate",
+    "gather_units",
+    "global_size",
+    "group_uncertainty",
+    "heldout_completeness",
+    "important_parts",
+    "inside_outside_relevance_difference",
+    "intervention_curve",
+    "intervention_masks",
+    "irrelevant_candidates",
+    "keyed_noise",
+    "keyed_uniform",
+    "label_f1_score",
+    "local_size",
+    "mask_intersection_over_union",
+    "masked_projected_gradient",
+    "mean_interval",
+    "merge_parts",
+    "minimal_sufficient_sets",
+    "misalignment_activation_change",
+    "misalignment_location_change",
+    "misalignment_rank_change",
+    "name_units",
+    "nearest_features",
+    "negative_positive_ratio",
+    "normal_overlap",
+    "number_of_features",
+    "object_overlap",
+    "part_consistency",
+    "part_coverage_consistency",
+    "part_dilation",
+    "part_importance",
+    "part_purity",
+    "part_stability",
+    "part_thresholds",
+    "parts_covered",
+    "patch_boxes",
+    "peak_cells",
+    "peak_locations",
+    "peak_object_share",
+    "percentile_mask",
+    "pointing_game",
+    "points_in_boxes",
+    "preservation_check",
+    "prototype_activation_change",
+    "prototype_activation_location_change",
+    "prototype_activation_location_contrast",
+    "prototype_entropy",
+    "prototype_location_change",
+    "prototype_location_contrast",
+    "prototype_rank_change",
+    "prototype_similarity_change",
+    "ratio_interval",
+    "region_intersection_over_union",
+    "residual_share",
+    "scale_invariant_diversity",
+    "select_threshold",
+    "similar_class_pairs",
+    "single_deletion",
+    "sparsity",
+    "stratified_wilson_interval",
+    "structural_grounding",
+    "subset_accuracy",
+    "subset_codes",
+    "target_pairs",
+    "target_sensitivity",
+    "top_k_accuracy",
+    "top_units",
+    "unit_ranks",
+    "visualization_activation_change",
+    "visualization_location_change",
+    "weighted_intersection_over_union",
+    "wilson_interval",
+    "window_boxes",
+]

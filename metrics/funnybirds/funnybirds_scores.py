@@ -1,0 +1,176 @@
+"""All scores of the FunnyBirds protocol that belong together: one threshold is chosen for them at the end."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar, cast
+
+import torch
+from torch import Tensor, nn
+from torchmetrics.wrappers.abstract import WrapperMetric
+
+from metrics.base import AveragedOver
+from metrics.funnybirds.aggregate import (
+    funnybirds_aggregate,
+    heldout_completeness,
+    part_thresholds,
+    select_threshold,
+)
+from metrics.funnybirds.funnybirds import SingleDeletion, TargetSensitivity
+from metrics.funnybirds.funnybirds_checks import (
+    ControlledSyntheticDataCheck,
+    DeletionCheck,
+    Distractibility,
+    ImportantParts,
+    PreservationCheck,
+)
+from metrics.funnybirds.threshold_mean import ThresholdMean
+from metrics.primitives.intervals import Range
+
+_COMPLETENESS = ("csdc", "pc", "dc", "d")  # of which completeness is made, at one threshold
+
+
+class FunnyBirdsScores(WrapperMetric):
+    """The checks of important parts at one threshold, the scores of part importance, and what sums them up.
+
+    Source: Hesse et al. (2023) and Opłatek et al. (2024), see :func:`metrics.functional.funnybirds_aggregate` and the
+    classes of the seven checks, whose states are all there is. Fractions, higher is better, but for
+    ``"important_parts"``, a count. Which threshold is chosen, and therefore every number at it, depends on all images.
+
+    Args:
+        sufficient_sets: ``(K, Q, N)`` bool, see :func:`metrics.functional.minimal_sufficient_sets`.
+        num_thresholds: T.
+        kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Inputs:
+        label_parts: ``(B, T, N)`` bool, important parts of the explanation of the label.
+        predicted_parts: ``(B, T, N)`` bool, of that of the predicted class.
+        label_candidates: ``(B, T, C)`` bool, important parts and background objects of that of the label.
+        irrelevant: ``(B, C)`` bool, those among them that the model does not use.
+        kept_predictions: ``(B, 2^N)`` int64, prediction for every subset of parts kept.
+        labels: ``(B,)`` int64.
+        predictions: ``(B,)`` int64.
+        sample_ids: ``(B,)`` int64.
+        label_importance: ``(B, N)`` float, importance of each part in the explanation of the label.
+        part_drops: ``(B, N)`` float, drop of the logit of the label without each part.
+        pair_importance: ``(B, 2, N)`` float, importance of each part in the explanations of the pair of classes.
+        shared_parts: ``(B, 2, N)`` bool, parts each of them shares with the label.
+        pair_drops: ``(B, 2, 2)`` float, ``[b, i, j]`` is the drop of the logit of class i without the parts shared by
+            j.
+    """
+
+    name = "funnybirds"
+    units: ClassVar[dict[str, str]] = {
+        **dict.fromkeys((*_COMPLETENESS, "sd", "ts", "completeness"), "fraction"),
+        "important_parts": "count",
+        **dict.fromkeys(("completeness_mean", "completeness_area", "completeness_heldout"), "fraction"),
+        **dict.fromkeys(("correctness", "contrastivity", "overall"), "fraction"),
+    }
+    value_ranges: ClassVar[dict[str, Range]] = dict.fromkeys(units, (0.0, 1.0)) | {"important_parts": (0.0, math.inf)}
+    exceptions: ClassVar[dict[str, dict[str, Any]]] = {
+        "important_parts": {"higher_is_better": False},
+        **{name: {"averaged_over": "none"} for name in units if name.startswith("completeness") or name == "overall"},
+    }  # to what holds of all parts
+    parts = tuple(units)
+    unit = "fraction, count"
+    reads = (
+        *("label_parts", "predicted_parts", "label_candidates", "irrelevant", "kept_predictions", "labels"),
+        *("predictions", "sample_ids", "label_importance", "part_drops", "pair_importance", "shared_parts"),
+        "pair_drops",
+    )
+    averaged_over: AveragedOver = "image"
+    higher_is_better = True
+    is_differentiable = False
+    full_state_update = False
+
+    def __init__(self, sufficient_sets: Tensor, num_thresholds: int = 80, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.num_thresholds = num_thresholds
+        checks = (
+            ControlledSyntheticDataCheck(sufficient_sets, num_thresholds, **kwargs),
+            *(kind(num_thresholds, **kwargs) for kind in (PreservationCheck, DeletionCheck, Distractibility)),
+            ImportantParts(num_thresholds, **kwargs),
+            *(kind(**kwargs) for kind in (SingleDeletion, TargetSensitivity)),
+        )
+        self.checks = nn.ModuleDict({check.name: check for check in checks})
+
+    def update(  # noqa: PLR0913 - one record feeds all checks
+        self,
+        label_parts: Tensor,
+        predicted_parts: Tensor,
+        label_candidates: Tensor,
+        irrelevant: Tensor,
+        kept_predictions: Tensor,
+        labels: Tensor,
+        predictions: Tensor,
+        sample_ids: Tensor,
+        label_importance: Tensor,
+        part_drops: Tensor,
+        pair_importance: Tensor,
+        shared_parts: Tensor,
+        pair_drops: Tensor,
+    ) -> None:
+        """Add a batch."""
+        fields = locals()
+        for check in self._each().values():
+            check.update(**{name: fields[name] for name in check.reads})
+
+    def reset(self) -> None:
+        """Forget all batches."""
+        super().reset()
+        for check in self._each().values():
+            check.reset()
+
+    def compute(self) -> dict[str, Tensor]:
+        """The values of :meth:`summary` over all processes, float64 scalars."""
+        device = self._each()["csdc"].device
+        return {
+            name: torch.tensor(summary["value"], dtype=torch.float64, device=device)
+            for name, summary in self.summary().items()
+        }
+
+    def threshold_index(self) -> int | None:
+        """The threshold at which the checks are reported, over all processes; None where one of them is undefined.
+
+        Every process has to call it, as with ``compute``.
+        """
+        curves = [self._each()[name].compute() for name in _COMPLETENESS]
+        return select_threshold(*curves) if all(bool(curve.isfinite().all()) for curve in curves) else None
+
+    def summary(self) -> dict[str, dict[str, Any]]:
+        """All scores with the intervals of those that are means, over all processes.
+
+        Every process has to call it, as with ``compute``.
+
+        Returns:
+            For each of ``parts``: ``value``, the bounds ``low`` and ``high`` of the 95 % interval, ``n`` images and the
+            number of undefined ones ``skipped``; NaN for what is undefined. Beside completeness, the ``threshold``.
+        """
+        each, index = self._each(), self.threshold_index()
+        found: dict[str, dict[str, Any]] = {
+            name: check.summary() if name in ("sd", "ts") else _at(check, index) for name, check in each.items()
+        }
+        values = {name: each[name].compute() for name in (*_COMPLETENESS, "sd", "ts")}
+        thresholds = part_thresholds(self.num_thresholds).to(values["sd"].device)
+        scores = funnybirds_aggregate(**values, thresholds=thresholds)
+        scores["completeness_heldout"] = heldout_completeness(*(each[name].halves() for name in _COMPLETENESS))
+        threshold = scores.pop("threshold")
+        for name, value in scores.items():
+            found[name] = {"value": value, "low": math.nan, "high": math.nan, "n": found["pc"]["n"], "skipped": 0}
+        found["completeness"]["threshold"] = threshold
+        found["correctness"], found["contrastivity"] = found["sd"], found["ts"]
+        return {name: summary | self.exceptions.get(name, {}) for name, summary in found.items()}
+
+    @property
+    def image_values(self) -> dict[str, Tensor]:
+        """Name of each check -> its values of the last batch, ``(B,)``, or ``(B, T)`` at every threshold; no state."""
+        return {name: check.image_values for name, check in self._each().items()}
+
+    def _each(self) -> dict[str, Any]:
+        return cast(dict[str, Any], self.checks)
+
+
+def _at(metric: ThresholdMean, index: int | None) -> dict[str, float]:
+    """The summary at the chosen threshold; without one, that of the first, whose value is not to be told."""
+    summary = metric.summary(index or 0)
+    return summary if index is not None else summary | dict.fromkeys(("value", "low", "high"), math.nan)

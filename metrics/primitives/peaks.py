@@ -1,0 +1,72 @@
+"""Peaks of maps, as grid cells and as pixels of the image."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from metrics.primitives.checks import check_choice, check_maps
+from metrics.primitives.regions import is_flat
+
+UPSAMPLED_ELEMENTS = 2**24  # upsampled pixels held at once: 64 MiB of float32
+
+
+def peak_cells(maps: Tensor) -> Tensor:
+    """The cell of each map's maximum, ties to the first in row-major order.
+
+    Args:
+        maps: ``(..., h, w)`` float.
+
+    Returns:
+        ``(..., 2)`` int64 (x, y); (0, 0) for a map that is flat, as defined by
+        :func:`~metrics.functional.percentile_mask`, or not
+        finite.
+
+    Raises:
+        ValueError: if ``maps`` has another shape or dtype.
+
+    Example:
+        >>> peak_cells(torch.tensor([[0.0, 2.0, 2.0], [2.0, 0.0, 0.0]]))
+        tensor([1, 0])
+    """
+    check_maps("maps", maps)
+    cells = maps.flatten(start_dim=-2)
+    high, index = cells.max(dim=-1)  # several times faster than `argmax` on a CPU, and alike the first of equal cells
+    index = index.masked_fill(is_flat(cells.amin(dim=-1).double(), high.double()), 0)
+    return torch.stack([index % maps.shape[-1], index // maps.shape[-1]], dim=-1)
+
+
+def peak_locations(maps: Tensor, image_size: tuple[int, int], mode: str = "bicubic") -> Tensor:
+    """The pixel of each map's maximum after upsampling to the image.
+
+    Corners are not aligned. Maps are upsampled in chunks of at most 64 MiB.
+
+    Args:
+        maps: ``(..., h, w)`` float.
+        image_size: ``(H, W)`` pixels.
+        mode: ``"bicubic"`` or ``"bilinear"``.
+
+    Returns:
+        ``(..., 2)`` int64 pixels (x, y); (0, 0) for a map that is flat, as defined by
+        :func:`~metrics.functional.percentile_mask`, or not
+        finite.
+
+    Raises:
+        ValueError: if ``mode`` is unknown or ``maps`` has another shape or dtype.
+
+    Example:
+        >>> peak_locations(torch.tensor([[0.0, 0.0], [0.0, 1.0]]), (8, 8), mode="bilinear")
+        tensor([6, 6])
+    """
+    check_choice("mode", mode, ("bicubic", "bilinear"))
+    check_maps("maps", maps)
+    cells = maps.reshape(-1, 1, *maps.shape[-2:])
+    cells = cells if cells.dtype == torch.float64 else cells.float()
+    peaks = [
+        peak_cells(F.interpolate(chunk, image_size, mode=mode, align_corners=False))
+        for chunk in torch.split(cells, max(1, UPSAMPLED_ELEMENTS // math.prod(image_size)))
+    ]
+    return torch.cat(peaks).view(*maps.shape[:-2], 2)

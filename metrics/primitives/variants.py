@@ -1,0 +1,25 @@
+"""Readings of a published formula, for metrics of which the literature uses more than one."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+from metrics.primitives.checks import check_choice
+
+Variant = Literal["paper", "quanproto"]
+
+
+def check_variant(variant: Variant) -> None:
+    """Refuse an unknown variant.
+
+    Args:
+        variant: ``"paper"`` takes the formula literally; ``"quanproto"`` is what the tables published by Schlinge
+            et al. (2025) used. Numbers of different variants never share a column.
+
+    Raises:
+        ValueError: if ``variant`` is neither.
+
+    Example:
+        >>> check_variant("paper")
+    """
+    check_choice("variant", variant, get_args(Variant))

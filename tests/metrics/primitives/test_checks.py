@@ -1,0 +1,65 @@
+import pytest
+import torch
+
+from metrics.complexity.part_coverage import part_coverage_counts
+from metrics.functional import (
+    background_overlap,
+    inside_outside_relevance_difference,
+    object_overlap,
+    visualization_activation_change,
+    visualization_location_change,
+)
+from metrics.primitives.checks import check_tensor
+from metrics.primitives.variants import check_variant
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_any_float_and_letters_pass(dtype):
+    check_tensor("scores", torch.zeros(2, 5, dtype=dtype), ("B", 5), "float")
+
+
+@pytest.mark.parametrize(
+    ("value", "shape", "kind", "message"),
+    [
+        (torch.zeros(2), ("B", "K"), "float", r"`x` to be of shape \(B, K\) and dtype float, but got \(2,\) torch.fl"),
+        (torch.zeros(2, 3), (2, 4), "float", r"`x` to be of shape \(2, 4\) .* but got \(2, 3\) torch.float32"),
+        (torch.zeros(2), (2,), "int64", r"`x` to be of shape \(2,\) and dtype int64, but got \(2,\) torch.float32"),
+        (torch.zeros(2, dtype=torch.int64), (2,), "bool", r"dtype bool, but got \(2,\) torch.int64"),
+        (torch.zeros(2, dtype=torch.bool), (2,), "float", r"dtype float, but got \(2,\) torch.bool"),
+    ],
+)
+def test_others_are_refused(value, shape, kind, message):
+    with pytest.raises(ValueError, match=message):
+        check_tensor("x", value, shape, kind)
+
+
+CLIPPED = torch.tensor([[[[0.0, 2.0], [0.0, 0.0]]]])
+MASKS = torch.tensor([[[True, False], [True, False]]])
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        lambda saliency: object_overlap(saliency, MASKS),
+        lambda saliency: background_overlap(saliency, MASKS),
+        lambda saliency: inside_outside_relevance_difference(saliency, MASKS),
+        lambda saliency: visualization_location_change(CLIPPED, saliency),
+        lambda saliency: visualization_activation_change(saliency, CLIPPED),
+        lambda saliency: part_coverage_counts(
+            saliency, torch.tensor([[0]]), torch.zeros(1, 1, 2), torch.tensor([[True]]), 1
+        )[0],
+    ],
+)
+def test_saliency_that_is_not_clipped_is_refused_but_not_what_is_undefined(kernel):
+    signed = CLIPPED.clone()
+    signed[..., 0, 0] = -1
+    with pytest.raises(ValueError, match="saliency` to be clipped, but got negative values"):
+        kernel(signed)
+    kernel(signed.masked_fill(signed < 0, -torch.inf))
+
+
+def test_variants():
+    check_variant("paper")
+    check_variant("quanproto")
+    with pytest.raises(ValueError, match=r"`variant` to be one of \('paper', 'quanproto'\), but got 'published'"):
+        check_variant("published")

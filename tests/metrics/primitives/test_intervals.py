@@ -1,0 +1,208 @@
+import math
+
+import pytest
+import torch
+from scipy import stats
+
+from metrics.functional import (
+    balanced_accuracy,
+    bootstrap_interval,
+    f1_score,
+    mean_interval,
+    ratio_interval,
+    stratified_wilson_interval,
+    wilson_interval,
+)
+
+Z = 1.959963984540054
+
+
+def tensors(*values):
+    return [torch.tensor(value, dtype=torch.float64) for value in values]
+
+
+def both(interval):
+    return [bound.item() for bound in interval]
+
+
+def draw_table(classes, images, seed):
+    generator = torch.Generator().manual_seed(seed)
+    truth, prediction = torch.randint(classes, (2, images), generator=generator)
+    prediction = torch.where(torch.rand(images, generator=generator) < 0.6, truth, prediction)
+    table = torch.zeros(classes, classes, dtype=torch.int64)
+    for row, column in zip(truth.tolist(), prediction.tolist(), strict=True):
+        table[row, column] += 1
+    return table
+
+
+class TestMeanInterval:
+    def test_hand_case(self):
+        # 1..5: mean 3, s² = 2.5, half width 2.776445 * sqrt(0.5) = 1.963243
+        assert both(mean_interval(*tensors(15.0, 55.0, 5))) == pytest.approx([1.036757, 4.963243], abs=1e-6)
+
+    @pytest.mark.parametrize("confidence", [0.5, 0.95, 0.99])
+    def test_slow_oracle(self, confidence):
+        for seed in range(3):
+            n = (2, 7, 300)[seed]
+            values = torch.randn(n, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).tolist()
+            expected = stats.ttest_1samp(values, 0).confidence_interval(confidence)
+            sums = tensors(sum(values), sum(value**2 for value in values), n)
+            assert both(mean_interval(*sums, confidence)) == pytest.approx(list(expected), rel=1e-6, abs=1e-6)
+
+    @pytest.mark.parametrize("end", [0, 1, 5])
+    def test_of_rare_events_it_is_the_one_of_wilson_with_t(self, end):
+        # 3 of 40 deviate by 0.5 from an end of the range: half of Wilson's interval of 3 of 40
+        t = stats.t.ppf(0.975, 39)
+        wilson = list(stats.binomtest(3, 40).proportion_ci(1 - 2 * stats.norm.sf(t), "wilson"))
+        low, high = [bound / 2 for bound in wilson] if end != 1 else [1 - bound / 2 for bound in wilson[::-1]]
+        total, squares = (1.5, 0.75) if end != 1 else (38.5, 37.75)
+        sums = tensors(total + (end == 5) * 200, squares + (end == 5) * (15 + 1000), 40)
+        bounds = both(mean_interval(*sums, value_range=(5.0, math.inf) if end == 5 else (0.0, 1.0)))
+        assert bounds == pytest.approx([low + (end == 5) * 5, high + (end == 5) * 5])
+
+    @pytest.mark.parametrize(
+        ("value", "low", "high"),
+        # a share 3.8415 / 13.8415 = 0.27753 of the ten may lie at either end
+        [(0.0, 0, 0.27753), (1.0, 1 - 0.27753, 1), (0.1, 0.1 * 0.72247, 0.1 + 0.9 * 0.27753)],
+    )
+    def test_equal_values_may_hide_others_whatever_the_rounding(self, value, low, high):
+        sums = tensors(value * 10, value**2 * 10 * (1 + 1e-15), 10)
+        assert both(mean_interval(*sums, value_range=(0.0, 1.0))) == pytest.approx([low, high], abs=1e-5)
+        assert all(math.isnan(bound) for bound in both(mean_interval(*sums, value_range=(0.0, math.inf))))
+
+    def test_elementwise_float64_and_too_few(self):
+        low, high = mean_interval(torch.tensor([15.0, 2.0, 0.0]), torch.tensor([55.0, 4, 0]), torch.tensor([5, 1, 0]))
+        assert low.dtype == high.dtype == torch.float64
+        assert low[0].item() == pytest.approx(1.036757, abs=1e-6)
+        assert low[1:].isnan().all()
+        assert high[1:].isnan().all()
+
+    @pytest.mark.parametrize("confidence", [0.0, 1.0, -0.1, 95])
+    def test_confidence(self, confidence):
+        for call in (
+            lambda: mean_interval(*tensors(1, 1, 2), confidence),
+            lambda: wilson_interval(*tensors(1, 2), confidence),
+            lambda: ratio_interval(torch.ones(5), torch.tensor(2), confidence),
+        ):
+            with pytest.raises(ValueError, match="`confidence` to lie strictly between 0 and 1, but got"):
+                call()
+
+
+class TestWilsonInterval:
+    def test_hand_cases(self):
+        assert both(wilson_interval(*tensors(8, 10))) == pytest.approx([0.4902, 0.9433], abs=5e-5)
+        assert both(wilson_interval(*tensors(10, 10))) == pytest.approx([0.7225, 1], abs=5e-5)
+        assert both(wilson_interval(*tensors(0, 10))) == pytest.approx([0, 0.2775], abs=5e-5)
+
+    @pytest.mark.parametrize(("hits", "count"), [(0, 2), (1, 2), (3, 7), (99, 100), (5000, 5794)])
+    def test_bounds_solve_the_score_equation(self, hits, count):
+        # a bound p satisfies |hits/count - p| = z sqrt(p (1 - p) / count)
+        for bound in both(wilson_interval(*tensors(hits, count))):
+            assert abs(hits / count - bound) == pytest.approx(
+                Z * math.sqrt(max(bound * (1 - bound), 0) / count), abs=1e-7
+            )
+
+    def test_too_few(self):
+        assert all(math.isnan(bound) for bound in both(wilson_interval(*tensors(1, 1))))
+        assert all(math.isnan(bound) for bound in both(wilson_interval(*tensors(0, 0))))
+
+
+class TestRatioInterval:
+    def test_hand_case(self):
+        # a = 1, 2, 0; b = 2, 2, 4: R = 3/8; residuals .25, 1.25, -1.5, squares sum to 3.875;
+        # variance 3.875 / (2 * 3 * (8/3)²) = 0.0908203, standard error 0.30136, t 4.302653
+        low, high = both(ratio_interval(torch.tensor([3.0, 8, 5, 24, 6]), torch.tensor(3)))
+        assert (low + high) / 2 == pytest.approx(0.375)
+        assert (high - low) / 2 / 4.302653 == pytest.approx(0.30136, abs=1e-5)
+        # no event among 30 objects of ten images
+        low, high = both(ratio_interval(torch.tensor([0.0, 30, 0, 90, 0]), torch.tensor(10), value_range=(0.0, 1.0)))
+        assert [low, high] == pytest.approx([0, 0.27753], abs=1e-5)
+
+    def test_slow_oracle(self):
+        for seed in range(3):
+            a, b = (torch.rand(2, 9, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) + 0.1).tolist()
+            ratio = sum(a) / sum(b)
+            residual = sum((x - ratio * y) ** 2 for x, y in zip(a, b, strict=True))
+            error = math.sqrt(residual / (8 * 9 * (sum(b) / 9) ** 2))
+            products = [sum(x * y for x, y in zip(*pair, strict=True)) for pair in ((a, a), (b, b), (a, b))]
+            interval = ratio_interval(torch.tensor([sum(a), sum(b), *products], dtype=torch.float64), torch.tensor(9))
+            t = stats.t.ppf(0.975, 8)
+            assert both(interval) == pytest.approx([ratio - t * error, ratio + t * error], rel=1e-6)
+
+    def test_constant_denominator_is_the_interval_of_a_mean(self):
+        values = torch.tensor([1.0, 2, 3, 4, 5], dtype=torch.float64)
+        sums = torch.stack([values.sum(), torch.tensor(5.0), values.square().sum(), torch.tensor(5.0), values.sum()])
+        expected = mean_interval(values.sum(), values.square().sum(), torch.tensor(5))
+        assert both(ratio_interval(sums, torch.tensor(5))) == pytest.approx(both(expected))
+
+    def test_undefined(self):
+        assert all(math.isnan(bound) for bound in both(ratio_interval(torch.ones(5), torch.tensor(1))))
+        assert all(math.isnan(bound) for bound in both(ratio_interval(torch.zeros(5), torch.tensor(4))))
+        with pytest.raises(ValueError, match=r"`sums` to have shape \(5,\), but got \(4,\)"):
+            ratio_interval(torch.ones(4), torch.tensor(4))
+
+
+class TestStratifiedWilsonInterval:
+    @pytest.mark.parametrize("right", [[3, 3, 3], [3, 0, 0], [0, 0, 0]])
+    def test_of_classes_alike_it_is_the_one_of_all_images(self, right):
+        value = sum(right) / 9
+        interval = stratified_wilson_interval(
+            torch.tensor(value), torch.tensor([*right, 0]), torch.tensor([3, 3, 3, 0])
+        )
+        assert both(interval) == pytest.approx(both(wilson_interval(*tensors(sum(right), 9))))
+
+    def test_a_small_class_weighs_more(self):
+        # recalls 1/2 of 4 and 1 of 96: variance (1/12 + 0) / 4 = 1/48, 0.75 * 0.25 * 48 = 9 images
+        interval = stratified_wilson_interval(torch.tensor(0.75), torch.tensor([2, 96]), torch.tensor([4, 96]))
+        assert both(interval) == pytest.approx(both(wilson_interval(*tensors(6.75, 9))))
+
+
+class TestBootstrapInterval:
+    def test_accuracy_matches_the_binomial(self):
+        # accuracy of redrawn images is binomial: 80 of 100, so sd = 0.04 and about 0.8 ± 1.96 * 0.04
+        low, high = both(bootstrap_interval(torch.tensor([[40, 10], [10, 40]]), lambda t: t.diagonal().sum() / t.sum()))
+        assert low == pytest.approx(0.72, abs=0.0151)
+        assert high == pytest.approx(0.88, abs=0.0151)
+
+    @pytest.mark.parametrize("statistic", [f1_score, balanced_accuracy])
+    def test_redrawing_cells_equals_redrawing_images(self, statistic):
+        table = draw_table(3, 60, 0)
+        cells = [cell for cell, count in enumerate(table.flatten().tolist()) for _ in range(count)]
+        generator = torch.Generator().manual_seed(5)
+        values = []
+        for _ in range(600):
+            picks = torch.randint(60, (60,), generator=generator).tolist()
+            redrawn = torch.bincount(torch.tensor([cells[pick] for pick in picks]), minlength=9).view(3, 3)
+            values.append(statistic(redrawn).nanmean())
+        expected = torch.stack(values).quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
+        assert both(bootstrap_interval(table, statistic, seed=1)) == pytest.approx(expected, abs=0.03)
+
+    def test_contains_the_value_and_depends_on_the_seed_only(self):
+        table = draw_table(4, 50, 1)
+        low, high = bootstrap_interval(table, f1_score, draws=200, seed=3)
+        assert low < f1_score(table).mean() < high
+        assert (low, high) == bootstrap_interval(table.T.contiguous().T, f1_score, draws=200, seed=3)
+        assert (low, high) != bootstrap_interval(table, f1_score, draws=200, seed=4)
+
+    def test_chunks_change_nothing(self, monkeypatch):
+        table = draw_table(4, 50, 1)
+        whole = bootstrap_interval(table, f1_score, draws=21)
+        monkeypatch.setattr("metrics.primitives.intervals.TABLE_ELEMENTS", 200)
+        assert bootstrap_interval(table, f1_score, draws=21) == whole
+
+    def test_every_draw_holds_every_image_and_cells_keep_their_share(self):
+        table = torch.tensor([[3, 0, 0], [0, 0, 4], [2, 0, 0]])
+        seen = []
+        bootstrap_interval(table, lambda t: seen.append(t.clone()) or t.sum(), draws=300)
+        assert len(seen) == 300
+        assert all(drawn.sum() == 9 and (drawn[table == 0] == 0).all() for drawn in seen)
+        # the mean of 300 draws of a cell has a standard deviation below 0.09
+        assert (torch.stack(seen).double().mean(0) - table).abs().max() < 0.35
+
+    def test_too_few_and_errors(self):
+        for images in (0, 1):
+            assert all(math.isnan(x) for x in both(bootstrap_interval(torch.tensor([[images, 0], [0, 0]]), f1_score)))
+        with pytest.raises(ValueError, match="`confusion` to be an int64 tensor of shape"):
+            bootstrap_interval(torch.zeros(2, 2), f1_score)
+        with pytest.raises(ValueError, match="`confusion` to be an int64 tensor of shape"):
+            bootstrap_interval(torch.zeros(3, 2, dtype=torch.int64), f1_score)

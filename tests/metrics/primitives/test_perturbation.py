@@ -1,0 +1,327 @@
+import hashlib
+import math
+from statistics import NormalDist
+
+import pytest
+import torch
+from torch import nn
+
+from metrics.functional import completeness_perturbation, keyed_noise, keyed_uniform, masked_projected_gradient
+from metrics.primitives import chunks
+from metrics.primitives.perturbation import GAMMA, mix_bits, normal_quantiles
+from tests.rounding import tolerance
+
+IDS = torch.tensor([3, 2**62 + 11, 7748076420210162913, 0, 1])
+RANKS = torch.arange(4).expand(5, 4)
+WORD = 2**64 - 1
+
+
+def slow_mix(word):
+    word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & WORD
+    word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & WORD
+    return word ^ (word >> 31)
+
+
+def slow_words(sample_id, rank, count, seed):
+    gamma, key = 0x9E3779B97F4A7C15, 0
+    for part in (seed, sample_id, rank):
+        key = slow_mix(((key ^ (part & WORD)) + gamma) & WORD)
+    return [slow_mix((key + (index + 1) * gamma) & WORD) for index in range(count)]
+
+
+def fields(word, bits):
+    """The signed fields of a word, lowest first."""
+    values = [(word >> shift) & (2**bits - 1) for shift in range(0, 64, bits)]
+    return [value - 2**bits if value >= 2 ** (bits - 1) else value for value in values]
+
+
+def slow_uniform(sample_id, rank, count, seed):
+    words = slow_words(sample_id, rank, count, seed)
+    return [(field >> 8) / 2**23 for word in words for field in fields(word, 32)][:count]
+
+
+def slow_noise(sample_id, rank, count, seed):
+    words = slow_words(sample_id, rank, count, seed)
+    shares = [(field + 2**15 + 0.5) / 2**16 for word in words for field in fields(word, 16)]
+    return [NormalDist().inv_cdf(share) for share in shares[:count]]
+
+
+def test_published_sequence_of_splitmix64():
+    words = mix_bits(1234567 + torch.arange(1, 6) * GAMMA)
+    expected = [
+        6457827717110365317,
+        3203168211198807973,
+        9817491932198370423,
+        4593380528125082431,
+        16408922859458223821,
+    ]
+    assert [word & WORD for word in words.tolist()] == expected
+
+
+@pytest.mark.parametrize(("kernel", "oracle"), [(keyed_noise, slow_noise), (keyed_uniform, slow_uniform)])
+class TestKeyed:
+    @pytest.mark.parametrize("seed", [0, 1, 2**40, -5])
+    @pytest.mark.parametrize("shape", [(7,), (3, 2, 3), (), (0,)])
+    def test_slow_oracle(self, kernel, oracle, seed, shape):
+        values = kernel(IDS, RANKS, shape, seed)
+        assert values.shape == (5, 4, *shape)
+        assert values.dtype == torch.float32
+        for image, sample_id in enumerate(IDS.tolist()):
+            for rank in range(4):
+                expected = oracle(sample_id, rank, math.prod(shape), seed)
+                # half the spacing of float32 at 4.33, the largest value
+                assert values[image, rank].flatten().tolist() == pytest.approx(expected, abs=2**-22)
+
+    def test_batch_size_and_order(self, kernel, oracle):
+        ids = torch.arange(16) * 1000003
+        ranks = torch.arange(3).expand(16, 3)
+        whole = kernel(ids, ranks, (3, 5, 7))
+        for batch in (1, 4, 16):
+            parts = zip(ids.split(batch), ranks.split(batch), strict=True)
+            assert torch.equal(torch.cat([kernel(*part, (3, 5, 7)) for part in parts]), whole)
+        order = torch.randperm(16, generator=torch.Generator().manual_seed(0))
+        assert torch.equal(kernel(ids[order], ranks, (3, 5, 7)), whole[order])
+        assert torch.equal(kernel(ids, ranks.flip(1), (3, 5, 7)), whole.flip(1))
+        assert torch.equal(kernel(ids, ranks, (105,)), whole.flatten(2))
+
+    def test_every_part_of_the_key_counts(self, kernel, oracle):
+        draws = [kernel(IDS, RANKS, (4, 50), seed).flatten(end_dim=1) for seed in range(3)]
+        rows = torch.cat(draws).flatten(1)
+        assert len(rows.unique(dim=0)) == 3 * 5 * 4
+        correlation = torch.corrcoef(rows).fill_diagonal_(0)
+        assert correlation.abs().max() < 0.35  # 200 elements: 5 standard errors
+
+    def test_global_generator_is_neither_read_nor_moved(self, kernel, oracle):
+        state = torch.random.get_rng_state()
+        first = kernel(IDS, RANKS, (5,))
+        assert torch.equal(torch.random.get_rng_state(), state)
+        torch.rand(3)
+        assert torch.equal(kernel(IDS, RANKS, (5,)), first)
+        with torch.inference_mode():
+            assert torch.equal(kernel(IDS, RANKS, (5,)), first)
+
+    def test_no_image_and_no_unit(self, kernel, oracle):
+        assert kernel(IDS[:0], RANKS[:0], (3, 4)).shape == (0, 4, 3, 4)
+        assert kernel(IDS, RANKS[:, :0], (3, 4)).shape == (5, 0, 3, 4)
+
+    def test_errors(self, kernel, oracle):
+        with pytest.raises(ValueError, match="`sample_ids` to be of shape"):
+            kernel(IDS.int(), RANKS, (2,))
+        with pytest.raises(ValueError, match="`ranks` to be of shape"):
+            kernel(IDS, RANKS[:2], (2,))
+
+
+class TestDistribution:
+    # 300 000 draws; bounds at about 5 standard errors
+    def test_normal(self):
+        draws = keyed_noise(IDS[:3], RANKS[:3, :2], (50000,)).double().flatten()
+        assert abs(draws.mean()) < 0.01
+        assert draws.std() == pytest.approx(1, abs=0.007)
+        assert draws.pow(3).mean() == pytest.approx(0, abs=0.04)
+        assert draws.pow(4).mean() == pytest.approx(3, abs=0.1)
+        expected = torch.special.ndtr(draws.sort().values)
+        assert (expected - torch.linspace(0, 1, len(draws))).abs().max() < 0.004  # Kolmogorov-Smirnov
+        assert 4 < draws.abs().max() < 4.33
+
+    def test_table_of_all_values(self):
+        table = normal_quantiles(torch.device("cpu")).double()
+        assert torch.equal(table, -table.flip(0))
+        assert (table.diff() > 0).all()
+        moments = [table.pow(power).mean().item() for power in (2, 4)]
+        assert moments == pytest.approx([0.99998, 2.9991], abs=5e-5)  # 1 and 3 without the rounding to 16 bits
+        assert table[[0, 2**15, 2**16 - 1]].tolist() == pytest.approx([-4.3249, 1.9124e-5, 4.3249], abs=1e-4)
+
+    def test_neighbours_are_independent(self):
+        draws = keyed_noise(IDS[:3], RANKS[:3, :2], (50000,)).double().flatten(end_dim=1)
+        for lag in (1, 2, 3, 4):
+            one, two = draws[:, :-lag], draws[:, lag:]
+            assert abs((one * two).mean()) < 0.01
+            assert abs(((one**2 - 1) * (two**2 - 1)).mean()) < 0.02
+
+    def test_uniform(self):
+        draws = keyed_uniform(IDS[:3], RANKS[:3, :2], (50000,)).double().flatten()
+        assert draws.min() >= -1
+        assert draws.max() < 1
+        assert abs(draws.mean()) < 0.006
+        assert (draws.sort().values - torch.linspace(-1, 1, len(draws))).abs().max() < 0.008
+
+
+def images(batch=4, dtype=torch.float32):
+    return torch.rand(batch, 3, 6, 8, generator=torch.Generator().manual_seed(0)).to(dtype)
+
+
+class TestCompleteness:
+    BOXES = torch.tensor([[1, 2, 3, 2], [0, 0, 7, 5], [0, 0, -1, -1], [7, 5, 7, 5]]).expand(4, 4, 4)
+
+    def test_noise_outside_and_nothing_inside(self):
+        clean, ids = images(), torch.arange(4)
+        noisy = completeness_perturbation(clean, self.BOXES, ids, sigma=0.5, seed=3)
+        noise = keyed_noise(ids, torch.arange(4).expand(4, 4), (3, 6, 8), seed=3)
+        expected = (clean[:, None] + 0.5 * noise).clamp(0, 1)
+        expected[:, 0, :, 2, 1:4] = clean[:, :, 2, 1:4]
+        expected[:, 1] = clean
+        expected[:, 3, :, 5, 7] = clean[:, :, 5, 7]
+        assert torch.equal(noisy, expected)
+        assert not torch.equal(noisy[:, 0], noisy[:, 2])
+
+    def test_size_of_the_noise(self):
+        clean = torch.full((4, 3, 60, 80), 0.5)
+        empty = torch.tensor([0, 0, -1, -1]).expand(4, 1, 4)
+        assert (completeness_perturbation(clean, empty, torch.arange(4)) - 0.5).std() == pytest.approx(0.05, abs=1e-3)
+
+    def test_golden_bits(self):
+        # any change of the generator, the order of elements or the arithmetic shows here
+        clean = (torch.arange(2 * 3 * 6 * 8).view(2, 3, 6, 8) % 32) / 32
+        boxes = torch.tensor([[[1, 2, 3, 2], [0, 0, 4, 4]]]).expand(2, 2, 4)
+        noisy = completeness_perturbation(clean, boxes, torch.tensor([7748076420210162913, 1]), seed=5)
+        digest = hashlib.sha256(noisy.contiguous().numpy().tobytes()).hexdigest()
+        assert digest == "08ccf6e45be6afd10e1f6a2f9e2dae96b857e2b21a1115583942f61236c85fff"
+
+    def test_batch_size(self):
+        clean, ids = images(16), torch.arange(16) * 77
+        boxes = torch.randint(0, 4, (16, 5, 4), generator=torch.Generator().manual_seed(1)) + torch.tensor([0, 0, 3, 2])
+        whole = completeness_perturbation(clean, boxes, ids)
+        for batch in (1, 4, 16):
+            parts = zip(clean.split(batch), boxes.split(batch), ids.split(batch), strict=True)
+            assert torch.equal(torch.cat([completeness_perturbation(*part) for part in parts]), whole)
+
+    @pytest.mark.parametrize("at_once", [1, 2 * 4 * 144, 3 * 4 * 144 + 1])
+    def test_size_of_chunks(self, monkeypatch, at_once):
+        # one image is 4 units x 144 values: chunks of 1, 2 and 3 of the 4 images
+        whole = completeness_perturbation(images(), self.BOXES, torch.arange(4))
+        monkeypatch.setattr(chunks, "CPU_ELEMENTS", at_once)
+        assert torch.equal(completeness_perturbation(images(), self.BOXES, torch.arange(4)), whole)
+
+    def test_no_unit(self):
+        assert completeness_perturbation(images(), self.BOXES[:, :0], torch.arange(4)).shape == (4, 0, 3, 6, 8)
+
+    def test_zero_noise_is_the_image(self):
+        noisy = completeness_perturbation(images(), self.BOXES, torch.arange(4), sigma=0.0)
+        assert torch.equal(noisy, images()[:, None].expand(-1, 4, -1, -1, -1))
+
+    def test_normalised_units_unclamped(self):
+        std = torch.tensor([0.2, 0.4, 0.1]).view(3, 1, 1)
+        ids = torch.arange(4)
+        noisy = completeness_perturbation(images(), self.BOXES, ids, sigma=5 * std, clamp=False)
+        noise = keyed_noise(ids, torch.arange(4).expand(4, 4), (3, 6, 8))
+        assert torch.allclose(noisy[:, 2], images() + 5 * std * noise[:, 2])
+        assert noisy.min() < 0
+        assert noisy.max() > 1
+
+    def test_values_inside_are_never_clamped(self):
+        clean = images() + 1
+        noisy = completeness_perturbation(clean, self.BOXES, torch.arange(4))
+        assert torch.equal(noisy[:, 1], clean)
+        assert noisy[:, 2].max() == 1
+
+    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+    def test_dtypes(self, dtype):
+        noisy = completeness_perturbation(images(dtype=dtype), self.BOXES, torch.arange(4))
+        assert noisy.dtype == dtype
+        assert torch.equal(noisy[:, 1], images(dtype=dtype))
+        reference = completeness_perturbation(images(), self.BOXES, torch.arange(4))
+        # image and result are rounded to the dtype, the reference to float32
+        roundings = 2 * max(torch.finfo(kind).eps / 2 for kind in (dtype, torch.float32))
+        assert torch.allclose(noisy.float(), reference, rtol=0, atol=roundings)
+
+    def test_layout_and_empty(self):
+        clean, ids = images().mT.contiguous().mT, torch.arange(4)
+        whole = completeness_perturbation(images(), self.BOXES, ids)
+        assert torch.equal(completeness_perturbation(clean, self.BOXES, ids), whole)
+        assert completeness_perturbation(images(0), self.BOXES[:0], ids[:0]).shape == (0, 4, 3, 6, 8)
+
+    def test_errors(self):
+        with pytest.raises(ValueError, match="`images` to be of shape"):
+            completeness_perturbation(images()[0], self.BOXES, torch.arange(4))
+        with pytest.raises(ValueError, match="`boxes` to be of shape"):
+            completeness_perturbation(images(), self.BOXES[:2], torch.arange(4))
+        with pytest.raises(ValueError, match="`sample_ids` to be of shape"):
+            completeness_perturbation(images(), self.BOXES, torch.arange(3))
+        with pytest.raises(TypeError, match="unexpected keyword argument 'std'"):
+            completeness_perturbation(images(), self.BOXES, torch.arange(4), std=0.1)
+
+
+class TestMaskedProjectedGradient:
+    MASK = torch.ones(4, 1, 6, 8, dtype=torch.bool)
+
+    def test_linear_score_by_hand(self):
+        # weights 1, -1, 0: 0.5 - 3 * 0.1 = 0.2, 0.5 + 0.3 = 0.8, no gradient; the ball stops at 0.25
+        weight = torch.tensor([1.0, -1.0, 0.0]).view(3, 1, 1)
+        clean, mask = torch.full((1, 3, 1, 2), 0.5), torch.tensor([[[[True, False]]]])
+        attacked = masked_projected_gradient(lambda x: (weight * x).sum((1, 2, 3)), clean, mask, 1.0, 0.1, steps=3)
+        assert attacked[0, :, 0, 0].tolist() == pytest.approx([0.2, 0.8, 0.5])
+        assert attacked[0, :, 0, 1].tolist() == [0.5] * 3
+        attacked = masked_projected_gradient(lambda x: weight * x, clean, mask, 0.25, 0.1, steps=10)
+        assert attacked[0, :, 0, 0].tolist() == pytest.approx([0.25, 0.75, 0.5])
+
+    def test_per_channel_sizes_and_frame(self):
+        clean = torch.full((2, 3, 2, 2), 0.5)
+        epsilon, step = torch.tensor([0.1, 0.2, 0.9]).view(3, 1, 1), torch.tensor([0.01, 0.1, 0.3]).view(3, 1, 1)
+        for clamp, last in ((True, 0.0), (False, -0.4)):
+            attacked = masked_projected_gradient(
+                torch.sum, clean, self.MASK[:2, :, :2, :2], epsilon, step, 40, None, clamp
+            )
+            assert attacked[0, :, 0, 0].tolist() == pytest.approx([0.4, 0.3, last], abs=tolerance(40))
+
+    def test_empty_mask_changes_nothing(self):
+        clean = images() * 3 - 1
+        start = torch.ones_like(clean)
+        attacked = masked_projected_gradient(torch.sum, clean, ~self.MASK, 0.5, 0.1, steps=2, start=start)
+        assert torch.equal(attacked, clean)
+
+    def test_start_alone(self):
+        start = 0.3 * keyed_uniform(torch.arange(4), torch.zeros(4, 1, dtype=torch.int64), (3, 6, 8))[:, 0]
+        attacked = masked_projected_gradient(torch.sum, images(), self.MASK, 0.3, 0.1, steps=0, start=start)
+        assert torch.allclose(attacked, (images() + start).clamp(0, 1))
+        far = masked_projected_gradient(torch.sum, images(), self.MASK, 0.1, 0.1, steps=0, start=start, clamp=False)
+        assert (far - images()).abs().max() <= 0.1 + tolerance(2)
+        assert torch.equal(masked_projected_gradient(torch.sum, images(), self.MASK, 0.3, 0.1, steps=0), images())
+
+    def test_lowers_the_score_more_than_noise(self):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 1, 3))
+        norms = []
+
+        def score(x):
+            value = model(x).amax((1, 2, 3))
+            norms.append(torch.autograd.grad(value.sum(), x, retain_graph=True)[0].norm())
+            return value
+
+        mask = self.MASK.clone()
+        mask[..., :3] = False
+        start = 0.1 * keyed_uniform(torch.arange(4), torch.zeros(4, 1, dtype=torch.int64), (3, 6, 8))[:, 0]
+        attacked = masked_projected_gradient(score, images(), mask, 0.1, 0.01, steps=20, start=start)
+        noise = masked_projected_gradient(score, images(), mask, 0.1, 0.01, steps=0, start=start)
+        assert len(norms) == 20
+        assert min(norms) > 0
+        with torch.no_grad():
+            clean, noisy, low = (model(x).amax((1, 2, 3)) for x in (images(), noise, attacked))
+        assert ((clean - low) > (clean - noisy).abs()).all()
+        assert torch.equal(attacked[..., :3], images()[..., :3])
+        assert all(parameter.grad is None for parameter in model.parameters())
+        assert not attacked.requires_grad
+
+    def test_inference_mode(self):
+        with torch.inference_mode():
+            attacked = masked_projected_gradient(lambda x: x.square(), images(), self.MASK, 0.1, 0.01, steps=4)
+        expected = masked_projected_gradient(lambda x: x.square(), images(), self.MASK, 0.1, 0.01, steps=4)
+        assert torch.equal(attacked, expected)
+        assert torch.allclose(attacked, (images() - 0.04).clamp(min=0), rtol=0, atol=tolerance(4))
+
+    def test_images_are_independent(self):
+        whole = masked_projected_gradient(lambda x: x.square(), images(), self.MASK, 0.1, 0.03, steps=3)
+        parts = [
+            masked_projected_gradient(lambda x: x.square(), part, self.MASK[:1], 0.1, 0.03, steps=3)
+            for part in images().split(1)
+        ]
+        assert torch.equal(torch.cat(parts), whole)
+
+    def test_errors(self):
+        with pytest.raises(ValueError, match="`steps` to be at least 0, but got -1"):
+            masked_projected_gradient(torch.sum, images(), self.MASK, 0.1, 0.1, steps=-1)
+        with pytest.raises(ValueError, match=r"`mask` to be of shape \(4, 1, 6, 8\) and dtype bool"):
+            masked_projected_gradient(torch.sum, images(), self.MASK.float(), 0.1, 0.1)
+        with pytest.raises(ValueError, match="`images` to be of shape"):
+            masked_projected_gradient(torch.sum, images()[:, :1], self.MASK, 0.1, 0.1)
+        with pytest.raises(ValueError, match="`start` to be of shape"):
+            masked_projected_gradient(torch.sum, images(), self.MASK, 0.1, 0.1, start=images()[0])
