@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 SILENCED = (
     "💡 Tip: For seamless cloud",  # an advertisement for another logger, at every start
     "GPU available:",  # the summary of a run says what it uses, and a warning what it leaves unused

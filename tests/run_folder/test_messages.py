@@ -39,7 +39,12 @@ def test_messages_go_where_the_errors_of_the_moment_go(tidy, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("path", "expected"), [("x.py", "warning: mine\n"), ("/else/x.py", "/else/x.py:3: UserWarning: mine")]
+    ("path", "expected"),
+    [
+        ("x.py", "warning: mine\n"),
+        ("/else/x.py", "/else/x.py:3: UserWarning: mine"),
+        (f"{ROOT.parent}/x.py", f"{ROOT.parent}/x.py:3: UserWarning: mine"),
+    ],
 )
 def test_our_warnings_are_a_line_and_those_of_others_say_where(tidy, path, expected):
     assert warnings.formatwarning("mine", UserWarning, str(ROOT / "callbacks" / path), 3).startswith(expected)
