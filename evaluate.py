@@ -25,7 +25,7 @@ from callbacks.evaluation.interface import Interface
 from callbacks.forward.evaluation_mode import evaluation_mode
 from callbacks.run.confusion import log_confusion
 from callbacks.run.loggers import log_evaluation
-from callbacks.run.training_record import cut_short, told_training
+from callbacks.run.training_record import told_training, where_cut_short
 from datamodules import load_datamodule
 from datamodules.base import ImageDataModule
 from datamodules.load import match_data, read_datamodule
@@ -299,7 +299,7 @@ def evaluate(
         ValueError: if the checkpoint is foreign or does not fit the data, or another process evaluates it already.
     """
     checkpoint = read_checkpoint(request.ckpt_path, mmap=True)
-    if told := cut_short(told_training(request.ckpt_path, checkpoint)):
+    if told := where_cut_short(told_training(request.ckpt_path, checkpoint)):
         rank_zero_warn(f"{told}. The result is marked as incomplete.")
     step, trained = checkpoint["global_step"], checkpoint["hyper_parameters"]
     names = checkpoint.get("training", {}).get("class_names")  # older checkpoints do not name them

@@ -129,7 +129,7 @@ def _projects(actions: Sequence[str]) -> bool:
     return any(action.startswith("project") for action in actions)
 
 
-def cut_short(record: Mapping[str, Any]) -> str | None:
+def where_cut_short(record: Mapping[str, Any]) -> str | None:
     """Where a schedule was cut short, as a sentence without its full stop.
 
     Args:
