@@ -15,11 +15,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor, distributed
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, default_collate
 
 from datamodules.plot import plot_sample
 from datamodules.sample import Batch, Sample
+from run_folder.processes import gathered
 
 Index = int | tuple[int, int]  # a position, or (epoch, position) where augmentation depends on the epoch
 
@@ -136,10 +137,7 @@ class ImageLoader(DataLoader[Any]):
             images = batch.pop("image")
             full = images[torch.arange(size).clamp(max=len(images) - 1)]
             batches.append(batch | {name: see(full)[: len(images)]})
-        shares: list[Any] = [batches]
-        if len(ranks) > 1:
-            shares = [None for _ in ranks]
-            distributed.all_gather_object(shares, batches)
+        shares = gathered(batches) if len(ranks) > 1 else [batches]
         order = np.argsort([row for rank in ranks for row in range(rank, len(dataset), len(ranks))])
         self.kept = {field: _chosen(_joined(shares, field), order.tolist()) for field in shares[0][0]}
 

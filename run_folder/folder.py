@@ -11,6 +11,7 @@ from lightning import LightningModule, Trainer
 from lightning.pytorch.cli import SaveConfigCallback
 
 from run_folder import read_checkpoint
+from run_folder.atomic import write_whole
 
 LINKED_MODEL_ARGUMENTS = ("num_classes", "num_concepts", "image_size")  # facts of the data, checked there
 FREE_DATA_ARGUMENTS = ("root", "num_workers", "eval_batch_size")  # change no result
@@ -60,45 +61,6 @@ def save_split(record: dict[str, Any] | None, path: Path) -> None:
             "data, or start another run with `--experiment NAME`."
         )
     write_whole(path, text)
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file that a kill leaves as it was or as it is to be.
-
-    Args:
-        path: the file; its folder is there.
-        text: what it is to hold, in UTF-8.
-    """
-    write_whole_bytes(path, text.encode())
-
-
-def write_whole_bytes(path: Path, data: bytes) -> None:
-    """The same for bytes.
-
-    Args:
-        path: the file; its folder is there.
-        data: what it is to hold.
-    """
-    part = path.with_name(f"{path.name}.part")
-    part.write_bytes(data)
-    part.replace(path)
-
-
-def write_new(path: Path, data: bytes) -> None:
-    """Write a new file, or find it there already; where another content lies, the new file gets a number.
-
-    Args:
-        path: the file; its folder is made.
-        data: what it is to hold.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    target, number = path, 1
-    while target.exists():
-        if target.read_bytes() == data:
-            return
-        number += 1
-        target = path.with_name(f"{path.stem}-{number}{path.suffix}")
-    write_whole_bytes(target, data)
 
 
 def run_name(model: str, data: str, fold: int | None, seed: int) -> str:

@@ -33,7 +33,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "datamodules.sample",
     ),
     "evaluation": ("callbacks", "run_folder"),
-    "reports": ("explanations", "metrics", "lightning_modules.contract", "datamodules.sample"),
+    "reports": ("explanations", "metrics", "lightning_modules.contract", "datamodules.sample", "run_folder"),
     "studies": (
         *("explanations", "metrics.functional", "lightning_modules.contract", "datamodules.sample"),
         *("lightning_modules.load_model", "datamodules.load_datamodule", "datamodules.load", "reports"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
-from torch import Tensor, distributed
+from torch import Tensor
 
 from callbacks.evaluation.birds import Birds
 from callbacks.evaluation.clean_view import Clean, Setting, owned_units
@@ -18,6 +18,7 @@ from metrics.entries import ENTRIES
 from metrics.entry import AnyMetric
 from metrics.facts import Facts
 from metrics.general.classification import ConfusionMean
+from run_folder.processes import gathered
 
 ITEMS = {"unit": "units", "class": "classes", "concept": "concepts"}  # of which the values of all are kept
 TRAINING = "training"  # the view of the training images
@@ -182,10 +183,7 @@ class EvaluationPass:
             ],
             bool(self.observer.signed),
         )
-        shares: list[Any] = [own]
-        if distributed.is_initialized():
-            shares = [None] * distributed.get_world_size()
-            distributed.all_gather_object(shares, own)
+        shares = gathered(own)
         images = {
             sample: {key: values[row] for key, values in columns.items()}
             for keys, columns in (batch for images, _ in shares for batch in images)

@@ -8,12 +8,13 @@ from typing import Any
 
 import torch
 from lightning import LightningModule
-from torch import Tensor, distributed
+from torch import Tensor
 
 from callbacks.forward.walk import walk
 from metrics import functional
 from metrics.entries import ENTRIES, NEEDS
 from metrics.facts import Facts
+from run_folder.processes import add_up, gathered
 
 LEAST_AREA = 0.6
 BY_MODEL = "model"
@@ -74,11 +75,7 @@ def _seen(module: LightningModule, datamodule: Any, memory_budget: float | None)
 
 def _gathered(own: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     """The batches of all processes, joined."""
-    shares: list[Any] = [own]
-    if distributed.is_initialized():
-        shares = [None] * distributed.get_world_size()
-        distributed.all_gather_object(shares, own)
-    scores, labels = zip(*(batch for share in shares for batch in share), strict=True)
+    scores, labels = zip(*(batch for share in gathered(own) for batch in share), strict=True)
     return torch.cat(scores), torch.cat(labels)
 
 
@@ -91,6 +88,5 @@ def _counts(datamodule: Any, device: torch.device) -> Tensor:
     own = torch.zeros(datamodule.num_concepts, dtype=torch.int64, device=device)
     for batch in datamodule.projection_dataloader():
         own += batch["concepts"].sum(dim=0).to(device)
-    if distributed.is_initialized():
-        distributed.all_reduce(own)
+    add_up(own)
     return own

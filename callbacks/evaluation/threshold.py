@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 from lightning import LightningModule
-from torch import Tensor, distributed
+from torch import Tensor
 
 from callbacks.forward.walk import walk
+from run_folder.processes import add_up
 
 
 def threshold_of(model: object) -> Tensor | None:
@@ -42,9 +43,7 @@ def fit_threshold(module: LightningModule, datamodule: Any, memory_budget: float
         for row, present in enumerate((labels, ~labels)):
             sums[row] += (logits * present).sum()
             counts[row] += present.sum()
-    if distributed.is_initialized():
-        distributed.all_reduce(sums)
-        distributed.all_reduce(counts)
+    add_up(sums, counts)
     if not counts.all():
         raise ValueError(
             "Expected the validation split to have present and absent labels, from which the decision threshold of a "

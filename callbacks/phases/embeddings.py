@@ -22,7 +22,7 @@ from torch import Tensor
 from callbacks.forward.walk import walk
 from callbacks.phases.ranks import state_hash
 from datamodules.sample import sample_key
-from run_folder.folder import write_whole
+from run_folder.atomic import write_whole
 
 KEY = "key.json"  # written last: where it is, the files are whole
 LOADING = {"batch_size", "eval_batch_size", "num_workers", "_class_path", "_instantiator"}  # changes no embedding

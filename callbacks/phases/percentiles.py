@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 from lightning import LightningModule, Trainer
-from torch import distributed
 
 from callbacks.forward.walk import walk
 from lightning_modules.contract import Intervenable
+from run_folder.processes import gathered
 
 LOW, HIGH = 5, 95
 
@@ -41,11 +41,7 @@ def concept_percentiles(trainer: Trainer, module: LightningModule) -> dict[str, 
     datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
     batches = walk(module, datamodule.projection_dataloader(), datamodule.image_size, keep_maps=True)
     own = [seen.all_maps.mean(dim=(2, 3)).cpu().numpy() for _, seen in batches if seen.all_maps is not None]
-    shares: list[Any] = [own]
-    if distributed.is_initialized():
-        shares = [None] * distributed.get_world_size()
-        distributed.all_gather_object(shares, own)
-    logits = np.concatenate([part for share in shares for part in share])
+    logits = np.concatenate([part for share in gathered(own) for part in share])
     low, high = (torch.from_numpy(row) for row in np.percentile(logits, (LOW, HIGH), axis=0))
     module.load_percentiles(low, high)
     return {"images": float(len(logits)), "least_distance": float((high - low).min())}

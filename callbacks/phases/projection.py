@@ -19,6 +19,7 @@ from torch import Tensor, distributed, nn
 from callbacks.forward.evaluation_mode import evaluation_mode
 from datamodules.sample import sample_key
 from lightning_modules.contract import InterpretableModel, Projectable, SourceTable
+from run_folder.processes import add_up
 
 LARGEST = torch.iinfo(torch.int64).max
 
@@ -249,8 +250,7 @@ def _validation_accuracy(module: LightningModule, datamodule: Any) -> float | No
         logits = cast(InterpretableModel, module)(images).logits
         counts[0] += (logits.argmax(dim=1) == labels).sum()
         counts[1] += len(labels)
-    if distributed.is_initialized():
-        distributed.all_reduce(counts)
+    add_up(counts)
     return float(counts[0] / counts[1])
 
 

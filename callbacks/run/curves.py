@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw, ImageFont
 from callbacks.run.loggers import log_images
 from explanations.views import BLACK, WHITE, cut_text, png
 from lightning_modules.contract import InterpretableModel
-from run_folder.folder import write_whole_bytes
+from run_folder.atomic import write_whole
 
 WIDTH, HEIGHT = 760, 420  # of a panel
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 64, 52  # around the axes
@@ -57,7 +57,7 @@ class TrainingCurves(Callback):
         if not trainer.is_global_zero or trainer.fast_dev_run:  # type: ignore[attr-defined]
             return
         picture = training_curves(self.rows)
-        write_whole_bytes(Path(trainer.default_root_dir) / "training.png", png(picture))
+        write_whole(Path(trainer.default_root_dir) / "training.png", png(picture))
         if epoch + 1 == trainer.max_epochs or plan.locate(epoch + 1)[0] != index or trainer.should_stop:
             caption = f"after epoch {epoch + 1}, phase {plan.phases[index].name}"
             log_images(trainer.loggers, "media/training", [picture], [caption], trainer.global_step - 1)

@@ -21,7 +21,7 @@ from callbacks.run.loggers import log_images, log_table
 from explanations import Explainer, Upsample, choose_explainer, unit_tile, unit_views
 from explanations.views import png, sheet
 from lightning_modules.contract import InterpretableModel
-from run_folder.folder import write_new
+from run_folder.atomic import write_new
 
 CONTRIBUTIONS = (
     *("epoch", "phase", "sample_id", "true class", "predicted class", "rank", "unit", "score", "weight"),

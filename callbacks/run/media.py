@@ -21,7 +21,7 @@ from explanations import Explainer, choose_explainer
 from explanations.unit_view import part_in, unit_tile, unit_views
 from explanations.views import Box, png, sheet
 from lightning_modules.contract import InterpretableModel
-from run_folder.folder import write_new
+from run_folder.atomic import write_new
 
 TILE = 112  # longer side of each of the three pictures of a prototype, in pixels
 COLUMNS = (

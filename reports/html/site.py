@@ -14,7 +14,7 @@ import jinja2
 from markupsafe import Markup
 from PIL import Image
 
-from reports.results.metrics_json import write_whole
+from run_folder.atomic import write_whole
 
 MANIFEST, UNFINISHED = "manifest.json", "unfinished"
 QUALITY, METHOD = 82, 2  # of WebP; method 4 takes twice as long for files that are 5 % smaller

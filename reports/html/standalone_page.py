@@ -13,7 +13,7 @@ from reports.explained_figure import explained_figure
 from reports.explained_model import ExplainedImage, ExplainedModel, Row
 from reports.html.image_page import Bar, bars
 from reports.html.site import Site, key_of
-from reports.results.metrics_json import write_whole
+from run_folder.atomic import write_whole
 
 
 def write_explained(subject: ExplainedModel, samples: Sequence[Mapping[str, Any]], folder: Path) -> list[str]:

@@ -16,7 +16,7 @@ from reports.pictures.class_representation import class_pictures
 from reports.pictures.concepts import NamedUnits, concept_pictures
 from reports.pictures.funnybirds.part_pictures import funnybirds_pictures
 from reports.pictures.intervention import intervention_pictures
-from reports.results.metrics_json import write_whole
+from run_folder.atomic import write_whole
 
 
 class Found(Protocol):

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from run_folder.atomic import write_whole
+
 SCHEMA = 1
 # protocol fields that say on what machine, or what was found, not how it was measured
 _INCIDENTAL = (
@@ -215,19 +217,6 @@ def with_baselines(metrics: Mapping[str, Any]) -> dict[str, Any]:
                     "ci95": bounds,
                 }
     return rows
-
-
-def write_whole(path: Path, content: str | bytes) -> None:
-    """Write a file that is there as a whole or not at all.
-
-    Args:
-        path: the file; its folder is made if it is not there.
-        content: written as it is, a text in UTF-8.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".part")
-    temporary.write_bytes(content if isinstance(content, bytes) else content.encode())
-    temporary.replace(path)
 
 
 def _strict(value: Any) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datamodules.sample import sample_key
-from reports.results.metrics_json import write_whole
+from run_folder.atomic import write_whole
 
 Rows = Mapping[str, Mapping[str, float]]
 NAMED_BY = {"images": "sample_id", "units": "unit", "classes": "class", "concepts": "concept"}

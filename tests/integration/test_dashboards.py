@@ -4,6 +4,7 @@ import contextlib
 import csv
 import io
 import math
+import re
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from callbacks import read_checkpoint
 from callbacks.run.curves import training_curves
-from tests.callbacks.run.test_workspace import every_key
+from tests.pages import DOCS
 from tests.tiny_runs import EPOCHS, STEPS_PER_EPOCH, fit
 from tests.wandb_files import history, pictures, segments, table
 
@@ -36,6 +37,12 @@ def run(tmp_path_factory):
     return folder, segments(folder), terminal.getvalue().splitlines()
 
 
+def every_key():
+    """The keys of the sections of a workspace, as the page names them."""
+    table = (DOCS / "dashboards.md").read_text("utf-8").partition("| section |")[2].partition("\n\n")[0]
+    return {key for key in re.findall("`(.+?)`", table) if not key.startswith("^")}
+
+
 def every(parts, key):
     return [value for part in parts for value in history(part, key)]
 
@@ -46,6 +53,7 @@ def test_one_run_holds_every_key_of_the_workspace(run):
     assert len({part.run.run_id for part in parts}) == 1
     assert all(part.run.resume for part in parts)
     logged = {key for part in parts for row in part.history for key in row}
+    assert len(every_key()) == 17
     for key in every_key():
         assert key in logged or any(name.startswith(f"{key}/") for name in logged), key
 
