@@ -11,13 +11,13 @@ from lightning.pytorch.callbacks import Checkpoint, ProgressBar
 from lightning.pytorch.cli import ArgsType, LightningArgumentParser, LightningCLI
 
 import callbacks
-import evaluate
 from callbacks.evaluation.interpretability import SEEDS
 from callbacks.run.curves import TrainingCurves
 from callbacks.run.loggers import place_loggers
 from callbacks.run.step_curves import StepCurves
 from callbacks.run.summary import RunSummary
 from datamodules.base import ImageDataModule
+from evaluation.evaluate import after_fit
 from lightning_modules import InterpretableModule
 from run_folder.command_line import StrictParser, from_shell, trainer_settings
 from run_folder.folder import SaveConfig, belongs_to, check_name, check_unchanged, resume_path, run_name
@@ -144,7 +144,7 @@ class TrainCLI(LightningCLI):
     def after_fit(self) -> None:
         """Evaluate the best checkpoint and say where everything lies."""
         wanted = self.config.fit.test_after_fit and not self.trainer.fast_dev_run  # type: ignore[attr-defined]
-        result = evaluate.after_fit(self.trainer) if wanted else None
+        result = after_fit(self.trainer) if wanted else None
         self.summary.say_end(self.trainer, result)
 
 

@@ -1,55 +1,82 @@
-"""One evaluation from the loaded model to the content of ``metrics.json``."""
+"""One evaluation from the checkpoint to everything that was found."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, cast
 
-from callbacks.forward.evaluation_mode import full_precision
+from lightning import seed_everything
+from PIL.Image import Image
+
+from callbacks.forward.evaluation_mode import evaluation_mode, full_precision
 from callbacks.run.training_record import told_training
+from datamodules.base import ImageDataModule
+from datamodules.transforms.continuity import codec_versions
 from evaluation.hardware import Hardware
 from evaluation.protocol import describe, refuse_unfit
 from evaluation.request import Request
+from reports.explained_model import ExplainedModel
+from reports.pictures.evaluation import evaluation_pictures
+from reports.results.metrics_json import SCHEMA
+from reports.results.values_csv import Rows, by_kind
 
 
-def measure(
-    request: Request,
-    hardware: Hardware,
-    module: Any,
-    datamodule: Any,
-    checkpoint: Mapping[str, Any],
-    codecs: dict[str, str],
-) -> dict[str, Any]:
-    """Run the engine of a request, which then holds the values of images and items.
+@dataclass(frozen=True)
+class Findings:
+    """What an evaluation found.
+
+    Args:
+        result: content of ``metrics.json``.
+        values: of the files of values, by name.
+        pictures: by name.
+        subject: what was evaluated.
+    """
+
+    result: dict[str, Any]
+    values: dict[str, Rows]
+    pictures: dict[str, Image]
+    subject: ExplainedModel
+
+
+def measure(request: Request, hardware: Hardware, other: ImageDataModule | None = None) -> Findings:
+    """Run the engine of a request.
 
     Args:
         request: what to evaluate.
         hardware: where.
-        module: the model of the checkpoint.
-        datamodule: of the images.
-        checkpoint: its content.
-        codecs: versions of what the continuity view depends on.
-
-    Returns:
-        What ``metrics.json`` holds, without its schema.
+        other: data that are not those of the run.
 
     Raises:
         ValueError: if the data do not fit the model or the request.
     """
+    seed_everything(request.engine.seed, verbose=False)
+    trained = request.trained
+    module, datamodule = trained.model(request.inference), other or trained.data()
     datamodule.configure_loaders(split=request.split, limit=request.limit)
     refuse_unfit(request, module.num_classes, datamodule)
-    trainer = hardware.trainer(request.engine, request.run_folder)
+    trainer = hardware.trainer(request.engine, trained.run_folder)
     start = time.perf_counter()
     with full_precision(trainer.strategy.root_device):
         trainer.test(module, datamodule, verbose=False)
     seconds = time.perf_counter() - start
-    images, evaluation = len(datamodule.test_dataloader().dataset), request.engine.evaluation
-    return {
-        **request.identity(checkpoint["global_step"]),
-        **describe(request, checkpoint, datamodule, codecs),
-        "training": told_training(request.ckpt_path, checkpoint),
+    dataset, evaluation = cast(Any, datamodule.test_dataloader().dataset), request.engine.evaluation
+    result = {
+        "schema": SCHEMA,
+        **request.identity,
+        **describe(request, datamodule, codec_versions()),
+        "training": told_training(trained.path, trained.checkpoint),
         "metrics": evaluation.metrics,
         "skipped": evaluation.skipped,
-        "timing": {"seconds": seconds, "images": images, "images_per_second": images / seconds},
+        "timing": {"seconds": seconds, "images": len(dataset), "images_per_second": len(dataset) / seconds},
     }
+    classes = trained.class_names or datamodule.class_names
+    names = {"classes": classes, "concepts": datamodule.tables.concept_names}
+    values = by_kind(evaluation.images, evaluation.items, dataset.sample_ids, names)
+    this_pass = request.engine.this_pass
+    subject = ExplainedModel(module, datamodule, this_pass.observer.explainer, class_names=classes)
+    birds, explainer = this_pass.setting.birds, this_pass.observer.class_explainer
+    parts = (birds.data, explainer) if birds and explainer else None
+    with evaluation_mode(module):
+        pictures = evaluation_pictures(subject, evaluation, dataset, this_pass.named_units(), parts)
+    return Findings(result, values, pictures, subject)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,31 +28,29 @@ def refuse_unfit(request: Request, num_classes: int, datamodule: Any) -> None:
     """
     if request.other_data is None and datamodule.num_classes != num_classes:
         raise ValueError(
-            f"Expected data with the {num_classes} classes of {request.ckpt_path}, but {type(datamodule).__name__} has "
-            f"{datamodule.num_classes}."
+            f"Expected data with the {num_classes} classes of {request.trained.path}, but {type(datamodule).__name__} "
+            f"has {datamodule.num_classes}."
         )
     if request.split == "val" and not datamodule.has_validation:
         whose = (
             f"{request.other_data['config']} to have"
             if request.other_data
-            else f"{request.ckpt_path} to be of a run with"
+            else f"{request.trained.path} to be of a run with"
         )
         raise ValueError(f"Expected {whose} a validation split, but it has none.")
 
 
-def describe(
-    request: Request, checkpoint: Mapping[str, Any], datamodule: Any, codecs: dict[str, str]
-) -> dict[str, Any]:
+def describe(request: Request, datamodule: Any, codecs: dict[str, str]) -> dict[str, Any]:
     """Model, data and protocol of an evaluation, as ``metrics.json`` has them.
 
     Args:
         request: an evaluation that has been run.
-        checkpoint: of the model.
         datamodule: of the images.
         codecs: versions of what the continuity view depends on.
     """
+    checkpoint = request.trained.checkpoint
     model, trained = checkpoint["hyper_parameters"], checkpoint["datamodule_hyper_parameters"]
-    best, settings = request.ckpt_path.stem == "best", datamodule.hparams
+    best, settings = request.trained.path.stem == "best", datamodule.hparams
     evaluation, backbone = request.engine.evaluation, model.get("backbone") or {"name": "sketch"}
     return {
         "model": model["_class_path"].rsplit(".", 1)[-1],

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from callbacks.evaluation.interpretability import Interpretability
 from callbacks.forward.images_per_forward import default_budget
-from run_folder import folder_of_run
+from evaluation.trained_model import TrainedModel
 
 LONGEST_NAME = 200  # file systems allow 255 bytes
 FORMER_BUDGET = 1.0  # default of evaluations that do not name their device
@@ -24,7 +24,7 @@ class Request:
     """One evaluation.
 
     Args:
-        ckpt_path: checkpoint of a run.
+        trained: what to evaluate.
         engine: computes the metrics.
         split: which split of the data.
         limit: number of images, drawn by class; None for all.
@@ -34,7 +34,7 @@ class Request:
         report: write pages to look at, too, if something is explained.
     """
 
-    ckpt_path: Path
+    trained: TrainedModel
     engine: Interpretability
     split: EvaluatedSplit = "test"
     limit: int | None = None
@@ -44,20 +44,10 @@ class Request:
     report: bool = False
 
     @property
-    def run_folder(self) -> Path:
-        """The folder of the run the checkpoint belongs to."""
-        return folder_of_run(self.ckpt_path)
-
-    def identity(self, step: int) -> dict[str, Any]:
-        """Entries that tell two evaluations of a run apart.
-
-        Args:
-            step: the checkpoint's ``global_step``; a resumed run replaces the file and counts on.
-        """
-        name = self.ckpt_path.absolute().relative_to(self.run_folder.absolute()).as_posix()
+    def identity(self) -> dict[str, Any]:
+        """Entries that tell two evaluations of a run apart."""
         return {
-            "checkpoint": name,
-            "step": step,
+            **self.trained.identity,
             "split": self.split,
             "limit": self.limit,
             "suite": self.engine.requested,
@@ -65,9 +55,9 @@ class Request:
             "other_data": self.other_data,
         }
 
-    def is_done(self, earlier: dict[str, Any], step: int) -> bool:
+    def is_done(self, earlier: dict[str, Any]) -> bool:
         """Whether an earlier result is the answer to this request."""
-        wanted = {"inference": self.inference} | self.identity(step) | self.engine.settings
+        wanted = {"inference": self.inference} | self.identity | self.engine.settings
         wanted |= {"drawn": DRAWN} if self.limit else {}
         found = earlier | earlier.get("protocol", {})
         if self.engine.memory_budget is None:
@@ -77,25 +67,23 @@ class Request:
             told["other_data"] = (told.get("other_data") or {}).get("fingerprint")  # wherever the data lies
         return {name: found.get(name) for name in wanted} == wanted
 
-    def folder(self, step: int, trained: dict[str, Any]) -> Path:
+    def folder(self) -> Path:
         """The folder of the result: ``evaluation``, or a folder of its own if another result already lies there.
 
         A result on other data than the run's always has a folder of its own.
 
-        Args:
-            step: the checkpoint's ``global_step``.
-            trained: the checkpoint's arguments of the model.
-
         Raises:
             FileExistsError: if this very evaluation has been done and ``overwrite`` is not set.
         """
-        first = self.run_folder / "evaluation"
-        usual = {"seed": 0, "limit": None, "inference": trained.get("inference")} | Interpretability().settings
+        first, checkpoint = self.trained.run_folder / "evaluation", self.trained.checkpoint
+        decides = checkpoint["hyper_parameters"].get("inference")
+        usual = {"seed": 0, "limit": None, "inference": decides} | Interpretability().settings
         named = {"seed": self.engine.seed, "limit": self.limit, "inference": self.inference} | self.engine.settings
         changed = [f"{name}={value}" for name, value in named.items() if value != usual[name]]
         if self.other_data:
             changed.insert(0, f"data={Path(self.other_data['config']).stem}-{self.other_data['fingerprint'][:8]}")
-        words = "-".join([self.ckpt_path.stem, f"step{step}", self.split, *self.engine.requested, *changed])
+        step = checkpoint["global_step"]
+        words = "-".join([self.trained.path.stem, f"step{step}", self.split, *self.engine.requested, *changed])
         name = re.sub(r"[^\w.=-]+", ".", words).strip(".")
         if len(name) > LONGEST_NAME:
             name = f"{name[:LONGEST_NAME]}-{hashlib.sha256(words.encode()).hexdigest()[:8]}"
@@ -104,7 +92,7 @@ class Request:
             if not (folder / "metrics.json").exists():
                 return folder
             earlier = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
-            if self.is_done(earlier, step):
+            if self.is_done(earlier):
                 if self.overwrite:
                     return folder
                 raise FileExistsError(

@@ -32,7 +32,10 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "metrics",
         "datamodules.sample",
     ),
-    "evaluation": ("callbacks", "run_folder"),
+    "evaluation": (
+        *("callbacks", "reports", "run_folder", "explanations.Explainer", "lightning_modules.load_model"),
+        *("datamodules.base", "datamodules.load", "datamodules.load_datamodule", "datamodules.transforms.continuity"),
+    ),
     "reports": ("explanations", "metrics", "lightning_modules.contract", "datamodules.sample", "run_folder"),
     "studies": (
         *("explanations", "metrics.functional", "lightning_modules.contract", "datamodules.sample"),

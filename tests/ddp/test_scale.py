@@ -4,12 +4,13 @@ import pytest
 import torch
 from torch import distributed
 
-import evaluate
 from callbacks import Interpretability
 from callbacks.phases.projection import nearest_patches
 from datamodules.dataset import ExactSampler, ImageLoader
-from evaluate import Hardware
+from evaluation.evaluate import evaluate
+from evaluation.hardware import Hardware
 from evaluation.request import Request
+from evaluation.trained_model import TrainedModel
 from tests.ddp_pool import DdpPool
 from tests.lightning_modules.registry import TINY_PROTOPNET, tiny_birds
 from tests.tiny_runs import as_launched, fit
@@ -61,8 +62,8 @@ def test_projection_is_that_of_one_process(four, images):
 def evaluate_on(rank, world_size, path):
     with as_launched(rank, world_size), pytest.MonkeyPatch.context() as patch:
         sent = count_bytes(patch)
-        request = Request(path, Interpretability(), overwrite=True)
-        result = evaluate.evaluate(request, Hardware("cpu", world_size), {}, allow_classes=["tests"])
+        request = Request(TrainedModel(path, allow_classes=["tests"]), Interpretability(), overwrite=True)
+        result = evaluate(request, Hardware("cpu", world_size))
     return result["metrics"], sum(sent)
 
 

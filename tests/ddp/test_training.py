@@ -12,13 +12,14 @@ import pytest
 import torch
 from lightning import Callback
 
-import evaluate
 from callbacks import Interpretability
 from callbacks.evaluation.threshold import fit_threshold
 from callbacks.phases.percentiles import concept_percentiles
 from datamodules import SketchBirds
-from evaluate import Hardware
+from evaluation.evaluate import evaluate
+from evaluation.hardware import Hardware
 from evaluation.request import Request
+from evaluation.trained_model import TrainedModel
 from lightning_modules import ConceptBottleneck, ProtoPool
 from tests.tiny_runs import DATA, StopError, as_launched, differences, fit, fit_args, last, start, state, stop_at
 
@@ -77,8 +78,8 @@ def fit_model_on(rank, world_size, folder, model, *more):
 
 def evaluate_on(rank, world_size, path):
     with as_launched(rank, world_size):
-        request = Request(path, Interpretability(), overwrite=True)
-        return evaluate.evaluate(request, Hardware("cpu", world_size), {}, allow_classes=["tests"])["metrics"]
+        request = Request(TrainedModel(path, allow_classes=["tests"]), Interpretability(), overwrite=True)
+        return evaluate(request, Hardware("cpu", world_size))["metrics"]
 
 
 def close(metrics):
@@ -160,8 +161,8 @@ def test_two_views_train_as_in_one_process(ddp_pool, tmp_path):
 
 def test_evaluation_of_an_odd_number_of_images(ddp_pool, straight):
     path = straight[0] / "checkpoints" / "best.ckpt"
-    request = Request(path, Interpretability(), overwrite=True)
-    reference = evaluate.evaluate(request, Hardware("cpu"), {}, allow_classes=["tests"])["metrics"]
+    request = Request(TrainedModel(path, allow_classes=["tests"]), Interpretability(), overwrite=True)
+    reference = evaluate(request, Hardware("cpu"))["metrics"]
     assert reference["general/accuracy"]["n"] == 33
     for metrics in ddp_pool.run(evaluate_on, path):
         assert figures(metrics) == close(reference)
@@ -269,8 +270,8 @@ def test_launched_from_the_shell(tmp_path, straight):
     assert process.returncode == 0, said
     assert differences(state(folder), state(straight[0])) == []
     path = folder / "checkpoints" / "best.ckpt"
-    request = Request(path, Interpretability(["quanproto", "general"]))
-    reference = evaluate.evaluate(request, Hardware("cpu"), {}, allow_classes=["tests"])["metrics"]
+    request = Request(TrainedModel(path, allow_classes=["tests"]), Interpretability(["quanproto", "general"]))
+    reference = evaluate(request, Hardware("cpu"))["metrics"]
     for arguments in ([], ["--overwrite", "true"]):  # the result of training itself, then that of another command
         if arguments:
             arguments += ["--trainer.devices=2", "--trainer.accelerator=cpu", "--allow_classes=tests"]

@@ -6,6 +6,7 @@ import pytest
 
 from callbacks import Interpretability
 from evaluation.request import Request
+from evaluation.trained_model import TrainedModel
 
 
 @pytest.mark.parametrize(
@@ -22,6 +23,8 @@ from evaluation.request import Request
 )
 def test_the_default_budget_is_that_of_the_device(asked, earlier, same):
     engine = Interpretability(memory_budget=asked)
-    request = Request(Path("run/checkpoints/last.ckpt"), engine)
-    result = request.identity(3) | {"protocol": engine.settings | earlier}
-    assert request.is_done(result, 3) == same
+    trained = TrainedModel(Path("run/checkpoints/last.ckpt"))
+    vars(trained)["checkpoint"] = {"global_step": 3}
+    request = Request(trained, engine)
+    result = request.identity | {"protocol": engine.settings | earlier}
+    assert request.is_done(result) == same

@@ -11,8 +11,10 @@ from PIL import Image
 import evaluate
 from callbacks import Interpretability
 from datamodules import SketchBirdsDataset, load_datamodule
-from evaluate import Hardware
+from evaluation.evaluate import evaluate as evaluate_request
+from evaluation.hardware import Hardware
 from evaluation.request import Request
+from evaluation.trained_model import TrainedModel
 from explanations import BoxMaps, SummedMaps
 from lightning_modules import load_model
 from metrics.functional import part_thresholds
@@ -127,11 +129,11 @@ def test_training_and_a_later_evaluation_agree_exactly(evaluated_copy):
 
 def test_batches_and_workers_move_nothing(evaluated_copy):
     engine = Interpretability(["general", "compactness", "continuity"])
-    request = Request(evaluated_copy / "checkpoints" / "best.ckpt", engine, overwrite=True)
-    reference = evaluate.evaluate(request, CPU, {"eval_batch_size": 32}, allow_classes=["tests"])["metrics"]
-    other = evaluate.evaluate(request, CPU, {"eval_batch_size": 5, "num_workers": 2}, allow_classes=["tests"])[
-        "metrics"
-    ]
+    path = evaluated_copy / "checkpoints" / "best.ckpt"
+    reference, other = (
+        evaluate_request(Request(TrainedModel(path, changes, ["tests"]), engine, overwrite=True), CPU)["metrics"]
+        for changes in ({"eval_batch_size": 32}, {"eval_batch_size": 5, "num_workers": 2})
+    )
     assert other.keys() == reference.keys()
     for key, entry in reference.items():
         for name in ("value", "ci95", "n"):

@@ -1,0 +1,110 @@
+"""The way from a request to ``metrics.json``, the files beside it, the loggers and the printed table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from lightning import Trainer
+from lightning.pytorch.loggers import Logger
+from lightning.pytorch.utilities import rank_zero_info, rank_zero_only, rank_zero_warn
+
+from callbacks import Interpretability, RunCheckpoint
+from callbacks.forward.evaluation_mode import evaluation_mode
+from callbacks.run.confusion import log_confusion
+from callbacks.run.loggers import log_evaluation
+from callbacks.run.training_record import told_training, where_cut_short
+from datamodules.load import match_data, read_datamodule
+from evaluation.hardware import Hardware
+from evaluation.measure import Findings, measure
+from evaluation.request import Request
+from evaluation.trained_model import TrainedModel
+from reports.html.evaluation_files import read_evaluation
+from reports.html.report import build_report
+from reports.pictures.evaluation import write_pictures
+from reports.results.metrics_json import write_metrics
+from reports.results.summary import print_summary, suite_table
+from reports.results.values_csv import write_all_values
+from run_folder import class_paths
+from run_folder.lock import only_process
+
+
+def evaluate(
+    request: Request, hardware: Hardware, loggers: Sequence[Logger] = (), data: Path | None = None
+) -> dict[str, Any]:
+    """Run one evaluation, write ``metrics.json`` and print the table.
+
+    Args:
+        request: what to evaluate.
+        hardware: where.
+        loggers: receive the same numbers, under keys that begin with the split.
+        data: config of other data than the run's, with the same changes.
+
+    Returns:
+        The content of ``metrics.json``.
+
+    Raises:
+        FileNotFoundError: if the checkpoint is missing.
+        FileExistsError: if the result exists.
+        ValueError: if the checkpoint is foreign or does not fit the data, or another process evaluates it already.
+    """
+    trained = request.trained
+    if told := where_cut_short(told_training(trained.path, trained.checkpoint)):
+        rank_zero_warn(f"{told}. The result is marked as incomplete.")
+    arguments = trained.checkpoint["hyper_parameters"]
+    if request.inference is None:
+        request = replace(request, inference=arguments.get("inference"))
+    other = None
+    if data is not None:
+        other = read_datamodule(data, arguments["image_size"], **trained.data_changes)
+        known = trained.class_names or replace(trained, data_changes={}).data().class_names
+        request = replace(request, other_data=match_data(other, known, request.split, data))
+    folder = request.folder()
+    with only_process(folder):
+        if request.folder() != folder:
+            raise FileExistsError(f"Expected {folder} to be free, but another result now lies there. Evaluate again.")
+        found = measure(request, hardware, other)
+        confusion = request.engine.evaluation.confusion if trained.class_names else None
+        step = max(0, found.result["step"] - 1)  # next to the validation of the epoch that ended there
+        log_confusion(loggers, confusion, trained.class_names or [], request.split, step)
+        _save(found, folder, loggers, step)
+        if request.report and found.result["explainer"]:
+            _write_pages(found, folder)
+    return found.result
+
+
+def after_fit(trainer: Trainer) -> dict[str, Any] | None:
+    """Evaluate the best checkpoint of a finished run with the run's own suite, on the same devices.
+
+    Returns:
+        The content of ``metrics.json``; None if it was there already.
+    """
+    engine = next(c for c in trainer.callbacks if isinstance(c, Interpretability))  # type: ignore[attr-defined]
+    checkpoint = next(c for c in trainer.callbacks if isinstance(c, RunCheckpoint))  # type: ignore[attr-defined]
+    used = class_paths([trainer.lightning_module.hparams, trainer.datamodule.hparams])  # type: ignore[attr-defined]
+    packages = [path.split(".")[0] for path in used]  # imported already
+    trained = TrainedModel(checkpoint.best_or_last(trainer), allow_classes=packages)
+    try:
+        return evaluate(Request(trained, engine), Hardware.of(trainer), trainer.loggers)
+    except FileExistsError as done:
+        rank_zero_info(str(done))
+        return None
+
+
+@rank_zero_only
+def _save(found: Findings, folder: Path, loggers: Sequence[Logger], step: int) -> None:
+    """Write and print a result; ``metrics.json`` comes last: where it is, the evaluation is whole."""
+    write_all_values(found.values, folder)
+    write_pictures(found.pictures, folder)
+    numbers = {key: entry["value"] for key, entry in found.result["metrics"].items()}
+    log_evaluation(loggers, found.result["split"], numbers, suite_table(found.result), found.pictures, step)
+    write_metrics(found.result, folder)
+    print_summary(found.result, folder)
+
+
+@rank_zero_only
+def _write_pages(found: Findings, folder: Path) -> None:
+    with evaluation_mode(found.subject.model):  # type: ignore[arg-type]
+        print(f"report:      {build_report(found.subject, read_evaluation(folder), folder / 'report')}")

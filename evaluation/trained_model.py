@@ -1,0 +1,122 @@
+"""A checkpoint of a run, from which its model and its data are built again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from datamodules import load_datamodule
+from datamodules.base import ImageDataModule
+from explanations import Explainer
+from lightning_modules import load_model
+from reports.explained_model import ExplainedModel
+from reports.html.evaluation_files import EvaluationFiles, read_evaluation
+from reports.results.metrics_json import Result
+from run_folder import folder_of_run, read_checkpoint
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A checkpoint, where its data lie, and which classes it may name.
+
+    Args:
+        path: of the checkpoint.
+        data_changes: arguments of the data module that differ from training, such as ``root``.
+        allow_classes: packages whose classes the checkpoint may name besides those of this project.
+    """
+
+    path: Path
+    data_changes: Mapping[str, Any] = field(default_factory=dict)
+    allow_classes: Sequence[str] = ()
+
+    @classmethod
+    def of_flags(cls, ckpt_path: str | Path, data_root: str | None, allow_classes: str | None) -> TrainedModel:
+        """As command lines name it, with packages separated by commas."""
+        allowed = allow_classes.split(",") if allow_classes else ()
+        return cls(Path(ckpt_path), {"root": data_root} if data_root else {}, allowed)
+
+    @classmethod
+    def of_result(cls, result: Result, data_root: str | None, allow_classes: str | None) -> TrainedModel:
+        """What an evaluation measured, with the flags of a command line."""
+        told = json.loads(result.path.read_text(encoding="utf-8"))
+        return cls.of_flags(result.run / told["checkpoint"], data_root, allow_classes)
+
+    @cached_property
+    def checkpoint(self) -> dict[str, Any]:
+        """The content of the file, tensors mapped from the disk.
+
+        Raises:
+            FileNotFoundError: if there is no such file.
+            ValueError: if it is damaged or foreign.
+        """
+        return read_checkpoint(self.path, mmap=True)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What tells two checkpoints of a run apart; a resumed run replaces the file and counts on."""
+        name = self.path.absolute().relative_to(self.run_folder.absolute()).as_posix()
+        return {"checkpoint": name, "step": self.checkpoint["global_step"]}
+
+    @property
+    def run_folder(self) -> Path:
+        """The folder of the run it belongs to."""
+        return folder_of_run(self.path)
+
+    @property
+    def class_names(self) -> list[str] | None:
+        """Of the logits; older checkpoints do not name them."""
+        return self.checkpoint.get("training", {}).get("class_names")  # type: ignore[no-any-return]
+
+    def model(self, inference: str | None = None) -> Any:
+        """The model, in evaluation mode.
+
+        Args:
+            inference: how a ProtoTree decides, by default as in its run.
+        """
+        changes = {} if inference is None else {"inference": inference}
+        return load_model(self.path, allow_classes=self.allow_classes, **changes)
+
+    def data(self) -> ImageDataModule:
+        """The data of the run."""
+        return load_datamodule(self.path, allow_classes=self.allow_classes, **self.data_changes)
+
+    def explained(
+        self, explainer: Explainer | None = None, size: int = 144, inference: str | None = None
+    ) -> ExplainedModel:
+        """The model with the data of its run, for pages and pictures.
+
+        Args:
+            explainer: by default PRP where it supports the model, else upsampled maps.
+            size: longer side of pictures in pixels.
+            inference: as in :meth:`model`.
+        """
+        return ExplainedModel(self.model(inference), self.data(), explainer, size, self.class_names)
+
+    def evaluated(
+        self, folder: Path, explainer: Explainer | None = None, size: int = 144
+    ) -> tuple[ExplainedModel, EvaluationFiles]:
+        """The same as an evaluation saw it, and what was found.
+
+        Args:
+            folder: of the evaluation.
+            explainer: as in :meth:`explained`.
+            size: as in :meth:`explained`.
+
+        Raises:
+            FileNotFoundError: if there is no evaluation.
+            ValueError: if it is of another checkpoint, or on other data than the run's.
+        """
+        files = read_evaluation(folder)
+        told, asked = files.result, self.identity
+        if told["other_data"] or any(told[name] != value for name, value in asked.items()):
+            raise ValueError(
+                f"Expected {folder} to be the evaluation of {self.path}, step {asked['step']}, on the data of its run, "
+                f"but it is of {told['checkpoint']}, step {told['step']}, on "
+                f"{'other' if told['other_data'] else 'these'} data. Evaluate the checkpoint again, or name the folder "
+                "of its evaluation."
+            )
+        return self.explained(explainer, size, told["protocol"].get("inference")), files
