@@ -32,9 +32,6 @@ READERS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command.
 
-    Args:
-        arguments: the command line; that of the process if None.
-
     Returns:
         Exit status: 0, or 1 if data or arguments are wrong.
     """

@@ -128,9 +128,6 @@ def _read_photos(folder: Path) -> PhotoTable:
 def read_predicates(folder: Path) -> ClassAttributes:
     """Read the names of the predicates and both matrices.
 
-    Args:
-        folder: the official folder.
-
     Returns:
         The visible predicates of the animals in ``classes.txt``.
 

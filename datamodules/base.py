@@ -105,9 +105,6 @@ class ImageDataModule(LightningDataModule, ABC):
     def configure_loaders(self, **changes: Any) -> None:
         """Change what loaders hand out that are made from now on; what is not named stays.
 
-        Args:
-            changes: fields of :class:`Loading`.
-
         Raises:
             TypeError: if there is no such field.
             ValueError: if a field is out of range.
@@ -146,10 +143,6 @@ class ImageDataModule(LightningDataModule, ABC):
 
     def excerpt(self, split: Split, limit: int) -> ImageDataset:
         """A few samples of a split, drawn by class: always the same ones (:class:`.Stratified`).
-
-        Args:
-            split: which.
-            limit: how many; all if there are fewer.
 
         Raises:
             ValueError: if ``limit`` is below 1.

@@ -119,9 +119,6 @@ class Cars196(PhotoDataModule):
 def read_cars(root: str) -> CarTable:
     """Read and compare the tables.
 
-    Args:
-        root: see :class:`Cars196`.
-
     Returns:
         The tables; without the classes of the test photos, the training photos alone.
 

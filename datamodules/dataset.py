@@ -67,11 +67,7 @@ class ImageDataset(Dataset[Sample], ABC):
         return cast("Batch", default_collate([self[index] for index in indices]))
 
     def plot(self, sample: Sample) -> Image.Image:
-        """A picture of a sample with its box, points, mask and label map, see :func:`datamodules.plot.plot_sample`.
-
-        Args:
-            sample: such as ``dataset[0]``.
-        """
+        """A picture of a sample with its box, points, mask and label map, see :func:`datamodules.plot.plot_sample`."""
         return plot_sample(sample)
 
 
@@ -177,9 +173,6 @@ def image_tensor(pixels: Tensor) -> Tensor:
 
 def with_float_images(batch: Batch) -> Batch:
     """A batch whose images are float; those that are already stay as they are.
-
-    Args:
-        batch: of which ``image`` and ``second_view`` may still be pixels.
 
     Example:
         >>> with_float_images({"image": torch.zeros(1, 2, 2, 3, dtype=torch.uint8)})["image"].shape

@@ -112,12 +112,6 @@ def read_datamodule(config: Path, image_size: Sequence[int], **changes: Any) -> 
 def match_data(datamodule: ImageDataModule, trained: Sequence[str], split: Split, config: Path) -> dict[str, Any]:
     """Let loaders hand out the images that a model trained on other data knows, and say what is left out.
 
-    Args:
-        datamodule: the other data.
-        trained: names of the logits of the model.
-        split: which of its splits.
-        config: where it is described.
-
     Returns:
         For ``metrics.json``: name of the ``config``, number of ``classes`` of the model and of those ``matched``, names
         of classes that are ``without_images`` or ``left_out``, number of ``images`` and of ``images_left_out``, and a

@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from datamodules.dataset import ImageDataset, Index, epoch_and_position
+from datamodules.dataset import ImageDataset, Index
 from datamodules.sample import Batch
+from datamodules.views import Chosen
 
 SHOWN = 5
 
@@ -27,10 +28,6 @@ def plain_name(name: str) -> str:
 
 def match_classes(names: Sequence[str], trained: Sequence[str]) -> list[int]:
     """The logit of every class of some data.
-
-    Args:
-        names: of the classes of the data.
-        trained: of the logits of the model.
 
     Returns:
         For each class of the data the index of its logit, -1 where the model has none.
@@ -59,7 +56,7 @@ def match_classes(names: Sequence[str], trained: Sequence[str]) -> list[int]:
     return found
 
 
-class Matched(ImageDataset):
+class Matched(Chosen):
     """The samples of a data set that a model trained on other classes can get right, labelled by its logits.
 
     Args:
@@ -73,27 +70,16 @@ class Matched(ImageDataset):
         self.dataset, self.multi_label = dataset, multi_label
         self.classes = np.array(classes, dtype=np.int64)
         kept = np.ones(len(dataset), dtype=bool) if multi_label else self.classes[dataset.labels] >= 0
-        self.rows = np.flatnonzero(kept)
-
-    @property
-    def sample_ids(self) -> list[str]:
-        """The ids of the samples that are left, in order."""
-        names = self.dataset.sample_ids
-        return [names[row] for row in self.rows.tolist()]
+        self.rows = np.flatnonzero(kept).tolist()
 
     @property
     def labels(self) -> NDArray[np.int64]:
         """The logits of the samples that are left; with several labels per image, their classes."""
-        labels = self.dataset.labels[self.rows]
-        return labels if self.multi_label else self.classes[labels]
-
-    def __len__(self) -> int:
-        return len(self.rows)
+        return super().labels if self.multi_label else self.classes[super().labels]
 
     def batch(self, indices: Sequence[Index]) -> Batch:
         """Some of the samples that are left, without soft targets, which are over the classes of the data."""
-        pairs = [epoch_and_position(index) for index in indices]
-        batch = self.dataset.batch([(epoch, int(self.rows[position])) for epoch, position in pairs])
+        batch = super().batch(indices)
         batch.pop("class_targets", None)
         if not self.multi_label:
             return {**batch, "label": torch.from_numpy(self.classes)[batch["label"]]}

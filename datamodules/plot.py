@@ -21,10 +21,6 @@ POINT_RADIUS = 3
 def plot_sample(sample: Sample, size: int = 384) -> Image.Image:
     """Draw a sample with its box (yellow), points and parts (a colour each) and the outline of its mask (pink).
 
-    Args:
-        sample: with float images; fields it does not have are not drawn.
-        size: longer side of the picture in pixels.
-
     Returns:
         An RGB picture with the sides of the image in proportion.
 

@@ -13,6 +13,8 @@ from typing import Annotated, NamedTuple, NotRequired, TypedDict, get_args, get_
 import torch
 from torch import Tensor
 
+from datamodules.arguments import check_choice
+
 
 class Field(NamedTuple):
     """What a tensor of a sample looks like.
@@ -109,10 +111,7 @@ class Capabilities:
         Raises:
             ValueError: if there is no such flag.
         """
-        if flag not in {f.name for f in fields(self)}:
-            raise ValueError(
-                f"Expected argument `flag` to be one of {[f.name for f in fields(self)]}, but got {flag!r}."
-            )
+        check_choice("flag", flag, [f.name for f in fields(self)])
         value = getattr(self, flag)
         return None if value is True else str(value) if value else "not available"
 

@@ -137,94 +137,69 @@ class Splits:
         return parts
 
 
-def cv70(population: Population, seed: int = SEED, folds: int = FOLDS) -> Splits:
+def cv70(population: Population) -> Splits:
     """Split 70/30 with stratified folds on the 70 %.
 
     Schlinge et al. 2025, *QuanProto*, after Raschka 2018: ``train_test_split(train_size=.7)`` and then
     ``StratifiedKFold`` over the training ids in their original order, both stratified by class.
 
-    Args:
-        population: the samples.
-        seed: seed of both steps.
-        folds: number of folds.
-
     Returns:
-        The split with ``folds`` validation lists; together they are the whole 70 %.
+        The split with four validation lists; together they are the whole 70 %.
 
     Raises:
-        ValueError: if a class has fewer than ``folds`` samples in all, or in the 70 %.
+        ValueError: if a class has fewer than four samples in all, or in the 70 %.
 
     Example:
         >>> toy = Population("toy", [str(i) for i in range(20)], [i % 2 for i in range(20)], ["a", "b"])
-        >>> split = cv70(toy, folds=2)
+        >>> split = cv70(toy)
         >>> len(split.test), [len(part) for part in split.val], split.rest
-        (6, [7, 7], [])
+        (6, [4, 4, 3, 3], [])
     """
-    population.require_per_class(max(folds, 2), population.ids, "for the folds")
+    population.require_per_class(FOLDS, population.ids, "for the folds")
     order = list(range(len(population.ids)))
-    train, test = train_test_split(
-        order, train_size=0.7, random_state=seed, shuffle=True, stratify=list(population.strata)
-    )
+    train, test = train_test_split(order, train_size=0.7, random_state=SEED, stratify=list(population.strata))
     train, test = sorted(train), sorted(test)
     ids = population.ids
-    population.require_per_class(folds, [ids[i] for i in train], "in the 70 % that is divided into folds")
-    splitter = StratifiedKFold(folds, shuffle=True, random_state=seed)
+    population.require_per_class(FOLDS, [ids[i] for i in train], "in the 70 % that is divided into folds")
+    splitter = StratifiedKFold(FOLDS, shuffle=True, random_state=SEED)
     held_out = splitter.split(train, [population.strata[i] for i in train])
     val = [[ids[train[i]] for i in part] for _, part in held_out]
-    return given(population, "cv70", seed, [ids[i] for i in test], val)
+    return given(population, "cv70", SEED, [ids[i] for i in test], val)
 
 
-def official(
-    population: Population, is_test: Sequence[bool], val_fraction: float = VAL_FRACTION, seed: int = SEED
-) -> Splits:
+def official(population: Population, is_test: Sequence[bool]) -> Splits:
     """Keep the data set's own test part and hold out validation samples of every class by hash.
 
-    Per class the ``max(1, round(val_fraction * n))`` training ids with the smallest SHA-256 of ``seed:sample_id`` are
-    validation, a rule that needs no minimum number of samples and no order. Validation never equals test.
+    Per class the ``max(1, round(.2 n))`` training ids with the smallest SHA-256 of ``42:sample_id`` are validation, a
+    rule that needs no minimum number of samples and no order. Validation never equals test.
 
     Args:
         population: the samples.
         is_test: whether the data set calls the sample test.
-        val_fraction: share of each class's training samples; 0 means no validation part.
-        seed: seed of the hash.
 
     Returns:
-        The split with one validation list, or none if ``val_fraction`` is 0.
-
-    Raises:
-        ValueError: if ``val_fraction`` is not in [0, 1).
+        The split with one validation list.
 
     Example:
         >>> toy = Population("toy", list("abcd"), [0, 0, 0, 0], ["x"])
-        >>> split = official(toy, [False, False, False, True], val_fraction=0.3)
+        >>> split = official(toy, [False, False, False, True])
         >>> split.test, len(split.val[0]), len(split.rest)
         (['d'], 1, 2)
     """
-    if not 0 <= val_fraction < 1:
-        raise ValueError(f"Expected argument `val_fraction` to be in [0, 1), but got {val_fraction}.")
     of_class: dict[int, list[str]] = {}
     for name, stratum, held_out in zip(population.ids, population.strata, is_test, strict=True):
         if not held_out:
             of_class.setdefault(stratum, []).append(name)
     chosen: set[str] = set()
     for members in of_class.values():
-        ranked = sorted(members, key=lambda name: hashlib.sha256(f"{seed}:{name}".encode()).digest())
-        chosen.update(ranked[: max(1, round(val_fraction * len(members)))] if val_fraction else [])
+        ranked = sorted(members, key=lambda name: hashlib.sha256(f"{SEED}:{name}".encode()).digest())
+        chosen.update(ranked[: max(1, round(VAL_FRACTION * len(members)))])
     test = [name for name, held_out in zip(population.ids, is_test, strict=True) if held_out]
-    val = [[name for name in population.ids if name in chosen]] if val_fraction else []
-    return given(population, "official", seed, test, val)
+    return given(population, "official", SEED, test, [[name for name in population.ids if name in chosen]])
 
 
 def given(population: Population, scheme: str, seed: int, test: Sequence[str], val: Sequence[list[str]]) -> Splits:
-    """A split whose parts are known; samples in no part are its ``rest``.
-
-    Args:
-        population: the samples.
-        scheme: what made the parts.
-        seed: seed they were made with.
-        test: test ids.
-        val: validation ids of each fold.
-    """
+    """A split whose parts are known; samples in no part are its ``rest``."""
     taken = {*test, *(name for part in val for name in part)}
     rest = [name for name in population.ids if name not in taken]
     excluded = list(population.excluded)
@@ -253,9 +228,6 @@ def class_weights(labels: Sequence[int], num_classes: int) -> Tensor:
 
 def read_splits(path: str | Path) -> Splits:
     """Read a ``split.json``.
-
-    Args:
-        path: the file.
 
     Returns:
         The split, not yet compared with any data (see :func:`require_same_content`).
@@ -289,10 +261,6 @@ def read_splits(path: str | Path) -> Splits:
 def require_same_data_set(splits: Splits, dataset: str) -> None:
     """Stop if a split is one of another data set.
 
-    Args:
-        splits: a split that was read back.
-        dataset: name of the data set at hand.
-
     Raises:
         ValueError: with both names.
     """
@@ -302,10 +270,6 @@ def require_same_data_set(splits: Splits, dataset: str) -> None:
 
 def require_same_content(splits: Splits, population: Population) -> None:
     """Stop if a split was made of other samples.
-
-    Args:
-        splits: a split that was read back.
-        population: the samples at hand.
 
     Raises:
         ValueError: with how many ids are new or gone and the first of them.

@@ -15,7 +15,33 @@ from datamodules.transforms.continuity import ContinuityVariant, continuity_view
 from datamodules.transforms.training_views import training_views
 
 
-class Stratified(ImageDataset):
+class Chosen(ImageDataset):
+    """Some samples of another data set, those in ``rows``."""
+
+    dataset: ImageDataset
+    rows: list[int]
+
+    @property
+    def sample_ids(self) -> list[str]:
+        """The ids of the chosen samples, in order."""
+        names = self.dataset.sample_ids
+        return [names[row] for row in self.rows]
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """The classes of the chosen samples, in order."""
+        return self.dataset.labels[self.rows]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def batch(self, indices: Sequence[Index]) -> Batch:
+        """Some of the chosen samples."""
+        pairs = [epoch_and_position(index) for index in indices]
+        return self.dataset.batch([(epoch, self.rows[position]) for epoch, position in pairs])
+
+
+class Stratified(Chosen):
     """A few samples of a data set, drawn by class.
 
     Every class gives one image before any gives a second, and beyond that each gives its share; within a class, the
@@ -36,25 +62,6 @@ class Stratified(ImageDataset):
         self.dataset = dataset
         keys = np.array([sample_key(name) for name in dataset.sample_ids], dtype=np.int64)
         self.rows = stratified_rows(dataset.labels, keys, limit)
-
-    @property
-    def sample_ids(self) -> list[str]:
-        """The ids of the chosen samples, in order."""
-        names = self.dataset.sample_ids
-        return [names[row] for row in self.rows]
-
-    @property
-    def labels(self) -> NDArray[np.int64]:
-        """The classes of the chosen samples, in order."""
-        return self.dataset.labels[self.rows]
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def batch(self, indices: Sequence[Index]) -> Batch:
-        """Some of the chosen samples."""
-        pairs = [epoch_and_position(index) for index in indices]
-        return self.dataset.batch([(epoch, self.rows[position]) for epoch, position in pairs])
 
 
 def stratified_rows(labels: NDArray[np.int64], keys: NDArray[np.int64], limit: int) -> list[int]:

@@ -19,10 +19,6 @@ def choose_explainer(asked: Explainer | None, model: InterpretableModel) -> Expl
     Units that are classes (BagNet) are explained by their own maps, which are all the evidence there is, each cell at
     the centre of what it sees; bilinear, since bicubic overshoots and would show evidence that no cell has.
 
-    Args:
-        asked: by the user, or None.
-        model: to be explained.
-
     Raises:
         ValueError: if the explainer asked for does not support the model.
     """
@@ -37,11 +33,7 @@ def choose_explainer(asked: Explainer | None, model: InterpretableModel) -> Expl
 
 
 def description(explainer: Explainer) -> str:
-    """Name and options, such as ``grad_cam(relu=False, mode=bilinear)``.
-
-    Args:
-        explainer: any.
-    """
+    """Name and options, such as ``grad_cam(relu=False, mode=bilinear)``."""
     options = {name: value for name, value in vars(explainer).items() if not name.startswith("_")}
     return f"{explainer.key}({', '.join(f'{name}={_plain(value)}' for name, value in options.items())})"
 

@@ -60,11 +60,7 @@ class Step:
 
 
 def grow(model: DecidesByTree) -> Node:
-    """The tree without what is cut off.
-
-    Args:
-        model: with a tree.
-    """
+    """The tree without what is cut off."""
     return _node(model, 0)
 
 

@@ -8,11 +8,6 @@ from typing import Any
 def refuse_unfit_concepts(datamodule: Any, num_classes: int, num_concepts: int) -> None:
     """Refuse data without the concepts of a model.
 
-    Args:
-        datamodule: an ``ImageDataModule``.
-        num_classes: K of the model.
-        num_concepts: L of the model.
-
     Raises:
         ValueError: if training images have no concepts, or their table has other classes or concepts than the model.
     """

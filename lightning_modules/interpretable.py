@@ -236,11 +236,7 @@ class InterpretableModule(LightningModule, ABC):
         return self.plan.phases[self.phase_index]
 
     def enter_phase(self, index: int) -> None:
-        """Freeze and unfreeze parameters and set every module's mode for one phase.
-
-        Args:
-            index: position in the plan.
-        """
+        """Freeze and unfreeze parameters and set every module's mode for one phase."""
         self.phase_index = index
         for name, parameters in self.parameter_groups().items():
             for parameter in parameters:
@@ -248,12 +244,7 @@ class InterpretableModule(LightningModule, ABC):
         self.apply_modes()
 
     def end_phase(self, index: int, epochs: int) -> None:
-        """End a phase before it is over by the plan.
-
-        Args:
-            index: position in the plan.
-            epochs: how many epochs it lasted.
-        """
+        """End a phase before it is over by the plan."""
         self.plan = self.plan.ended(index, epochs)
 
     def apply_modes(self) -> None:

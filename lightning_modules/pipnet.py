@@ -286,9 +286,6 @@ class PIPNet(InterpretableModule):
     def shrink_head(self, trainer: Trainer) -> dict[str, float]:
         """Action ``shrink_head``: one more proximal step, as the released code takes before epochs 30 and 60.
 
-        Args:
-            trainer: not used.
-
         Returns:
             weights_before and weights_after: weights above 0.
         """

@@ -218,9 +218,6 @@ class ProtoPool(InterpretableModule):
     def harden_assignment(self, trainer: Trainer) -> dict[str, float]:
         """Action ``harden_assignment``: every slot keeps its arg-max; prototypes without a slot become inactive.
 
-        Args:
-            trainer: not used.
-
         Returns:
             assigned and unassigned prototypes, and repeated_slots: slots of a class on a prototype that an earlier
             slot of the class is on.

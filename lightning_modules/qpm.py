@@ -164,9 +164,6 @@ class QPM(InterpretableModule):
     def select(self, sums: FeatureSums) -> dict[str, float]:
         """Select features, assign them to classes, and remember their mean and standard deviation.
 
-        Args:
-            sums: over the maps of all training images.
-
         Returns:
             objective; threshold of redundancy; starts of the search that ended there; swaps on the way; moved classes,
             whose features another class had as well; constant features.

@@ -33,9 +33,6 @@ EXTRA = {"starlette", "uvicorn", "httpx"}
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command.
 
-    Args:
-        arguments: the command line; that of the process if None.
-
     Returns:
         Exit status: 0, or 1 if files or arguments are wrong.
     """

@@ -18,9 +18,6 @@ def participant_seed(study: Study, number: int) -> str:
 def arm_orders(study: Study) -> list[list[Arm]]:
     """The arms of a participant, in the orders of a Latin square of which the first columns are used.
 
-    Args:
-        study: with its assignment.
-
     Returns:
         One order per arm that begins with it; every arm stands equally often in every place and, if their number is
         even, equally often before every other one (Williams 1949).

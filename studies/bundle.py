@@ -88,9 +88,6 @@ def write_bundle(folder: Path, study: Study, key: Key, consent: str, media: dict
 def load_bundle(folder: Path) -> Bundle:
     """Read and check a study.
 
-    Args:
-        folder: that ``python -m studies build`` wrote.
-
     Returns:
         The study.
 

@@ -35,12 +35,6 @@ class Step:
 def steps(study: Study, arms: list[str], items: list[str], seed: str) -> list[Step]:
     """All pages of a participant.
 
-    Args:
-        study: that is served.
-        arms: of the participant, in their order.
-        items: ids in the participant's order.
-        seed: of the participant.
-
     Returns:
         Pages from consent to comments, those about a method once for every arm; the second try of the quiz is among
         them and is skipped by :func:`after`.

@@ -87,9 +87,6 @@ class Visit:
 def read_database(file: Path) -> tuple[str, list[Participant], list[Visit]]:
     """Read a database without changing it, also while it is being served.
 
-    Args:
-        file: that ``python -m studies serve`` wrote.
-
     Returns:
         Hash of its study, participants and answered pages.
 

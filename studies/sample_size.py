@@ -97,9 +97,6 @@ def plan(design: Design) -> dict[str, float]:
     The spread of accuracies is that at chance. Where images are a sample, the power is that of the test with errors
     clustered by people and images (:func:`studies.statistics.clusters.clustered_test`).
 
-    Args:
-        design: of the study.
-
     Returns:
         Figures by the keys of ``HEADINGS``: numbers of people are per group; infinite where no number of people
         suffices and only more images would help.

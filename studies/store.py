@@ -173,13 +173,6 @@ class Store:
     ) -> Outcome:
         """Store the answers to a page and advance, in one transaction.
 
-        Args:
-            who: answers.
-            way: pages of this participant.
-            step: index of the answered page.
-            answers: by question.
-            client: what the browser claims of the visit.
-
         Returns:
             ``stored``; ``same`` or ``conflict`` for a page that was answered before, alike or otherwise; ``stale`` for
             one that is not the current one. Only ``stored`` changes anything.

@@ -35,9 +35,6 @@ class Tile:
 def contact_sheet(tiles: Sequence[Tile]) -> Image.Image:
     """Draw samples in rows, see :func:`datamodules.plot.plot_sample`.
 
-    Args:
-        tiles: the samples.
-
     Returns:
         An RGB picture.
 

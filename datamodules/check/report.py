@@ -40,10 +40,6 @@ def new_folder(out: str | None, data: ImageDataModule) -> Path:
 def write_check(check: DataCheck, folder: Path) -> None:
     """Write ``check.json`` and ``contact_sheet.png``, never over those of another check.
 
-    Args:
-        check: the findings.
-        folder: where to.
-
     Raises:
         FileExistsError: if another check was written there.
     """

@@ -17,11 +17,7 @@ FIRST_PART, LAST_PART, FIRST_OBJECT = 1, 9, 32
 
 
 def field_sizes(data: ImageDataModule) -> dict[str, int]:
-    """The sizes that a data module announces: image H and W, logits K, points N, concepts L; call ``setup`` first.
-
-    Args:
-        data: the data module.
-    """
+    """The sizes that a data module announces: image H and W, logits K, points N, concepts L; call ``setup`` first."""
     height, width = data.image_size
     points, concepts = len(data.tables.part_names), len(data.tables.concept_names)
     return {"H": height, "W": width, "K": data.num_classes, "N": points, "L": concepts}
@@ -29,11 +25,6 @@ def field_sizes(data: ImageDataModule) -> dict[str, int]:
 
 def sample_problems(sample: Sample, flags: Capabilities, sizes: Mapping[str, int]) -> list[str]:
     """What is wrong with a sample.
-
-    Args:
-        sample: one sample.
-        flags: what its split announces.
-        sizes: how large the fields should be, see :func:`field_sizes`.
 
     Returns:
         One sentence per problem; empty if the sample keeps the contract. Ranges are looked at once keys, types and

@@ -6,11 +6,12 @@ Sources: Wah et al. 2011 (312 attributes), Koh et al. 2020, *Concept Bottleneck 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from datamodules.arguments import check_choice
 from datamodules.cub200.attributes import IMAGE_LABELS, NAMES, NOT_VISIBLE, Attributes
 
 Selection = Literal["fixed", "vote", "all"]
@@ -86,6 +87,7 @@ def select_concepts(
     Raises:
         ValueError: if the selection is unknown or impossible with these tables.
     """
+    check_choice("concept_selection", selection, get_args(Selection))
     count = len(attributes.names)
     if attributes.present is None:
         binary, source = attributes.continuous >= 0.5, "class attribute table >= 50 %"
@@ -100,12 +102,8 @@ def select_concepts(
         indices = np.array(FIXED)
     elif selection == "vote":
         indices = np.flatnonzero(majority_votes(attributes, labels, rows).sum(axis=0) >= VOTE_CLASSES)
-    elif selection == "all":
-        indices = np.arange(count)
     else:
-        raise ValueError(
-            f"Expected argument `concept_selection` to be 'fixed', 'vote' or 'all', but got {selection!r}."
-        )
+        indices = np.arange(count)
     if not len(indices):
         raise ValueError(
             f"Expected `concept_selection: vote` to keep attributes of at least {VOTE_CLASSES} classes, but none is "

@@ -52,12 +52,6 @@ def find_folder(root: str) -> Path:
 def text_rows(folder: Path, name: str, columns: int, problems: Problems) -> list[list[str]]:
     """Rows of a table whose first column is a whole number; a last text column may contain spaces.
 
-    Args:
-        folder: the official folder.
-        name: of the table.
-        columns: how many each row must have.
-        problems: where findings are noted.
-
     Returns:
         The rows; none where something is wrong.
     """
@@ -79,13 +73,7 @@ def text_rows(folder: Path, name: str, columns: int, problems: Problems) -> list
 
 
 def numbered(rows: list[list[str]], name: str, problems: Problems) -> list[list[str]]:
-    """Rows sorted by their ids, which must count from 1, because other tables refer to them.
-
-    Args:
-        rows: whose first column is the id.
-        name: of the table.
-        problems: where a gap is noted.
-    """
+    """Rows sorted by their ids, which must count from 1, because other tables refer to them."""
     missing = {str(number) for number in range(1, len(rows) + 1)}
     for number, row in enumerate(rows, start=1):
         if row[0] not in missing:
@@ -99,12 +87,6 @@ def numbered(rows: list[list[str]], name: str, problems: Problems) -> list[list[
 
 def numbers(folder: Path, name: str, columns: int, problems: Problems) -> NDArray[np.float64]:
     """A table of numbers, sorted by its first two columns.
-
-    Args:
-        folder: the official folder.
-        name: of the table.
-        columns: how many are read.
-        problems: where findings are noted.
 
     Returns:
         ``(rows, columns)`` finite numbers; no rows where something is wrong.

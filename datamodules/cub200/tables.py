@@ -51,10 +51,6 @@ class CubTable(PhotoTable):
 def read_tables(root: str, classes: int | None = None) -> CubTable:
     """Read and compare the tables.
 
-    Args:
-        root: see :class:`datamodules.Cub200`.
-        classes: keep the first classes only.
-
     Returns:
         The tables of the kept classes.
 

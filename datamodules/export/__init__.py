@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Literal, get_args
 
+from datamodules.arguments import check_choice
 from datamodules.photos.download import is_free
 from datamodules.sketch_birds import SketchBirds
 
@@ -31,8 +32,7 @@ def export(layout: Layout, birds: SketchBirds, out: Path) -> None:
     Raises:
         ValueError: if ``layout`` is unknown, ``out`` has content, or the birds do not suit the layout.
     """
-    if layout not in get_args(Layout):
-        raise ValueError(f"Expected argument `layout` to be one of {list(get_args(Layout))}, but got {layout!r}.")
+    check_choice("layout", layout, get_args(Layout))
     if birds.task != "classes":
         raise ValueError(f"Expected argument `task` to be 'classes' for an export, but got {birds.task!r}.")
     out = out.expanduser().resolve()

@@ -81,10 +81,6 @@ def background_color(scene: Scene, contexts: int) -> RGB:
 
     Contexts of one kind divide its hues among themselves.
 
-    Args:
-        scene: a scene with contexts.
-        contexts: number of contexts n.
-
     Returns:
         RGB, 0..255.
 

@@ -275,12 +275,6 @@ class FunnyBirdsDataset(PhotoDataset):
     ) -> NDArray[np.uint8]:
         """The image without some parts, or without one background object, as its authors rendered it.
 
-        Args:
-            i: index of the image.
-            drop: names of present parts to remove.
-            drop_background: one index below ``n_background(i)``.
-            background: not offered.
-
         Returns:
             ``(H, W, 3)`` uint8; without arguments equal to ``image(i)``.
 

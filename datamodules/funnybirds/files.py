@@ -138,12 +138,6 @@ def intervention_files(scenes: Scenes, row: int) -> Iterator[str]:
 def check_files(folder: Path, scenes: Scenes, excluded: Collection[str], problems: Problems) -> list[ImageFile]:
     """Compare the files of one split with its table.
 
-    Args:
-        folder: the official folder.
-        scenes: what the table says.
-        excluded: sample ids whose files are not needed.
-        problems: where missing and superfluous files are noted.
-
     Returns:
         All files of the split that are needed and there, to be verified.
     """

@@ -95,9 +95,6 @@ def table_name(split: str) -> str:
 def read_classes(root: str) -> BirdClasses:
     """Read ``classes.json``, ``parts.json`` and, if there is one, ``subset.json``.
 
-    Args:
-        root: see :class:`datamodules.FunnyBirds`.
-
     Raises:
         FileNotFoundError: if the folder or a table is not found.
         ValueError: if a table is malformed or two tables disagree.

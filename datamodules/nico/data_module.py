@@ -49,10 +49,6 @@ class Nico(PhotoDataModule):
     def make_splits(self, population: splits.Population, rows: NDArray[np.int64]) -> splits.Splits:
         """Divide by colour, or 70/30.
 
-        Args:
-            population: ids and strata of all photos that are not excluded.
-            rows: their indices into the table.
-
         Raises:
             ValueError: if no photo is pale, or a class has too few that are not.
         """

@@ -18,11 +18,7 @@ def cache_folder() -> Path:
 
 
 def recall(path: Path) -> bytes | None:
-    """The content of a cache file, or None if there is none; one that cannot be read is as good as none.
-
-    Args:
-        path: the file.
-    """
+    """The content of a cache file, or None if there is none; one that cannot be read is as good as none."""
     try:
         return path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):

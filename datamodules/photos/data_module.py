@@ -94,10 +94,6 @@ class PhotoDataModule(ImageDataModule, ABC):
     def make_splits(self, population: splits.Population, rows: NDArray[np.int64]) -> splits.Splits:
         """Divide the photos by ``scheme``: ``cv70``, or ``official`` where the data set has an official test part.
 
-        Args:
-            population: ids and strata of all photos that are not excluded.
-            rows: their indices into the table.
-
         Raises:
             ValueError: if that is impossible with these photos.
         """
@@ -176,9 +172,6 @@ class PhotoDataModule(ImageDataModule, ABC):
 
     def setup(self, stage: str | None = None) -> None:
         """Read the tables and make the split; a second call does nothing.
-
-        Args:
-            stage: ignored, all stages need the same tables.
 
         Raises:
             FileNotFoundError: if the data is missing.

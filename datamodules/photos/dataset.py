@@ -130,11 +130,7 @@ class PhotoDataset(ImageDataset):
         """
 
     def capabilities(self, split: Split = "test") -> Capabilities:
-        """Which optional fields the samples of a split carry; subclasses ``replace`` what they know better.
-
-        Args:
-            split: of the data module; training photos are augmented.
-        """
+        """Which optional fields the samples of a split carry; subclasses ``replace`` what they know better."""
         fields = {
             "object_mask": any(file.mask is not None for file in self.table.files),
             "bounding_box": self.table.boxes is not None,
@@ -145,11 +141,7 @@ class PhotoDataset(ImageDataset):
         return Capabilities(**flags, **({"context": True} if self.table.contexts is not None else {}))
 
     def files_to_verify(self, problems: Problems) -> list[ImageFile]:
-        """The files that have to be images, before a run.
-
-        Args:
-            problems: where findings on the way are noted.
-        """
+        """The files that have to be images, before a run."""
         return [self.table.files[row] for row in self.rows.tolist()]
 
     def mark(self, row: int, photo: Photo) -> Photo:

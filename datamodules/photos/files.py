@@ -19,12 +19,6 @@ FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")  # Pillow hands others t
 def locate(root: str | Path, folder: str, marker: str | Sequence[str], remedy: str) -> Path:
     """Find the official folder of a data set: ``root`` itself or ``root/folder``.
 
-    Args:
-        root: what the user gave.
-        folder: official name of the folder.
-        marker: a file that lies in it, or several of which one does.
-        remedy: how to get the data.
-
     Returns:
         The folder that holds a ``marker``.
 

@@ -43,10 +43,6 @@ def note_names_not_utf8(names: Sequence[str], problems: Problems) -> None:
 def images_below(folder: Path, problems: Problems) -> list[str]:
     """All images in a folder and its folders, links included; hidden files and folders are ignored.
 
-    Args:
-        folder: where to look.
-        problems: where names that are not UTF-8 are noted.
-
     Returns:
         Sorted relative POSIX paths of what has the extension of an image, in any case.
 
@@ -122,12 +118,7 @@ def by_folder(folder: Path, parts: Sequence[str], problems: Problems) -> Placed:
 
 
 def by_prefix(folder: Path, problems: Problems) -> Placed:
-    """Images directly in ``folder`` by what stands before the first ``_`` of their names.
-
-    Args:
-        folder: the data set.
-        problems: where images without ``_`` are noted.
-    """
+    """Images directly in ``folder`` by what stands before the first ``_`` of their names."""
     paths, keys = [], []
     for path in images_below(folder, problems):
         name, underscore, _ = path.partition("_")

@@ -20,10 +20,6 @@ def read_photo(path: str | Path, datamodule: ImageDataModule) -> dict[str, Any]:
     The geometry is that of the data, ``stretch`` where they are not photos. Nothing is cut to a box, as the photo has
     none: for a model of ``crop: box``, the file should show little but the object.
 
-    Args:
-        path: an image file.
-        datamodule: of the model.
-
     Returns:
         ``image`` (3, H, W) float32 in [0, 1], ``sample_id``, the name of the file, and ``sample_key``.
 

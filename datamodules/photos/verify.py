@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
+from datamodules.arguments import check_choice
 from datamodules.photos.cache import cache_folder, recall, remember
 from datamodules.photos.files import decode_image, open_image
 from datamodules.photos.problems import Problems
@@ -80,9 +81,6 @@ class ImageFile:
     def fault(self, verify: Verify) -> str:
         """What is wrong with the files, which exist, or the first mark that lies outside, or an empty string.
 
-        Args:
-            verify: ``decode`` or ``header``, see :func:`verify_images`.
-
         Raises:
             ValueError: if a file cannot be read.
         """
@@ -115,8 +113,7 @@ def verify_images(files: Sequence[ImageFile], verify: Verify, num_workers: int, 
     Raises:
         ValueError: if ``verify`` is unknown.
     """
-    if verify not in get_args(Verify):
-        raise ValueError(f"Expected argument `verify` to be one of {list(get_args(Verify))}, but got {verify!r}.")
+    check_choice("verify", verify, get_args(Verify))
     present = []
     digest = hashlib.sha256(verify.encode())
     for file in files:

@@ -234,11 +234,6 @@ def class_tables(
 ) -> tuple[NDArray[np.int64], Attributes, ClassTables]:
     """The birds of all classes, the attributes that some class has, and the tables of both.
 
-    Args:
-        num_birds: number of classes K.
-        variants: for each of the five parts the indices that may be used.
-        seed: seed of the data.
-
     Returns:
         ``(K, 5)`` int64 variants, the L attributes, and the tables without ``class_concepts``, which are counted over
         training images.

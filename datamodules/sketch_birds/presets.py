@@ -45,10 +45,6 @@ PRESETS = {
 def preset_numbers(preset: str, **overrides: int | tuple[int, int] | None) -> Preset:
     """A preset with its numbers overridden.
 
-    Args:
-        preset: name of the preset.
-        overrides: fields of :class:`Preset`; None keeps the preset's number.
-
     Raises:
         ValueError: if there is no such preset or a number is too small.
 

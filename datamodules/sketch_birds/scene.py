@@ -139,13 +139,6 @@ def sample_scene(seed: int, split: str, index: int, classes: Sequence[Sequence[i
     Pose: flip with probability 1/2, rotation within 26 degrees, scale .62 to .92, x squeezed by .75 to 1, shift within
     .18. 0 to 12 background objects of half size .05 to .18.
 
-    Args:
-        seed: seed of the data, not of the run.
-        split: "train", "val" or "test".
-        index: number of the image.
-        classes: K rows of five variants.
-        knobs: what the split's scenes may contain.
-
     Example:
         >>> scene = sample_scene(0, "test", 5, [(0, 0, 0, 0, 0), (1, 1, 1, 1, 1)], Knobs())
         >>> scene.label, scene.variants, scene.kept

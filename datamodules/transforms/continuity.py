@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from datamodules.arguments import check_choice
 from datamodules.transforms.photo import transform_seed
 
 ContinuityVariant = Literal["paper", "quanproto", "identity"]
@@ -50,10 +51,7 @@ def continuity_view(image: Tensor, sample_key: int, seed: int = 0, variant: Cont
         >>> torch.equal(view, continuity_view(image, sample_key=7)), torch.equal(view, continuity_view(image, 8))
         (True, False)
     """
-    if variant not in get_args(ContinuityVariant):
-        raise ValueError(
-            f"Expected argument `variant` to be one of {list(get_args(ContinuityVariant))}, but got {variant!r}."
-        )
+    check_choice("variant", variant, get_args(ContinuityVariant))
     if seed < 0:
         raise ValueError(f"Expected argument `seed` to be at least 0, but got {seed}.")
     if image.ndim != 3 or image.shape[0] != 3 or image.dtype != torch.float32:

@@ -197,9 +197,6 @@ def augmentation_steps(augmentation: Augmentation, variant: PhotoVariant = "pape
 def geometric_part(augmentation: Augmentation) -> Augmentation:
     """What two views of one training image share: the augmentation without its colours.
 
-    Args:
-        augmentation: see :class:`PhotoTransform`.
-
     Example:
         >>> geometric_part("geometric_photometric"), geometric_part("photometric")
         ('geometric', 'none')

@@ -74,10 +74,6 @@ class Window:
 def narrowed(rule: Any, window: Window) -> tuple[Any, list[Window]] | None:
     """A rule that passes relevance within a window.
 
-    Args:
-        rule: any rule of :mod:`explanations.relevance.rules`.
-        window: of the relevance of its output.
-
     Returns:
         The rule, and the window of the relevance of each input; None if the whole tensor is needed, or hardly less.
     """

@@ -28,9 +28,6 @@ def backbone_sections(backbone: Backbone) -> dict[str, list[nn.Parameter]]:
     Sources: the released code of PIPNet and ProtoTree for ResNet-50 and ConvNeXt-T, whose last section is the last
     block of the last stage; ours elsewhere.
 
-    Args:
-        backbone: the backbone.
-
     Returns:
         ``stem``, ``backbone_early``, ``backbone`` and ``backbone_last``, each parameter in one; empty ones left out.
     """

@@ -127,10 +127,6 @@ class PrototypeLayer(nn.Module):
     def maps(self, latent: Tensor, units: Tensor | None = None) -> Tensor:
         """Similarities of every cell to every prototype, or to some: those of the distances, and as exact.
 
-        Args:
-            latent: as for :meth:`distances`.
-            units: alike.
-
         Returns:
             ``(B, U, h, w)``, or ``(B, n, h, w)``, float32.
         """

@@ -23,15 +23,7 @@ def problems_of(
     losses: Collection[str],
     actions: Collection[str],
 ) -> list[str]:
-    """Everything that is wrong, a sentence each.
-
-    Args:
-        phases: of a plan.
-        build: makes optimiser and scheduler, as :meth:`PhasePlan.build`.
-        groups: parameter groups of the model.
-        losses: loss terms of the model.
-        actions: actions that can be run.
-    """
+    """Everything that is wrong, a sentence each."""
     problems = []
     for index, phase in enumerate(phases):
         bn = [] if isinstance(phase.bn, str) else phase.bn

@@ -69,12 +69,7 @@ class PhasePlan:
         raise AssertionError("a plan has phases")
 
     def ended(self, index: int, epochs: int) -> PhasePlan:
-        """The same plan with one phase ended early; its schedulers keep the length that was planned.
-
-        Args:
-            index: the phase.
-            epochs: how many epochs it lasted, at least 1.
-        """
+        """The same plan with one phase ended early; its schedulers keep the length that was planned."""
         changed = [replace(p, ended_after=epochs) if i == index else p for i, p in enumerate(self.phases)]
         return PhasePlan(tuple(changed))
 
@@ -135,11 +130,6 @@ class PhasePlan:
 
     def check(self, groups: Collection[str], losses: Collection[str], actions: Collection[str]) -> None:
         """Refuse names the model does not have, before any work starts.
-
-        Args:
-            groups: parameter groups of the model.
-            losses: loss terms of the model.
-            actions: actions that can be run.
 
         Raises:
             ValueError: with all that is wrong, naming the phase, the field and what is known.

@@ -128,12 +128,7 @@ def _printed(summary: dict[str, Any]) -> str:
 
 
 def results_of(bundle: Bundle, people: list[Person]) -> Results:
-    """All results by arm, and comparisons by pair of arms.
-
-    Args:
-        bundle: of the study.
-        people: who are analysed.
-    """
+    """All results by arm, and comparisons by pair of arms."""
     study = bundle.study
     by_arm = {arm.id: [person for person in people if person.arm == arm.id] for arm in study.arms}
     found: Results = {arm.id: _arm_results(bundle, arm, by_arm[arm.id]) for arm in study.arms}

@@ -67,11 +67,6 @@ class Person:
 def grade(bundle: Bundle, people: list[Participant], visits: list[Visit]) -> list[Person]:
     """Grade all participants who finished.
 
-    Args:
-        bundle: of the study.
-        people: of the database.
-        visits: of the database.
-
     Returns:
         One entry per arm of every participant who completed the study, with the flags of the study's declared quality
         checks.
@@ -114,13 +109,7 @@ def _graded(bundle: Bundle, who: Participant, item: Item, visit: Visit) -> ItemA
 
 
 def flags(bundle: Bundle, items: list[ItemAnswer], visits: list[Visit]) -> list[Flag]:
-    """What speaks against the answers of a participant; nothing is left out but by the rules of the study.
-
-    Args:
-        bundle: with the thresholds that were declared.
-        items: graded answers of the participant.
-        visits: all pages of the participant.
-    """
+    """What speaks against the answers of a participant; nothing is left out but by the rules of the study."""
     quality = bundle.study.quality
     ratings = [
         value

@@ -17,12 +17,7 @@ PERCENT = (
 
 
 def page(study: Study, summary: dict[str, Any]) -> str:
-    """The page of a summary; needs no other file, script or network.
-
-    Args:
-        study: that was analysed.
-        summary: content of ``summary.json``.
-    """
+    """The page of a summary; needs no other file, script or network."""
     environment = Environment(
         loader=PackageLoader("studies.analysis", "templates"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,

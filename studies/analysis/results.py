@@ -59,10 +59,6 @@ def test_details(result: TTest) -> dict[str, float | str]:
 def accuracy_results(task: Task, people: list[Person]) -> dict[str, Result]:
     """Accuracy and confidence, on right and on wrong predictions and on both.
 
-    Args:
-        task: of the study; with its chance.
-        people: of one arm.
-
     Returns:
         ``study/<task>_correct``, ``_incorrect`` and ``_total`` with the test over participants (that of HIVE), the test
         clustered by people and images (the default), and the implied person effect; ``…_confidence`` each.
@@ -83,13 +79,7 @@ def accuracy_of(person: Person) -> float:
 
 
 def accuracy(cells: list[list[ItemAnswer]], right: list[list[bool]], chance: float) -> Result:
-    """Mean accuracy over participants, tested against chance.
-
-    Args:
-        cells: answers, by participant.
-        right: whether they are right, likewise.
-        chance: accuracy of guessing.
-    """
+    """Mean accuracy over participants, tested against chance."""
     means = [_mean(one) for one in right]
     result = mean_result(means)
     summary = Summary(result.value, result.sd, result.n)

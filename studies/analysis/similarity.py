@@ -18,9 +18,6 @@ Rated = tuple[int, ItemAnswer, str, float]  # person, answer, row, rating
 def similarity_results(people: list[Person]) -> dict[str, Result]:
     """Ratings of rows: against the scores of the model, against each other, and by the class that was chosen.
 
-    Args:
-        people: of one arm.
-
     Returns:
         ``study/similarity_spearman`` and ``similarity_pearson`` over rows, positive where people and model agree;
         ``similarity_rank_position``, the correlation of HIVE: mean rating at the model's rank against the rank,

@@ -46,11 +46,7 @@ class Drawing:
         return self.subject.method.evidence and self.subject.method.form == "heatmap"
 
     def item(self, index: int) -> tuple[Item, ItemKey]:
-        """An item of a test image, and what is true of it.
-
-        Args:
-            index: position in the scan of the test images.
-        """
+        """An item of a test image, and what is true of it."""
         subject, seen = self.subject, self.subject.seen
         name = seen.sample_ids[index]
         (sample,) = samples_of(self.test, [name])

@@ -201,13 +201,7 @@ def page(content: str, status: int = 200, headers: dict[str, str] | None = None)
 
 
 def make_app(bundle: Bundle, store: Store, hosts: list[str]) -> Starlette:
-    """The application.
-
-    Args:
-        bundle: the study.
-        store: its database.
-        hosts: names under which it may be reached, ``*`` for any.
-    """
+    """The application."""
     application, policy = Application(bundle, store), security_policy(bundle.study.platform)
 
     def handler(function: Callable[..., Response], form: bool = False) -> Callable[[Request], Awaitable[Response]]:

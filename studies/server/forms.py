@@ -52,13 +52,7 @@ async def _body(stream: AsyncIterator[bytes]) -> bytes:
 
 
 def token_of(secret: str, participant: str, page: str) -> str:
-    """What the form of a page carries, so that no other site can send it.
-
-    Args:
-        secret: of the database.
-        participant: id.
-        page: index of the step, or ``withdraw``.
-    """
+    """What the form of a page carries, so that no other site can send it."""
     return hmac.new(secret.encode(), f"{participant} {page}".encode(), sha256).hexdigest()[:32]
 
 

@@ -44,14 +44,7 @@ class Pages:
         self._common = {"study": bundle.study, "say": self.say, "letters": letters(self.say), "labels": any(labels)}
 
     def message(self, name: str, start: str = "", code: str = "", back: WayBack = NO_WAY_BACK) -> str:
-        """A page with a message of the texts.
-
-        Args:
-            name: of the message.
-            start: link of a button that begins the study.
-            code: completion code.
-            back: way to the platform.
-        """
+        """A page with a message of the texts."""
         message = self.say["messages"][name]
         return self._render("message.html", message=message, start=start, code=code, back=back)
 
@@ -60,30 +53,14 @@ class Pages:
         given: Mapping[str, str] | None = None, errors: Mapping[str, str] | None = None, note: str = "",
         earlier: Mapping[int, Answers] | None = None, read_only: bool = False,
     ) -> str:  # fmt: skip
-        """The page of a step.
-
-        Args:
-            way: all pages of the participant.
-            index: of the page.
-            tokens: of the page and of withdrawing.
-            given: values of fields that were sent.
-            errors: messages by question.
-            note: name of a message above the page.
-            earlier: answers of the participant, by step, for the own result.
-            read_only: show the values without a way to send them.
-        """
+        """The page of a step."""
         return self._step(
             "page.html", way, index, tokens=tokens, given=given or {}, errors=errors or {},
             note=self.say["messages"][note] if note else None, earlier=earlier or {}, read_only=read_only,
         )  # fmt: skip
 
     def single(self, way: list[Step], facts: Mapping[str, Any]) -> str:
-        """All pages of a participant in one file that needs no server, but for the own result, which needs the key.
-
-        Args:
-            way: all pages of the participant.
-            facts: that the saved answers begin with.
-        """
+        """All pages of a participant in one file that needs no server, but for the own result, which needs the key."""
         study, arms = self.bundle.study, {step.arm.id: step.arm for step in way}
         shown = [(index, step) for index, step in enumerate(way) if step.page != "result"]
         items = [step.item for step in way if step.item]

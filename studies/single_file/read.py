@@ -46,10 +46,6 @@ class Saved:
 def read_folder(bundle: Bundle, folder: Path) -> tuple[list[Participant], list[Visit]]:
     """Read all saved answers of a folder as if they came from a database.
 
-    Args:
-        bundle: the study.
-        folder: with one ``.json`` file per participant.
-
     Returns:
         Participants and answered pages.
 

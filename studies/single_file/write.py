@@ -30,11 +30,6 @@ def write_files(bundle: Bundle, out: Path, number: int) -> list[Path]:
 
     The key stays behind, so that there is no page with the own result.
 
-    Args:
-        bundle: the study.
-        out: new or empty folder.
-        number: of participants.
-
     Raises:
         ValueError: if the folder is not empty, or the study has fewer places.
     """
@@ -52,10 +47,6 @@ def write_files(bundle: Bundle, out: Path, number: int) -> list[Path]:
 
 def first_participants(bundle: Bundle, number: int) -> list[Participant]:
     """The first participants of a study, as the server would place them.
-
-    Args:
-        bundle: the study.
-        number: how many.
 
     Raises:
         ValueError: if there are fewer places.

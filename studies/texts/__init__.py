@@ -13,9 +13,6 @@ import yaml
 def texts(language: str) -> dict[str, Any]:
     """All texts of a language.
 
-    Args:
-        language: such as ``"en"``.
-
     Returns:
         The content of ``studies/texts/<language>.yaml``; not to be changed.
     """
