@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from explanations.explainer import Explainer, Kind, Question
-from explanations.upsample import Mode, check_choice, upsample_maps
+from explanations.upsample import Mode, upsample_maps
 from lightning_modules.contract import InterpretableModel
 from metrics.concepts.kernels import concept_activation_maps
+from metrics.primitives.checks import check_choice
 
 Scale = Literal["paper", "score"]
 

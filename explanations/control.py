@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from explanations.explainer import Explainer, Kind, Question
-from explanations.upsample import Mode, Placement, Upsample, check_choice
+from explanations.upsample import Mode, Placement, Upsample
 from lightning_modules.contract import InterpretableModel
+from metrics.primitives.checks import check_choice
 from metrics.primitives.perturbation import keyed_noise
 
 Pattern = Literal["smooth", "pixel"]

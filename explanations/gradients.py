@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from explanations.explainer import Explainer, Kind, Question
-from explanations.upsample import Mode, check_choice, upsample_maps
+from explanations.upsample import Mode, upsample_maps
 from lightning_modules.contract import InterpretableModel, ModelOutput
+from metrics.primitives.checks import check_choice
 
 _has_latent: WeakKeyDictionary[InterpretableModel, bool] = WeakKeyDictionary()  # what a forward pass has shown
 

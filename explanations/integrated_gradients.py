@@ -10,8 +10,8 @@ from torch import Tensor
 
 from explanations.explainer import Explainer, Kind, Question, Targets
 from explanations.gradients import differentiable, gradient_of, run_with_graph, values_of
-from explanations.upsample import check_choice
 from lightning_modules.contract import InterpretableModel
+from metrics.primitives.checks import check_choice
 
 
 class IntegratedGradients(Explainer):

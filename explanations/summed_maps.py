@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from explanations.explainer import Explainer, Kind, Question
-from explanations.upsample import Mode, Placement, Upsample, check_choice, upsample_maps
+from explanations.upsample import Mode, Placement, Upsample, upsample_maps
 from lightning_modules.contract import InterpretableModel, ModelOutput
 from metrics.primitives.boxes import bounding_boxes
+from metrics.primitives.checks import check_choice
 from metrics.primitives.regions import percentile_mask
 
 BoxVariant = Literal["fixed", "reference"]

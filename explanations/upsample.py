@@ -6,7 +6,6 @@ image.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import ClassVar, Literal, get_args
 
 import torch
@@ -16,19 +15,10 @@ from torch import Tensor
 from explanations.explainer import Explainer, Kind, Question
 from lightning_modules.contract import InterpretableModel
 from lightning_modules.geometry import Geometry
+from metrics.primitives.checks import check_choice
 
 Mode = Literal["bicubic", "bilinear", "nearest"]
 Placement = Literal["resize", "geometry"]
-
-
-def check_choice(name: str, value: str, choices: Collection[str]) -> None:
-    """Refuse a value that is not among the choices.
-
-    Raises:
-        ValueError: if it is not.
-    """
-    if value not in choices:
-        raise ValueError(f"Expected argument `{name}` to be one of {sorted(choices)}, but got {value!r}.")
 
 
 def upsample_maps(

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from lightning_modules.contract import ModelOutput, UnitTable
 from lightning_modules.interpretable import InterpretableModule
-from lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec
+from lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec, one_cycle
 
 _CROSS_ENTROPY = {"cross_entropy": 1.0}
 
@@ -49,17 +49,7 @@ class Classifier(InterpretableModule):
         "sgd": _sgd(150, {"backbone": 5e-3, "head": 1e-2}, 5e-4, {"step_size": 30, "gamma": 0.4}),
         "funnybirds": _sgd(120, {"backbone": 0.1, "head": 0.1}, 1e-4, {"step_size": 60, "gamma": 0.1}),
         "sketch": PhasePlan(
-            (
-                Phase(
-                    "train",
-                    10,
-                    {"backbone": 3e-3, "head": 3e-3},
-                    _CROSS_ENTROPY,
-                    optimizer=OptimizerSpec("AdamW"),
-                    scheduler=SchedulerSpec("OneCycleLR", per="step"),
-                    selectable=True,
-                ),
-            )
+            (one_cycle("train", 10, {"backbone": 3e-3, "head": 3e-3}, _CROSS_ENTROPY, selectable=True),)
         ),
     }
 

@@ -16,7 +16,8 @@ from lightning_modules.concept_data import refuse_unfit_concepts
 from lightning_modules.contract import ModelOutput, UnitTable, Values
 from lightning_modules.interpretable import InterpretableModule, LossTerm, Task
 from lightning_modules.losses import concept_bce, cross_entropy
-from lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec
+from lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec, one_cycle
+from metrics.primitives.checks import check_choice
 from metrics.primitives.perturbation import keyed_uniform
 
 ConceptWeights = Literal["equal", "imbalance"]
@@ -35,14 +36,9 @@ def _published(name: str, epochs: int, groups: tuple[str, ...], rate: float, dec
     return Phase(name, epochs, rates, weight_decay=decays, optimizer=optimizer, **changes)
 
 
-def _ours(name: str, epochs: int, rates: dict[str, float], losses: dict[str, float], **changes: Any) -> Phase:
-    optimizer, scheduler = OptimizerSpec("AdamW"), SchedulerSpec("OneCycleLR", per="step")
-    return Phase(name, epochs, rates, losses, optimizer=optimizer, scheduler=scheduler, **changes)
-
-
 def _ours_in_turn(concepts: Phase, losses: dict[str, float]) -> PhasePlan:
     """Concepts first, then labels from them; the percentiles cannot move any more."""
-    labels = _ours("labels", 5, {"head": 3e-2}, losses, **_LAST)
+    labels = one_cycle("labels", 5, {"head": 3e-2}, losses, **_LAST)
     return PhasePlan((concepts, labels))
 
 
@@ -53,8 +49,8 @@ def _ending(phase: Phase) -> PhasePlan:
 
 
 _SKETCH, _TUNED = dict.fromkeys(_CONCEPTS, 3e-3), {"backbone": 3e-4, "concepts": 3e-3}
-_FROM_SCRATCH = _ours("concepts", 10, _SKETCH, _CONCEPT_LOSS)
-_FROM_WEIGHTS = _ours("concepts", 15, _TUNED, _CONCEPT_LOSS, bn="eval")
+_FROM_SCRATCH = one_cycle("concepts", 10, _SKETCH, _CONCEPT_LOSS)
+_FROM_WEIGHTS = one_cycle("concepts", 15, _TUNED, _CONCEPT_LOSS, bn="eval")
 
 
 class ConceptBottleneck(InterpretableModule):
@@ -115,11 +111,13 @@ class ConceptBottleneck(InterpretableModule):
         "standard": _ending(_published("joint", 1000, _EVERYTHING, 1e-2, 4e-5, losses=_LABELS, scheduler=_STEPS)),
         "sketch_independent": _ours_in_turn(_FROM_SCRATCH, _TRUTH),
         "sketch_sequential": _ours_in_turn(_FROM_SCRATCH, _LABELS),
-        "sketch_joint": _ending(_ours("joint", 12, _SKETCH | {"head": 3e-3}, {"cross_entropy": 1.0} | _CONCEPT_LOSS)),
+        "sketch_joint": _ending(
+            one_cycle("joint", 12, _SKETCH | {"head": 3e-3}, {"cross_entropy": 1.0} | _CONCEPT_LOSS)
+        ),
         "pretrained_independent": _ours_in_turn(_FROM_WEIGHTS, _TRUTH),
         "pretrained_sequential": _ours_in_turn(_FROM_WEIGHTS, _LABELS),
         "pretrained_joint": _ending(
-            _ours("joint", 15, _TUNED | {"head": 3e-3}, {"cross_entropy": 1.0, "concept_bce": 0.1}, bn="eval")
+            one_cycle("joint", 15, _TUNED | {"head": 3e-3}, {"cross_entropy": 1.0, "concept_bce": 0.1}, bn="eval")
         ),
     }
     tasks: ClassVar[tuple[Task, ...]] = ("multiclass",)
@@ -142,11 +140,7 @@ class ConceptBottleneck(InterpretableModule):
                 "concepts. ConceptBottleneck needs SketchBirds, AwA2 with `task: single`, or CUB-200-2011 with its "
                 "attributes."
             )
-        if concept_weights not in get_args(ConceptWeights):
-            raise ValueError(
-                f"Expected argument `concept_weights` to be one of {get_args(ConceptWeights)}, but got "
-                f"{concept_weights!r}."
-            )
+        check_choice("concept_weights", concept_weights, get_args(ConceptWeights))
         if not 0 <= label_noise <= 1:
             raise ValueError(f"Expected argument `label_noise` to be in [0, 1], but got {label_noise}.")
         self.label_noise, self.noise_seed = label_noise, noise_seed

@@ -21,6 +21,7 @@ from lightning_modules.heads.concept_bank import Examples, fit_concept_bank
 from lightning_modules.heads.sparse_head import Problem, fit_sparse_head
 from lightning_modules.interpretable import InterpretableModule, LossTerm, Task
 from lightning_modules.phases import Phase, PhasePlan
+from metrics.primitives.checks import check_choice
 
 Projection = Literal["raw", "unit", "margin"]
 HeadKind = Literal["softmax_elastic_net", "softmax_l2"]
@@ -96,9 +97,8 @@ class PosthocCBM(InterpretableModule):
                 f"Expected argument `num_concepts` to be at least 2, but got {num_concepts}. PosthocCBM needs data "
                 "with annotated concepts, such as SketchBirds, Cub200 or AwA2."
             )
-        for name, value, kind in (("projection", projection, Projection), ("head", head, HeadKind)):
-            if value not in get_args(kind):
-                raise ValueError(f"Expected argument `{name}` to be one of {get_args(kind)}, but got {value!r}.")
+        check_choice("projection", projection, get_args(Projection))
+        check_choice("head", head, get_args(HeadKind))
         for name, size in (("positives", positives), ("negatives", negatives), ("svm_c", svm_c), ("penalty", penalty)):
             if not size > 0:
                 raise ValueError(f"Expected argument `{name}` to be above 0, but got {size}.")

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lightning_modules.contract import ModelOutput, SourceTable, UnitTable, shown
+from lightning_modules.contract import ModelOutput, UnitTable, shown
 from lightning_modules.heads.addon import AddonKind, addon_layers
-from lightning_modules.heads.prototypes import PrototypeLayer, Similarity, nearest_distance
+from lightning_modules.heads.prototypes import ComparesPatches, PrototypeLayer, Similarity, nearest_distance
 from lightning_modules.interpretable import InterpretableModule, LossTerm
 from lightning_modules.losses import cluster, multilabel_margin, off_class_l1, separation
-from lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec
+from lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec, one_cycle
 
 LOSSES = {"cross_entropy": 1.0, "cluster": 0.8, "separation": -0.08}
 COSINE_LOSSES = {"cross_entropy": 1.0, "cluster": 1.0, "separation": -0.1}
@@ -50,29 +50,14 @@ def _sketch(name: str, epochs: int, **changes: Any) -> Phase:
     Prototypes that start as random vectors lie far from every patch and learn slowly: the first projection, after one
     epoch, puts them among the patches; the second, before the rates fall, makes the last one cost little.
     """
-    return Phase(
-        name,
-        epochs,
-        {"backbone": 6e-3, "addon": 6e-3, "prototypes": 6e-3},
-        LOSSES,
-        optimizer=OptimizerSpec("AdamW", {"weight_decay": 0.0}, key="sketch"),
-        scheduler=SchedulerSpec("OneCycleLR", per="step"),
-        **changes,
-    )
+    rates = dict.fromkeys(("backbone", "addon", "prototypes"), 6e-3)
+    return one_cycle(name, epochs, rates, LOSSES, OptimizerSpec("AdamW", {"weight_decay": 0.0}, "sketch"), **changes)
 
 
 def _pretrained(name: str, epochs: int) -> Phase:
     """A phase that fine-tunes a pretrained backbone on few images: frozen BatchNorm, one Adam and one OneCycle."""
-    return Phase(
-        name,
-        epochs,
-        {"backbone": 1e-4, "addon": 1e-3, "prototypes": 1e-3},
-        COSINE_LOSSES,
-        bn="eval",
-        optimizer=OptimizerSpec("Adam", key="joint"),
-        scheduler=SchedulerSpec("OneCycleLR", per="step"),
-        on_enter=("project",),
-    )
+    rates, adam = {"backbone": 1e-4, "addon": 1e-3, "prototypes": 1e-3}, OptimizerSpec("Adam", key="joint")
+    return one_cycle(name, epochs, rates, COSINE_LOSSES, adam, bn="eval", on_enter=("project",))
 
 
 _DECAY = SchedulerSpec("MultiStepLR", {"milestones": [4, 9, 14], "gamma": 0.1})  # stepped before each epoch
@@ -80,7 +65,7 @@ _EVERY_TENTH = SchedulerSpec("StepLR", {"step_size": 10, "gamma": 0.1})
 _WARM = Phase("warm", 5, {"addon": 3e-3, "prototypes": 3e-3}, LOSSES, weight_decay={"addon": 1e-3}, bn="eval")
 
 
-class ProtoPNet(InterpretableModule):
+class ProtoPNet(ComparesPatches, InterpretableModule):
     """Prototypical part network.
 
     Source: Chen et al. 2019. Presets: ``original`` (two cycles of the published schedule), ``quanproto`` (Schlinge et
@@ -197,21 +182,13 @@ class ProtoPNet(InterpretableModule):
         latent = self.embed(images)
         if not self.training:
             maps = self.prototypes.maps(latent)
-            scores = maps.amax(dim=(2, 3)) * self.prototypes.active
+            scores = self.pool(maps) * self.prototypes.active
             return ModelOutput(self.head(scores), scores, maps, latent)
         distances = self.prototypes.distances(latent)
         nearest = nearest_distance(distances)
         maps = self.prototypes.similarities(distances.detach())
         scores = self.prototypes.similarities(nearest) * self.prototypes.active
         return ModelOutput(self.head(scores), scores, maps, latent, {"distance": nearest})
-
-    def embed(self, images: Tensor) -> Tensor:
-        """Latent ``(B, D, h, w)`` of images, in which prototypes are compared."""
-        return self.addon(self.backbone(images))  # type: ignore[no-any-return]
-
-    def unit_scores(self, images: Tensor, units: Tensor) -> Tensor:
-        """Scores ``(B, k)`` of the prototypes ``(B, k)`` named for each image, compared with no others."""
-        return self.prototypes.maps(self.embed(images), units).amax(dim=(2, 3)) * self.prototypes.active[units]
 
     def head(self, scores: Tensor) -> Tensor:
         """Logits ``(B, K)`` of scores ``(B, U)``."""
@@ -265,17 +242,9 @@ class ProtoPNet(InterpretableModule):
         }
 
     # -- projection and pruning --------------------------------------------------------------------------------------
-    def distance_maps(self, latent: Tensor, units: Tensor | None = None) -> Tensor:
-        """Exact distances ``(B, U, h, w)`` of every cell to every prototype, or to those of each image."""
-        return self.prototypes.distances(latent, exact=True, units=units)
-
     def allowed(self, targets: Tensor) -> Tensor:
         """``(B, U)`` bool: the prototype belongs to the class (``(B,)`` int64) or a label (``(B, K)`` bool)."""
         return shown(self.owner, targets)
-
-    def load_patches(self, patches: Tensor, valid: Tensor, source: SourceTable) -> None:
-        """Replace the prototypes by latent patches of training images."""
-        self.prototypes.load_patches(patches, valid, source)
 
     @torch.no_grad()
     def prune(self, keep: Tensor) -> None:

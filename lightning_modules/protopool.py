@@ -17,13 +17,13 @@ from lightning import Trainer
 from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor, nn
 
-from lightning_modules.contract import ModelOutput, SourceTable, UnitTable, shown
+from lightning_modules.contract import ModelOutput, UnitTable, shown
 from lightning_modules.heads.addon import AddonKind, addon_layers
-from lightning_modules.heads.prototypes import PrototypeLayer, Similarity, focal_similarity
+from lightning_modules.heads.prototypes import ComparesPatches, PrototypeLayer, Similarity, focal_similarity
 from lightning_modules.heads.slots import Slots
 from lightning_modules.interpretable import InterpretableModule, LossTerm
 from lightning_modules.losses import cluster, off_class_l1, separation, slot_orthogonality
-from lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec
+from lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec, one_cycle
 
 LOSSES = {"cross_entropy": 1.0, "cluster": 0.8, "separation": -0.08, "slot_orthogonality": 1.0}
 QUANPROTO_LOSSES = {"cross_entropy": 1.0, "cluster": 0.8, "separation": -0.08, "adjacent_orthogonality": 1.0}
@@ -45,32 +45,18 @@ def _last(epochs: int, rate: float, l1: float, **changes: Any) -> Phase:
 
 def _sketch(name: str, epochs: int, **changes: Any) -> Phase:
     """A phase of the from-scratch schedule: one AdamW and one OneCycle throughout, as in ProtoPNet."""
-    return Phase(
-        name,
-        epochs,
-        {"backbone": 6e-3, "addon": 6e-3, "assignment": 6e-3, "prototypes": 6e-3},
-        LOSSES,
-        optimizer=OptimizerSpec("AdamW", {"weight_decay": 0.0}, key="sketch"),
-        scheduler=SchedulerSpec("OneCycleLR", per="step"),
-        **changes,
-    )
+    rates = dict.fromkeys(("backbone", "addon", "assignment", "prototypes"), 6e-3)
+    return one_cycle(name, epochs, rates, LOSSES, OptimizerSpec("AdamW", {"weight_decay": 0.0}, "sketch"), **changes)
 
 
 def _pretrained(name: str, epochs: int) -> Phase:
     """A phase that fine-tunes a pretrained backbone on few images: frozen BatchNorm, one Adam and one OneCycle."""
-    return Phase(
-        name,
-        epochs,
-        {"backbone": 1e-4, "addon": 1e-3, "assignment": 1e-3, "prototypes": 1e-3},
-        COSINE_LOSSES,
-        bn="eval",
-        optimizer=OptimizerSpec("Adam", key="joint"),
-        scheduler=SchedulerSpec("OneCycleLR", per="step"),
-        on_enter=("project",),
-    )
+    rates = {"backbone": 1e-4, "addon": 1e-3, "assignment": 1e-3, "prototypes": 1e-3}
+    adam = OptimizerSpec("Adam", key="joint")
+    return one_cycle(name, epochs, rates, COSINE_LOSSES, adam, bn="eval", on_enter=("project",))
 
 
-class ProtoPool(InterpretableModule):
+class ProtoPool(ComparesPatches, InterpretableModule):
     """Prototypes shared between classes.
 
     Source: Rymarczyk et al. 2022. Presets: ``original`` (the published rates; 20 joint epochs where the original
@@ -246,16 +232,12 @@ class ProtoPool(InterpretableModule):
             maps, extras = self.prototypes.similarities(distances), {"distance": distances.amin(dim=(2, 3))}
         else:
             maps, extras = self.prototypes.maps(latent), {}
-        scores = focal_similarity(maps) * self.prototypes.active
+        scores = self.pool(maps) * self.prototypes.active
         return ModelOutput(self.head(scores), scores, maps, latent, extras)
 
-    def embed(self, images: Tensor) -> Tensor:
-        """Latent ``(B, D, h, w)`` of images, in which prototypes are compared."""
-        return self.addon(self.backbone(images))  # type: ignore[no-any-return]
-
-    def unit_scores(self, images: Tensor, units: Tensor) -> Tensor:
-        """Scores ``(B, k)`` of the prototypes ``(B, k)`` named for each image, compared with no others."""
-        return focal_similarity(self.prototypes.maps(self.embed(images), units)) * self.prototypes.active[units]
+    def pool(self, maps: Tensor) -> Tensor:
+        """Focal similarities."""
+        return focal_similarity(maps)
 
     def head(self, scores: Tensor) -> Tensor:
         """Logits ``(B, K)`` of scores ``(B, U)``, through the slots."""
@@ -318,17 +300,9 @@ class ProtoPool(InterpretableModule):
         }
 
     # -- projection --------------------------------------------------------------------------------------------------
-    def distance_maps(self, latent: Tensor, units: Tensor | None = None) -> Tensor:
-        """Exact distances ``(B, U, h, w)`` of every cell to every prototype, or to those of each image."""
-        return self.prototypes.distances(latent, exact=True, units=units)
-
     def allowed(self, targets: Tensor) -> Tensor:
         """``(B, U)`` bool: the class (``(B,)`` int64), or a label (``(B, K)`` bool), has a slot on the prototype."""
         return shown(self.slots.presence().T, targets)
-
-    def load_patches(self, patches: Tensor, valid: Tensor, source: SourceTable) -> None:
-        """Replace the prototypes by latent patches of training images."""
-        self.prototypes.load_patches(patches, valid, source)
 
 
 def _check_sizes(prototypes: int, slots: int, channels: int, epochs: int, temperature: float) -> None:

@@ -17,11 +17,12 @@ from torch import Tensor, distributed, nn
 from torch.nn import functional as F
 
 from lightning_modules.backbones.sections import backbone_sections
-from lightning_modules.contract import ModelOutput, SourceTable, UnitTable, shown
-from lightning_modules.heads.prototypes import PrototypeLayer
+from lightning_modules.contract import ModelOutput, UnitTable, shown
+from lightning_modules.heads.prototypes import ComparesPatches, PrototypeLayer
 from lightning_modules.heads.tree import Inference, SoftTree
 from lightning_modules.interpretable import InterpretableModule
-from lightning_modules.phases import OptimizerSpec, Phase, PhaseOverride, PhasePlan, SchedulerSpec
+from lightning_modules.phases import OptimizerSpec, Phase, PhaseOverride, PhasePlan, SchedulerSpec, one_cycle
+from metrics.primitives.checks import check_choice
 
 LOSSES = {"cross_entropy": 1.0}
 PRUNE = "prune_tree"
@@ -38,34 +39,18 @@ def _original(name: str, epochs: int, rates: dict[str, float], **changes: Any) -
 
 def _sketch(name: str, epochs: int, action: str, **changes: Any) -> Phase:
     """A phase behind the black box: one AdamW and one OneCycle throughout, the backbone slowly."""
-    return Phase(
-        name,
-        epochs,
-        {"backbone": 1e-3, "backbone_last": 2e-3, "addon": 3e-3, "prototypes": 1e-2},
-        LOSSES,
-        optimizer=OptimizerSpec("AdamW", {"weight_decay": 0.0}, key="sketch"),
-        scheduler=SchedulerSpec("OneCycleLR", per="step"),
-        on_enter=(action,),
-        **changes,
-    )
+    rates = {"backbone": 1e-3, "backbone_last": 2e-3, "addon": 3e-3, "prototypes": 1e-2}
+    adam = OptimizerSpec("AdamW", {"weight_decay": 0.0}, "sketch")
+    return one_cycle(name, epochs, rates, LOSSES, adam, on_enter=(action,), **changes)
 
 
 def _pretrained(name: str, epochs: int, rates: dict[str, float], action: str, **changes: Any) -> Phase:
     """A phase that fine-tunes a pretrained backbone on few images: frozen BatchNorm, one OneCycle a phase."""
-    return Phase(
-        name,
-        epochs,
-        {"addon": 3e-4, "prototypes": 1e-2} | rates,
-        LOSSES,
-        bn="eval",
-        optimizer=OptimizerSpec("AdamW", {"weight_decay": 0.0}, key=name),
-        scheduler=SchedulerSpec("OneCycleLR", per="step"),
-        on_enter=(action,),
-        **changes,
-    )
+    rates, adam = {"addon": 3e-4, "prototypes": 1e-2} | rates, OptimizerSpec("AdamW", {"weight_decay": 0.0}, name)
+    return one_cycle(name, epochs, rates, LOSSES, adam, bn="eval", on_enter=(action,), **changes)
 
 
-class ProtoTree(InterpretableModule):
+class ProtoTree(ComparesPatches, InterpretableModule):
     """Neural prototype tree.
 
     Source: Nauta et al. 2021. A node asks how near its prototype comes to a patch of the image: exp(-d) of the smallest
@@ -154,18 +139,10 @@ class ProtoTree(InterpretableModule):
         """Backbone, add-on, similarity of every cell to every prototype, best cell, tree."""
         latent = self.embed(images)
         maps = self.prototypes.maps(latent)
-        scores = maps.amax(dim=(2, 3)) * self.prototypes.active
+        scores = self.pool(maps) * self.prototypes.active
         if self.training:
             self._step_scores = scores.detach()  # for the leaves, which learn from the forward pass of their step
         return ModelOutput(self.head(scores), scores, maps, latent)
-
-    def embed(self, images: Tensor) -> Tensor:
-        """Latent ``(B, D, h, w)`` of images, in which prototypes are compared."""
-        return self.addon(self.backbone(images))  # type: ignore[no-any-return]
-
-    def unit_scores(self, images: Tensor, units: Tensor) -> Tensor:
-        """Scores ``(B, k)`` of the prototypes ``(B, k)`` named for each image, compared with no others."""
-        return self.prototypes.maps(self.embed(images), units).amax(dim=(2, 3)) * self.prototypes.active[units]
 
     def head(self, scores: Tensor) -> Tensor:
         """Logits ``(B, K)`` of scores ``(B, U)``: log ŷ."""
@@ -297,17 +274,9 @@ class ProtoTree(InterpretableModule):
         self.log_dict({f"fidelity/{mode}": share for mode, share in shares.items()})
 
     # -- projection --------------------------------------------------------------------------------------------------
-    def distance_maps(self, latent: Tensor, units: Tensor | None = None) -> Tensor:
-        """Exact distances ``(B, U, h, w)`` of every cell to every prototype, or to those of each image."""
-        return self.prototypes.distances(latent, exact=True, units=units)
-
     def allowed(self, targets: Tensor) -> Tensor:
         """``(B, U)`` bool: the class (``(B,)`` int64), or a label (``(B, K)`` bool), is that of a leaf below."""
         return shown(self._owner(), targets)
-
-    def load_patches(self, patches: Tensor, valid: Tensor, source: SourceTable) -> None:
-        """Replace the prototypes by latent patches of training images."""
-        self.prototypes.load_patches(patches, valid, source)
 
 
 def _leaves_by_gradient(plan: PhasePlan) -> PhasePlan:
@@ -336,5 +305,4 @@ def _check(depth: int, classes: int, channels: int, inference: str, prune_thresh
         raise ValueError(f"Expected argument `prune_threshold` to be null or in [0, 1), but got {prune_threshold}.")
     if channels < 1:
         raise ValueError(f"Expected argument `prototype_channels` to be at least 1, but got {channels}.")
-    if inference not in MODES:
-        raise ValueError(f"Expected argument `inference` to be one of {MODES}, but got {inference!r}.")
+    check_choice("inference", inference, MODES)

@@ -19,7 +19,7 @@ from lightning_modules.heads.feature_constants import FeatureSums
 from lightning_modules.heads.feature_selection import check_sizes, find_selection
 from lightning_modules.interpretable import InterpretableModule, LossTerm, Task
 from lightning_modules.losses import feature_diversity
-from lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec
+from lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec, one_cycle
 
 LOSSES = {"cross_entropy": 1.0, "feature_diversity": 0.196}
 SELECT = ("select_features",)
@@ -35,18 +35,6 @@ def _published(name: str, epochs: int, rates: dict[str, float], momentum: float,
         weight_decay=dict.fromkeys(rates, 5e-4),
         optimizer=OptimizerSpec("SGD", {"momentum": momentum}),
         scheduler=SchedulerSpec("StepLR", {"step_size": step, "gamma": 0.4}),
-        **changes,
-    )
-
-
-def _sketch(name: str, epochs: int, rates: dict[str, float], **changes: Any) -> Phase:
-    return Phase(
-        name,
-        epochs,
-        rates,
-        LOSSES,
-        optimizer=OptimizerSpec("AdamW"),
-        scheduler=SchedulerSpec("OneCycleLR", per="step"),
         **changes,
     )
 
@@ -87,8 +75,8 @@ class QPM(InterpretableModule):
         ),
         "sketch": PhasePlan(
             (
-                _sketch("dense", 8, {"backbone": 3e-3, "head": 3e-3}),
-                _sketch("finetune", 4, {"backbone": 1e-3}, on_enter=SELECT, selectable=True),
+                one_cycle("dense", 8, {"backbone": 3e-3, "head": 3e-3}, LOSSES),
+                one_cycle("finetune", 4, {"backbone": 1e-3}, LOSSES, on_enter=SELECT, selectable=True),
             )
         ),
     }

@@ -15,12 +15,16 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "metrics": (),
     "run_folder": (),
     "datamodules": ("run_folder",),
-    "lightning_modules": ("run_folder", "metrics accuracy", "metrics.primitives.perturbation"),
+    "lightning_modules": (
+        *("run_folder", "metrics accuracy"),
+        *("metrics.primitives.checks", "metrics.primitives.perturbation"),
+    ),
     "explanations": (
         "lightning_modules.contract",
         "lightning_modules.geometry",
         "metrics.concepts.kernels",
         "metrics.primitives.boxes",
+        "metrics.primitives.checks",
         "metrics.primitives.regions",
         "metrics.primitives.perturbation",
     ),

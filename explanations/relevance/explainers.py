@@ -20,8 +20,8 @@ from explanations.relevance.operations import Bounds
 from explanations.relevance.recorder import OverwrittenError, record
 from explanations.relevance.start import relevance_start
 from explanations.relevance.tape import Tape
-from explanations.upsample import check_choice
 from lightning_modules.contract import InterpretableModel, ModelOutput
+from metrics.primitives.checks import check_choice
 
 Start = Literal["one", "score"]
 MAX_AMPLIFICATION = 10.0

@@ -6,6 +6,8 @@ from typing import Literal, cast, get_args
 
 from torch import Tensor, nn
 
+from metrics.primitives.checks import check_choice
+
 AddonKind = Literal["sigmoid", "linear"]
 
 
@@ -32,8 +34,7 @@ def addon_layers(inputs: int, channels: int, layers: int = 1, addon: AddonKind =
           (2): Conv2d(2, 2, kernel_size=(1, 1), stride=(1, 1))
         )
     """
-    if addon not in get_args(AddonKind):
-        raise ValueError(f"Expected argument `addon` to be one of {get_args(AddonKind)}, but got {addon!r}.")
+    check_choice("addon", addon, get_args(AddonKind))
     modules: list[nn.Module] = []
     for layer in range(layers):
         convolution = nn.Conv2d(channels if layer else inputs, channels, 1)

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lightning_modules.backbones import Backbone
 from lightning_modules.contract import SourceTable, empty_sources
+from metrics.primitives.checks import check_choice
 
 Similarity = Literal["l2_log", "cosine", "exp"]
 SOURCE_BUFFERS = ("sample_key", "row", "col", "label", "distance", "box")
@@ -94,10 +96,7 @@ class PrototypeLayer(nn.Module):
         self, num_prototypes: int, channels: int, similarity: Similarity = "l2_log", epsilon: float = 1e-4
     ) -> None:
         super().__init__()
-        if similarity not in get_args(Similarity):
-            raise ValueError(
-                f"Expected argument `similarity` to be one of {get_args(Similarity)}, but got {similarity!r}."
-            )
+        check_choice("similarity", similarity, get_args(Similarity))
         if not 0 < epsilon < 1:
             raise ValueError(f"Expected argument `epsilon` to be above 0 and below 1, but got {epsilon}.")
         self.similarity = similarity
@@ -201,6 +200,34 @@ class PrototypeLayer(nn.Module):
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Restore the source ids."""
         self.sample_id = list(state["sample_id"]) if self.projected else []
+
+
+class ComparesPatches:
+    """What models share whose prototypes are compared with every cell of an add-on behind the backbone."""
+
+    backbone: Backbone
+    addon: nn.Module
+    prototypes: PrototypeLayer
+
+    def embed(self, images: Tensor) -> Tensor:
+        """Latent ``(B, D, h, w)`` of images, in which prototypes are compared."""
+        return self.addon(self.backbone(images))  # type: ignore[no-any-return]
+
+    def pool(self, maps: Tensor) -> Tensor:
+        """Scores ``(B, U)`` of maps ``(B, U, h, w)``, those of inactive prototypes included."""
+        return maps.amax(dim=(2, 3))
+
+    def unit_scores(self, images: Tensor, units: Tensor) -> Tensor:
+        """Scores ``(B, k)`` of the prototypes ``(B, k)`` named for each image, compared with no others."""
+        return self.pool(self.prototypes.maps(self.embed(images), units)) * self.prototypes.active[units]
+
+    def distance_maps(self, latent: Tensor, units: Tensor | None = None) -> Tensor:
+        """Exact distances ``(B, U, h, w)`` of every cell to every prototype, or to those of each image."""
+        return self.prototypes.distances(latent, exact=True, units=units)
+
+    def load_patches(self, patches: Tensor, valid: Tensor, source: SourceTable) -> None:
+        """Replace the prototypes by latent patches of training images."""
+        self.prototypes.load_patches(patches, valid, source)
 
 
 def _squares(vectors: Tensor, cells: Tensor) -> Tensor:

@@ -116,3 +116,18 @@ class Phase:
         """Whether two phases share optimiser and scheduler."""
         shared = self.optimizer.key is not None and self.optimizer.key == other.optimizer.key
         return shared and self.trainable.keys() == other.trainable.keys()
+
+
+def one_cycle(
+    name: str,
+    epochs: int,
+    rates: dict[str, float],
+    losses: dict[str, float],
+    optimizer: OptimizerSpec | None = None,
+    **changes: Any,
+) -> Phase:
+    """A phase whose rates rise and fall once, step by step; AdamW by default."""
+    scheduler = SchedulerSpec("OneCycleLR", per="step")
+    return Phase(
+        name, epochs, rates, losses, optimizer=optimizer or OptimizerSpec("AdamW"), scheduler=scheduler, **changes
+    )

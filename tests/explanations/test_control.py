@@ -103,7 +103,7 @@ def test_no_seed_gives_the_noise_of_a_perturbation(seed):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"pattern": "white"}, r"`pattern` to be one of \['pixel', 'smooth'\], but got 'white'"),
+        ({"pattern": "white"}, r"`pattern` to be one of \('smooth', 'pixel'\), but got 'white'"),
         ({"seed": -1}, r"`seed` to lie in \[0, 2\^32\), but got -1"),
         ({"seed": 2**32}, "`seed`"),
         ({"mode": "area"}, "`mode`"),

@@ -228,7 +228,7 @@ class TestIntegratedGradients:
         ("options", "message"),
         [
             ({"steps": 0}, "`steps` to be at least 1, but got 0"),
-            ({"baseline": "white"}, r"`baseline` to be one of \['black'\], but got 'white'"),
+            ({"baseline": "white"}, r"`baseline` to be one of \('black',\), but got 'white'"),
             ({"baseline": (0.5, 0.5)}, "`baseline` to be 'black', three numbers"),
             ({"baseline": (0.5, 0.5, 127.0)}, r"all in \[0, 1\]"),
             ({"baseline": torch.full((3, 1, 1), torch.nan)}, r"all in \[0, 1\]"),

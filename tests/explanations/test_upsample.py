@@ -153,8 +153,8 @@ def test_placement_reads_the_models_geometry():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"mode": "cubic"}, r"`mode` to be one of \['bicubic', 'bilinear', 'nearest'\], but got 'cubic'"),
-        ({"placement": "centre"}, r"`placement` to be one of \['geometry', 'resize'\], but got 'centre'"),
+        ({"mode": "cubic"}, r"`mode` to be one of \('bicubic', 'bilinear', 'nearest'\), but got 'cubic'"),
+        ({"placement": "centre"}, r"`placement` to be one of \('resize', 'geometry'\), but got 'centre'"),
     ],
 )
 def test_unknown_options_are_refused(options, message):

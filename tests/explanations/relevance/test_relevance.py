@@ -256,9 +256,9 @@ class TestSupport:
             PRP().supports(with_backbone().train())
 
     def test_arguments(self):
-        with pytest.raises(ValueError, match=r"`bounds` to be one of \['channel', 'scalar'\], but got 'black'"):
+        with pytest.raises(ValueError, match=r"`bounds` to be one of \('channel', 'scalar'\), but got 'black'"):
             PRP(bounds="black")
-        with pytest.raises(ValueError, match=r"`start` to be one of \['one', 'score'\], but got 'two'"):
+        with pytest.raises(ValueError, match=r"`start` to be one of \('one', 'score'\), but got 'two'"):
             PRP(start="two")
 
 
