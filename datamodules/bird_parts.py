@@ -1,7 +1,7 @@
 """The parts of the birds of FunnyBirds and SketchBirds, and the one interface to images that change part by part.
 
 Part names, variant counts and the index rule (tail = shape + 3 colour, wing = shape + 2 colour) are those of FunnyBirds
-(Hesse et al. 2023). Metrics that delete parts or background objects see nothing but :class:`InterventionDataset`.
+(Hesse et al. 2023). Metrics that remove parts or background objects see nothing but :class:`InterventionDataset`.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from explanations.explainer import Explainer, Kind, Question, Targets
-from explanations.gradients import differentiable, gradient_of, run_with_graph, values_of
+from explanations.explainer import Explainer, Kind, Question
+from explanations.gradients import differentiable, gradient_of, run_with_graph
 from lightning_modules.contract import InterpretableModel
 from metrics.primitives.checks import check_choice
 
@@ -19,8 +19,7 @@ class IntegratedGradients(Explainer):
 
     Source: Sundararajan et al. (2017), "Axiomatic attribution for deep networks", equation 1:
     (x - x0) ⊙ ∫ ∇y(x0 + a (x - x0)) da, summed over RGB. Deviation: the midpoint rule, a = (i + 1/2) / ``steps``.
-    Every target costs ``steps`` forward and backward passes. The sum of a map is y(x) - y(x0) only in the limit;
-    ``completeness_gap`` says by how much it is missed.
+    Every target costs ``steps`` forward and backward passes. The sum of a map is y(x) - y(x0) only in the limit.
 
     Args:
         steps: points on the line.
@@ -31,13 +30,12 @@ class IntegratedGradients(Explainer):
         ValueError: if an argument differs from the above.
 
     Example:
+        >>> from explanations.explainer import Targets
         >>> from lightning_modules import Classifier
         >>> model, images = Classifier(num_classes=4, image_size=(32, 32)).eval(), torch.rand(1, 3, 32, 32)
         >>> explainer, targets = IntegratedGradients(steps=64), Targets("class", torch.tensor([[0]]))
-        >>> maps = explainer.attribute(model, images, targets)
-        >>> gap, difference = explainer.completeness_gap(model, images, targets, maps)
-        >>> torch.equal(gap, (maps.sum(dim=(2, 3)) - difference).abs())
-        True
+        >>> explainer.attribute(model, images, targets).shape
+        torch.Size([1, 1, 32, 32])
     """
 
     key: ClassVar[str] = "ig"
@@ -48,30 +46,6 @@ class IntegratedGradients(Explainer):
             raise ValueError(f"Expected argument `steps` to be at least 1, but got {steps}.")
         self.steps = steps
         self.baseline = _baseline(baseline)
-
-    def completeness_gap(
-        self, model: InterpretableModel, images: Tensor, targets: Targets, maps: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """By how much maps miss the difference they should sum to.
-
-        Args:
-            model: in evaluation mode.
-            images: ``(B, 3, H, W)`` float32 in [0, 1].
-            targets: k units or classes per image.
-            maps: ``(B, k, H, W)``, what ``attribute`` returned for them.
-
-        Returns:
-            |Σ map - (y(x) - y(x0))| and y(x) - y(x0), ``(B, k)`` each; NaN in empty slots.
-
-        Raises:
-            ValueError: as in ``attribute``.
-        """
-        self._check(model, images, targets)
-        with torch.no_grad():
-            at_image, at_baseline = (values_of(model(x), targets.kind) for x in (images, self._start(images)))
-            difference = (at_image - at_baseline).gather(1, targets.ids.clamp(min=0))
-            difference = difference.masked_fill(targets.ids < 0, torch.nan)
-        return (maps.sum(dim=(2, 3)) - difference).abs(), difference
 
     def _start(self, images: Tensor) -> Tensor:
         if self.baseline.shape[1:] not in ((1, 1), images.shape[2:]):

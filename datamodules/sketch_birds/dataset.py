@@ -18,7 +18,7 @@ from datamodules.dataset import ImageDataset, Index, epoch_and_position
 from datamodules.sample import Batch, ClassTables, Sample, sample_key
 from datamodules.sketch_birds.bank import POINT_GROUPS, POINT_NAMES
 from datamodules.sketch_birds.class_table import Attributes, all_attributes, make_class_table
-from datamodules.sketch_birds.edit import Pose, edit_scene
+from datamodules.sketch_birds.intervention import Pose, changed_scene
 from datamodules.sketch_birds.presets import Preset, preset_numbers
 from datamodules.sketch_birds.render import draw_image, draw_label_map, locate_points, primitives
 from datamodules.sketch_birds.scene import SPLIT_CODES, Knobs, Scene, kept_parts, sample_scene, scene_uniforms
@@ -222,7 +222,7 @@ class SketchBirdsDataset(ImageDataset):
         Raises:
             ValueError: if a part or an object is not there, or a variant does not exist.
         """
-        return self._draw(edit_scene(self.scene(i), drop, drop_background, background, swap, pose))
+        return self._draw(changed_scene(self.scene(i), drop, drop_background, background, swap, pose))
 
     def _draw(self, scene: Scene) -> NDArray[np.uint8]:
         return draw_image(scene, primitives(scene), self.image_size)

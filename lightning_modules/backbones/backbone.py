@@ -12,13 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from lightning_modules.backbones.bagnet import BAGNETS, WIDTH, bagnet
-from lightning_modules.backbones.convnext import convnext
-from lightning_modules.backbones.densenet import densenet
-from lightning_modules.backbones.mobilenet import mobilenet
-from lightning_modules.backbones.resnet import RESNETS, resnet
+from lightning_modules.backbones.networks import RESNETS, convnext, densenet, mobilenet, resnet, vgg
 from lightning_modules.backbones.sketch import SKETCH_CHANNELS, sketch
 from lightning_modules.backbones.until import end_after
-from lightning_modules.backbones.vgg import vgg
 from lightning_modules.backbones.weights import load_weights
 from lightning_modules.geometry import Geometry, Layer
 
@@ -73,14 +69,7 @@ class Normalize(nn.Module):
         self.register_buffer("std", torch.tensor(std).view(3, 1, 1), persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Normalised images.
-
-        Args:
-            images: ``(B, 3, H, W)`` float, RGB in [0, 1].
-
-        Returns:
-            ``(B, 3, H, W)`` float.
-        """
+        """Normalised images ``(B, 3, H, W)`` of RGB in [0, 1]."""
         return (images - self.mean) / self.std
 
 
@@ -117,14 +106,7 @@ class Backbone(nn.Module):
         self.to(memory_format=torch.channels_last)  # a fifth to a third faster on CPU, and under AMP on GPU
 
     def forward(self, images: Tensor) -> Tensor:
-        """Features of the images.
-
-        Args:
-            images: ``(B, 3, H, W)`` float, RGB in [0, 1].
-
-        Returns:
-            ``(B, D0, h, w)`` float.
-        """
+        """Features ``(B, D0, h, w)`` of images ``(B, 3, H, W)``, RGB in [0, 1]."""
         features: Tensor = self.net(self.normalize(images).contiguous(memory_format=torch.channels_last))
         return features
 

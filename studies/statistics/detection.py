@@ -32,26 +32,12 @@ class Detection:
     criterion_interval: tuple[float, float] = (math.nan, math.nan)
 
 
-def from_rates(hits: float, false_alarms: float) -> Detection:
-    """Sensitivity and criterion of two rates (Green and Swets 1966; Macmillan and Creelman 2005, chapters 1 and 2).
-
-    Args:
-        hits: share of the right predictions that was believed, in (0, 1).
-        false_alarms: share of the wrong predictions that was believed, in (0, 1).
-
-    Example:
-        >>> result = from_rates(0.724, 0.672)
-        >>> round(result.d_prime, 3), round(result.criterion, 3)
-        (0.149, -0.52)
-    """
-    z_hits, z_false = float(ndtri(hits)), float(ndtri(false_alarms))
-    return Detection(z_hits - z_false, -(z_hits + z_false) / 2)
-
-
 def detection(
     believed: NDArray[np.bool_], right: NDArray[np.bool_], people: Indices, images: Indices, seed: int = 0
 ) -> Detection:
     """Sensitivity and criterion of answers, pooled over people, with intervals over people and images.
+
+    Source: Green and Swets 1966; Macmillan and Creelman 2005, chapters 1 and 2.
 
     Counts are pooled, and rates are ``(x + 1/2) / (n + 1)`` (Hautus 1995): a mean over people who saw few images each
     would be biased towards 0.

@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.stats import nct, norm
+from scipy.stats import nct
 from scipy.stats import t as student
 
 MAX_PEOPLE = 1_000_000
@@ -62,37 +61,6 @@ def people_needed(effect: float, wanted: float, *, groups: int = 1, alpha: float
     if effect == 0:
         raise ValueError("Expected argument `effect` to be other than 0: no number of people finds a difference of 0.")
     return smallest(lambda n: power(effect, n, groups=groups, alpha=alpha) >= wanted)
-
-
-def detectable_effect(n: int, wanted: float, *, groups: int = 1, alpha: float = 0.05) -> float:
-    """Cohen's d that a test with n people (per group) finds with the wanted power.
-
-    Example:
-        >>> round(detectable_effect(50, 0.8), 3)
-        0.404
-    """
-    _check_power(wanted, alpha)
-    return float(brentq(lambda d: power(d, n, groups=groups, alpha=alpha) - wanted, 1e-9, 1e3))
-
-
-def people_for_correlation(r: float, wanted: float, alpha: float = 0.05) -> float:
-    """Pairs needed to find a correlation, before rounding up: ``((z + z_β) / atanh r)² + 3`` (Fisher 1921).
-
-    Example:
-        >>> round(people_for_correlation(0.3, 0.8), 1)
-        84.9
-    """
-    return float(((norm.ppf(1 - alpha / 2) + norm.ppf(wanted)) / math.atanh(r)) ** 2 + 3)
-
-
-def detectable_correlation(n: int, wanted: float, alpha: float = 0.05) -> float:
-    """Correlation that n pairs show with the wanted power, n > 3.
-
-    Example:
-        >>> round(detectable_correlation(50, 0.8), 3)
-        0.387
-    """
-    return math.tanh((norm.ppf(1 - alpha / 2) + norm.ppf(wanted)) / math.sqrt(n - 3))
 
 
 def people_for_equivalence(margin: float, wanted: float, *, groups: int = 1, alpha: float = 0.05) -> int:

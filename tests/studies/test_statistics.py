@@ -19,7 +19,7 @@ from studies.questions import item_questions
 from studies.simulation.observer import Observer
 from studies.statistics.clusters import bootstrap_intervals, clustered_test
 from studies.statistics.comparisons import Summary, against, between, equivalence, exact_sign_flip, person_effect
-from studies.statistics.detection import detection, from_rates
+from studies.statistics.detection import detection
 from studies.statistics.ratings import (
     brier,
     correlation_p,
@@ -96,7 +96,15 @@ def test_sensitivity_and_bias_of_table_1(dataset, model, d_prime, criterion, ove
         and record.model.startswith(model)
         and record.metric_key.endswith("correct[examples=no]")
     }
-    result = from_rates(rates["study/agreement_correct"], 1 - rates["study/agreement_incorrect"])
+    answers = 100_000  # to photos of each kind: so many that the correction of rates does not show
+    right = np.arange(2 * answers) < answers
+    believed = np.arange(2 * answers) % answers < np.where(
+        right,
+        round(answers * rates["study/agreement_correct"]),
+        round(answers * (1 - rates["study/agreement_incorrect"])),
+    )
+    nobody = np.zeros(2 * answers, dtype=np.int64)
+    result = detection(believed, right, nobody, nobody)
     assert (round(result.d_prime, 3), round(result.criterion, 3)) == (d_prime, criterion)
     assert round(100 - 100 * rates["study/agreement_incorrect"], 1) == over_belief
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from datamodules.sketch_birds.edit import edit_scene
+from datamodules.sketch_birds.intervention import changed_scene
 from datamodules.sketch_birds.scene import Knobs, kept_parts, sample_scene
 
 CLASSES = [(0, 0, 0, 0, 0), (1, 1, 1, 1, 1), (2, 2, 2, 2, 2)]
@@ -104,12 +104,12 @@ def test_negative_contexts_are_refused():
 
 def test_edit_without_arguments_is_the_same_scene():
     for scene in scenes(10, occluders=0.5):
-        assert edit_scene(scene) == scene
+        assert changed_scene(scene) == scene
 
 
 def test_edits_change_what_they_name():
     scene = next(scene for scene in scenes(40) if len(scene.objects) >= 3)
-    edited = edit_scene(
+    changed = changed_scene(
         scene,
         drop=["tail"],
         drop_background=[1],
@@ -117,7 +117,7 @@ def test_edits_change_what_they_name():
         swap={"beak": 3},
         pose=([[0.5, 0], [0, 0.5]], [0.1, 0]),
     )
-    assert edited == replace(
+    assert changed == replace(
         scene,
         variants=(3, *scene.variants[1:]),
         kept=(True, True, True, False, True),
@@ -143,4 +143,4 @@ def test_edits_change_what_they_name():
 def test_edit_errors(change, match):
     scene = replace(scenes(1)[0], kept=(True, True, True, False, True))
     with pytest.raises(ValueError, match=match):
-        edit_scene(scene, **change)
+        changed_scene(scene, **change)

@@ -11,7 +11,7 @@ from datamodules.sketch_birds.scene import Scene
 Pose = tuple[Sequence[Sequence[float]], Sequence[float]]
 
 
-def edit_scene(
+def changed_scene(
     scene: Scene,
     drop: Collection[str] = (),
     drop_background: Collection[int] = (),
