@@ -24,9 +24,7 @@ from evaluation.trained_model import TrainedModel
 from explanations import Explainer
 from metrics.functional import Variant
 from reports import table
-from reports.html.comparison import build_comparison, comparison_folder
-from reports.html.report import Limits, build_report
-from reports.html.standalone_page import write_explained
+from reports.html import Limits, build_comparison, build_report, comparison_folder, write_explained
 from reports.scan import samples_of
 from run_folder.command_line import StrictParser, from_shell
 

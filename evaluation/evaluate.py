@@ -21,9 +21,8 @@ from evaluation.hardware import Hardware
 from evaluation.measure import Findings, measure
 from evaluation.request import Request
 from evaluation.trained_model import TrainedModel
-from reports.html.evaluation_files import read_evaluation
-from reports.html.report import build_report
-from reports.pictures.evaluation import write_pictures
+from reports.html import build_report, read_evaluation
+from reports.pictures import write_pictures
 from reports.results.metrics_json import write_metrics
 from reports.results.summary import print_summary, suite_table
 from reports.results.values_csv import write_all_values

@@ -17,7 +17,7 @@ from evaluation.hardware import Hardware
 from evaluation.protocol import describe, refuse_unfit
 from evaluation.request import Request
 from reports.explained_model import ExplainedModel
-from reports.pictures.evaluation import evaluation_pictures
+from reports.pictures import Evaluated, evaluation_pictures
 from reports.results.metrics_json import SCHEMA
 from reports.results.values_csv import Rows, by_kind
 
@@ -75,8 +75,7 @@ def measure(request: Request, hardware: Hardware, other: ImageDataModule | None 
     values = by_kind(evaluation.images, evaluation.items, dataset.sample_ids, names)
     this_pass = request.engine.this_pass
     subject = ExplainedModel(module, datamodule, this_pass.observer.explainer, class_names=classes)
-    birds, explainer = this_pass.setting.birds, this_pass.observer.class_explainer
-    parts = (birds.data, explainer) if birds and explainer else None
+    found = (evaluation.metrics, evaluation.items, request.split, dataset, this_pass.named_units())
     with evaluation_mode(module):
-        pictures = evaluation_pictures(subject, evaluation, dataset, this_pass.named_units(), parts)
+        pictures = evaluation_pictures(Evaluated(subject, *found, this_pass.observer.class_explainer))
     return Findings(result, values, pictures, subject)

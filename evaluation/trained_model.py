@@ -14,7 +14,7 @@ from datamodules.base import ImageDataModule
 from explanations import Explainer
 from lightning_modules import load_model
 from reports.explained_model import ExplainedModel
-from reports.html.evaluation_files import EvaluationFiles, read_evaluation
+from reports.html import EvaluationFiles, read_evaluation
 from reports.results.metrics_json import Result
 from run_folder import folder_of_run, read_checkpoint
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image
 from torch import Tensor
 
 from explanations.explainer import Explainer, Targets
 from explanations.heat import heat_map, scale_of
-from explanations.views import BLACK, CAPTION_SIZE, GAP, WHITE, Box, crop, cut_text, draw_box, fit, scaled_box, to_image
+from explanations.views import CAPTION_SIZE, GAP, WHITE, Box, crop, draw_box, fit, scaled_box, to_image, write_text
 from lightning_modules.contract import InterpretableModel
 from metrics.primitives.boxes import bounding_boxes
 from metrics.primitives.regions import clip_saliency
@@ -181,8 +181,6 @@ def unit_tile(view: UnitView, caption: str = "", lines: int = 2) -> Image.Image:
     for index, panel in enumerate((view.photo, view.heat, view.crop)):
         left = index * (size + GAP)
         tile.paste(panel, (left + (size - panel.width) // 2, (size - panel.height) // 2))
-    draw, font = ImageDraw.Draw(tile), ImageFont.load_default(CAPTION_SIZE)
     for index, line in enumerate(caption.splitlines()[:lines]):
-        place = (0, size + index * (CAPTION_SIZE + GAP))
-        draw.text(place, cut_text(line, font, tile.width), fill=BLACK, font=font)
+        write_text(tile, (0, size + index * (CAPTION_SIZE + GAP)), line, CAPTION_SIZE, tile.width)
     return tile

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from functools import cache
 
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
@@ -110,9 +111,9 @@ def sheet(tiles: Sequence[Sequence[Image.Image]], columns: int, titles: Sequence
     header = TITLE_SIZE + 2 * GAP
     lines = sum(-(-len(group) // columns) for group in tiles)
     picture = Image.new("RGB", (columns * step_x, len(tiles) * header + lines * step_y), WHITE)
-    draw, font, top = ImageDraw.Draw(picture), ImageFont.load_default(TITLE_SIZE), 0
+    top = 0
     for title, group in zip(titles, tiles, strict=True):
-        draw.text((GAP, top + GAP), cut_text(title, font, picture.width - 2 * GAP), fill=BLACK, font=font)
+        write_text(picture, (GAP, top + GAP), title, TITLE_SIZE, picture.width - 2 * GAP)
         top += header
         for index, tile in enumerate(group):
             row, column = divmod(index, columns)
@@ -128,13 +129,54 @@ def png(image: Image.Image) -> bytes:
     return data.getvalue()
 
 
-def cut_text(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int) -> str:
-    """The text, or its beginning and an ellipsis where it is wider than ``width`` pixels."""
+@cache
+def font_of(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    """Pillow's own font, which every machine has.
+
+    Args:
+        size: of its letters in pixels.
+    """
+    return ImageFont.load_default(size)
+
+
+def cut_text(text: str, size: int, width: int) -> str:
+    """The text, or its beginning and an ellipsis where it is wider than ``width`` pixels.
+
+    Args:
+        text: one line.
+        size: of the letters in pixels.
+        width: in pixels.
+    """
+    font = font_of(size)
     if font.getlength(text) <= width:
         return text
     while text and font.getlength(text + "…") > width:
         text = text[:-1]
     return text.rstrip() + "…"
+
+
+def write_text(  # noqa: PLR0913 - what, where and how
+    picture: Image.Image,
+    place: tuple[float, float],
+    text: str,
+    size: int,
+    width: int | None = None,
+    colour: str = BLACK,
+    anchor: str | None = None,
+) -> None:
+    """Write a line into a picture.
+
+    Args:
+        picture: changed in place.
+        place: of the anchor, by default the upper left corner, in pixels.
+        text: one line.
+        size: of the letters in pixels.
+        width: in pixels, above which the text is cut with an ellipsis.
+        colour: any colour Pillow knows.
+        anchor: as Pillow has it.
+    """
+    cut = text if width is None else cut_text(text, size, width)
+    ImageDraw.Draw(picture).text(place, cut, fill=colour, font=font_of(size), anchor=anchor)
 
 
 def _checked(image: Image.Image, box: Box) -> Box:

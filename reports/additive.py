@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from lightning_modules.contract import InterpretableModel, ModelOutput
+from lightning_modules.contract import InterpretableModel, ModelOutput, UnitTable
 
 TOLERANCE = 1e-4  # of max(1, |logit|)
 
@@ -87,6 +87,7 @@ class AdditiveTable:
             )
 
 
+@torch.no_grad()
 def additive_tables(
     model: InterpretableModel, output: ModelOutput, classes: Sequence[Sequence[int]], most: int = 5
 ) -> list[list[AdditiveTable]]:
@@ -98,62 +99,86 @@ def additive_tables(
         classes: for each image, those to explain.
         most: lines of each table.
     """
-    units = model.units()
-    logits, scores = output.logits.detach().double().cpu(), output.scores.detach().double().cpu()
-    chances = model.probabilities(output.logits).detach().double().cpu()
-    zero = model.head(torch.zeros_like(output.scores[:1])).detach().double().cpu()[0]
-    residual = output.extras["residual"].detach().double().cpu() if "residual" in output.extras else None
-    weight = None if units.weight is None else units.weight.detach().double().cpu()
-    active = units.active.cpu()
-    tables = []
-    for row, labels in enumerate(classes):
-        own = []
-        for label in labels:
-            rival = int(logits[row].index_fill(0, torch.tensor(label), -torch.inf).argmax())
-            shares = [_shares(model, output, weight, row, k).masked_fill(~active, 0) for k in (label, rival)]
-            table = AdditiveTable(
-                label=label,
-                rival=rival,
-                logit=float(logits[row, label]),
-                probability=float(chances[row, label]),
-                lines=[],
-                others=0,
-                rest=0.0,
-                bias=None if weight is None else float(zero[label]),
-                residual=None if residual is None else float(residual[row, label]),
-            )
-            if units.kind == "class":
-                own.append(_of_cells(table, output.maps[row].detach().double().cpu(), most))
-                continue
-            order = shares[0].abs().masked_fill(~active, -1).argsort(descending=True, stable=True)
-            shown = order[: min(most, max(1, int(shares[0].count_nonzero())))]  # others add nothing
-            lines = [
-                Line(
-                    unit=unit,
-                    score=float(scores[row, unit]),
-                    weight=None if weight is None else float(weight[label, unit]),
-                    contribution=float(shares[0][unit]),
-                    difference=float(shares[0][unit] - shares[1][unit]),
-                )
-                for unit in shown.tolist()
-            ]
-            rest = float(shares[0].index_fill(0, shown, 0).sum())
-            own.append(replace(table, lines=lines, others=int(active.sum()) - len(lines), rest=rest))
-        tables.append(own)
+    units, logits = model.units(), output.logits.double().cpu()
+    chances = model.probabilities(output.logits).double().cpu()
+    zero = model.head(torch.zeros_like(output.scores[:1])).double().cpu()[0]
+    past = output.extras["residual"].double().cpu() if "residual" in output.extras else None
+    tables: list[list[AdditiveTable]] = [[] for _ in classes]
+    for row, label in ((row, label) for row, labels in enumerate(classes) for label in labels):
+        table = AdditiveTable(
+            label=label,
+            rival=int(logits[row].index_fill(0, torch.tensor(label), -torch.inf).argmax()),
+            logit=float(logits[row, label]),
+            probability=float(chances[row, label]),
+            lines=[],
+            others=0,
+            rest=0.0,
+            bias=None if units.weight is None else float(zero[label]),
+            residual=None if past is None else float(past[row, label]),
+        )
+        image = image_of(output, row)
+        if units.kind == "class":
+            tables[row].append(_with_cells(table, image, most))
+        else:
+            tables[row].append(_with_units(table, model, units, image, most))
     return tables
 
 
-def _shares(model: InterpretableModel, output: ModelOutput, weight: Tensor | None, row: int, label: int) -> Tensor:
-    """``(U,)`` float64 contributions to the logit of a class."""
-    if weight is not None:
-        return weight[label] * output.scores[row].detach().double().cpu()
-    one = ModelOutput(output.logits[row : row + 1], output.scores[row : row + 1], output.maps[row : row + 1])
-    classes = torch.tensor([label], device=output.scores.device)
-    return model.contributions(one, classes)[0].detach().double().cpu()
+@torch.no_grad()
+def contributions(model: InterpretableModel, units: UnitTable, output: ModelOutput, label: int) -> Tensor:
+    """``(B, U)`` float64 contributions of all units to the logit of a class; 0 for units that are not active.
+
+    Args:
+        model: in evaluation mode.
+        units: of the model.
+        output: its logits and scores for B images.
+        label: the class.
+    """
+    if units.weight is not None:
+        found = units.weight[label].double().cpu() * output.scores.double().cpu()
+    else:
+        classes = torch.full((len(output.scores),), label, device=output.scores.device)
+        found = model.contributions(output, classes).double().cpu()
+    return found.masked_fill(~units.active.cpu(), 0)
 
 
-def _of_cells(table: AdditiveTable, maps: Tensor, most: int) -> AdditiveTable:
-    """The table of a model whose units are classes: the logit is the mean of the evidence of all cells."""
+def image_of(output: ModelOutput, row: int) -> ModelOutput:
+    """The output for one image of a batch, as a batch of one.
+
+    Args:
+        output: of the model.
+        row: of the image.
+    """
+    rows = slice(row, row + 1)
+    extras = {name: value[rows] for name, value in output.extras.items()}
+    return ModelOutput(output.logits[rows], output.scores[rows], output.maps[rows], None, extras)
+
+
+def _with_units(
+    table: AdditiveTable, model: InterpretableModel, units: UnitTable, image: ModelOutput, most: int
+) -> AdditiveTable:
+    """The lines of the units that count most."""
+    own, other = (contributions(model, units, image, label)[0] for label in (table.label, table.rival))
+    active = units.active.cpu()
+    order = own.abs().masked_fill(~active, -1).argsort(descending=True, stable=True)
+    shown = order[: min(most, max(1, int(own.count_nonzero())))]  # others add nothing
+    lines = [
+        Line(
+            unit=unit,
+            score=float(image.scores[0, unit]),
+            weight=None if units.weight is None else float(units.weight[table.label, unit]),
+            contribution=float(own[unit]),
+            difference=float(own[unit] - other[unit]),
+        )
+        for unit in shown.tolist()
+    ]
+    rest = float(own.index_fill(0, shown, 0).sum())
+    return replace(table, lines=lines, others=int(active.sum()) - len(lines), rest=rest)
+
+
+def _with_cells(table: AdditiveTable, image: ModelOutput, most: int) -> AdditiveTable:
+    """The lines of the cells that count most, where the logit of a class is the mean of its evidence in all cells."""
+    maps = image.maps[0].double().cpu()
     own, other = maps[table.label].flatten(), maps[table.rival].flatten()
     shown = own.abs().argsort(descending=True, stable=True)[:most]
     width, weight = maps.shape[2], 1 / len(own)

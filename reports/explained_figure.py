@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image
 
 from explanations import Explainer
-from explanations.views import BLACK, GAP, WHITE, cut_text
+from explanations.views import BLACK, GAP, WHITE, write_text
 from lightning_modules.contract import InterpretableModel
 from reports.additive import AdditiveTable
 from reports.explained_model import ExplainedImage, ExplainedModel, Row
@@ -69,20 +69,20 @@ def explained_figure(explained: ExplainedImage, subject: ExplainedModel) -> Imag
     header = TITLE + LINE + 4 * GAP
     height = header + max(len(rows) * (size + GAP), size + 4 * LINE) + 6 * LINE
     picture = Image.new("RGB", (width, height), WHITE)
-    _write(picture, (GAP, GAP), _title(explained, subject), TITLE, BLACK, width)
-    _write(picture, (left, TITLE + 3 * GAP), "what it sees here", FONT, GREY, 3 * size)
+    write_text(picture, (GAP, GAP), _title(explained, subject), TITLE, width)
+    write_text(picture, (left, TITLE + 3 * GAP), "what it sees here", FONT, 3 * size, GREY)
     if has_sources:
         there = left + 3 * (size + GAP) + 4 * GAP
-        _write(picture, (there, TITLE + 3 * GAP), "looks like this", FONT, GREY, 2 * size)
+        write_text(picture, (there, TITLE + 3 * GAP), "looks like this", FONT, 2 * size, GREY)
     picture.paste(explained.photo, (GAP, header))
     for index, text in enumerate(_facts(explained, subject)):
-        _write(picture, (GAP, header + size + GAP + index * LINE), text, FONT, GREY, size)
+        write_text(picture, (GAP, header + size + GAP + index * LINE), text, FONT, size, GREY)
     top = header
     for row in rows:
         _draw_row(picture, row, (left, top), size)
         top += size + GAP
     for text, value in _sums(table, subject):
-        _write(picture, (width - TEXT_WIDTH, top), f"{value}   {text}", FONT, BLACK, TEXT_WIDTH)
+        write_text(picture, (width - TEXT_WIDTH, top), f"{value}   {text}", FONT, TEXT_WIDTH)
         top += LINE
     return picture.crop((0, 0, width, max(top + GAP, header + size + 4 * LINE)))
 
@@ -107,7 +107,7 @@ def _draw_row(picture: Image.Image, row: Row, place: tuple[int, int], size: int)
     texts.append((f"{weighed}{line.contribution:+.4g}", FOR if line.contribution >= 0 else AGAINST))
     texts += [(", ".join(row.flags), GREY)] if row.flags else []
     for index, (text, colour) in enumerate(texts):
-        _write(picture, (text_left, top + index * LINE), text, FONT, colour, TEXT_WIDTH - GAP)
+        write_text(picture, (text_left, top + index * LINE), text, FONT, TEXT_WIDTH - GAP, colour)
 
 
 def _title(explained: ExplainedImage, subject: ExplainedModel) -> str:
@@ -133,8 +133,3 @@ def _sums(table: AdditiveTable, subject: ExplainedModel) -> list[tuple[str, str]
     if table.residual is not None:
         lines.append(("residual, not from units", f"{table.residual:+.4g}"))
     return [*lines, (f"logit of {subject.class_names[table.label]}", f"= {table.logit:.4g}")]
-
-
-def _write(picture: Image.Image, place: tuple[int, int], text: str, size: int, colour: str, width: int) -> None:
-    font = ImageFont.load_default(size)
-    ImageDraw.Draw(picture).text(place, cut_text(text, font, width), fill=colour, font=font)

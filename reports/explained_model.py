@@ -15,7 +15,7 @@ from explanations.choice import description
 from explanations.unit_view import part_in
 from explanations.views import fit, to_image
 from lightning_modules.contract import InterpretableModel, ModelOutput
-from reports.additive import AdditiveTable, Line, additive_tables
+from reports.additive import AdditiveTable, Line, additive_tables, image_of
 from reports.scan import labels_of
 from reports.unit_sources import Source, UnitSources, known_parts
 
@@ -153,7 +153,7 @@ class ExplainedModel:
                     correct=order[index][0] in truth if truth else None,
                     abstains="abstain" in output.extras and bool(output.extras["abstain"][index]),
                     tables=[(table, self._rows(sample, table, views[index])) for table in own],
-                    output=_one(output, index),
+                    output=image_of(output, index),
                 )
             )
         return explained
@@ -213,10 +213,3 @@ class ExplainedModel:
             "changed since its projection": source is not None and source.stale,
         }
         return tuple(flag for flag, holds in flags.items() if holds)
-
-
-def _one(output: ModelOutput, index: int) -> ModelOutput:
-    """The output for one image of a batch."""
-    rows = slice(index, index + 1)
-    extras = {name: value[rows] for name, value in output.extras.items()}
-    return ModelOutput(output.logits[rows], output.scores[rows], output.maps[rows], None, extras)

@@ -99,19 +99,6 @@ WORDS = {
     "intervention/final": "How good is it with all concepts corrected?",
 }
 
-FUNNYBIRDS = ("spider", "part_importance", "important_parts")  # pictures of this protocol
-FIGURES = {
-    "spider": "All scores of the protocol at once; further out is better.",
-    "part_importance": "What the logit loses without each part, beside how important explanations call the part.",
-    "important_parts": "The parts that an explanation calls important, the more the lower the threshold t, beside the "
-    "smallest sets of parts that tell the class from all others.",
-    "class_features": "The weight of every feature for every class: blue speaks for the class, red against it.",
-    "nearest_classes": "The pairs of classes with the most similar attributes, and the features that tell them apart.",
-    "concept_importance": "How well the weights or scores of a concept fit the classes that have it; 1 is best.",
-    "concept_panels": "The concepts that decided on some images, and where the model saw them.",
-    "intervention": "How accuracy grows as a person corrects the concepts, one question after the other.",
-}
-
 
 def asks(key: str) -> str:
     """What a metric asks; the question of its family for metrics that have no sentence of their own.

@@ -62,7 +62,7 @@ def confusion_picture(counts: Tensor, class_names: Sequence[str]) -> Image.Image
     draw.text((NAMES - 6, 4), "true class", fill=BLACK, font=font, anchor="ra")
     for row, name in enumerate(class_names if cell > FONT else ()):
         place = (NAMES - 6, top + row * cell + cell / 2)
-        draw.text(place, cut_text(name, font, NAMES - 12), fill=BLACK, font=font, anchor="rm")
+        draw.text(place, cut_text(name, FONT, NAMES - 12), fill=BLACK, font=font, anchor="rm")
     return picture
 
 

@@ -110,7 +110,7 @@ def _panel(title: str, curves: Mapping[tuple[str, str], Sequence[float]], phases
         x, room = place(start, low)[0], place(end, low)[0] - place(start, low)[0] - 6
         draw.line([(x, TOP - 22), (x, HEIGHT - BOTTOM)], fill=PHASE)
         if room > font.getlength("…"):
-            draw.text((x + 4, TOP - 24), cut_text(phases[start], font, int(room)), fill=PHASE, font=font)
+            draw.text((x + 4, TOP - 24), cut_text(phases[start], FONT, int(room)), fill=PHASE, font=font)
     for (_, colour), values in curves.items():
         points = [(place(epoch + 1, value), math.isfinite(value)) for epoch, value in enumerate(values)]
         for (one, finite), (other, next_finite) in pairwise(points):

@@ -1,33 +1,40 @@
-"""What a class is made of: its units, what they add on images of the class that are right and wrong, its confusions."""
+"""The page of a class: its units, what they add on images that are right and wrong, and what it is taken for."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from reports.additive import TOLERANCE
+from lightning_modules.contract import ModelOutput
+from reports.additive import TOLERANCE, contributions
 from reports.explained_model import ExplainedModel
+from reports.html.contents import Contents
+from reports.html.site import Site
 from reports.scan import Scan
 
-SHOWN = 10  # units of a class
+SHOWN, CONFUSIONS, SPEAKING = 10, 5, 3  # units of a class; classes it is taken for, and units that speak for each
+
+Ends = list[float | None]  # on right and on wrong images; None without any
 
 
 @dataclass(frozen=True)
-class Sheet:
-    """The scoring sheet of a class.
+class ClassSheet:
+    """What the page of a class shows, means on images that are right and on those that are wrong.
 
     Args:
         label: the class.
         images: of the class.
         right: those that the model gets right.
-        lines: unit, weight or None, mean contribution on right and on wrong images (None without any).
-        rest: the same of all other units.
+        lines: unit, weight or None, mean contributions.
+        rest: mean contributions of all other units.
         bias: of the class, None for a tree.
-        residual: mean part that passes the units by on right and on wrong images, or None.
-        logit: mean on right and on wrong images.
+        residual: mean parts of the logit that pass the units by, or None.
+        logit: mean.
         confusions: other class, number of images, and the units that speak most for it there.
     """
 
@@ -35,15 +42,38 @@ class Sheet:
     images: int
     right: int
     lines: list[tuple[int, float | None, float | None, float | None]]
-    rest: tuple[float | None, float | None]
+    rest: Ends
     bias: float | None
-    residual: tuple[float | None, float | None] | None
-    logit: tuple[float | None, float | None]
+    residual: Ends | None
+    logit: Ends
     confusions: list[tuple[int, int, list[int]]]
 
 
-def sheet_of(subject: ExplainedModel, seen: Scan, label: int) -> Sheet:
-    """The scoring sheet of one class.
+def class_pages(site: Site, contents: Contents, cards: Mapping[str, Any]) -> None:
+    """Write a page for every class up to the limit, and the list of them.
+
+    Args:
+        site: of the report.
+        contents: of the report.
+        cards: sample id -> what a list of images shows of it.
+    """
+    subject, seen = contents.subject, contents.seen
+    sheets = [class_sheet(subject, seen, label) for label in contents.class_links]
+    named = {unit for sheet in sheets for unit, *_ in sheet.lines}
+    sources = subject.sources.of([unit for unit in contents.units if unit in named])
+    known = {"sources": sources, "cells": subject.units.kind == "class"}
+    site.page("classes.html", "classes", sheets=sheets, total=len(subject.class_names), **known)
+    for sheet in sheets:
+        own = [
+            cards[name]
+            for name, truth in zip(seen.sample_ids, seen.labels, strict=True)
+            if sheet.label in truth and name in cards
+        ]
+        site.page(contents.class_links[sheet.label], "class", sheet=sheet, cards=own, **known)
+
+
+def class_sheet(subject: ExplainedModel, seen: Scan, label: int) -> ClassSheet:
+    """What the page of a class shows.
 
     Args:
         subject: the model.
@@ -54,67 +84,53 @@ def sheet_of(subject: ExplainedModel, seen: Scan, label: int) -> Sheet:
         ValueError: if the lines do not sum to the mean logit.
     """
     members = [row for row, truth in enumerate(seen.labels) if label in truth]
-    right = [row for row in members if seen.correct[row]]
-    wrong = [row for row in members if not seen.correct[row]]
+    right, wrong = ([row for row in members if seen.correct[row] == wanted] for wanted in (True, False))
     weight = None if subject.units.weight is None else subject.units.weight.detach().double().cpu()
-    means = [contributions(subject, seen, rows, label).mean(dim=0) if rows else None for rows in (right, wrong)]
+    means = [_contributions(subject, seen, rows, label).mean(dim=0) if rows else None for rows in (right, wrong)]
     guide = next((mean for mean in means if mean is not None), None)
     if guide is None:
         guide = torch.zeros(seen.scores.shape[1]) if weight is None else weight[label]
-    chosen = [unit for unit in guide.abs().argsort(descending=True, stable=True)[:SHOWN].tolist() if guide[unit] != 0]
+    shown = [unit for unit in guide.abs().argsort(descending=True, stable=True)[:SHOWN].tolist() if guide[unit] != 0]
     lines = []
-    for unit in chosen:
-        right_mean, wrong_mean = (None if mean is None else float(mean[unit]) for mean in means)
-        lines.append((unit, None if weight is None else float(weight[label, unit]), right_mean, wrong_mean))
-    rest = [None if m is None else float(m.sum() - m[chosen].sum()) for m in means]
+    for unit in shown:
+        on_right, on_wrong = (None if mean is None else float(mean[unit]) for mean in means)
+        lines.append((unit, None if weight is None else float(weight[label, unit]), on_right, on_wrong))
     logit = [float(seen.logits[rows, label].mean()) if rows else None for rows in (right, wrong)]
     bias = residual = None
     if weight is not None:
         zero = subject.model.head(torch.zeros_like(subject.units.active[None], dtype=torch.float32))
-        bias = float(zero[0, label].detach())
-        past = seen.residual
-        residual = [None if past is None or not rows else float(past[rows, label].mean()) for rows in (right, wrong)]
-        _check(subject, label, means, residual, bias, logit)
-    return Sheet(
-        label,
-        len(members),
-        len(right),
-        lines,
-        (rest[0], rest[1]),
-        bias,
-        None if residual is None or seen.residual is None else (residual[0], residual[1]),
-        (logit[0], logit[1]),
-        _confusions(subject, seen, label, wrong),
+        bias, past = float(zero[0, label].detach()), seen.residual
+        if past is not None:
+            residual = [float(past[rows, label].mean()) if rows else None for rows in (right, wrong)]
+        _check(subject, label, means, residual or [None, None], bias, logit)
+    return ClassSheet(
+        label=label,
+        images=len(members),
+        right=len(right),
+        lines=lines,
+        rest=[None if mean is None else float(mean.sum() - mean[shown].sum()) for mean in means],
+        bias=bias,
+        residual=residual,
+        logit=logit,
+        confusions=_confusions(subject, seen, label, wrong),
     )
 
 
-@torch.no_grad()
-def contributions(subject: ExplainedModel, seen: Scan, rows: list[int], label: int) -> Tensor:
-    """``(n, U)`` float64 contributions of all units to the logit of a class in some images; 0 of inactive ones.
-
-    Args:
-        subject: the model.
-        seen: what it says of the images.
-        rows: positions of the images.
-        label: the class.
-    """
-    active, weight = subject.units.active.cpu(), subject.units.weight
-    if weight is not None:
-        return (weight[label].detach().double().cpu() * seen.scores[rows]).masked_fill(~active, 0)
+def _contributions(subject: ExplainedModel, seen: Scan, rows: list[int], label: int) -> Tensor:
+    """``(n, U)`` float64 contributions of all units to the logit of a class in some images."""
     output, device = seen.output(rows), subject.units.active.device
-    moved = type(output)(output.logits.float().to(device), output.scores.float().to(device), output.maps.to(device))
-    lost = subject.model.contributions(moved, torch.full((len(rows),), label, device=device))
-    return lost.double().cpu().masked_fill(~active, 0)
+    logits, scores, maps = (each.float().to(device) for each in (output.logits, output.scores, output.maps))
+    return contributions(subject.model, subject.units, ModelOutput(logits, scores, maps), label)
 
 
 def _confusions(subject: ExplainedModel, seen: Scan, label: int, wrong: list[int]) -> list[tuple[int, int, list[int]]]:
     """The classes that images of a class are taken for, and the units that speak most for them."""
     counts = Counter(seen.predicted[row] for row in wrong if seen.predicted[row] != label)
     found = []
-    for other, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:5]:
+    for other, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:CONFUSIONS]:
         rows = [row for row in wrong if seen.predicted[row] == other]
-        gap = (contributions(subject, seen, rows, other) - contributions(subject, seen, rows, label)).mean(dim=0)
-        found.append((other, count, gap.argsort(descending=True, stable=True)[:3].tolist()))
+        gap = (_contributions(subject, seen, rows, other) - _contributions(subject, seen, rows, label)).mean(dim=0)
+        found.append((other, count, gap.argsort(descending=True, stable=True)[:SPEAKING].tolist()))
     return found
 
 
@@ -122,9 +138,9 @@ def _check(
     subject: ExplainedModel,
     label: int,
     means: list[Tensor | None],
-    residual: list[float | None],
+    residual: Ends,
     bias: float,
-    logit: list[float | None],
+    logit: Ends,
 ) -> None:
     for mean, past, expected in zip(means, residual, logit, strict=True):
         if mean is None or expected is None:

@@ -1,4 +1,4 @@
-"""Two models side by side on the same images: what each decides and why, the images first on which they disagree."""
+"""Pages that compare two models on the same images: what each decides and why, first where they disagree."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from reports.explained_model import ExplainedImage, ExplainedModel
-from reports.html.contents import spread
+from reports.html.contents import evaluated_images, image_link, spread
 from reports.html.evaluation_files import EvaluationFiles
 from reports.html.site import Site, key_of
 from reports.results.differences import titles
 from reports.results.metrics_json import Result
 from reports.results.paired_comparison import Comparison, table_of
-from reports.scan import Scan, loaders, refuse_another_model, samples_of, scan
+from reports.scan import Scan, samples_of
 
 LINES, CLASSES, FIRST = 4, 2, 8  # units of a table, tables of an image, images on the first page
 CLEAR = 0.05  # corrected p below which a difference is set in bold
@@ -82,26 +81,28 @@ def build_comparison(
     chosen = [
         row for name in GROUPS for row in spread([r for r, g in enumerate(groups) if g == name], sides[0].seen, most)
     ]
+    site.shared = {
+        "report": " and ".join(f"{side.letter}: {side.title}" for side in sides),
+        "navigation": [("index.html", "Overview"), ("images.html", "Images"), ("differences.html", "Differences")],
+        "sides": sides,
+    }
     cards = _images(site, sides, chosen[:most], groups)
     counts = Counter(groups)
     site.page(
         "index.html",
         "comparison",
-        sides=sides,
         counts=[(text, counts[name]) for name, text in GROUPS.items()],
         total=len(groups),
         cards=[card for card in cards if card["group"] in APART][:FIRST],
         differing=compared.differing,
     )
     grouped = [(text, [card for card in cards if card["group"] == name]) for name, text in GROUPS.items()]
-    site.page("images.html", "compared_images", groups=grouped, sides=sides, shown=len(cards), total=len(groups))
+    site.page("images.html", "compared_images", groups=grouped, shown=len(cards), total=len(groups))
     header, lines = table_of(compared.rows, compared.results[0])
     clear = [row.corrected < CLEAR for row in compared.rows]
     marked = list(zip(lines, clear, strict=True))
-    site.page("differences.html", "differences", header=header, lines=marked, sides=sides, notes=compared.notes)
-    versions = {name: version(name) for name in ("torch", "torchvision", "pillow", "jinja2")}
-    explainers = [side.subject.explained_by for side in sides]
-    site.finish({"versions": versions, "images": most, "explainers": explainers})
+    site.page("differences.html", "differences", header=header, lines=marked, notes=compared.notes)
+    site.finish({"images": most, "explainers": [side.subject.explained_by for side in sides]})
     return folder / "index.html"
 
 
@@ -117,11 +118,7 @@ def comparison_folder(first: Result, second: Result) -> Path:
 
 
 def _side(letter: str, title: str, subject: ExplainedModel, files: EvaluationFiles, sample_ids: Sequence[str]) -> Side:
-    split, limit = files.result["split"], files.result["limit"]
-    seen = scan(subject.model, subject.datamodule, split, limit)
-    refuse_another_model(seen, files.result)
-    with loaders(subject.datamodule, split, limit) as loader:
-        dataset = loader.dataset
+    seen, dataset = evaluated_images(subject, files)
     return Side(letter, title, subject, files, seen.of(sample_ids), dataset)
 
 
@@ -135,29 +132,15 @@ def _group(sides: Sequence[Side], row: int) -> str:
     return "same" if len({side.predicted(row) for side in sides}) == 1 else "different"
 
 
-def _choose(seen: Scan, groups: Sequence[str], most: int) -> list[int]:
-    """Positions of the images to show: the kinds of disagreement in turn, then what both get wrong, then the rest."""
-    found = {name: spread([row for row, group in enumerate(groups) if group == name], seen, most) for name in GROUPS}
-    apart = [found.pop(name) for name in APART]
-    turns = sorted((turn, kind, row) for kind, rows in enumerate(apart) for turn, row in enumerate(rows))
-    return ([row for _, _, row in turns] + [row for rows in found.values() for row in rows])[:most]
-
-
 def _images(site: Site, sides: Sequence[Side], rows: Sequence[int], groups: Sequence[str]) -> list[dict[str, Any]]:
     """A page for each image with both explanations, and what a list of them shows."""
-    site.navigation = [
-        ("index.html", "Overview"),
-        ("images.html", "Images"),
-        ("differences.html", "Differences"),
-    ]
-    site.title = " and ".join(f"{side.letter}: {side.title}" for side in sides)
     ids = [sides[0].seen.sample_ids[row] for row in rows]
     explained = [
         side.subject.explain(samples_of(side.dataset, ids), "the page", classes=CLASSES, most=LINES) for side in sides
     ]
     cards = []
     for row, *images in zip(rows, *explained, strict=True):
-        link = f"image-{key_of(images[0].sample_id)}.html"
+        link = image_link(images[0].sample_id)
         pair = list(zip(sides, images, strict=True))
         site.page(link, "compared_image", pair=pair, says=GROUPS[groups[row]])
         cards.append(_card(pair, link) | {"group": groups[row]})

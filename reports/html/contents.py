@@ -1,14 +1,90 @@
-"""Which images and units a report shows: of images some that are wrong and some that are right, from all classes."""
+"""What the report of an evaluation shows: the images, units and classes with a page, and its name."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from datamodules.sample import sample_key
 from lightning_modules.contract import UnitTable
-from reports.scan import Scan
+from reports.explained_model import ExplainedModel
+from reports.html.evaluation_files import EvaluationFiles
+from reports.html.site import key_of
+from reports.scan import Scan, loaders, refuse_another_model, scan
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The most pages of each kind; where there are more, the pages say so.
+
+    Args:
+        images: explained.
+        units: with a page.
+        classes: with a page.
+        errors: shown on the page of errors.
+    """
+
+    images: int = 40
+    units: int = 200
+    classes: int = 200
+    errors: int = 100
+
+
+class Contents:
+    """What all pages of a report draw on.
+
+    Args:
+        subject: the model, its data and the explainer.
+        files: what the evaluation found.
+        limits: of the pages.
+
+    Attributes:
+        seen: what the model says of the evaluated images.
+        dataset: of these images.
+        rows: positions of the images with a page.
+        units: with a page.
+        image_links: sample id -> page.
+        unit_links: unit -> page.
+        class_links: class -> page.
+
+    Raises:
+        ValueError: if the model is not the one that was evaluated.
+    """
+
+    def __init__(self, subject: ExplainedModel, files: EvaluationFiles, limits: Limits) -> None:
+        self.subject, self.files, self.limits = subject, files, limits
+        self.seen, self.dataset = evaluated_images(subject, files)
+        self.rows = choose_images(self.seen, limits.images)
+        self.units = [] if subject.units.kind == "class" else choose_units(subject.units, limits.units)
+        self.image_links = {name: image_link(name) for name in (self.seen.sample_ids[row] for row in self.rows)}
+        self.unit_links = {unit: f"unit-{unit}.html" for unit in self.units}
+        classes = range(min(len(subject.class_names), limits.classes))
+        self.class_links = {label: f"class-{label}.html" for label in classes}
+
+
+def evaluated_images(subject: ExplainedModel, files: EvaluationFiles) -> tuple[Scan, Any]:
+    """What a model says of the images of its evaluation, and the data set of these images.
+
+    Args:
+        subject: the model and its data.
+        files: what the evaluation found.
+
+    Raises:
+        ValueError: if the model is not the one that was evaluated.
+    """
+    split, limit = files.result["split"], files.result["limit"]
+    seen = scan(subject.model, subject.datamodule, split, limit)
+    refuse_another_model(seen, files.result)
+    with loaders(subject.datamodule, split, limit) as loader:
+        return seen, loader.dataset
+
+
+def image_link(sample_id: str) -> str:
+    """The page of an image."""
+    return f"image-{key_of(sample_id)}.html"
 
 
 def choose_images(seen: Scan, most: int) -> list[int]:

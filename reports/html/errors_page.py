@@ -1,56 +1,46 @@
-"""The images that a model gets wrong, the surest first, and the pairs of classes that it confuses."""
+"""The page of errors: the images that a model gets wrong, the surest first, and the classes that it confuses."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
 
 from explanations.views import fit, to_image
-from reports.explained_model import ExplainedModel
+from reports.html.contents import Contents
+from reports.html.site import Site
 from reports.scan import Scan, samples_of
 
 THUMBNAIL = 96  # longer side in pixels
 PAIRS = 20  # of classes
 
 
-def error_page(
-    subject: ExplainedModel, seen: Scan, dataset: Any, most: int, links: Mapping[str, str]
-) -> dict[str, Any]:
-    """What the page of errors shows.
+def errors_page(site: Site, contents: Contents) -> None:
+    """Write the page: images by how far the wrong class is ahead, and pairs of classes by how often they are confused.
 
     Args:
-        subject: the model.
-        seen: what it says of the images.
-        dataset: of these images.
-        most: images to show.
-        links: sample id -> page, of the images that have one.
-
-    Returns:
-        Cards of images by how much the wrong class is ahead, pairs of classes with the number of images that are taken
-        for the other, the most first, and the numbers of wrong and of all images.
+        site: of the report.
+        contents: of the report.
     """
-    names, ids = subject.class_names, seen.sample_ids
+    seen, names, ids = contents.seen, contents.subject.class_names, contents.seen.sample_ids
     wrong = [row for row, correct in enumerate(seen.correct) if not correct]
     wrong.sort(key=lambda row: (-_margin(seen, row), ids[row]))
-    shown = wrong[:most]
+    shown = wrong[: contents.limits.errors]
     cards = [
         {
             "picture": fit(to_image(sample["image"]), THUMBNAIL),
             "sample_id": ids[row],
-            "link": links.get(ids[row]),
+            "link": contents.image_links.get(ids[row]),
             "predicted": names[seen.predicted[row]],
             "correct": False,
             "truth": ", ".join(names[label] for label in seen.labels[row]),
             "margin": _margin(seen, row),
         }
-        for row, sample in zip(shown, samples_of(dataset, [ids[row] for row in shown]), strict=True)
+        for row, sample in zip(shown, samples_of(contents.dataset, [ids[row] for row in shown]), strict=True)
     ]
     pairs = Counter(
         (truth, seen.predicted[row]) for row in wrong for truth in seen.labels[row] if truth != seen.predicted[row]
     )
     confused = [(*pair, count) for pair, count in sorted(pairs.items(), key=lambda item: (-item[1], item[0]))[:PAIRS]]
-    return {"cards": cards, "confused": confused, "total": len(wrong), "images": len(ids), "names": names}
+    site.page("errors.html", "errors", cards=cards, confused=confused, total=len(wrong), images=len(ids))
 
 
 def _margin(seen: Scan, row: int) -> float:

@@ -1,4 +1,4 @@
-"""The metrics of an evaluation by family, in plain words, with the images that make them good or bad."""
+"""The page of metrics: those of an evaluation by family, in plain words, with their best and worst images."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,7 @@ class Site:
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
         self.files: dict[str, dict[str, Any]] = {}
-        self.navigation: list[tuple[str, str]] = []
-        self.title = ""
+        self.shared: dict[str, Any] = {"navigation": [], "report": ""}  # what every page shows or links to
         self._sources: dict[bytes, str] = {}  # of pictures that were shown before, by what they hold
         if folder is not None:
             _clear(folder)
@@ -82,8 +82,7 @@ class Site:
         Returns:
             The text of the page, which is written if there is a folder.
         """
-        known = {"navigation": self.navigation, "here": name, "report": self.title}
-        text = self._templates.get_template(f"{template}.html").render(**known, **context)
+        text = self._templates.get_template(f"{template}.html").render(here=name, **self.shared, **context)
         if self.folder is not None:
             self._write(name, text.encode())
         return text
@@ -92,10 +91,11 @@ class Site:
         """Write the list of all files, without which the report is not whole.
 
         Args:
-            facts: versions and arguments.
+            facts: arguments, which stand in the list beside the versions of libraries.
         """
         if self.folder is not None:
-            content = {**facts, "files": dict(sorted(self.files.items()))}
+            versions = {name: version(name) for name in ("torch", "torchvision", "pillow", "jinja2")}
+            content = {"versions": versions, **facts, "files": dict(sorted(self.files.items()))}
             text = json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True, default=str)
             write_whole(self.folder / MANIFEST, text + "\n")
             (self.folder / UNFINISHED).unlink()

@@ -1,4 +1,4 @@
-"""One explained image as a page that holds its pictures, and as a picture."""
+"""What `evaluate.py explain` writes of an image: a page that holds its pictures, and one picture."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from explanations.views import png
-from reports.additive import AdditiveTable
 from reports.explained_figure import explained_figure
-from reports.explained_model import ExplainedImage, ExplainedModel, Row
-from reports.html.image_page import Bar, bars
+from reports.explained_model import ExplainedImage, ExplainedModel
+from reports.html.image_page import with_bars
 from reports.html.site import Site, key_of
 from run_folder.atomic import write_whole
 
@@ -37,13 +36,13 @@ def write_explained(subject: ExplainedModel, samples: Sequence[Mapping[str, Any]
         name += f"-{key_of(explained.sample_id)}" if name in written else ""
         written.append(name)
         write_whole(folder / f"{name}.png", png(explained_figure(explained, subject)))
-        write_whole(folder / f"{name}.html", single_page(explained, subject))
+        write_whole(folder / f"{name}.html", standalone_page(explained, subject))
         said = subject.class_names[explained.predicted]
         lines.append(f"{explained.sample_id}: {said}, see {folder / name}.html and .png")
     return lines
 
 
-def single_page(explained: ExplainedImage, subject: ExplainedModel) -> str:
+def standalone_page(explained: ExplainedImage, subject: ExplainedModel) -> str:
     """The text of the page.
 
     Args:
@@ -51,12 +50,3 @@ def single_page(explained: ExplainedImage, subject: ExplainedModel) -> str:
         subject: the model that explained it.
     """
     return Site(None).page("", "standalone", image=explained, model=subject, tables=with_bars(explained))
-
-
-def with_bars(explained: ExplainedImage) -> list[tuple[AdditiveTable, list[Row], list[Bar]]]:
-    """The tables of an image with their bars; none where contributions do not add up.
-
-    Args:
-        explained: the image.
-    """
-    return [(table, rows, bars(table, rows) if table.bias is not None else []) for table, rows in explained.tables]

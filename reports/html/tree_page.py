@@ -1,4 +1,4 @@
-"""The path of one image through a decision tree, checked against what the model says."""
+"""The page of a decision tree, and the way of an image through it, checked against what the model says."""
 
 from __future__ import annotations
 
@@ -9,17 +9,22 @@ import torch
 from explanations.tree_path import Node, Step, grow, path
 from lightning_modules.contract import DecidesByTree
 from reports.explained_model import ExplainedImage, ExplainedModel
+from reports.html.contents import Contents
+from reports.html.site import Site
 
 _CLOSE = 1e-4
 
 
-def tree_of(subject: ExplainedModel) -> Node | None:
-    """The tree without what is cut off; None for models without one.
+def tree_page(site: Site, contents: Contents) -> None:
+    """Write the page of the tree without what is cut off, if the model has one.
 
     Args:
-        subject: the model.
+        site: of the report.
+        contents: of the report.
     """
-    return grow(subject.model) if isinstance(subject.model, DecidesByTree) else None
+    model = contents.subject.model
+    if isinstance(model, DecidesByTree):
+        site.page("tree.html", "tree", tree=grow(model), sources=contents.subject.sources.of(contents.units))
 
 
 def way(subject: ExplainedModel, image: ExplainedImage) -> tuple[list[Step], Node, float] | None:
@@ -32,26 +37,24 @@ def way(subject: ExplainedModel, image: ExplainedImage) -> tuple[list[Step], Nod
     Raises:
         ValueError: if the probabilities of the leaves do not sum to 1, or their mixture is not what the model says.
     """
-    if not isinstance(subject.model, DecidesByTree):
+    model = subject.model
+    if not isinstance(model, DecidesByTree):
         return None
-    tree: Any = subject.model.tree
+    tree: Any = model.tree
     scores = image.output.scores.detach()
-    hard = subject.model.inference == "greedy"
-    reach = tree.log_reach(scores, hard=hard).double().exp()[0]
-    _check(subject, image, tree, reach)
-    steps, leaf = path(grow(subject.model), scores[0])
+    reach = tree.log_reach(scores, hard=model.inference == "greedy").double().exp()[0]
+    if model.inference == "distributed" and not tree.multilabel:
+        _check(image, subject.class_names[image.predicted], reach, tree.leaf_logits)
+    steps, leaf = path(grow(model), scores[0])
     assert leaf.leaf is not None
     return steps, leaf, float(reach[leaf.leaf])
 
 
-def _check(subject: ExplainedModel, image: ExplainedImage, tree: Any, reach: torch.Tensor) -> None:
-    label = image.predicted
-    if subject.model.inference != "distributed" or tree.multilabel:  # type: ignore[attr-defined]
-        return
-    mixed = float((reach * tree.leaf_logits.detach().double().softmax(dim=1)[:, label]).sum())
+def _check(image: ExplainedImage, class_name: str, reach: torch.Tensor, leaf_logits: torch.Tensor) -> None:
+    mixed = float((reach * leaf_logits.detach().double().softmax(dim=1)[:, image.predicted]).sum())
     said = image.tables[0][0].probability
     if abs(float(reach.sum()) - 1) > _CLOSE or abs(mixed - said) > _CLOSE:
         raise ValueError(
-            f"Expected the leaves on the page of image {image.sample_id} to give {subject.class_names[label]} the "
-            f"probability {said:.6f} with ways that sum to 1, but got {mixed:.6f} and {float(reach.sum()):.6f}."
+            f"Expected the leaves on the page of image {image.sample_id} to give {class_name} the probability "
+            f"{said:.6f} with ways that sum to 1, but got {mixed:.6f} and {float(reach.sum()):.6f}."
         )

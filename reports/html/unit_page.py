@@ -1,13 +1,13 @@
-"""What a unit stands for: its photo, the images in which it is strongest, and the classes that use it."""
+"""The page of a unit: the photo that stands for it, where it is strongest, and the classes that use it."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
 
-from reports.explained_model import ExplainedModel
-from reports.scan import Scan, samples_of
+from reports.html.contents import Contents
+from reports.html.site import Site
+from reports.scan import samples_of
 from reports.unit_sources import Source
 
 NEAREST, COUNTED, CLASSES = 3, 20, 10  # images drawn of each split; images and classes listed
@@ -15,10 +15,9 @@ NEAREST, COUNTED, CLASSES = 3, 20, 10  # images drawn of each split; images and 
 
 @dataclass(frozen=True)
 class UnitSheet:
-    """The page of a unit.
+    """What the page of a unit shows.
 
     Args:
-        unit: its index.
         name: what it is called.
         owners: names of the classes it belongs to.
         weights: class, name and weight, the largest by absolute value.
@@ -27,7 +26,6 @@ class UnitSheet:
         duplicates: other units with the same source patch.
     """
 
-    unit: int
     name: str
     owners: list[str]
     weights: list[tuple[int, str, float]]
@@ -36,60 +34,73 @@ class UnitSheet:
     duplicates: list[int]
 
 
-def unit_card(subject: ExplainedModel, unit: int, source: Source | None, link: str) -> dict[str, Any]:
-    """A unit in a list of all.
+def unit_pages(site: Site, contents: Contents) -> None:
+    """Write a page for every chosen unit, and the list of them.
 
     Args:
-        subject: the model.
-        unit: its index.
-        source: the photo that stands for it, if any.
-        link: its page.
+        site: of the report.
+        contents: of the report.
     """
-    owners = subject.units.owner[unit].nonzero().flatten().tolist()
-    named = ", ".join(subject.class_names[label] for label in owners[:3]) + (" …" if len(owners) > 3 else "")
-    return {"unit": unit, "name": subject.unit_name(unit), "owners": named, "source": source, "link": link}
+    if not contents.units:
+        return
+    units, items = contents.subject.units, contents.files.items
+    sources, named = contents.subject.sources.of(contents.units), units.concepts is not None
+    values = items.get("concepts" if named and "concepts" in items else "units", {})
+    cards = []
+    for unit in contents.units:
+        sheet, source, link = unit_sheet(contents, unit), sources.get(unit), contents.unit_links[unit]
+        site.page(link, "unit", unit=sheet, source=source, values=values.get(sheet.name if named else str(unit), {}))
+        owners = ", ".join(sheet.owners[:3]) + (" …" if len(sheet.owners) > 3 else "")
+        cards.append({"name": sheet.name, "owners": owners, "source": source, "link": link})
+    site.page("units.html", "units", cards=cards, kind=units.kind, total=int(units.active.sum()))
 
 
-def unit_sheet(subject: ExplainedModel, seen: Scan, dataset: Any, unit: int) -> UnitSheet:
+def unit_sheet(contents: Contents, unit: int) -> UnitSheet:
     """What the page of a unit shows.
 
     Args:
-        subject: the model.
-        seen: what it says of the evaluated images.
-        dataset: of these images.
+        contents: of the report.
         unit: its index.
     """
-    table = subject.units
+    subject, seen, table = contents.subject, contents.seen, contents.subject.units
+    names = subject.class_names
     weights: list[tuple[int, str, float]] = []
     if table.weight is not None:
         column = table.weight[:, unit].detach().cpu()
         order = column.abs().argsort(descending=True, stable=True)[:CLASSES].tolist()
-        weights = [(label, subject.class_names[label], float(column[label])) for label in order if column[label]]
-    searched = [("evaluated", seen, dataset)]
-    if subject.sources.there:
-        searched.insert(0, ("training", subject.sources.training, subject.datamodule.dataset("projection")))
-    rows = [[row for row in found.strongest(unit, NEAREST) if found.scores[row, unit] != 0] for _, found, _ in searched]
-    samples = [
-        samples_of(images, [found.sample_ids[row] for row in own])
-        for (_, found, images), own in zip(searched, rows, strict=True)
-    ]
-    drawn = iter(subject.sources.draw(unit, [sample for own in samples for sample in own]))
-    nearest = [
-        (
-            f"Strongest of {len(found.sample_ids)} {name} images",
-            [(float(found.scores[row, unit]), next(drawn)) for row in own],
-        )
-        for (name, found, _), own in zip(searched, rows, strict=True)
-    ]
-    counts = Counter(subject.class_names[label] for row in seen.strongest(unit, COUNTED) for label in seen.labels[row])
+        weights = [(label, names[label], float(column[label])) for label in order if column[label]]
+    counts = Counter(names[label] for row in seen.strongest(unit, COUNTED) for label in seen.labels[row])
     groups = table.source.duplicates() if table.source is not None else []
     twins = next((group for group in groups if unit in group), [])
     return UnitSheet(
-        unit,
-        subject.unit_name(unit),
-        [subject.class_names[label] for label in table.owner[unit].nonzero().flatten().tolist()],
-        weights,
-        nearest,
-        sorted(counts.items(), key=lambda item: (-item[1], item[0])),
-        [other for other in twins if other != unit and bool(table.active[other])],
+        name=subject.unit_name(unit),
+        owners=[names[label] for label in table.owner[unit].nonzero().flatten().tolist()],
+        weights=weights,
+        nearest=_nearest(contents, unit),
+        classes=sorted(counts.items(), key=lambda item: (-item[1], item[0])),
+        duplicates=[other for other in twins if other != unit and bool(table.active[other])],
     )
+
+
+def _nearest(contents: Contents, unit: int) -> list[tuple[str, list[tuple[float, Source]]]]:
+    """The images in which a unit is strongest, of the training images where they are at hand and of the evaluated."""
+    sources = contents.subject.sources
+    searched = [("evaluated", contents.seen, contents.dataset)]
+    if sources.there:
+        searched.insert(0, ("training", sources.training, contents.subject.datamodule.dataset("projection")))
+    strongest = [
+        [row for row in seen.strongest(unit, NEAREST) if seen.scores[row, unit] != 0] for _, seen, _ in searched
+    ]
+    samples = [
+        sample
+        for (_, seen, dataset), rows in zip(searched, strongest, strict=True)
+        for sample in samples_of(dataset, [seen.sample_ids[row] for row in rows])
+    ]
+    drawn = iter(sources.draw(unit, samples))
+    return [
+        (
+            f"Strongest of {len(seen.sample_ids)} {name} images",
+            [(float(seen.scores[row, unit]), next(drawn)) for row in rows],
+        )
+        for (name, seen, _), rows in zip(searched, strongest, strict=True)
+    ]

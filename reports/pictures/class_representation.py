@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import torch
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 from torch import Tensor
 
-from datamodules.sample import ClassTables
-from explanations.views import BLACK, GAP, WHITE, cut_text, sheet, to_image
-from lightning_modules.contract import UnitTable
+from explanations.views import GAP, WHITE, cut_text, font_of, sheet, to_image, write_text
 from metrics.functional import class_similarity, similar_class_pairs
+from reports.pictures.family import Evaluated, PictureFamily
 
 FOR, AGAINST = (0.13, 0.33, 0.74), (0.80, 0.17, 0.13)  # colours of the largest weight and of its negative
 CELL, TEXT, NAME_WIDTH, BAR = 14, 11, 190, 100
@@ -20,20 +19,14 @@ SHOWN_FEATURES = 5  # of each class of a pair
 TILE_WIDTH = NAME_WIDTH + BAR + (4 + 2 * SHOWN_FEATURES) * CELL
 
 
-def class_pictures(
-    keys: Collection[str], units: UnitTable, tables: ClassTables, class_names: Sequence[str]
-) -> dict[str, Image.Image]:
-    """The pictures of an evaluation that computed metrics of the family ``class_representation``.
+def class_pictures(evaluated: Evaluated) -> dict[str, Image.Image]:
+    """What classes are made of, and, where structural grounding was measured, the classes that look most alike.
 
     Args:
-        keys: of the metrics that were computed.
-        units: of the model.
-        tables: of the data.
-        class_names: K names.
-
-    Returns:
-        Name -> picture: ``class_features``, and ``nearest_classes`` if structural grounding is among the metrics.
+        evaluated: the model and what its evaluation found.
     """
+    subject, keys = evaluated.subject, evaluated.metrics
+    units, tables, class_names = subject.units, subject.datamodule.tables, subject.class_names
     if units.weight is None or not any(key.startswith("class_representation/") for key in keys):
         return {}
     weight = units.weight.detach().masked_fill(~units.active, 0).cpu().double()
@@ -75,7 +68,7 @@ def class_feature_matrix(weight: Tensor, class_names: Sequence[str], feature_nam
     picture.paste(cells, (NAME_WIDTH, top))
     _name(picture, named, NAME_WIDTH, top)
     for row, name in enumerate(class_names):
-        _write(picture, name, (GAP, top + row * CELL), NAME_WIDTH - 2 * GAP)
+        write_text(picture, (GAP, top + row * CELL), name, TEXT, NAME_WIDTH - 2 * GAP)
     return picture
 
 
@@ -108,8 +101,8 @@ def nearest_classes(
         column = int((class_attributes[one] - class_attributes[other]).abs().argmax())
         tile = Image.new("RGB", (TILE_WIDTH, top + 3 * CELL), WHITE)
         similarity = f"cosine of attributes {truth[one, other]:.3f}, of weights {model[one, other]:.3f}"
-        _write(tile, similarity, (0, CELL), TILE_WIDTH)
-        _write(tile, f"separated most by {attribute_names[column]}", (0, 2 * CELL), TILE_WIDTH)
+        write_text(tile, (0, CELL), similarity, TEXT, TILE_WIDTH)
+        write_text(tile, (0, 2 * CELL), f"separated most by {attribute_names[column]}", TEXT, TILE_WIDTH)
         for row, label in enumerate((one, other)):
             _bar(tile, class_names[label], float(class_attributes[label, column]), top + row * CELL)
         _features(tile, weight[[one, other]] / weight.abs().max(), feature_names, top)
@@ -119,11 +112,11 @@ def nearest_classes(
 
 def _bar(tile: Image.Image, name: str, share: float, top: int) -> None:
     """The name of a class, and how often it has the attribute."""
-    _write(tile, name, (0, top), NAME_WIDTH - GAP)
+    write_text(tile, (0, top), name, TEXT, NAME_WIDTH - GAP)
     draw, left = ImageDraw.Draw(tile), NAME_WIDTH
     draw.rectangle((left, top + 2, left + BAR - 1, top + CELL - 3), outline="#c0c0c0")
     draw.rectangle((left, top + 2, left + round(share * (BAR - 1)), top + CELL - 3), fill="#606060")
-    _write(tile, f"{share:.0%}", (left + BAR + GAP, top), 3 * CELL)
+    write_text(tile, (left + BAR + GAP, top), f"{share:.0%}", TEXT, 3 * CELL)
 
 
 def _features(tile: Image.Image, rows: Tensor, feature_names: Sequence[str], top: int) -> None:
@@ -148,22 +141,24 @@ def _cells(values: Tensor, width: int) -> Image.Image:
 
 def _height(names: Sequence[str]) -> int:
     """Pixels that upright names and the gaps around them need."""
-    font = ImageFont.load_default(TEXT)
-    return 2 * GAP + min(round(max(map(font.getlength, names), default=0)), NAME_WIDTH)
+    return 2 * GAP + min(round(max(map(font_of(TEXT).getlength, names), default=0)), NAME_WIDTH)
 
 
 def _name(picture: Image.Image, names: Sequence[str], left: int, bottom: int) -> None:
     """The names of features, upright above their columns."""
-    font = ImageFont.load_default(TEXT)
     for column, name in enumerate(names):
-        text = cut_text(name, font, NAME_WIDTH)
-        label = Image.new("RGB", (round(font.getlength(text)), CELL), WHITE)
-        ImageDraw.Draw(label).text((0, 0), text, fill=BLACK, font=font)
+        text = cut_text(name, TEXT, NAME_WIDTH)
+        label = Image.new("RGB", (round(font_of(TEXT).getlength(text)), CELL), WHITE)
+        write_text(label, (0, 0), text, TEXT)
         label = label.rotate(90, expand=True)
         picture.paste(label, (left + column * CELL, bottom - GAP - label.height))
 
 
-def _write(picture: Image.Image, text: str, place: tuple[int, int], width: int) -> None:
-    """A line of text, cut with an ellipsis where it is wider."""
-    font = ImageFont.load_default(TEXT)
-    ImageDraw.Draw(picture).text(place, cut_text(text, font, width), fill=BLACK, font=font)
+FAMILY = PictureFamily(
+    class_pictures,
+    {
+        "class_features": "The weight of every feature for every class: blue speaks for the class, red against it.",
+        "nearest_classes": "The pairs of classes with the most similar attributes, and the features that tell them "
+        "apart.",
+    },
+)

@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 from torch import Tensor
 
 from datamodules.sample import ClassTables
 from explanations.upsample import upsample_maps
-from explanations.views import BLACK, BOX_COLOUR, GAP, WHITE, cut_text, sheet, to_image
+from explanations.views import BLACK, BOX_COLOUR, GAP, WHITE, sheet, to_image, write_text
 from lightning_modules.contract import ModelOutput
 from metrics.concepts.concept_importance import most_important
 from metrics.concepts.kernels import region_size
 from metrics.functional import concept_importance
+from reports.pictures.family import Evaluated, PictureFamily
 
 PRESENT, ABSENT, BAR = "#1a7f37", "#cf222e", "#2155bd"
 IMAGES = 6  # shown in panels
@@ -39,34 +40,24 @@ class NamedUnits:
     weight: Tensor
 
 
-def concept_pictures(
-    items: Mapping[str, Mapping[str, Sequence[float]]],
-    model: Callable[[Tensor], ModelOutput],
-    dataset: Any,
-    named: NamedUnits | None,
-    tables: ClassTables,
-    class_names: Sequence[str],
-) -> dict[str, Image.Image]:
-    """The pictures of an evaluation that computed concept metrics.
+def concept_pictures(evaluated: Evaluated) -> dict[str, Image.Image]:
+    """How well concepts fit the classes, and what decided on six images, from all over the split.
 
     Args:
-        items: classes, concepts or units -> key -> value of each, NaN where undefined.
-        model: in evaluation mode.
-        dataset: the evaluated images, of which six are shown, from all over the split.
-        named: units; None if no unit stands for a concept.
-        tables: of the data.
-        class_names: K names.
-
-    Returns:
-        Name -> picture: ``concept_importance`` and ``concept_panels``, each if there is anything to show.
+        evaluated: the model and what its evaluation found.
     """
-    pictures = {"concept_importance": importance_histograms(items)}
-    if named is not None and len(named.ids):
+    pictures, subject, dataset = {}, evaluated.subject, evaluated.dataset
+    units, tables = subject.units, subject.datamodule.tables
+    if histograms := importance_histograms(evaluated.items):
+        pictures["concept_importance"] = histograms
+    if evaluated.named is not None and units.weight is not None and len(evaluated.named[0]):
+        ids, concepts = (each.to(units.active.device) for each in evaluated.named)
+        named = NamedUnits(ids, concepts, units.weight.detach())
         # one further each time, as classes may alternate
         chosen = sorted({(index * len(dataset) // IMAGES + index) % len(dataset) for index in range(IMAGES)})
         samples = [dataset[index] for index in chosen]
-        pictures["concept_panels"] = concept_panels(model, samples, named, tables, class_names)
-    return {name: picture for name, picture in pictures.items() if picture is not None}
+        pictures["concept_panels"] = concept_panels(subject.model, samples, named, tables, subject.class_names)
+    return pictures
 
 
 def importance_histograms(items: Mapping[str, Mapping[str, Sequence[float]]]) -> Image.Image | None:
@@ -97,7 +88,8 @@ def _histogram(values: Sequence[float], key: str) -> Image.Image:
     highest, mean = max(1, int(counts.max())), float(finite.mean())
     tile = Image.new("RGB", (BINS * BIN_WIDTH + 2 * GAP, HISTOGRAM + 3 * LINE), WHITE)
     draw, bottom = ImageDraw.Draw(tile), LINE + HISTOGRAM
-    _write(tile, f"{key.split('/')[1]}: mean {mean:.2f} of {len(finite)}, highest bar {highest}", (GAP, 0), tile.width)
+    title = f"{key.split('/')[1]}: mean {mean:.2f} of {len(finite)}, highest bar {highest}"
+    write_text(tile, (GAP, 0), title, TEXT, tile.width)
     for index, count in enumerate(counts.tolist()):
         left, height = GAP + index * BIN_WIDTH, round(count / highest * (HISTOGRAM - GAP))
         if height:
@@ -106,7 +98,7 @@ def _histogram(values: Sequence[float], key: str) -> Image.Image:
     for tick in (-1.0, -0.5, 0.0, 0.5, 1.0):
         place = GAP + round((tick + 1) / 2 * BINS * BIN_WIDTH)
         draw.line((place, bottom, place, bottom + GAP), fill=BLACK)
-        _write(tile, f"{tick:g}", (min(max(place - 8, 0), tile.width - 18), bottom + GAP), tile.width)
+        write_text(tile, (min(max(place - 8, 0), tile.width - 18), bottom + GAP), f"{tick:g}", TEXT, tile.width)
     if len(finite):
         place = GAP + round((mean + 1) / 2 * BINS * BIN_WIDTH)
         draw.line((place, LINE, place, bottom), fill=BOX_COLOUR, width=2)
@@ -188,7 +180,7 @@ def _tile(
             centre = ((x + 0.5) * scale, (y + 0.5) * scale)
             draw.circle(centre, radius, outline=colour, width=2)
     for line, text in enumerate((name, figures)):
-        _write(tile, text, (0, TILE + line * LINE), TILE)
+        write_text(tile, (0, TILE + line * LINE), text, TEXT, TILE)
     if present is not None:
         strokes = [(2, 8), (5, 12), (11, 3)] if present else [(3, 3), (11, 11), (7, 7), (11, 3), (3, 11)]
         draw.line([(x, TILE + y) for x, y in strokes], fill=PRESENT if present else ABSENT, width=2)
@@ -217,7 +209,10 @@ def _points(sample: Mapping[str, Any], tables: ClassTables, concept: int) -> lis
     return [(float(x), float(y)) for x, y in sample["part_points"][own].floor()]
 
 
-def _write(picture: Image.Image, text: str, place: tuple[int, int], width: int) -> None:
-    """A line of text, cut with an ellipsis where it is wider."""
-    font = ImageFont.load_default(TEXT)
-    ImageDraw.Draw(picture).text(place, cut_text(text, font, width), fill=BLACK, font=font)
+FAMILY = PictureFamily(
+    concept_pictures,
+    {
+        "concept_importance": "How well the weights or scores of a concept fit the classes that have it; 1 is best.",
+        "concept_panels": "The concepts that decided on some images, and where the model saw them.",
+    },
+)

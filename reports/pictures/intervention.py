@@ -7,6 +7,8 @@ from typing import Any
 
 from PIL import Image, ImageDraw, ImageFont
 
+from reports.pictures.family import Evaluated, PictureFamily
+
 WIDTH, HEIGHT, MARGIN, FONT = 360, 260, 40, 12
 WHITE, BLACK, GREY, BAND = "#ffffff", "#000000", "#cccccc", "#cfe2f3"
 COLOURS = {"": ("#1f77b4", "random order"), "_uncertainty": ("#d62728", "most uncertain first")}
@@ -19,15 +21,13 @@ PANELS = {
 LINES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of accuracy
 
 
-def intervention_pictures(metrics: Mapping[str, Mapping[str, Any]]) -> dict[str, Image.Image]:
+def intervention_pictures(evaluated: Evaluated) -> dict[str, Image.Image]:
     """Curves of correction side by side, the random order with a standard deviation over its trials.
 
     Args:
-        metrics: of an evaluation, by key; the entries ``intervention/area...`` hold their ``curve``.
-
-    Returns:
-        The picture under the name ``intervention``; nothing if no concept was corrected.
+        evaluated: what an evaluation found; the entries ``intervention/area...`` hold their ``curve``.
     """
+    metrics = evaluated.metrics
     found = {
         title: {order: metrics[key] for order in COLOURS if (key := f"intervention/area{panel}{order}") in metrics}
         for panel, title in PANELS.items()
@@ -71,3 +71,9 @@ def _places(curve: Sequence[float]) -> list[tuple[float, float]]:
     across, down = WIDTH - 12 - MARGIN, HEIGHT - MARGIN - 24
     clipped = [min(max(value, 0.0), 1.0) for value in curve]
     return [(MARGIN + across * step / (len(curve) - 1), 24 + down * (1 - a)) for step, a in enumerate(clipped)]
+
+
+FAMILY = PictureFamily(
+    intervention_pictures,
+    {"intervention": "How accuracy grows as a person corrects the concepts, one question after the other."},
+)

@@ -8,9 +8,7 @@ import pytest
 import torch
 
 from reports.explained_model import ExplainedModel
-from reports.html.comparison import build_comparison
-from reports.html.evaluation_files import EvaluationFiles
-from reports.html.report import Limits, build_report
+from reports.html import EvaluationFiles, Limits, build_comparison, build_report
 from reports.results.metrics_json import Result
 from reports.results.paired_comparison import Comparison
 from reports.results.paired_statistics import Paired

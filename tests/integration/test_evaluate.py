@@ -145,7 +145,7 @@ def assert_pictures_agree(run, names):
     checkpoint = run / "checkpoints" / "best.ckpt"
     model, data = load_model(checkpoint, allow_classes=["tests"]).eval(), load_datamodule(checkpoint)
     images, explainers = data.dataset("test"), {"ssm": SummedMaps(), "bb": BoxMaps()}
-    birds = read_birds(model, images, data.tables.label_map_codes, explainers, model.device, len(images))
+    birds = read_birds(model, images, data.tables.label_map_codes, explainers, len(images))
     for name in names:
         assert {path.stem for path in name.parent.glob("*.png")} == {"important_parts", "part_importance", "spider"}
         with (name.parent / "images.csv").open() as file:

@@ -11,7 +11,7 @@ from lightning_modules.contract import empty_sources
 from reports import explain
 from reports.explained_figure import explained_figure
 from reports.explained_model import ExplainedModel
-from reports.html.standalone_page import single_page
+from reports.html.standalone_page import standalone_page
 from tests.lightning_modules.registry import MODELS, tiny_birds
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'</script>"
@@ -32,7 +32,7 @@ def test_every_kind_of_model_has_a_figure_and_a_page(name, birds):
     model, sample = built(name), birds.dataset("test")[0]
     subject = ExplainedModel(model, birds, size=48, class_names=[HOSTILE, *birds.class_names[1:]])
     (explained,) = subject.explain([sample], most=3)
-    page = single_page(explained, subject)
+    page = standalone_page(explained, subject)
     assert "<img src=x" not in page
     assert "&lt;img src=x" in page
     assert page.count("<img ") == page.count("alt=")
@@ -40,7 +40,7 @@ def test_every_kind_of_model_has_a_figure_and_a_page(name, birds):
     assert all(len(rows) <= 3 for _, rows in explained.tables)
     assert ("logit of" in page) == (name != "ProtoTree")
     assert ("residual, not from units" in page) == ("hybrid" in name)
-    assert page == single_page(explained, subject)
+    assert page == standalone_page(explained, subject)
     picture = explained_figure(explained, subject)
     assert picture.width > 5 * 48
     assert picture.tobytes() == explained_figure(*subject.explain([sample], most=3), subject).tobytes()
@@ -100,7 +100,7 @@ def test_an_image_that_nothing_speaks_for(birds):
     model.score_threshold.fill_(2.0)  # above every score
     (explained,) = (subject := ExplainedModel(model, birds, size=48)).explain([birds.dataset("test")[0]])
     assert explained.abstains
-    assert "the model abstains" in single_page(explained, subject)
+    assert "the model abstains" in standalone_page(explained, subject)
 
 
 def test_bad_input(birds):

@@ -1,1 +1,45 @@
-"""Pictures of the FunnyBirds protocol."""
+"""The FunnyBirds protocol in pictures: all its scores, where explanations look and which parts they call important."""
+
+from __future__ import annotations
+
+import math
+
+from PIL import Image
+
+from explanations import BoxMaps, Explainer, SummedMaps
+from reports.pictures.family import Evaluated, PictureFamily
+from reports.pictures.funnybirds.part_pictures import part_pictures
+from reports.pictures.funnybirds.spider import spider_plot
+
+TITLES = {"ssm": "summed similarity maps", "bb": "bounding boxes"}
+
+
+def funnybirds_pictures(evaluated: Evaluated) -> dict[str, Image.Image]:
+    """The spider plot, and parts with summed maps, boxes and what was evaluated side by side.
+
+    Args:
+        evaluated: the model and what its evaluation found.
+    """
+    metrics, explainer, subject = evaluated.metrics, evaluated.class_explainer, evaluated.subject
+    if explainer is None or "funnybirds/sd" not in metrics:
+        return {}
+    title, pictures = TITLES.get(explainer.key, explainer.key), {}
+    if spider := spider_plot(metrics, f"{type(subject.model).__name__}, {title}"):
+        pictures["spider"] = spider
+    explainers: dict[str, Explainer] = {"ssm": SummedMaps(), "bb": BoxMaps(), explainer.key: explainer}
+    shown = {TITLES.get(key, key): found for key, found in explainers.items()}
+    chosen = {title: float(metrics.get("funnybirds/completeness", {}).get("threshold", math.nan))}
+    dataset = subject.datamodule.dataset(evaluated.split)
+    return pictures | part_pictures(subject, dataset, shown, chosen)
+
+
+FAMILY = PictureFamily(
+    funnybirds_pictures,
+    {
+        "spider": "All scores of the protocol at once; further out is better.",
+        "part_importance": "What the logit loses without each part, beside how important explanations call the part.",
+        "important_parts": "The parts that an explanation calls important, the more the lower the threshold t, beside "
+        "the smallest sets of parts that tell the class from all others.",
+    },
+    page="FunnyBirds",
+)

@@ -7,19 +7,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 from torch import Tensor
 
-from datamodules.sample import ClassTables
-from explanations import BoxMaps, Explainer, SummedMaps
+from explanations import Explainer
 from explanations.heat import heat_map, scale_of
-from explanations.views import BLACK, BOX_COLOUR, GAP, WHITE, fit, sheet, to_image
-from lightning_modules.contract import InterpretableModel
+from explanations.views import BLACK, BOX_COLOUR, GAP, WHITE, fit, sheet, to_image, write_text
 from metrics.functional import part_thresholds
+from reports.explained_model import ExplainedModel
 from reports.pictures.funnybirds.parts import Bird, Explained, read_birds
-from reports.pictures.funnybirds.spider import spider_plot
 
-TITLES = {"ssm": "summed similarity maps", "bb": "bounding boxes"}
 IMAGES = 4
 THRESHOLDS = (0.01, 0.03, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)  # the nearest of the 80 are shown
 SIDE, LINE, TEXT = 192, 16, 12  # pixels of a map, a line and its letters
@@ -27,68 +24,24 @@ NAME, CELL, NUMBER = 60, 34, 60  # pixels of the name of a line, of a cell of a 
 POSITIVE, NEGATIVE, FILLED, EMPTY = "#d95f02", "#2155bd", "#404040", "#c0c0c0"
 
 
-def funnybirds_pictures(  # noqa: PLR0913 - what an evaluation hands over
-    metrics: Mapping[str, Mapping[str, Any]],
-    explainer: Explainer,
-    model: InterpretableModel,
-    dataset: Any,
-    tables: ClassTables,
-    class_names: Sequence[str],
-    device: torch.device,
-) -> dict[str, Image.Image]:
-    """The pictures of an evaluation by the FunnyBirds protocol.
-
-    Args:
-        metrics: of the evaluation, by key.
-        explainer: of classes, that was evaluated.
-        model: in evaluation mode.
-        dataset: the evaluated images.
-        tables: of the data.
-        class_names: K names.
-        device: of the model.
-
-    Returns:
-        ``spider`` if all of its metrics were computed, and, if parts were, those of :func:`part_pictures` with summed
-        maps, boxes and what was evaluated side by side.
-    """
-    explainers: dict[str, Explainer] = {"ssm": SummedMaps(), "bb": BoxMaps(), explainer.key: explainer}
-    evaluated, pictures = TITLES.get(explainer.key, explainer.key), {}
-    if spider := spider_plot(metrics, f"{type(model).__name__}, {evaluated}"):
-        pictures["spider"] = spider
-    if "funnybirds/sd" in metrics:
-        shown = {TITLES.get(key, key): found for key, found in explainers.items()}
-        chosen = float(metrics.get("funnybirds/completeness", {}).get("threshold", math.nan))
-        codes = tables.label_map_codes
-        pictures |= part_pictures(model, dataset, codes, shown, class_names, device, {evaluated: chosen})
-    return pictures
-
-
-def part_pictures(  # noqa: PLR0913 - what an evaluation hands over
-    model: InterpretableModel,
-    dataset: Any,
-    codes: Mapping[str, Sequence[int]],
-    explainers: Mapping[str, Explainer],
-    class_names: Sequence[str],
-    device: torch.device,
-    chosen: Mapping[str, float],
+def part_pictures(
+    subject: ExplainedModel, dataset: Any, explainers: Mapping[str, Explainer], chosen: Mapping[str, float]
 ) -> dict[str, Image.Image]:
     """Two pictures of the same four images, a column for each explainer.
 
     Args:
-        model: in evaluation mode.
+        subject: the model and its data.
         dataset: with the interface ``InterventionDataset``.
-        codes: part -> its codes in label maps.
         explainers: title -> explainer of classes that supports the model.
-        class_names: K names.
-        device: of the model.
         chosen: title -> the threshold at which completeness is reported; NaN if it is not or is undefined.
 
     Returns:
         ``part_importance``, maps with the importance of each part under them, beside what the logit loses without it;
         ``important_parts``, P_t for several t beside the minimal sufficient sets, as figure 4 of Opłatek et al. (2024).
     """
-    birds = read_birds(model, dataset, codes, explainers, device, min(IMAGES, len(dataset)))
-    titles, parts = [_title(bird, class_names) for bird in birds], list(dataset.parts)
+    codes = subject.datamodule.tables.label_map_codes
+    birds = read_birds(subject.model, dataset, codes, explainers, min(IMAGES, len(dataset)))
+    titles, parts = [_title(bird, subject.class_names) for bird in birds], list(dataset.parts)
     importance = [
         [_drops(bird, parts), *(_importance(bird, title, e, parts) for title, e in bird.explained.items())]
         for bird in birds
@@ -115,9 +68,9 @@ def _title(bird: Bird, class_names: Sequence[str]) -> str:
 # -- maps and importance -------------------------------------------------------------------------------------------
 def _drops(bird: Bird, parts: Sequence[str]) -> Image.Image:
     tile = _tile(parts)
-    _write(tile, "image", 0)
+    write_text(tile, (0, 0), "image", TEXT)
     tile.paste(fit(to_image(bird.image), SIDE), (0, LINE))
-    _write(tile, "without a part, the logit falls by", SIDE + 3 * LINE)
+    write_text(tile, (0, SIDE + 3 * LINE), "without a part, the logit falls by", TEXT)
     _bars(tile, bird.drops, parts, SIDE + 4 * LINE)
     return tile
 
@@ -128,12 +81,12 @@ def _tile(parts: Sequence[str]) -> Image.Image:
 
 def _importance(bird: Bird, title: str, explained: Explained, parts: Sequence[str]) -> Image.Image:
     tile = _tile(parts)
-    _write(tile, title, 0)
+    write_text(tile, (0, 0), title, TEXT)
     scale = scale_of(explained.map)
     tile.paste(fit(to_image(heat_map(bird.image, explained.map, scale)), SIDE), (0, LINE))
     _legend(tile, scale, SIDE + LINE + GAP)
-    score = explained.single_deletion
-    _write(tile, f"part importance (SD {'undefined' if score != score else f'{score:.2f}'})", SIDE + 3 * LINE)
+    score = "undefined" if math.isnan(explained.single_deletion) else f"{explained.single_deletion:.2f}"
+    write_text(tile, (0, SIDE + 3 * LINE), f"part importance (SD {score})", TEXT)
     _bars(tile, explained.importance, parts, SIDE + 4 * LINE)
     return tile
 
@@ -142,25 +95,24 @@ def _legend(tile: Image.Image, scale: tuple[float, float], top: int) -> None:
     """The colours of a heat map from the lowest to the highest value, with numbers."""
     ramp = torch.linspace(*scale, SIDE).expand(LINE // 2, SIDE)
     tile.paste(to_image(heat_map(torch.ones(3, *ramp.shape), ramp, scale)), (0, top))
-    draw, font = ImageDraw.Draw(tile), ImageFont.load_default(TEXT)
     for x, value, anchor in ((0, scale[0], "la"), (SIDE / 2, sum(scale) / 2, "ma"), (SIDE, scale[1], "ra")):
-        draw.text((x, top + LINE // 2), f"{value:.3g}", fill=BLACK, font=font, anchor=anchor)
+        write_text(tile, (x, top + LINE // 2), f"{value:.3g}", TEXT, anchor=anchor)
 
 
 def _bars(tile: Image.Image, values: Tensor, parts: Sequence[str], top: int) -> None:
     """A line for each part: name, bar from zero to its value, value."""
-    draw, font, span = ImageDraw.Draw(tile), ImageFont.load_default(TEXT), SIDE - NAME
+    draw, span = ImageDraw.Draw(tile), SIDE - NAME
     low, high = min(0.0, float(values.min())), max(0.0, float(values.max()))
     scale = span / max(high - low, 1e-12)
     zero = NAME - low * scale
     for row, (name, value) in enumerate(zip(parts, values.tolist(), strict=True)):
         y = top + row * LINE
-        draw.text((0, y), name, fill=BLACK, font=font)
+        write_text(tile, (0, y), name, TEXT)
         colour = POSITIVE if value > 0 else NEGATIVE
         ends = sorted((zero, zero + value * scale))
         draw.rectangle((ends[0], y + 3, ends[1], y + LINE - 4), fill=colour)
         text = f"{value:+.0f}" if abs(value) >= 100 else f"{value:+.3g}"
-        draw.text((SIDE + 2 * GAP, y), text, fill=BLACK, font=font)
+        write_text(tile, (SIDE + 2 * GAP, y), text, TEXT)
     draw.line((zero, top, zero, top + len(parts) * LINE - 2), fill=BLACK)
 
 
@@ -192,21 +144,17 @@ def _matrix(
     """A line for each row: name, a cell for each part that is filled if it is in the set, text."""
     end = NAME + len(parts) * CELL + GAP
     tile = Image.new("RGB", (end + NUMBER, (len(rows) + 3) * LINE), WHITE)
-    draw, font = ImageDraw.Draw(tile), ImageFont.load_default(TEXT)
-    _write(tile, title, 0)
+    draw = ImageDraw.Draw(tile)
+    write_text(tile, (0, 0), title, TEXT)
     for column, name in enumerate(parts):
-        draw.text((NAME + (column + 0.5) * CELL, LINE), name, fill=BLACK, font=font, anchor="ma")
-    draw.text((end, LINE), last, fill=BLACK, font=font)
+        write_text(tile, (NAME + (column + 0.5) * CELL, LINE), name, TEXT, anchor="ma")
+    write_text(tile, (end, LINE), last, TEXT)
     for row, (name, text, inside) in enumerate(rows, start=2):
         y = row * LINE
-        draw.text((GAP, y + 1), name, fill=BLACK, font=font)
+        write_text(tile, (GAP, y + 1), name, TEXT)
         for column, filled in enumerate(inside):
             x = NAME + column * CELL
             box = (x + 2, y + 4, x + CELL - 3, y + LINE - 3)
             draw.rectangle(box, outline=FILLED if filled else EMPTY, fill=FILLED if filled else WHITE)
-        draw.text((end, y + 1), text, fill=BLACK, font=font)
+        write_text(tile, (end, y + 1), text, TEXT)
     return tile
-
-
-def _write(tile: Image.Image, text: str, top: int) -> None:
-    ImageDraw.Draw(tile).text((0, top), text, fill=BLACK, font=ImageFont.load_default(TEXT))

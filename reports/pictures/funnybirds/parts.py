@@ -71,7 +71,6 @@ def read_birds(
     dataset: Any,
     codes: Mapping[str, Sequence[int]],
     explainers: Mapping[str, Explainer],
-    device: torch.device,
     number: int,
 ) -> list[Bird]:
     """Show images with and without each part to a model, and explain their labels.
@@ -81,29 +80,27 @@ def read_birds(
         dataset: with the interface ``InterventionDataset``.
         codes: part -> its codes in label maps.
         explainers: title -> explainer of classes that supports the model.
-        device: of the model.
         number: of images, from all over the data set.
     """
     table = torch.tensor([[parts[name] for name in dataset.parts] for parts in dataset.classes])
     sets = minimal_sufficient_sets(table)
     # one further each time, as classes may alternate
     chosen = sorted({(index * len(dataset) // number + index) % len(dataset) for index in range(number)})
-    return [_read(model, dataset, i, codes, explainers, sets, device) for i in chosen]
+    return [_read(model, dataset, i, codes, explainers, sets) for i in chosen]
 
 
-def _read(  # noqa: PLR0913 - what is the same for all images
+def _read(
     model: InterpretableModel,
     dataset: Any,
     i: int,
     codes: Mapping[str, Sequence[int]],
     explainers: Mapping[str, Explainer],
     sets: Tensor,
-    device: torch.device,
 ) -> Bird:
     names, label = list(dataset.parts), int(dataset.label(i))
     versions = [dataset.intervene(i, drop=[name] if name in dataset.present(i) else []) for name in names]
     pixels = torch.stack([torch.as_tensor(version) for version in [dataset.image(i), *versions]])
-    images = pixels.to(device).movedim(-1, 1).float().div(255)
+    images = pixels.to(model.units().active.device).movedim(-1, 1).float().div(255)
     with torch.no_grad():
         logits = model(images).logits.cpu()
     drops = logits[0, label] - logits[1:, label]

@@ -11,11 +11,9 @@ from PIL import Image
 
 from metrics.entries import ENTRIES
 from reports.explained_model import ExplainedModel
-from reports.html.class_page import sheet_of
-from reports.html.comparison import build_comparison
+from reports.html import EvaluationFiles, Limits, build_comparison, build_report
+from reports.html.class_page import class_sheet
 from reports.html.contents import choose_images, choose_units
-from reports.html.evaluation_files import EvaluationFiles
-from reports.html.report import Limits, build_report
 from reports.html.tree_page import way
 from reports.metric_words import FAMILIES, asks
 from reports.results.metrics_json import Result
@@ -142,7 +140,7 @@ def test_a_corrupted_weight_stops_the_build_and_names_the_place(birds, tmp_path,
     pages_of(build_report(subject_of("BagNet", birds, class_names=[HOSTILE] * 8), files(), tmp_path / "report").parent)
     subject.units = replace(table, weight=weight)
     with pytest.raises(ValueError, match="page of class bird 0 to sum to its mean logit"):
-        sheet_of(subject, scan(subject.model, birds, "test"), 0)
+        class_sheet(subject, scan(subject.model, birds, "test"), 0)
 
 
 def test_the_report_is_of_the_model_that_was_evaluated(birds, tmp_path):

@@ -1,6 +1,7 @@
 """Pictures of class representations: what is where, in pixels."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import torch
 from PIL import ImageChops
@@ -16,6 +17,7 @@ from reports.pictures.class_representation import (
     class_pictures,
     nearest_classes,
 )
+from reports.pictures.family import Evaluated
 
 WEIGHT = torch.tensor([[0.0, 2.0, 0.0], [-1.0, 0.0, 0.0], [1.0, 0.0, 0.0]]).double()
 ATTRIBUTES = torch.tensor([[1.0, 0.25], [1.0, 0.75], [0.0, 1.0]]).double()
@@ -49,11 +51,17 @@ def test_pictures_of_many_features_and_of_what_was_measured():
     assert wide.width == NAME_WIDTH + 900 + GAP
     active = torch.tensor([True, False, True])
     units = UnitTable("feature", active, torch.ones(3, 3, dtype=torch.bool), "max", WEIGHT.requires_grad_())
+
+    def pictures(keys, units):
+        data = SimpleNamespace(tables=tables)
+        subject = SimpleNamespace(units=units, class_names=CLASSES, datamodule=data)
+        return class_pictures(Evaluated(subject, dict.fromkeys(keys), {}, "test", []))
+
     tables = ClassTables(class_attributes=ATTRIBUTES, attribute_names=NAMES, concept_names=["a long name", "eye"])
-    assert list(class_pictures(KEYS, units, tables, CLASSES)) == ["class_features", "nearest_classes"]
-    (matrix,) = class_pictures(KEYS[:1], units, tables, CLASSES).values()
+    assert list(pictures(KEYS, units)) == ["class_features", "nearest_classes"]
+    (matrix,) = pictures(KEYS[:1], units).values()
     assert matrix.width == NAME_WIDTH + CELL + GAP  # unit 1 is not active
     named = replace(units, concepts=torch.tensor([0, 1, -1]))
-    assert class_pictures(KEYS[:1], named, tables, CLASSES)["class_features"].height > matrix.height + 40
-    assert class_pictures(["general/accuracy"], units, tables, CLASSES) == {}
-    assert class_pictures(KEYS, replace(units, weight=0 * WEIGHT), tables, CLASSES) == {}
+    assert pictures(KEYS[:1], named)["class_features"].height > matrix.height + 40
+    assert pictures(["general/accuracy"], units) == {}
+    assert pictures(KEYS, replace(units, weight=0 * WEIGHT)) == {}

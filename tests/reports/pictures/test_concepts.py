@@ -1,11 +1,12 @@
 """Pictures of concepts: what is where, in pixels."""
 
 import math
+from types import SimpleNamespace
 
 import torch
 
 from datamodules.sample import ClassTables
-from lightning_modules.contract import ModelOutput
+from lightning_modules.contract import ModelOutput, UnitTable
 from reports.pictures.concepts import (
     ABSENT,
     BAR,
@@ -16,10 +17,10 @@ from reports.pictures.concepts import (
     PRESENT,
     SHOWN,
     TILE,
-    NamedUnits,
     concept_pictures,
     importance_histograms,
 )  # fmt: skip
+from reports.pictures.family import Evaluated
 
 ITEMS = {
     "classes": {"concepts/cgim1_class": [0.51, 0.52, -0.88, math.nan]},
@@ -61,14 +62,22 @@ def model(images):
     return ModelOutput(torch.tensor([[0.0, 1.0]]).repeat(len(images), 1), scores, maps)
 
 
+def evaluation(dataset, named):
+    units = UnitTable("concept", torch.ones(3, dtype=torch.bool), torch.ones(3, 2) > 0, "max", weight=torch.ones(2, 3))
+    subject = SimpleNamespace(
+        model=model, units=units, class_names=["first", "second"], datamodule=SimpleNamespace(tables=TABLES)
+    )
+    return Evaluated(subject, {}, {}, "test", dataset, named)
+
+
 def test_panels():
     sample = {
         "image": torch.full((3, 8, 8), 0.25), "label": torch.tensor(1), "sample_id": "one",
         "concepts": torch.tensor([True, False]), "part_points": torch.tensor([[3.0, 3.0]] * 3),
         "part_visible": torch.tensor([True, False, False]),
     }  # fmt: skip
-    named = NamedUnits(torch.tensor([0, 2]), torch.tensor([0, 1]), torch.ones(2, 3))
-    picture = concept_pictures({}, model, [sample], named, TABLES, ["first", "second"])["concept_panels"]
+    evaluated = evaluation([sample], (torch.tensor([0, 2]), torch.tensor([0, 1])))
+    picture = concept_pictures(evaluated)["concept_panels"]
     step_x, step_y, top = TILE + 2 * GAP, TILE + 2 * LINE + GAP, 24
     assert picture.width == (SHOWN + 2) * step_x
     marks, seen = [], []
@@ -84,4 +93,4 @@ def test_panels():
         for column in range(1, 3)
     ]
     assert rings == [False, True]  # the tail is out of sight
-    assert concept_pictures({}, model, [sample], None, TABLES, ["first", "second"]) == {}
+    assert concept_pictures(evaluation([sample], None)) == {}

@@ -1,6 +1,7 @@
 """Pictures of parts: two squares of known importance, and where they are drawn."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from PIL import ImageColor
 from explanations import Explainer
 from explanations.views import BOX_COLOUR, GAP
 from lightning_modules.contract import ModelOutput, UnitTable
-from reports.metric_words import FUNNYBIRDS
+from reports.pictures.funnybirds import FAMILY
 from reports.pictures.funnybirds.part_pictures import (
     CELL,
     FILLED,
@@ -26,7 +27,6 @@ from reports.pictures.funnybirds.spider import AXES, _place, spider_plot
 from reports.pictures.funnybirds.spider import LINE as OUTLINE
 
 CODES = {"beak": (2,), "tail": (9,)}
-CPU = torch.device("cpu")
 HEADER = 24  # of a group of a sheet
 
 
@@ -93,7 +93,7 @@ def model():
 
 
 def test_what_is_read(model):
-    first, second, third = read_birds(model, Squares(), CODES, {"planted": Planted()}, CPU, 3)
+    first, second, third = read_birds(model, Squares(), CODES, {"planted": Planted()}, 3)
     assert first.drops.tolist() == pytest.approx([-1, 2])  # brightness 0.2 each
     assert second.drops.tolist() == pytest.approx([0, 0.4])  # the beak is not there
     assert [bird.sets.tolist() for bird in (first, second, third)] == [[[True, True]], [[False, True]], [[True, False]]]
@@ -113,8 +113,10 @@ def colours_along(picture, x, y, width):
 
 def test_where_it_is_drawn(model):
     names = ["zero", "one", "two"]
-    pictures = part_pictures(model, Squares(), CODES, {"planted": Planted()}, names, CPU, {"planted": 0.25})
-    assert {"spider", *pictures} == set(FUNNYBIRDS)  # for their page of the report
+    data = SimpleNamespace(tables=SimpleNamespace(label_map_codes=CODES))
+    subject = SimpleNamespace(model=model, class_names=names, datamodule=data)
+    pictures = part_pictures(subject, Squares(), {"planted": Planted()}, {"planted": 0.25})
+    assert {"spider", *pictures} == set(FAMILY.captions)  # for their page of the report
     bars, cells = pictures["part_importance"], pictures["important_parts"]
     top = HEADER + SIDE + 4 * LINE + LINE // 2
     orange, blue = ImageColor.getrgb(POSITIVE), ImageColor.getrgb(NEGATIVE)

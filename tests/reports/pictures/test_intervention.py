@@ -2,6 +2,7 @@
 
 from PIL import ImageColor
 
+from reports.pictures.family import Evaluated
 from reports.pictures.intervention import BAND, COLOURS, HEIGHT, WIDTH, _places, intervention_pictures
 
 
@@ -16,7 +17,7 @@ def test_every_point_of_a_curve_is_drawn_in_its_panel():
         "intervention/area_uncertainty": entry([0.2, 0.8, 0.9], float("nan")),
         "intervention/area_single_uncertainty": entry([0.2, 0.9], float("nan")),
     }
-    picture = intervention_pictures(metrics)["intervention"]
+    picture = intervention_pictures(Evaluated(None, metrics, {}, "test", []))["intervention"]
     assert picture.size == (2 * WIDTH, HEIGHT)  # two panels: by questions, and one by one
     for panel, order, curve in (
         (0, "", [0.2, 0.3, 0.9]),
@@ -28,4 +29,4 @@ def test_every_point_of_a_curve_is_drawn_in_its_panel():
             assert picture.getpixel((panel * WIDTH + round(x), round(y))) == colour
     x, y = _places([0.2, 0.38, 0.9])[1]  # within a standard deviation of the random order
     assert picture.getpixel((round(x), round(y))) == ImageColor.getrgb(BAND)
-    assert intervention_pictures({"general/accuracy": {"value": 0.5}}) == {}
+    assert intervention_pictures(Evaluated(None, {"general/accuracy": {"value": 0.5}}, {}, "test", [])) == {}
