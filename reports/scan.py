@@ -6,11 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import torch
+from lightning import LightningModule
 from torch import Tensor
 
+from callbacks.forward.walk import walk
 from lightning_modules.contract import InterpretableModel, ModelOutput
 
 
@@ -76,43 +78,61 @@ class Scan:
         return ModelOutput(self.logits[chosen], self.scores[chosen], self.scores.new_zeros(len(rows), 0, 1, 1))
 
 
-@torch.no_grad()
-def scan(model: InterpretableModel, datamodule: Any, split: str, limit: int | None = None) -> Scan:
-    """Show a model the images of a split.
+def scan(
+    model: InterpretableModel,
+    datamodule: Any,
+    split: str,
+    limit: int | None = None,
+    memory_budget: float | None = None,
+) -> Scan:
+    """Show a model the images of a split, in forwards of the size that evaluations have.
 
     Args:
-        model: in evaluation mode.
+        model: an interpretable model.
         datamodule: an ``ImageDataModule``; its loaders are as before afterwards.
         split: "projection" for the training images through the evaluation transform.
         limit: number of images drawn by class; all by default.
+        memory_budget: GiB for the activations of one forward; None for the default of the device.
     """
-    device = model.units().active.device
+    names: list[str] = []
+    labels: list[tuple[int, ...]] = []
+    logits, scores, residual = [], [], []
     with loaders(datamodule, split, limit) as loader:
-        names: list[str] = []
-        labels: list[tuple[int, ...]] = []
-        logits, scores, residual = [], [], []
-        for batch in loader:
-            output = model(batch["image"].to(device))
+        for batch, seen in walk(cast(LightningModule, model), loader, datamodule.image_size, memory_budget):
             names += batch["sample_id"]
             labels += labels_of(batch)
-            logits.append(output.logits.double().cpu())
-            scores.append(output.scores.double().cpu())
-            if "residual" in output.extras:
-                residual.append(output.extras["residual"].double().cpu())
+            logits.append(seen.logits.double().cpu())
+            scores.append(seen.scores.double().cpu())
+            if seen.residual is not None:
+                residual.append(seen.residual.double().cpu())
     total, past = len(datamodule.dataset(split)), torch.cat(residual) if residual else None
     return Scan(names, labels, torch.cat(logits), torch.cat(scores), total, past)
 
 
-def refuse_another_model(seen: Scan, result: Mapping[str, Any]) -> None:
-    """Refuse a model that is not the one that was evaluated.
+def scan_evaluated(model: InterpretableModel, datamodule: Any, result: Mapping[str, Any]) -> tuple[Scan, Any]:
+    """Show a model the images on which it was evaluated, as many at once as then.
 
     Args:
-        seen: what the model says of the evaluated images.
+        model: an interpretable model.
+        datamodule: an ``ImageDataModule``; its loaders are as before afterwards.
         result: content of ``metrics.json``.
+
+    Returns:
+        What it says of them, and their data set.
 
     Raises:
         ValueError: if it gets another number of images right than the evaluation counted.
     """
+    split, limit, protocol = result["split"], result["limit"], result["protocol"]
+    here = model.units().active.device.type == protocol.get("device")
+    seen = scan(model, datamodule, split, limit, protocol["memory_budget"] if here else None)
+    _refuse_another_model(seen, result)
+    with loaders(datamodule, split, limit) as loader:
+        return seen, loader.dataset
+
+
+def _refuse_another_model(seen: Scan, result: Mapping[str, Any]) -> None:
+    """Refuse a model that gets another number of images right than the evaluation counted."""
     found = result["metrics"].get("general/accuracy")
     if seen.multilabel or not found or found["value"] is None:
         return

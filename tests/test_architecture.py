@@ -40,7 +40,10 @@ ARROWS: dict[str, tuple[str, ...]] = {
         *("callbacks", "reports", "run_folder", "explanations.Explainer", "lightning_modules.load_model"),
         *("datamodules.base", "datamodules.load", "datamodules.load_datamodule", "datamodules.transforms.continuity"),
     ),
-    "reports": ("explanations", "metrics", "lightning_modules.contract", "datamodules.sample", "run_folder"),
+    "reports": (
+        *("explanations", "metrics", "lightning_modules.contract", "datamodules.sample", "run_folder"),
+        "callbacks.forward",  # images that were evaluated are shown again in forwards of the same size, bit for bit
+    ),
     "studies": (
         *("explanations", "metrics.functional", "lightning_modules.contract", "datamodules.sample"),
         *("lightning_modules.load_model", "datamodules.load_datamodule", "datamodules.load", "reports"),

@@ -45,6 +45,7 @@ class Seen:
         unit_ids: ``(B, k)`` int64, the units looked at; -1 for an empty slot.
         maps: ``(B, k, h, w)`` at ``unit_ids``.
         latent: ``(B, D, h, w)`` or None.
+        residual: ``(B, K)``, the part of the logits that passes the units by, or None.
         all_maps: ``(B, U, h, w)`` if asked for.
         saliency: ``(B, k, H, W)`` if asked for, signed; of the predicted class, k = 1, if only classes are explained.
         class_maps: ``(B, c + 1, H, W)`` of the classes asked for and of the predicted one, signed; NaN in empty slots.
@@ -56,6 +57,7 @@ class Seen:
     unit_ids: Tensor
     maps: Tensor
     latent: Tensor | None = None
+    residual: Tensor | None = None
     all_maps: Tensor | None = None
     saliency: Tensor | None = None
     class_maps: Tensor | None = None
@@ -123,6 +125,7 @@ class Observer:
                 "unit_ids": ids,
                 "maps": gather_units(output.maps, ids),
                 "latent": output.latent,
+                "residual": output.extras.get("residual"),
                 "all_maps": output.maps if keep_maps else None,
                 "saliency": self._saliency(pixels, ids, output, keys) if explain else None,
             }

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from reports.explained_model import ExplainedImage, ExplainedModel
-from reports.html.contents import evaluated_images, image_link, spread
+from reports.html.contents import image_link, spread
 from reports.html.evaluation_files import EvaluationFiles
 from reports.html.site import Site, key_of
 from reports.results.differences import titles
 from reports.results.metrics_json import Result
 from reports.results.paired_comparison import Comparison, table_of
-from reports.scan import Scan, samples_of
+from reports.scan import Scan, samples_of, scan_evaluated
 
 LINES, CLASSES, FIRST = 4, 2, 8  # units of a table, tables of an image, images on the first page
 CLEAR = 0.05  # corrected p below which a difference is set in bold
@@ -118,7 +118,7 @@ def comparison_folder(first: Result, second: Result) -> Path:
 
 
 def _side(letter: str, title: str, subject: ExplainedModel, files: EvaluationFiles, sample_ids: Sequence[str]) -> Side:
-    seen, dataset = evaluated_images(subject, files)
+    seen, dataset = scan_evaluated(subject.model, subject.datamodule, files.result)
     return Side(letter, title, subject, files, seen.of(sample_ids), dataset)
 
 

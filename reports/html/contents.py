@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -13,7 +12,7 @@ from lightning_modules.contract import UnitTable
 from reports.explained_model import ExplainedModel
 from reports.html.evaluation_files import EvaluationFiles
 from reports.html.site import key_of
-from reports.scan import Scan, loaders, refuse_another_model, scan
+from reports.scan import Scan, scan_evaluated
 
 
 @dataclass(frozen=True)
@@ -56,30 +55,13 @@ class Contents:
 
     def __init__(self, subject: ExplainedModel, files: EvaluationFiles, limits: Limits) -> None:
         self.subject, self.files, self.limits = subject, files, limits
-        self.seen, self.dataset = evaluated_images(subject, files)
+        self.seen, self.dataset = scan_evaluated(subject.model, subject.datamodule, files.result)
         self.rows = choose_images(self.seen, limits.images)
         self.units = [] if subject.units.kind == "class" else choose_units(subject.units, limits.units)
         self.image_links = {name: image_link(name) for name in (self.seen.sample_ids[row] for row in self.rows)}
         self.unit_links = {unit: f"unit-{unit}.html" for unit in self.units}
         classes = range(min(len(subject.class_names), limits.classes))
         self.class_links = {label: f"class-{label}.html" for label in classes}
-
-
-def evaluated_images(subject: ExplainedModel, files: EvaluationFiles) -> tuple[Scan, Any]:
-    """What a model says of the images of its evaluation, and the data set of these images.
-
-    Args:
-        subject: the model and its data.
-        files: what the evaluation found.
-
-    Raises:
-        ValueError: if the model is not the one that was evaluated.
-    """
-    split, limit = files.result["split"], files.result["limit"]
-    seen = scan(subject.model, subject.datamodule, split, limit)
-    refuse_another_model(seen, files.result)
-    with loaders(subject.datamodule, split, limit) as loader:
-        return seen, loader.dataset
 
 
 def image_link(sample_id: str) -> str:
