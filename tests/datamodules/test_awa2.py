@@ -109,33 +109,6 @@ class TestBadInput:
             (folder / name).write_bytes(b"\xef\xbb\xbf" + (folder / name).read_bytes())
         animals(root).prepare_data()
 
-    def test_matrix_of_another_shape(self, root, folder):
-        edit(folder / "predicate-matrix-binary.txt", lambda text: "\n".join(text.splitlines()[:-1]))
-        with pytest.raises(ValueError, match=r"expected 3 rows \(as classes\.txt\) of 52 columns .* but got 2 of 52"):
-            animals(root).prepare_data()
-
-    @pytest.mark.parametrize(
-        ("name", "old", "new", "match"),
-        [
-            ("predicate-matrix-binary.txt", "1 0", "2 0", "expected 0 and 1 only, but got 0 to 2"),
-            ("predicate-matrix-binary.txt", "1 0", "1", "expected numbers in rows of equal length"),
-            ("predicate-matrix-continuous.txt", "40.00", "140.00", "expected 0 to 100, but got 0 to 140"),
-            ("predicates.txt", "black", "dark", "expected all 49 visible predicates, but got 48 of them"),
-            ("predicates.txt", "\tblack", "\twhite", "expected different names, but got 51 in 52 rows"),
-            ("classes.txt", "     2\t", "     7\t", r"classes\.txt, row 2: expected `2 name`, but got '7 bat'"),
-            (
-                "classes.txt",
-                "bat",
-                "rat",
-                r"(?s)class 'rat' of classes\.txt has 0 images.*'bat' has a folder .* no row",
-            ),
-        ],
-    )
-    def test_tables_that_disagree(self, root, folder, name, old, new, match):
-        edit(folder / name, lambda text: text.replace(old, new, 1))
-        with pytest.raises(ValueError, match=match):
-            animals(root).prepare_data()
-
     def test_official_number_of_images(self, tmp_path):
         root = make_awa2(tmp_path / "awa2", classes=tuple(f"animal{i}" for i in range(50)), per_class=1)
         with pytest.raises(ValueError, match="expected 37322 images, but got 50"):

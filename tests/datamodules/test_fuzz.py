@@ -13,8 +13,10 @@ import signal
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -25,6 +27,7 @@ from tests.cub_tree import add_image_labels, make_cub
 from tests.funnybirds_tree import make_funnybirds
 from tests.nico_tree import make_nico
 from tests.photo_trees import (
+    CORNERS,
     edit,
     fingerprint,
     make_awa2,
@@ -32,6 +35,7 @@ from tests.photo_trees import (
     make_cars_in_one,
     make_flat,
     make_folders,
+    save_annotations,
     write_attributes,
 )
 
@@ -72,7 +76,7 @@ class Damage:
 
     Args:
         do: does it below a root.
-        named: what the error must name, by default the file; None if the damage is accepted.
+        named: pattern of what the error must say, by default the file; None if the damage is accepted.
         at: folder below the tree that is given as root.
     """
 
@@ -90,7 +94,7 @@ class Damage:
 
 def damages(act):
     """Make a damage of what is done to the path of a file."""
-    return lambda name, *options: Damage(lambda root: act(root / name, *options), Path(name).name)
+    return lambda name, *options: Damage(lambda root: act(root / name, *options), re.escape(Path(name).name))
 
 
 def _write(path: Path, change: Callable[[bytes], bytes]) -> None:
@@ -120,9 +124,22 @@ def _new_file(path: Path, content: bytes = b"mine") -> None:
     path.write_bytes(content)
 
 
+def _annotate(path: Path, change: Callable[[list[tuple]], list[tuple]]) -> None:
+    rows = [(5, 7, 24, 18, i % 2 + 1, f"{i + 1:05d}.jpg") for i in range(12)]
+    save_annotations(path, change(rows), (*CORNERS, "class", "fname"))
+
+
+def _paint(path: Path, color: tuple[int, int, int]) -> None:
+    with Image.open(path) as image:
+        pixels = np.array(image.convert("RGB"))
+    pixels[:4, :4] = color
+    Image.fromarray(pixels).save(path)
+
+
 cut = damages(lambda path, share=0.5: photo_trees.cut(path, share))  # the first part of a file remains
 empty = damages(lambda path: path.write_bytes(b""))
 text = damages(_text)  # the first match of a pattern is replaced
+cut_in_row = damages(lambda path: edit(path, lambda table: table[: table.rstrip().rindex(" ")]))
 rows = damages(lambda path, change: edit(path, lambda table: "\n".join(change(table.splitlines())) + "\n"))
 # a table, with a letter that is not ASCII, in another encoding
 encoded = damages(lambda path, code: _write(path, lambda data: (data.decode().rstrip("\n") + "é\n").encode(code)))
@@ -136,6 +153,8 @@ link_loop = damages(_link_loop)  # a link to itself in place of a file or folder
 link = damages(lambda path, target: path.symlink_to(target))  # such as to a folder above
 picture = damages(lambda path, size=(7, 9), mode="RGB": Image.new(mode, size).save(path))  # sound, of another size
 new_file = damages(_new_file)
+train_cars = partial(damages(_annotate), "stanford_cars/devkit/cars_train_annos.mat")
+paint = damages(_paint)  # a corner in one colour
 nothing = Damage(lambda root: None)  # the tree is sound; the root that is given is not
 
 
@@ -152,7 +171,6 @@ CASES = {
         "classes in UTF-16": encoded(C + "classes.txt", "utf-16"),
         "a class doubled": rows(C + "classes.txt", lambda r: [*r, r[-1]]).says("003.Bird_2"),
         "classes with CRLF": rows(C + "classes.txt", lambda r: [f"{x}\r" for x in r]).says(None),
-        "images cut in a row": cut(C + "images.txt", 0.55),
         "images in UTF-16": encoded(C + "images.txt", "utf-16"),
         "an image id doubled": rows(C + "images.txt", lambda r: [*r[:-1], "17 " + r[-1].split()[1]]),
         "two images swapped": rows(C + "images.txt", lambda r: [r[1], r[0], *r[2:]]).says(None),
@@ -165,8 +183,30 @@ CASES = {
         "a box nan": text(C + "bounding_boxes.txt", " 4.5 ", " nan "),
         "a box of negative width": text(C + "bounding_boxes.txt", " 20.0 ", " -20.0 "),
         "a column less in boxes": text(C + "bounding_boxes.txt", " 12.5$", ""),
+        "a class less": text(C + "classes.txt", "^3 .*\n", "").says(r"classes 1\.\.2 as in classes\.txt, but got 3"),
+        "a class without images": rows(C + "classes.txt", lambda r: [*r, "4 004.Nothing"]).says(
+            "'004.Nothing' has 0 im"
+        ),
+        "a label 0": text(C + "image_class_labels.txt", "^7 2$", "7 0").says(
+            r"classes 1\.\.3 .* but got 0 for image 7"
+        ),
+        "a label of another class": text(C + "image_class_labels.txt", "^2 1$", "2 3").says(
+            r"1 problem:\n  images\.txt, image 2: expected 001\.Bird_0/photo_1\.jpg to lie in 003\.Bird_2/"
+        ),
+        "a photo listed twice": text(C + "images.txt", "^6 .*", "6 001.Bird_0/photo_0.jpg").says(
+            r"1 problem:\n  images\.txt: 001\.Bird_0/photo_0\.jpg is listed for image 1 and again for image 6"
+        ),
+        "a box of another image": text(C + "bounding_boxes.txt", "^7 ", "77 ").says(
+            r"expected 18 images as in images\.txt, but got 18; .* differs is 7"
+        ),
+        "a box of words": text(C + "bounding_boxes.txt", "12.5$", "wide").says("expected numbers only, but .*wide"),
+        "a flag 2": text(C + "train_test_split.txt", "^7 1$", "7 2").says(
+            r"expected 0 or 1 \(training image\), but got 2 for image 7"
+        ),
+        "a visibility 5": text(C + "parts/part_locs.txt", "7.0 1$", "7.0 5").says(
+            r"expected 0 or 1 \(visible\), but got 5 for image 1"
+        ),
         "parts missing": remove(C + "parts/parts.txt"),
-        "part rows cut": cut(C + "parts/part_locs.txt"),
         "a part row doubled": rows(C + "parts/part_locs.txt", lambda r: [*r, r[7]]),
         "a part row nan": text(C + "parts/part_locs.txt", "7.0 1$", "nan 1"),
         "attribute names cut": cut("attributes.txt").says("class_attribute_labels_continuous.txt"),
@@ -174,6 +214,7 @@ CASES = {
         "class attributes cut": cut(C + "attributes/class_attribute_labels_continuous.txt", 0.6),
         "a class attribute as a word": text(C + "attributes/class_attribute_labels_continuous.txt", "50.0", "x"),
         "image attributes as words": text(C + "attributes/image_attribute_labels.txt", "^3 .*", "3 x y z"),
+        "a photo missing": remove(PHOTO).says(r"image 10: there is no file .*photo_3\.jpg; images\.txt names it"),
         "a photo empty": empty(PHOTO),
         "a photo cut": cut(PHOTO, 0.7),
         "a photo of noise": noise(PHOTO),
@@ -182,6 +223,7 @@ CASES = {
         "a photo of one pixel": picture(PHOTO, (1, 1)).says("photo_3"),
         "photos elsewhere": rename(C + "images", "photos").says("photo_0.jpg"),
         "a mask of another size": picture("segmentations/002.Bird_1/photo_3.png", (7, 9), "L"),
+        "a mask missing": remove("segmentations/002.Bird_1/photo_3.png").says("it is part of segmentations.tgz, http"),
         "a mask cut": cut("segmentations/002.Bird_1/photo_3.png", 0.8),
         "masks as a link to themselves": link_loop("segmentations").says(None),
         "no masks": remove_folder("segmentations").says(None),
@@ -210,6 +252,26 @@ CASES = {
         "classes in Latin-1": encoded(A + "classes.txt", "latin-1"),
         "a class doubled": rows(A + "classes.txt", lambda r: [*r, "     4\tbat"]),
         "two classes swapped": rows(A + "classes.txt", lambda r: [r[1], r[0], *r[2:]]),
+        "a class of another number": text(A + "classes.txt", "^     2", "     7").says(
+            r"classes\.txt, row 2: expected `2 name`, but got '7 bat'"
+        ),
+        "a class of another name": text(A + "classes.txt", "bat", "rat").says(
+            r"class 'rat' of classes\.txt has 0 images.*'bat' has a folder .* no row"
+        ),
+        "a predicate of another name": text(A + "predicates.txt", "black", "dark").says(
+            "expected all 49 visible predicates, but got 48 of them"
+        ),
+        "a predicate doubled": text(A + "predicates.txt", "\tblack", "\twhite").says(
+            "expected different names, but got 51 in 52 rows"
+        ),
+        "a binary 2": text(A + "predicate-matrix-binary.txt", "1 0", "2 0").says("0 and 1 only, but got 0 to 2"),
+        "a binary less": text(A + "predicate-matrix-binary.txt", "1 0", "1").says("numbers in rows of equal length"),
+        "a binary row less": rows(A + "predicate-matrix-binary.txt", lambda r: r[:-1]).says(
+            r"expected 3 rows \(as classes\.txt\) of 52 columns .* but got 2 of 52"
+        ),
+        "a continuous 140": text(A + "predicate-matrix-continuous.txt", "40.00", "140.00").says(
+            "expected 0 to 100, but got 0 to 140"
+        ),
         "a predicate less": rows(A + "predicates.txt", lambda r: r[:-1]).says("predicate"),
         "a binary nan": text(A + "predicate-matrix-binary.txt", "1", "nan"),
         "binary cut": cut(A + "predicate-matrix-binary.txt"),
@@ -235,6 +297,34 @@ CASES = {
         "another table as training list": Damage(
             lambda root: shutil.copy(root / S / "devkit/cars_meta.mat", root / S / "devkit/cars_train_annos.mat")
         ).says("cars_train_annos.mat"),
+        "training list missing": remove(S + "devkit/cars_train_annos.mat").says("is missing; it is part of the devkit"),
+        "a car of no class": train_cars(lambda r: [(5, 7, 24, 18, 3, "00001.jpg"), *r[1:]]).says(
+            r"cars_train/00001\.jpg: expected a class 1\.\.2 as named, but got 3"
+        ),
+        "a car of class 0": train_cars(lambda r: [(5, 7, 24, 18, 0, "00001.jpg"), *r[1:]]).says("1..2 .* but got 0"),
+        "an empty box": train_cars(lambda r: [(25, 7, 24, 18, 1, "00001.jpg"), *r[1:]]).says(
+            r"cars_train/00001\.jpg: expected corners x1 <= x2 and y1 <= y2 from 1 on"
+        ),
+        "a box from 0": train_cars(lambda r: [(0, 7, 24, 18, 1, "00001.jpg"), *r[1:]]).says("expected corners"),
+        "the box of another photo": train_cars(lambda r: [*r[:3], (45, 7, 64, 18, 2, "00004.jpg"), *r[4:]]).says(
+            r"1 problem:\n.*cars_train_annos\.mat, row 4: the box \(44 6 63 17\) lies outside .*/00004\.jpg"
+        ),
+        **{
+            f"a cell of {field} {value}": train_cars(
+                lambda r, place=place, value=value: [*r[:2], (*r[2][:place], value, *r[2][place + 1 :]), *r[3:]]
+            ).says(
+                rf"cars_train_annos\.mat, row 3: expected `{field}` to be a whole number, but got {re.escape(shown)}"
+            )
+            for place, field, value, shown in (
+                (4, "class", 1.5, "1.5"),
+                (4, "class", np.nan, "nan"),
+                (4, "class", [], "array([]"),
+                (0, "bbox_x1", "a", "'a'"),
+                (2, "bbox_x2", np.inf, "inf"),
+                (1, "bbox_y1", [], "array([]"),
+            )
+        },
+        "a photo missing": remove(S + "cars_test/00002.jpg").says(r"cars_test_\w+\.mat, row 2 names it"),
         "test list missing": remove(S + "cars_test_annos_withlabels.mat"),
         "test list as noise": noise(S + "cars_test_annos_withlabels.mat"),
         "a photo cut": cut(S + "cars_train/00002.jpg"),
@@ -254,6 +344,22 @@ CASES = {
         "test table of numbers": new_file("dataset_test.json", b"[1, 2, 3, 4]"),
         "a class of no bird": text("dataset_train.json", r'"class_idx": *\d', '"class_idx": 99'),
         "a key lost": text("dataset_train.json", '"class_idx"', '"class"'),
+        "training table cut": cut("dataset_train.json").says(r"dataset_train\.json is not JSON .*truncated"),
+        "training table swapped": Damage(
+            lambda root: shutil.copy(root / "dataset_test.json", root / "dataset_train.json"),
+            "train/0 should hold 1 images according to dataset_train.*holds 2 others",
+        ),
+        "an image empty": empty("train/2/000010.png").says(r"train/2/000010\.png.*the file is empty"),
+        "images elsewhere": rename("train", "training").says("train/0 should hold 3"),
+        "an intervention cut": cut("test_interventions/1/000001/body_eye.png").says(
+            r"image test/1/000001\.png: .*body_eye\.png to be an image"
+        ),
+        "a part map of another size": picture("test_part_map/1/000001.png", (16, 16)).says(
+            r"test_part_map/1/000001\.png has 16x16 pixels .*test/1/000001\.png has 32x32"
+        ),
+        "a part map of a removed part": paint("train_part_map/6/000014.png", (255, 255, 0)).says(
+            r"6/000014\.png shows the beak, which the table calls removed"
+        ),
         "an image as a folder": folder_instead("test/1/000001.png"),
         "an image as a link to itself": link_loop("test/1/000001.png"),
         "an image renamed": rename("test/1/000001.png", "1.png").says("test/1"),
@@ -280,6 +386,28 @@ CASES = {
         "one photo of a class": new_file("fox_1.JPEG").says("fox"),
     },
 }
+for table, (there, got) in {
+    "images.txt": (17, 18),
+    "image_class_labels.txt": (18, 17),
+    "train_test_split.txt": (18, 17),
+    "bounding_boxes.txt": (18, 17),
+    "parts/part_locs.txt": (270, 269),
+}.items():
+    CASES["cub"] |= {
+        f"{table} missing": remove(C + table).says(rf"{table} is missing; it is part of CUB_200_2011\.tgz.*https://"),
+        f"{table} empty": empty(C + table).says(f"{table} is empty"),
+        f"{table} cut in a row": cut_in_row(C + table).says(
+            rf"{table}, row \d+: expected \d columns .* may be truncated"
+        ),
+        f"{table} without its last row": rows(C + table, lambda r: r[:-1]).says(
+            f"expected {there} .* but got {got}.* differs is 18"
+        ),
+    }
+for table in ("classes.txt", "parts/parts.txt"):
+    for number in (9999, 1):
+        CASES["cub"][f"{table} with the id {number}"] = text(C + table, "^2 ", f"{number} ").says(
+            rf"{table}, row 2: expected the ids 1\.\.\d+, each once, but got '{number} "
+        )
 LISTS = {"schema": 1, "folds": 0, "dataset": "nico", "scheme": "hsv", "seed": 1, "content_sha256": "", "exclude": []}
 SPLIT_FILES = {
     "cut": b'{"schema": 1, "dataset": "nico", "te',
@@ -345,7 +473,8 @@ def test_damage(layout, name, originals, tmp_path):
             found = error
     assert fingerprint(root) == before
     assert (found is None) == (damage.named is None), found or "the damage went unnoticed"
-    assert (damage.named or "") in str(found)
+    assert re.search(damage.named or "", str(found), re.DOTALL), found
+    assert isinstance(found, FileNotFoundError) or not re.search("is missing; it|there is no file", str(found))
 
 
 @pytest.mark.parametrize("damage", SPLIT_FILES)

@@ -177,12 +177,6 @@ class TestPrepare:
             module(root, verify="none").prepare_data()
         module(root, verify="none", classes=2).prepare_data()  # images of other classes are not needed
 
-    def test_missing_mask(self, cub_tree):
-        root = cub_tree(masks=True)
-        (root / "segmentations/001.Bird_0/photo_0.png").unlink()
-        with pytest.raises(FileNotFoundError, match=r"no file .*photo_0\.png; it is part of segmentations\.tgz, http"):
-            module(root).prepare_data()
-
     @pytest.mark.parametrize("verify", ["decode", "header"])
     @pytest.mark.parametrize(
         ("name", "old", "new", "match"),

@@ -14,10 +14,6 @@ def backwards(text):
     return "".join(reversed(text.splitlines(keepends=True)))
 
 
-def drop_last_line(text):
-    return "".join(text.splitlines(keepends=True)[:-1])
-
-
 def test_small_tree(cub_tree):
     tables = read_tables(str(cub_tree()))
     assert tables.class_names == ["001.Bird_0", "002.Bird_1", "003.Bird_2"]
@@ -52,55 +48,12 @@ def test_windows_line_ends_and_row_order_do_not_matter(cub_tree):
 
 
 @pytest.mark.parametrize("name", ["classes.txt", "parts/parts.txt"])
-class TestNames:
-    def test_row_order_does_not_matter(self, cub_tree, name):
-        plain = read_tables(str(cub_tree("a")))
-        other = cub_tree("b")
-        edit(other / "CUB_200_2011" / name, backwards)
-        again = read_tables(str(other))
-        assert (again.class_names, again.part_names) == (plain.class_names, plain.part_names)
-
-    @pytest.mark.parametrize("number", [9999, 1])
-    def test_ids_count_from_one(self, cub_tree, name, number):
-        root = cub_tree()
-        edit(root / "CUB_200_2011" / name, lambda text: text.replace("\n2 ", f"\n{number} ", 1))
-        with pytest.raises(
-            ValueError, match=rf"{name}, row 2: expected the ids 1\.\.\d+, each once, but got '{number} "
-        ):
-            read_tables(str(root))
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["images.txt", "image_class_labels.txt", "train_test_split.txt", "bounding_boxes.txt", "parts/part_locs.txt"],
-)
-class TestEveryTable:
-    def test_missing(self, cub_tree, name):
-        root = cub_tree()
-        (root / "CUB_200_2011" / name).unlink()
-        with pytest.raises(
-            FileNotFoundError, match=rf"(?s){name} is missing; it is part of CUB_200_2011\.tgz.*https://"
-        ):
-            read_tables(str(root))
-
-    def test_cut_off_in_a_row(self, cub_tree, name):
-        root = cub_tree()
-        edit(root / "CUB_200_2011" / name, lambda text: text[: text.rstrip().rindex(" ")])
-        with pytest.raises(ValueError, match=rf"{name}, row \d+: expected \d columns .* may be truncated"):
-            read_tables(str(root))
-
-    def test_cut_off_between_rows(self, cub_tree, name):
-        root = cub_tree()
-        edit(root / "CUB_200_2011" / name, drop_last_line)
-        expected = {"images.txt": "expected 23 .* but got 24", "parts/part_locs.txt": "expected 360 .* but got 359"}
-        with pytest.raises(ValueError, match=expected.get(name, "expected 24 .* but got 23") + ".* differs is 24"):
-            read_tables(str(root))
-
-    def test_empty(self, cub_tree, name):
-        root = cub_tree()
-        (root / "CUB_200_2011" / name).write_text("")
-        with pytest.raises(ValueError, match=f"{name} is empty"):
-            read_tables(str(root))
+def test_row_order_of_names_does_not_matter(cub_tree, name):
+    plain = read_tables(str(cub_tree("a")))
+    other = cub_tree("b")
+    edit(other / "CUB_200_2011" / name, backwards)
+    again = read_tables(str(other))
+    assert (again.class_names, again.part_names) == (plain.class_names, plain.part_names)
 
 
 def test_all_findings_in_one_message(cub_tree):
@@ -110,32 +63,6 @@ def test_all_findings_in_one_message(cub_tree):
     with pytest.raises(
         FileNotFoundError, match=r"(?s)2 problems:.*bounding_boxes\.txt is missing.*part_locs\.txt, row 360"
     ):
-        read_tables(str(root))
-
-
-@pytest.mark.parametrize(
-    ("name", "old", "new", "match"),
-    [
-        ("bounding_boxes.txt", "\n7 ", "\n77 ", r"expected 24 images as in images\.txt, but got 24; .* differs is 7"),
-        ("bounding_boxes.txt", "12.5", "wide", r"bounding_boxes\.txt: expected numbers only, but .*wide"),
-        ("train_test_split.txt", "7 0", "7 2", r"expected 0 or 1 \(training image\), but got 2 for image 7"),
-        ("parts/part_locs.txt", "7.0 1", "7.0 5", r"expected 0 or 1 \(visible\), but got 5 for image 1"),
-        ("classes.txt", "3 003.Bird_2\n", "", r"expected classes 1\.\.2 as in classes\.txt, but got 3"),
-        ("image_class_labels.txt", "\n7 1", "\n7 0", r"classes 1\.\.3 as in classes\.txt, but got 0 for image 7"),
-        (
-            *("images.txt", "8 001.Bird_0/photo_7", "8 001.Bird_0/photo_0"),
-            r"1 problem:\n  images\.txt: 001\.Bird_0/photo_0\.jpg is listed for image 1 and again for image 8",
-        ),
-        (
-            *("image_class_labels.txt", "\n2 1", "\n2 3"),
-            r"1 problem:\n  images\.txt, image 2: expected 001\.Bird_0/photo_1\.jpg to lie in 003\.Bird_2/",
-        ),
-    ],
-)
-def test_what_disagrees_is_named(cub_tree, name, old, new, match):
-    root = cub_tree()
-    edit(root / "CUB_200_2011" / name, lambda text: text.replace(old, new, 1))
-    with pytest.raises(ValueError, match=match):
         read_tables(str(root))
 
 
@@ -151,13 +78,6 @@ def test_folder_of_another_data_set_with_classes(tmp_path):
         find_folder(str(make_awa2(tmp_path)))
     with pytest.raises(FileNotFoundError, match=r"hold CUB_200_2011/images\.txt, but .* holds JPEGImages, cla"):
         find_folder(str(tmp_path / "Animals_with_Attributes2"))
-
-
-def test_class_without_images(cub_tree):
-    root = cub_tree()
-    edit(root / "CUB_200_2011/classes.txt", lambda text: text + "4 004.Nothing\n")
-    with pytest.raises(ValueError, match=r"class '004\.Nothing' has 0 images"):
-        read_tables(str(root))
 
 
 def test_official_totals_for_all_classes_only(cub_tree):
