@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from abc import abstractmethod
 from itertools import count
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -22,15 +23,35 @@ Interval = Literal["mean", "wilson"]
 _SERIALS = count()
 
 
-class SeparateMetric(Metric):
+class ReportedMetric(Metric):
+    """A metric that an evaluation feeds and reports.
+
+    Attributes:
+        reads: argument names of ``update``, taken from its signature.
+        unit: of the value, such as ``"fraction"``.
+        higher_is_better: direction of the source paper.
+        averaged_over: what ``n`` counts; ``"none"`` for a number of the model.
+        value_range: smallest and largest possible value, which the interval does not leave.
+    """
+
+    is_differentiable = False
+    full_state_update = False
+    reads: tuple[str, ...]
+    unit: str
+    averaged_over: AveragedOver
+    value_range: Range = (-math.inf, math.inf)
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.reads = tuple(inspect.signature(cls.update).parameters)[1:]
+
+
+class SeparateMetric(ReportedMetric):
     """A metric that shares its states with no other.
 
     By default, a ``MetricCollection`` of torchmetrics lets metrics share their states for good if the states are equal
     after the first batch, whatever the classes and options. The state ``serial`` is different for each metric built.
     """
-
-    is_differentiable = False
-    full_state_update = False
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -38,26 +59,35 @@ class SeparateMetric(Metric):
         self.add_state("serial", torch.tensor(divmod(next(_SERIALS), 1000)), dist_reduce_fx="max")
 
 
+class PartsMetric(ReportedMetric):
+    """A metric with several numbers, each under a key of its own.
+
+    Attributes:
+        units: part -> unit of its value, in the order of results.
+        value_ranges: part -> smallest and largest possible value.
+        exceptions: part -> ``higher_is_better`` or ``averaged_over`` where it differs from that of the class.
+    """
+
+    units: ClassVar[dict[str, str]]
+    value_ranges: ClassVar[dict[str, Range]]
+    exceptions: ClassVar[dict[str, dict[str, Any]]] = {}
+
+    @abstractmethod
+    def summary(self) -> dict[str, dict[str, Any]]:
+        """For each part what :meth:`SummaryMetric.summary` returns; every process has to call it."""
+
+    @property
+    def image_values(self) -> dict[str, Tensor]:
+        """Part -> its values of the last batch, ``(B,)``, for the parts that have one for every image; no state."""
+        return {}
+
+
 class SummaryMetric(SeparateMetric):
     """A metric with one number, an interval and counts of what was defined and what was not.
 
-    Subclasses set the attributes below and answer ``_estimate`` and ``_interval`` from their states. ``Inputs`` in the
-    docstring of a metric are the arguments of ``update``, batch by batch.
-
-    Attributes:
-        name: the part of the result key after the slash.
-        unit: of the value, such as ``"fraction"``.
-        reads: argument names of ``update``.
-        higher_is_better: direction of the source paper.
-        averaged_over: what ``n`` counts; ``"none"`` for a number of the model.
-        value_range: smallest and largest possible value, which the interval does not leave.
+    Subclasses set the attributes of :class:`ReportedMetric` and answer ``_estimate`` and ``_interval`` from their
+    states. ``Inputs`` in the docstring of a metric are the arguments of ``update``, batch by batch.
     """
-
-    name: str
-    unit: str
-    reads: tuple[str, ...]
-    averaged_over: AveragedOver
-    value_range: Range = (-math.inf, math.inf)
 
     @abstractmethod
     def _estimate(self) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,25 +1,46 @@
-"""An entry in the table of metrics: how to build one, what it needs and which record it reads."""
+"""Entries in the table of metrics: how to build one, what it needs, which record it reads, and what it means."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
-from metrics.alignment.misalignment import SpatialMisalignment
-from metrics.base import SummaryMetric
+from metrics.base import PartsMetric, SummaryMetric
 from metrics.facts import Facts
-from metrics.funnybirds.funnybirds_scores import FunnyBirdsScores
 
-AnyMetric = SummaryMetric | SpatialMisalignment | FunnyBirdsScores
+AnyMetric = SummaryMetric | PartsMetric
+
+
+@dataclass(frozen=True)
+class Words:
+    """What a metric means, for docs, reports and tables.
+
+    Args:
+        question: it answers, in plain words, for readers who have not read the papers.
+        name: of the metric in its paper.
+        formula: in one line of Markdown.
+        source: short names of the papers in ``docs/metrics.md``, with equation or section.
+        misread: how the number is easily misread.
+    """
+
+    question: str
+    name: str
+    formula: str
+    source: str
+    misread: str
 
 
 @dataclass(frozen=True)
 class MetricEntry:
-    """How to build a metric and what it needs.
+    """How to build a metric, what it needs, and what it means.
 
     Args:
-        build: makes the metric from the facts.
-        needs: names in ``NEEDS`` or of optional fields of the data set; ``"a|b"`` for either of two fields.
+        key: of the result, ``"<family>/<name>"``.
+        metric: class whose unit, range and direction the docs state.
+        words: what it means.
+        build: makes the metric from the facts; by default ``metric()``.
+        needs: names of ``Family.needs`` or ``metrics.needs.NEEDS``, or of optional fields of the data set; ``"a|b"``
+            for either of two fields.
         view: the record it reads: that of the clean image, or of a perturbed one; ``"training"`` for that of the
             training images through the evaluation transform, in place of the evaluated ones.
         part: which entry of the metric's summary the key stands for, where it has several.
@@ -27,9 +48,47 @@ class MetricEntry:
         full: whether it is only part of the suite ``<family>_full``.
     """
 
-    build: Callable[[Facts], AnyMetric]
+    key: str
+    metric: type[AnyMetric]
+    words: Words
+    build: Callable[[Facts], AnyMetric] | None = None
     needs: tuple[str, ...] = ()
     view: str = "clean"
     part: str | None = None
     shared: str | None = None
     full: bool = False
+
+    def make(self, facts: Facts) -> AnyMetric:
+        """The metric for a model and a data set."""
+        return self.metric() if self.build is None else self.build(facts)
+
+
+@dataclass(frozen=True)
+class Family:
+    """Metrics that share the part of their keys before the slash.
+
+    Args:
+        name: that part.
+        question: what they ask together, in plain words.
+        entries: of all its metrics, in the order of results.
+        needs: what they may need besides ``metrics.needs.NEEDS``: None if it is there, else why it is not.
+        about: further sentences for ``docs/metrics.md``.
+    """
+
+    name: str
+    question: str
+    entries: tuple[MetricEntry, ...]
+    needs: Mapping[str, Callable[[Facts], str | None]] = field(default_factory=dict)
+    about: str = ""
+
+    def __post_init__(self) -> None:
+        keys = [entry.key for entry in self.entries]
+        if others := [key for key in keys if key.partition("/")[0] != self.name]:
+            raise ValueError(f"Expected keys of the family {self.name!r} to begin with {self.name}/, but got {others}.")
+        if len(set(keys)) < len(keys):
+            raise ValueError(f"Expected every key of the family {self.name!r} once, but got {keys}.")
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Keys of the suite of its name."""
+        return tuple(entry.key for entry in self.entries if not entry.full)

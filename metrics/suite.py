@@ -7,31 +7,41 @@ reported.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 
-from metrics.entries import ENTRIES, NEEDS
-from metrics.entry import AnyMetric
+from metrics import alignment, change, class_representation, compactness, complexity, concepts, contrastivity
+from metrics import funnybirds, general, localisation
+from metrics.entry import AnyMetric, Family, MetricEntry
 from metrics.facts import Facts
+from metrics.needs import NEEDS
 
-_KEYS = tuple(key for key, entry in ENTRIES.items() if not entry.full)
-FAMILIES: dict[str, tuple[str, ...]] = {
-    family: tuple(key for key in _KEYS if key.split("/")[0] == family)
-    for family in dict.fromkeys(key.split("/")[0] for key in _KEYS)
+# the order of results
+FAMILIES: dict[str, Family] = {
+    family.name: family
+    for family in (
+        general.FAMILY,
+        compactness.FAMILY,
+        change.COMPLETENESS,
+        change.CONTINUITY,
+        contrastivity.FAMILY,
+        complexity.FAMILY,
+        alignment.FAMILY,
+        localisation.FAMILY,
+        class_representation.FAMILY,
+        concepts.FAMILY,
+        concepts.INTERVENTION,
+        funnybirds.FAMILY,
+    )
 }
-_BEYOND_QUANPROTO = (
-    "general/abstention",
-    *("compactness/number_of_features", "compactness/features_per_class"),
-    *FAMILIES["alignment"],
-    *FAMILIES["localisation"],
-    *FAMILIES["class_representation"],
-    *FAMILIES["concepts"],
-    *FAMILIES["intervention"],
-    *FAMILIES["funnybirds"],
-)
+ENTRIES: dict[str, MetricEntry] = {entry.key: entry for family in FAMILIES.values() for entry in family.entries}
+
+_QUANPROTO = ("general", "compactness", "completeness", "continuity", "contrastivity", "complexity")
+_LATER = ("general/abstention", "compactness/number_of_features", "compactness/features_per_class")
 # Schlinge et al. (2025): the metrics of their tables 2 to 5, whose accuracy is in fact the balanced one
 SUITES: dict[str, tuple[str, ...]] = {
-    "quanproto": tuple(key for key in _KEYS if key not in _BEYOND_QUANPROTO),
-    "all": _KEYS,
-    "concepts_full": tuple(key for key in ENTRIES if key.split("/")[0] == "concepts"),
+    "quanproto": tuple(key for name in _QUANPROTO for key in FAMILIES[name].keys if key not in _LATER),
+    "all": tuple(key for family in FAMILIES.values() for key in family.keys),
+    "concepts_full": tuple(entry.key for entry in FAMILIES["concepts"].entries),
 }
 
 
@@ -39,13 +49,16 @@ def resolve(suite: Sequence[str]) -> list[str]:
     """Expand the names in a config to keys.
 
     Args:
-        suite: ``"all"``, ``"quanproto"``, ``"concepts_full"``, families (``"general"``) or keys (``"general/f1"``).
+        suite: ``"all"``, ``"quanproto"``, ``"concepts_full"``, families (``"general"``), keys (``"general/f1"``), or
+            the import path of a :class:`~metrics.entry.Family` of your own (``"my_package.metrics.FAMILY"``), whose
+            name and keys are known from then on.
 
     Returns:
-        Keys without repetition, in the order asked for; within a family, in that of ``FAMILIES``.
+        Keys without repetition, in the order asked for; within a family, in the order of its entries.
 
     Raises:
-        ValueError: if a name is unknown, listing the known ones.
+        ValueError: if a name is unknown, listing the known ones; if an import path leads to no family, or to one whose
+            name is taken.
         TypeError: if ``suite`` is a single string.
 
     Example:
@@ -54,11 +67,13 @@ def resolve(suite: Sequence[str]) -> list[str]:
     """
     if isinstance(suite, str):
         raise TypeError(f"Expected argument `suite` to be a list of names, but got {suite!r}; write [{suite!r}].")
-    known = SUITES | FAMILIES | {key: (key,) for key in ENTRIES}
-    if unknown := [name for name in suite if name not in known]:
-        names = [*SUITES, *FAMILIES, *_KEYS]
-        raise ValueError(f"Expected argument `suite` to hold names among {names}, but got {unknown}.")
-    return list(dict.fromkeys(key for name in suite for key in known[name]))
+    names = [_registered(name) if "." in name and "/" not in name else name for name in suite]
+    families = {name: family.keys for name, family in FAMILIES.items()}
+    known = SUITES | families | {key: (key,) for key in ENTRIES}
+    if unknown := [name for name in names if name not in known]:
+        listed = [*SUITES, *families, *(key for keys in families.values() for key in keys)]
+        raise ValueError(f"Expected argument `suite` to hold names among {listed}, but got {unknown}.")
+    return list(dict.fromkeys(key for name in names for key in known[name]))
 
 
 def build(keys: Sequence[str], facts: Facts) -> tuple[dict[str, AnyMetric], dict[str, str]]:
@@ -86,19 +101,45 @@ def build(keys: Sequence[str], facts: Facts) -> tuple[dict[str, AnyMetric], dict
     built: dict[str, AnyMetric] = {}
     for key in resolve(keys):
         entry = ENTRIES[key]
-        reasons = [f"{need}: {reason}" for need in entry.needs if (reason := _reason(need, facts)) is not None]
+        reasons = [f"{need}: {reason}" for need in entry.needs if (reason := why_not(key, need, facts)) is not None]
         if reasons:
             skipped[key] = "; ".join(reasons)
             continue
         name = entry.shared or key
         if name not in built:
-            built[name] = entry.build(facts)
+            built[name] = entry.make(facts)
         metrics[key] = built[name]
     return metrics, skipped
 
 
-def _reason(need: str, facts: Facts) -> str | None:
-    if need in NEEDS:
-        return NEEDS[need](facts)
+def why_not(key: str, need: str, facts: Facts) -> str | None:
+    """Why a metric that has this need does not apply; None if what it needs is there.
+
+    Args:
+        key: of the metric.
+        need: one of its needs.
+        facts: what is known about the model and the data set.
+    """
+    needs = {**NEEDS, **FAMILIES[key.partition("/")[0]].needs}
+    if need in needs:
+        return needs[need](facts)
     missing = [facts.missing(field) for field in need.split("|")]
     return None if None in missing else "; ".join(reason for reason in missing if reason)
+
+
+def _registered(path: str) -> str:
+    """The name of the family at an import path, which joins the others."""
+    module, _, attribute = path.rpartition(".")
+    try:
+        family = getattr(import_module(module), attribute, None)
+    except ImportError as error:
+        raise ValueError(
+            f"Expected {path!r} in argument `suite` to be the import path of a metrics.entry.Family, but {error}. Put "
+            "its module on PYTHONPATH."
+        ) from error
+    if not isinstance(family, Family):
+        raise ValueError(f"Expected {path!r} in argument `suite` to be a metrics.entry.Family, but got {family!r}.")
+    if FAMILIES.setdefault(family.name, family) is not family:
+        raise ValueError(f"Expected the family {path!r} to have a name of its own, but {family.name!r} is taken.")
+    ENTRIES.update({entry.key: entry for entry in family.entries})
+    return family.name

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from metrics.base import AveragedOver, ItemMean
+from metrics.entry import MetricEntry, Words
 from metrics.primitives.checks import check_tensor
 from metrics.primitives.owned_units import add_at_units
 from metrics.primitives.peaks import peak_cells
@@ -79,10 +80,8 @@ class OnObject(ItemMean):
         tensor(0.5000, dtype=torch.float64)
     """
 
-    name = "on_object"
     unit = "fraction"
     value_range = (0.0, 1.0)
-    reads = ("maps", "unit_ids", "object_masks")
     averaged_over: AveragedOver = "unit"
     higher_is_better = True
     hits: Tensor
@@ -117,3 +116,21 @@ class OnObject(ItemMean):
         with self.sync_context(dist_sync_fn=self.dist_sync_fn, should_sync=self._to_sync):
             means = (self.hits.double() / self.shown[:, None]).nanmean(dim=0)
         return {**summary, "touching": float(means[0]), "mostly": float(means[2])}
+
+
+ON_OBJECT = MetricEntry(
+    "alignment/on_object",
+    OnObject,
+    Words(
+        question="How often does a unit look at the object?",
+        name="Share on the object",
+        formula="mean over units of the share of images with the unit in the top 5 on which a quarter of its peak cell "
+        "is object",
+        source="none",
+        misread="A large object is easily hit: compare with the object's share of the image. Without masks, the filled "
+        "box is the object (`protocol.object`). The cell is not what the unit saw, which is its larger field of view.",
+    ),
+    lambda facts: OnObject(len(facts.active)),
+    needs=("units", "object_mask|bounding_box"),  # any explainer will do: of units, or of the predicted class
+    view="localisation",
+)
