@@ -1,12 +1,17 @@
 """Alignment: whether a unit stands for one part of the object, even under noise and attack."""
 
+from metrics.alignment.misalignment import MISALIGNMENT, SpatialMisalignment
 from metrics.alignment.on_object import ON_OBJECT, OnObject
+from metrics.alignment.part_consistency import CONSISTENCY, PartConsistency
+from metrics.alignment.part_purity import PURITY, PartPurity
+from metrics.alignment.part_stability import STABILITY, STABILITY_NONEMPTY, PartStability
+from metrics.alignment.parts_covered import PARTS_COVERED, PartsCovered
 from metrics.entry import Family
 
-__all__ = ["OnObject"]
+__all__ = ["OnObject", "PartConsistency", "PartPurity", "PartStability", "PartsCovered", "SpatialMisalignment"]
 
 FAMILY = Family(
     "alignment",
     "Does a unit stand for one part of the object, even under noise and attack?",
-    (ON_OBJECT,),
+    (CONSISTENCY, STABILITY, STABILITY_NONEMPTY, PURITY, ON_OBJECT, PARTS_COVERED, *MISALIGNMENT),
 )

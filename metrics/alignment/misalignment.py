@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from torchmetrics.utilities import rank_zero_warn
 
-from metrics.base import AveragedOver, SeparateMetric
+from metrics.base import AveragedOver, PartsMetric, SeparateMetric
+from metrics.entry import MetricEntry, Words
 from metrics.general.classification import accuracy
 from metrics.general.multilabel_classification import subset_accuracy
 from metrics.primitives.checks import check_tensor
@@ -171,7 +173,7 @@ def accuracy_change(logits: Tensor, perturbed_logits: Tensor, labels: Tensor) ->
     return correct(logits, labels) - correct(perturbed_logits, labels)
 
 
-class SpatialMisalignment(SeparateMetric):
+class SpatialMisalignment(SeparateMetric, PartsMetric):
     """Four mean changes over images that are perturbed outside the region of a target unit.
 
     Source: Sacha et al. (2024). For all four lower is better, and each has its own number of images, those with a
@@ -323,3 +325,62 @@ class SpatialMisalignment(SeparateMetric):
                     "skipped": int(self.skipped[i]),
                 }
         return summaries
+
+
+_WORDS = {
+    "pac": Words(
+        question="Can changes elsewhere in the image weaken a unit?",
+        name="Misalignment, activation change",
+        formula="mean of 1 − s′ / s of the best unit, under an attack outside its region",
+        source="[S24]",
+        misread="Signed: a score that rises counts negative and hides others that fall.",
+    ),
+    "plc": Words(
+        question="Can changes elsewhere move the place it looks at?",
+        name="Misalignment, location change",
+        formula="mean of 1 − IoU of the top 10 % of the map, before and after, under an attack outside its region",
+        source="[S24]",
+        misread="A fraction here, cells in completeness, continuity and contrastivity.",
+    ),
+    "prc": Words(
+        question="Can changes elsewhere let other units overtake it?",
+        name="Misalignment, rank change",
+        formula="mean number of units of other classes that overtake, under an attack outside its region",
+        source="[S24]",
+        misread="Signed, and grows with the number of units.",
+    ),
+    "ac": Words(
+        question="Can changes elsewhere make the model wrong?",
+        name="Misalignment, accuracy change",
+        formula="accuracy before − after an attack outside the region of the best unit",
+        source="[S24]",
+        misread="The attack does not aim at it: it lowers a unit, not the class.",
+    ),
+}
+
+
+def _under_noise(words: Words) -> Words:
+    return replace(
+        words,
+        question=f"{words.question} (with random changes)",
+        name=f"{words.name}, noise",
+        formula="the same under the random start of the attack",
+        source="released code of [S24]",
+        misread="What the released code measures: the gradient of its attack is 0.",
+    )
+
+
+MISALIGNMENT = tuple(
+    MetricEntry(
+        f"alignment/{view}_{part}",
+        SpatialMisalignment,
+        words if view == "misalignment" else _under_noise(words),
+        lambda facts: SpatialMisalignment(facts.owner, facts.active),
+        needs=("units",),
+        view=view,
+        part=part,
+        shared=view,
+    )
+    for view in ("misalignment", "misalignment_noise")
+    for part, words in _WORDS.items()
+)

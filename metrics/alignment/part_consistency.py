@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from metrics.base import AveragedOver, ItemMean
+from metrics.entry import MetricEntry, Words
 from metrics.primitives.checks import check_tensor
 from metrics.primitives.owned_units import add_at_units, check_owned_units, part_hits
 
@@ -108,3 +109,19 @@ class PartConsistency(ItemMean):
     def values(self) -> Tensor:
         """``(U,)`` float64, NaN where undefined."""
         return part_consistency(self.hits, self.visible, self.threshold)
+
+
+CONSISTENCY = MetricEntry(
+    "alignment/consistency",
+    PartConsistency,
+    Words(
+        question="Does a unit have one part beside its peak in the images of its class?",
+        name="Consistency",
+        formula="share of units that have one part in their window on at least 80 % of the images of their class",
+        source="[H23]",
+        misread="A unit next to a part counts; at 64 px the window is a third of the image wide. The paper crops "
+        "images to the box.",
+    ),
+    lambda facts: PartConsistency(len(facts.active), facts.num_parts, facts.image_size, facts.half_width),
+    needs=("part_points", "single_label"),
+)

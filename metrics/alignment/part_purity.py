@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from metrics.base import AveragedOver, ItemMean
+from metrics.entry import MetricEntry, Words
 from metrics.primitives.boxes import points_in_boxes
 from metrics.primitives.checks import check_at_least, check_tensor
 
@@ -247,3 +248,18 @@ class PartPurity(ItemMean):
     def _reduce_states(self, incoming_state: dict[str, Any]) -> None:
         super()._reduce_states(incoming_state)  # stacks
         self.top_scores, self.top_ids, self.top_flags = self._merged()
+
+
+PURITY = MetricEntry(
+    "alignment/purity",
+    PartPurity,
+    Words(
+        question="Do the strongest patches of a unit show one part?",
+        name="Purity",
+        formula="mean over units of max_j of the share of their 10 best images whose patch holds part j",
+        source="[N23]",
+        misread="A part visible in a single image gives 100 %: see `share_decided_by_one_image`.",
+    ),
+    lambda facts: PartPurity(len(facts.active), facts.num_parts, active=facts.used, groups=facts.part_groups),
+    needs=("part_points",),
+)

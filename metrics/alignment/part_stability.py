@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from metrics.base import AveragedOver, ItemMean
+from metrics.entry import MetricEntry, Words
 from metrics.primitives.checks import check_tensor
 from metrics.primitives.owned_units import add_at_units, check_owned_units, part_hits
 
@@ -138,3 +139,33 @@ class PartStability(ItemMean):
         with self.sync_context(dist_sync_fn=self.dist_sync_fn, should_sync=self._to_sync):
             coverage = self.covered.double() / self.evaluated
         return {**summary, "coverage": float(coverage)}
+
+
+STABILITY = MetricEntry(
+    "alignment/stability",
+    PartStability,
+    Words(
+        question="Does it find the same part under noise?",
+        name="Stability",
+        formula="mean over units of the share of noisy images on which the parts in the window stay the same",
+        source="[H23]",
+        misread="A unit on the background finds no part twice and scores 100 %.",
+    ),
+    lambda facts: PartStability(len(facts.active), facts.image_size, facts.half_width),
+    needs=("part_points", "single_label"),
+    view="stability",
+)
+STABILITY_NONEMPTY = MetricEntry(
+    "alignment/stability_nonempty",
+    PartStability,
+    Words(
+        question="The same, of the units that found a part at all.",
+        name="Stability of units on parts",
+        formula="the same over images on which the unit finds a part before the noise",
+        source="none, after [H23]",
+        misread="See `coverage`: how often that is so.",
+    ),
+    lambda facts: PartStability(len(facts.active), facts.image_size, facts.half_width, nonempty_only=True),
+    needs=("part_points", "single_label"),
+    view="stability",
+)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from metrics.alignment.part_purity import check_groups, merge_parts
 from metrics.base import AveragedOver, ItemMean
+from metrics.entry import MetricEntry, Words
 from metrics.primitives.checks import check_tensor
 from metrics.primitives.owned_units import add_at_units, check_owned_units, part_hits
 
@@ -138,3 +139,21 @@ class PartsCovered(ItemMean):
     def values(self) -> Tensor:
         """``(K,)`` float64, NaN where undefined."""
         return parts_covered(self.hits, self.visible, self.owner)
+
+
+PARTS_COVERED = MetricEntry(
+    "alignment/parts_covered",
+    PartsCovered,
+    Words(
+        question="How many parts do the units of a class point at?",
+        name="Parts covered",
+        formula="mean over classes of the number of different parts at which their units point",
+        source="none, window of [H23]",
+        misread="At most the number of units of a class, and of parts; units beside the object may still be near a "
+        "part.",
+    ),
+    lambda facts: PartsCovered(
+        facts.owner & facts.active[:, None], facts.num_parts, facts.image_size, facts.half_width, facts.part_groups
+    ),
+    needs=("units", "part_points", "single_label"),
+)

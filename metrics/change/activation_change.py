@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from metrics.base import ImageMean
+from metrics.change.both_perturbations import both_perturbations
+from metrics.entry import MetricEntry, Words
 from metrics.primitives.checks import check_choice, check_quantile, check_tensor
 from metrics.primitives.intersection_over_union import weighted_intersection_over_union
 from metrics.primitives.regions import all_finite, clip_saliency, clipped_range, count_pixels
@@ -267,3 +269,47 @@ class ClassificationActivationChange(ImageMean):
     def update(self, logits: Tensor, perturbed_logits: Tensor) -> None:
         """Add a batch."""
         self._accumulate(classification_activation_change(logits, perturbed_logits, self.link, self.variant))
+
+
+PAC = both_perturbations(
+    "pac",
+    PrototypeActivationChange,
+    Words(
+        question="How much do the scores of a unit change over the image?",
+        name="Prototype activation change",
+        formula="mean of 1 − Σ min(a, a′) / Σ max(a, a′) over cells",
+        source="[S25] 10",
+        misread="Negative values of a map count as 0. The published tables sorted the cells first (`--variant "
+        "quanproto`). Not the `pac` of misalignment.",
+    ),
+    lambda facts: PrototypeActivationChange(facts.variant),
+    misread="As in completeness.",
+)
+VAC = MetricEntry(
+    "completeness/vac",
+    VisualizationActivationChange,
+    Words(
+        question="How much does the relevance of the pixels change?",
+        name="Visualization activation change",
+        formula="mean of 1 − Σ min(v, v′) / Σ max(v, v′) over sorted relevance",
+        source="[S25] 7",
+        misread="Relevance may move anywhere without changing it.",
+    ),
+    lambda facts: VisualizationActivationChange(quantile=None),
+    needs=("explainer",),
+    view="completeness",
+)
+CAC = MetricEntry(
+    "continuity/cac",
+    ClassificationActivationChange,
+    Words(
+        question="How much do the probabilities of the classes change?",
+        name="Classification activation change",
+        formula="mean of 1 − Σ min(p, p′) / Σ max(p, p′) over class probabilities",
+        source="[S25] 11",
+        misread="For t, the total variation distance, it is 2t / (1 + t). The published tables compared sorted raw "
+        "logits.",
+    ),
+    lambda facts: ClassificationActivationChange("sigmoid" if facts.multi_label else "softmax", facts.variant),
+    view="continuity",
+)

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from metrics.base import ImageMean
+from metrics.change.both_perturbations import both_perturbations
+from metrics.entry import MetricEntry, Words
 from metrics.primitives.boxes import bounding_boxes
 from metrics.primitives.checks import check_choice, check_quantile, check_tensor, check_threshold
 from metrics.primitives.intersection_over_union import box_intersection_over_union, mask_intersection_over_union
@@ -379,3 +381,45 @@ class PrototypeActivationLocationContrast(ImageMean):
     def update(self, maps: Tensor) -> None:
         """Add a batch."""
         self._accumulate(prototype_activation_location_contrast(maps, self.threshold))
+
+
+PLC = both_perturbations(
+    "plc",
+    PrototypeLocationChange,
+    Words(
+        question="How many cells does the peak of a unit move?",
+        name="Prototype location change",
+        formula="mean distance abs(x − x′) + abs(y − y′) of the peaks, with noise outside the unit's region",
+        source="[S25] 8",
+        misread="In cells of the grid: models with other grids do not compare. Not the `plc` of contrastivity or "
+        "misalignment.",
+    ),
+    formula="as in completeness, between the image and its photometric perturbation",
+    misread="The whole image changes slightly here, its background only in completeness: the two do not compare.",
+)
+PALC = both_perturbations(
+    "palc",
+    PrototypeActivationLocationChange,
+    Words(
+        question="How far does the region of high scores of a unit move?",
+        name="Prototype activation location change",
+        formula="mean of 1 − IoU of the cells above half of the range of each map",
+        source="[S25] 9",
+        misread="Maps are scaled to their range first: the noise of a nearly flat map counts like a peak.",
+    ),
+    misread="A model that ignores the image has 0, the best value, in all of continuity.",
+)
+VLC = MetricEntry(
+    "completeness/vlc",
+    VisualizationLocationChange,
+    Words(
+        question="How far does the box of what a unit saw most of move?",
+        name="Visualization location change",
+        formula="mean of 1 − IoU(b, b′), the boxes around the top 5 % of relevance, without and with noise outside b",
+        source="[S25] 4, [S24]",
+        misread="It measures the explainer as much as the model; an explainer that ignores the image has 0.",
+    ),
+    lambda facts: VisualizationLocationChange(quantile=None),
+    needs=("explainer",),
+    view="completeness",
+)

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from metrics.base import ImageMean
+from metrics.change.both_perturbations import both_perturbations
+from metrics.entry import MetricEntry, Words
 from metrics.primitives.checks import check_tensor
 from metrics.primitives.ranking import unit_ranks
 
@@ -143,3 +145,32 @@ class ClassificationRankChange(ImageMean):
     def update(self, logits: Tensor, perturbed_logits: Tensor) -> None:
         """Add a batch."""
         self._accumulate(classification_rank_change(logits, perturbed_logits))
+
+
+PRC = both_perturbations(
+    "prc",
+    PrototypeRankChange,
+    Words(
+        question="How many ranks does a unit move among all units?",
+        name="Prototype rank change",
+        formula="mean of abs(r − r′), ranks among active units",
+        source="[S25] 6, [S24]",
+        misread="It grows with the number of units: 30 ranks of 200 may be less than 5 of 20.",
+    ),
+    lambda facts: PrototypeRankChange(facts.active),
+    source="[S25] 6",
+    misread="It grows with the number of units.",
+)
+CRC = MetricEntry(
+    "continuity/crc",
+    ClassificationRankChange,
+    Words(
+        question="How many ranks does the predicted class lose?",
+        name="Classification rank change",
+        formula="mean rank of the clean prediction after the perturbation",
+        source="[S25] 12",
+        misread="One image that falls to the last class weighs K − 1; 0 where the prediction stays, right or wrong.",
+    ),
+    needs=("single_label",),
+    view="continuity",
+)

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from metrics.base import ImageMean
+from metrics.change.both_perturbations import both_perturbations
+from metrics.entry import Words
 from metrics.primitives.checks import check_tensor
 from metrics.primitives.ranking import gather_units
 
@@ -77,3 +79,19 @@ class PrototypeSimilarityChange(ImageMean):
         else:
             perturbed = gather_units(perturbed_scores, unit_ids)
         self._accumulate(prototype_similarity_change(gather_units(scores, unit_ids), perturbed), valid)
+
+
+PSC = both_perturbations(
+    "psc",
+    PrototypeSimilarityChange,
+    Words(
+        question="How much does the score of a unit change?",
+        name="Prototype similarity change",
+        formula="mean of abs(s − s′) / s",
+        source="[S25] 5, [S24]",
+        misread="It exceeds 100 % where the score more than doubles or turns negative, and a small s makes it explode; "
+        "it does not say whether scores rise or fall.",
+    ),
+    source="[S25] 5",
+    misread="It exceeds 100 %, as in completeness.",
+)

@@ -1,1 +1,20 @@
-"""Metrics of complexity."""
+"""Complexity: whether units look at the object, and always at the same part."""
+
+from metrics.complexity.overlap import (
+    BACKGROUND_OVERLAP,
+    IORD,
+    OBJECT_OVERLAP,
+    BackgroundOverlap,
+    InsideOutsideRelevanceDifference,
+    ObjectOverlap,
+)
+from metrics.complexity.part_coverage import CONSISTENCY, PartCoverageConsistency
+from metrics.entry import Family
+
+__all__ = ["BackgroundOverlap", "InsideOutsideRelevanceDifference", "ObjectOverlap", "PartCoverageConsistency"]
+
+FAMILY = Family(
+    "complexity",
+    "Do the units look at the object, and always at the same part?",
+    (OBJECT_OVERLAP, BACKGROUND_OVERLAP, IORD, CONSISTENCY),
+)

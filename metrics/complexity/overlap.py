@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from metrics.base import ImageMean
+from metrics.entry import MetricEntry, Words
 from metrics.primitives.checks import check_saliency
 from metrics.primitives.chunks import image_chunks
 from metrics.primitives.regions import clip_saliency, clipped_range, count_pixels
@@ -226,3 +227,47 @@ class InsideOutsideRelevanceDifference(OverlapMean):
     def update(self, saliency: Tensor, object_masks: Tensor) -> None:
         """Add a batch."""
         self._accumulate(inside_outside_relevance_difference(self._clip(saliency), object_masks))
+
+
+OBJECT_OVERLAP = MetricEntry(
+    "complexity/object_overlap",
+    ObjectOverlap,
+    Words(
+        question="How much of the object is marked?",
+        name="Object overlap",
+        formula="mean share of the object that the top 5 % of relevance cover",
+        source="[S25] 16, [W23]",
+        misread="0 is best and is what a map on the background has: never without `background_overlap`.",
+    ),
+    lambda facts: ObjectOverlap(quantile=None),
+    needs=("explainer", "object_mask"),
+    view="clipped",
+)
+BACKGROUND_OVERLAP = MetricEntry(
+    "complexity/background_overlap",
+    BackgroundOverlap,
+    Words(
+        question="How much of what is marked is background?",
+        name="Background overlap",
+        formula="mean share of the top 5 % of relevance outside the object",
+        source="[S25] 19",
+        misread="Chance is the background's share of the image, which crops change.",
+    ),
+    lambda facts: BackgroundOverlap(quantile=None),
+    needs=("explainer", "object_mask"),
+    view="clipped",
+)
+IORD = MetricEntry(
+    "complexity/iord",
+    InsideOutsideRelevanceDifference,
+    Words(
+        question="Is the object marked more strongly than the background?",
+        name="Inside-outside relevance difference",
+        formula="mean relevance inside − outside the object, of non-zero pixels divided by the maximum",
+        source="[S25] 17",
+        misread="It compares strength, not amount: one strong pixel inside and a whole map outside give a good value.",
+    ),
+    lambda facts: InsideOutsideRelevanceDifference(quantile=None),
+    needs=("explainer", "object_mask"),
+    view="clipped",
+)

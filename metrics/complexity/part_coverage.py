@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from metrics.base import AveragedOver, ItemMean
+from metrics.entry import MetricEntry, Words
 from metrics.primitives.boxes import bounding_boxes, points_in_boxes
 from metrics.primitives.checks import check_tensor
 from metrics.primitives.owned_units import add_at_units
@@ -143,3 +144,19 @@ class PartCoverageConsistency(ItemMean):
     def values(self) -> Tensor:
         """``(U,)`` float64, NaN where undefined."""
         return part_coverage_consistency(self.hits, self.visible, self.shown, self.variant)
+
+
+CONSISTENCY = MetricEntry(
+    "complexity/consistency",
+    PartCoverageConsistency,
+    Words(
+        question="Does a unit mark the same parts in all images?",
+        name="Part coverage consistency",
+        formula="mean over units of hits / visible, over parts that a box of the unit ever covers",
+        source="[S25] 18",
+        misread="Large boxes cover all parts always and score 100 %. Not the `consistency` of alignment.",
+    ),
+    lambda facts: PartCoverageConsistency(len(facts.active), facts.num_parts, quantile=None, variant=facts.variant),
+    needs=("explainer", "part_points"),
+    view="clipped",
+)

@@ -1,0 +1,32 @@
+"""Entries of the changes that completeness and continuity have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from metrics.entry import AnyMetric, MetricEntry, Words
+from metrics.facts import Facts
+
+
+def both_perturbations(
+    name: str,
+    metric: type[AnyMetric],
+    words: Words,
+    build: Callable[[Facts], AnyMetric] | None = None,
+    **continuity: str,
+) -> tuple[MetricEntry, MetricEntry]:
+    """The entries ``completeness/<name>`` and ``continuity/<name>`` of a metric.
+
+    Args:
+        name: that part of the keys.
+        metric: see :class:`MetricEntry`.
+        words: of completeness.
+        build: see :class:`MetricEntry`.
+        continuity: its words where they differ.
+    """
+    other = replace(words, **({"formula": "as in completeness"} | continuity))
+    return (
+        MetricEntry(f"completeness/{name}", metric, words, build, needs=("explainer",), view="completeness"),
+        MetricEntry(f"continuity/{name}", metric, other, build, needs=("units",), view="continuity"),
+    )
