@@ -1,1 +1,114 @@
-"""Metrics of concepts."""
+"""Concepts: whether those that decide are right, in the image and where they should be; what correcting them does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import product
+from typing import get_args
+
+from torch import Tensor
+
+from metrics.concepts.concept_existence import ConceptExistence, Subset, existence_entry
+from metrics.concepts.concept_importance import GLOBAL_IMPORTANCE, ConceptGlobalImportance, Order, Ranking
+from metrics.concepts.concept_location import (
+    ConceptLocation,
+    ConceptMaskIntersectionOverUnion,
+    location_entry,
+    overlap_entry,
+)
+from metrics.concepts.concept_prediction import (
+    ACCURACY,
+    AUC,
+    CALIBRATION_ERROR,
+    ConceptAccuracy,
+    ConceptAUC,
+    ConceptCalibrationError,
+)
+from metrics.concepts.intervention import ENTRIES, InterventionArea, InterventionFinal
+from metrics.concepts.residual_share import RESIDUAL_SHARE, ResidualShare
+from metrics.entry import Family, MetricEntry
+from metrics.facts import Facts
+from metrics.needs import Need, unless
+
+__all__ = [
+    "ConceptAUC",
+    "ConceptAccuracy",
+    "ConceptCalibrationError",
+    "ConceptExistence",
+    "ConceptGlobalImportance",
+    "ConceptLocation",
+    "ConceptMaskIntersectionOverUnion",
+    "InterventionArea",
+    "InterventionFinal",
+    "ResidualShare",
+]
+
+_SIZES, _ALPHAS = (1, 3, 5), (1.0, 3.0, 6.0)
+
+
+def _ranked() -> Iterator[MetricEntry]:
+    """The metrics of the k most important concepts: suites hold rankings by contribution, ``concepts_full`` all."""
+    for ranking, order, k in product(get_args(Ranking), get_args(Order), _SIZES):
+        for subset in get_args(Subset):
+            yield existence_entry(k, ranking, order, subset)
+        for alpha in _ALPHAS if order == "signed" else _ALPHAS[:1]:
+            yield location_entry(k, ranking, order, alpha)
+            yield overlap_entry(k, ranking, order, alpha)
+
+
+def _at_least(k: int, ids: Callable[[Facts], Tensor], what: str, facts: Facts) -> str | None:
+    found = int((ids(facts) >= 0).sum())
+    return unless(found >= k, f"{found} of the model's units stand for a concept{what}, fewer than {k}")
+
+
+def _enough() -> Iterator[tuple[str, Need]]:
+    """Needs of k concepts that can be ranked."""
+    for k in _SIZES:
+        yield f"concepts@{k}", partial(_at_least, k, lambda facts: facts.named, "")
+        yield f"located@{k}", partial(_at_least, k, lambda facts: facts.concept_groups, " of a part")
+        yield f"masked@{k}", partial(_at_least, k, lambda facts: facts.concept_masks, " of a part with a mask")
+
+
+_NO_CONCEPTS = "the units of the model stand for no concepts"
+_NO_PERCENTILES = "the model has no percentiles of training logits; train a phase that enters concept_percentiles"
+_PREDICTED: dict[str, Need] = {
+    "concepts": lambda facts: unless(facts.concepts is not None, _NO_CONCEPTS),
+    "corrections": lambda facts: unless(facts.own_values is not None, "the model predicts no concepts to correct"),
+}
+
+FAMILY = Family(
+    "concepts",
+    "Are the concepts right, in the image, where they should be, and fit for their classes?",
+    (*GLOBAL_IMPORTANCE, *_ranked(), ACCURACY, AUC, CALIBRATION_ERROR, RESIDUAL_SHARE),
+    {
+        **_PREDICTED,
+        "named_units": lambda facts: unless(facts.unit_concepts is not None, _NO_CONCEPTS),
+        "class_concepts": lambda facts: (
+            None
+            if facts.class_concepts is not None
+            else facts.missing("class_attributes") or "the class tables have other rows than the logits"
+        ),
+        **dict(_enough()),
+        "residual": lambda facts: unless(facts.residual, "the units of the model explain its logits wholly"),
+    },
+    "For models with a weight matrix whose units stand for concepts, or are named by them; formulas, baselines and the "
+    "rankings of the suite `concepts_full` are in [concepts](concepts.md). θ are weights, u scores, V how strongly a "
+    "class has a concept. Not in the default suite.",
+)
+INTERVENTION = Family(
+    "intervention",
+    "Does the decision get better where a person corrects wrong concepts?",
+    ENTRIES,
+    {
+        **_PREDICTED,
+        "percentiles": lambda facts: unless(facts.percentiles, _NO_PERCENTILES),
+        "own_values": lambda facts: unless(facts.own_values == "binary" or facts.percentiles, _NO_PERCENTILES),
+    },
+    "After Koh et al. (2020), in five random orders per image, or the most uncertain first (`_uncertainty`); all "
+    "concepts that answer one question at once, such as the colour of a part, or one by one (`_single`). A corrected "
+    "concept becomes what the model takes by itself, 1 or 0 (`_binary`) or a percentile of its training logits "
+    "(`_percentiles`). An entry has the accuracy without correction, `baseline`, and the `lift` above it; an area has "
+    "its `curve` and the standard deviations over orders, `curve_sd` and `standard_deviation`. Not in the default "
+    "suite.",
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, ClassVar, Literal, get_args
 
 import torch
@@ -9,7 +10,9 @@ from torch import Tensor
 
 from metrics.base import ImageMean
 from metrics.concepts.concept_importance import Order, Ranking, most_important
-from metrics.concepts.ranked_concepts import RankedConcepts, ranking_suffix
+from metrics.concepts.ranked_concepts import NEEDS, RankedConcepts, named_weight, ranking_suffix
+from metrics.entry import MetricEntry, Words
+from metrics.facts import Facts
 from metrics.primitives.checks import check_choice, check_tensor
 
 
@@ -156,3 +159,38 @@ class ConceptExistence(RankedConcepts, ImageMean):
         """``chance`` and ``prevalence`` on the images seen; float64 scalars, NaN without any."""
         prevalence = self.concept_counts.double() / self.image_count
         return concept_existence_baselines(prevalence, self.k, self.prevalence_order)
+
+
+_MISREAD = {
+    1: "A constant list of frequent concepts may do as well: read `lift_over_prevalence`.",
+    3: 'A negative weight on a negative score ranks high, too: "not white" then counts as white.',
+    5: "An image with fewer than 5 concepts cannot reach 1.",
+}
+
+
+def _build(facts: Facts, k: int, ranking: Ranking, order: Order, subset: Subset) -> ConceptExistence:
+    assert facts.unit_concepts is not None
+    assert facts.concept_order is not None
+    place = facts.concept_order.argsort()  # of each concept in the order of the training images
+    units = place[facts.unit_concepts[facts.named]].argsort(stable=True)
+    return ConceptExistence(named_weight(facts), k, ranking, order, subset, prevalence_order=units)
+
+
+def existence_entry(k: int, ranking: Ranking, order: Order, subset: Subset) -> MetricEntry:
+    """The entry of one ranking."""
+    ending = ranking_suffix(ranking, order) + ("_correct" if subset == "correct" else "")
+    return MetricEntry(
+        f"concepts/cem@{k}{ending}",
+        ConceptExistence,
+        Words(
+            question="Are the concepts that decided in the image?",
+            name=f"Concept existence @{k}",
+            formula=f"mean share of the {k} concept{'s'[: k - 1]} of largest θ_k̂j u_j that the image has",
+            source="[A25] 9",
+            misread=_MISREAD[k],
+        ),
+        partial(_build, k=k, ranking=ranking, order=order, subset=subset),
+        needs=(*NEEDS, "concepts_class|concepts_image", f"concepts@{k}"),
+        view="concepts",
+        full=bool(ending),
+    )

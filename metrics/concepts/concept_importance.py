@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import product
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
 from metrics.base import AveragedOver, ItemMean
+from metrics.entry import MetricEntry, Words
+from metrics.facts import Facts
 from metrics.primitives.checks import check_choice, check_tensor
 
 Ranking = Literal["contribution", "weight", "score"]
@@ -199,6 +203,7 @@ class ConceptGlobalImportance(ItemMean):
     """
 
     unit = "cosine"
+    averaged_over: AveragedOver = "concept"
     value_range = (-1.0, 1.0)
     reads = ("scores", "logits", "labels")
     higher_is_better = True
@@ -228,7 +233,7 @@ class ConceptGlobalImportance(ItemMean):
         self.kind: Kind = kind
         self.axis: Axis = axis
         self.centered = centered
-        self.averaged_over: AveragedOver = "class" if axis == "class" else columns
+        self.averaged_over = "class" if axis == "class" else columns
         self.register_buffer("known", ~annotation.isnan().all(dim=0), persistent=False)
         self.register_buffer("weight", weight.detach().clone(), persistent=False)
         self.register_buffer("annotation", annotation.detach().clone(), persistent=False)
@@ -269,3 +274,57 @@ class ConceptGlobalImportance(ItemMean):
         if self.axis == "class":
             return found
         return found.new_full(self.known.shape, torch.nan).masked_scatter(self.known, found)
+
+
+_QUESTIONS = {
+    1: "Are the weights of the concepts like the attributes of the classes?",
+    2: "Are the weights, times the scores, like the attributes of the classes?",
+    3: "Are the scores of the concepts like the attributes of the classes?",
+}
+_COMPARED = {1: "cos(θ; V)", 2: "cos(u*, the mean scores of the class's images that are right; V)", 3: "cos(θ ∘ u*; V)"}
+_MISREAD = {
+    "cgim1_concept": "Two large cosines need not mean that weights and table agree: both may be positive throughout. "
+    "`centered` is the correlation; publish it beside.",
+    "cgim2_concept": "Scores between 0 and 1 are positive like V: a model that says the same of every class has a high "
+    "cosine and a `centered` near 0.",
+    "cgim3_concept": "Two wrong signs make a right one: a negative weight on a negative score counts as a concept that "
+    "speaks for the class.",
+    "cgim1_class": "A concept that all classes share lifts every class; see `cgim1_concept`.",
+    "cgim2_class": "A concept that all classes share lifts every class; a class without a correct image is left out.",
+    "cgim3_class": "A concept that all classes share lifts every class; see `cgim3_concept`.",
+}
+
+
+class _PerClass(ConceptGlobalImportance):
+    averaged_over = "class"
+
+
+def _build(facts: Facts, kind: Kind, axis: Axis) -> ConceptGlobalImportance:
+    assert facts.weight is not None
+    assert facts.class_concepts is not None
+    assert facts.unit_concepts is not None
+    concepts = facts.unit_concepts
+    table = facts.class_concepts[:, concepts.clamp(min=0)].masked_fill(concepts < 0, torch.nan)
+    one_each = facts.concepts is not None and len(concepts) == facts.class_concepts.shape[1]
+    columns: Literal["concept", "unit"] = "concept" if one_each else "unit"
+    return ConceptGlobalImportance(facts.weight.detach().float(), table, kind, axis, columns=columns)
+
+
+def _entry(kind: Kind, axis: Axis) -> MetricEntry:
+    items, other = ("concepts", "classes") if axis == "concept" else ("classes", "concepts")
+    return MetricEntry(
+        f"concepts/cgim{kind}_{axis}",
+        ConceptGlobalImportance if axis == "concept" else _PerClass,
+        Words(
+            question=_QUESTIONS[kind],
+            name=f"Concept global importance {kind}, per {axis}",
+            formula=f"mean over {items} of {_COMPARED[kind]} along the {other}",
+            source="[A25] 3–5" if axis == "concept" else "[A25] 6–8",
+            misread=_MISREAD[f"cgim{kind}_{axis}"],
+        ),
+        partial(_build, kind=kind, axis=axis),
+        needs=("weight", "single_label", "named_units", "class_concepts"),
+    )
+
+
+GLOBAL_IMPORTANCE = tuple(_entry(kind, axis) for axis, kind in product(get_args(Axis), get_args(Kind)))

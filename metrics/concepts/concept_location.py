@@ -17,7 +17,8 @@ from metrics.concepts.kernels import (
     point_ranks,
     region_size,
 )
-from metrics.concepts.ranked_concepts import RankedConcepts, ranking_suffix
+from metrics.concepts.ranked_concepts import NEEDS, RankedConcepts, named_weight, ranking_suffix
+from metrics.entry import MetricEntry, Words
 from metrics.primitives.checks import check_tensor
 from metrics.primitives.ranking import gather_units
 
@@ -256,3 +257,59 @@ class ConceptMaskIntersectionOverUnion(RankedConcepts, ImageRatio):
     def baselines(self) -> dict[str, Tensor]:
         """``chance`` on the pairs seen; a float64 scalar, NaN without any."""
         return {"chance": self.chance_sum / self.lift_sums[0, 1]}
+
+
+_LOCATION_MISREAD = {
+    1: "Chance is 1/12 for one side in sight and 16 % for two: read `lift_over_chance`.",
+    3: "A map of the whole bird hits many parts: read `lift_over_other_parts`.",
+    5: "Upsampled cells say where a cell lies, not what it saw.",
+}
+_OVERLAP_MISREAD = {
+    1: "The region has a fixed size: a smaller or larger part keeps it below 1 however good the map.",
+    3: "Compare with `chance`, a random region of this size, not with 0.",
+    5: "Only where data have part masks.",
+}
+
+
+def location_entry(k: int, ranking: Ranking, order: Order, alpha: float) -> MetricEntry:
+    """The entry of one ranking and size of the region."""
+    ending = alpha_suffix(alpha) + ranking_suffix(ranking, order)
+    return MetricEntry(
+        f"concepts/clm@{k}{ending}",
+        ConceptLocation,
+        Words(
+            question="Do the concepts that decided look where their part is?",
+            name=f"Concept location @{k}",
+            formula=f"share of the {k} most important concept{'s'[: k - 1]} with a part whose point lies among the "
+            "HW / 12 highest pixels of their map",
+            source="[A25] 11",
+            misread=_LOCATION_MISREAD[k],
+        ),
+        lambda facts: ConceptLocation(named_weight(facts), facts.concept_points, k, alpha, ranking, order),
+        needs=(*NEEDS, "part_points", f"located@{k}"),
+        view="concepts",
+        full=bool(ending),
+    )
+
+
+def overlap_entry(k: int, ranking: Ranking, order: Order, alpha: float) -> MetricEntry:
+    """The entry of one ranking and size of the region."""
+    ending = alpha_suffix(alpha) + ranking_suffix(ranking, order)
+    return MetricEntry(
+        f"concepts/part_iou@{k}{ending}",
+        ConceptMaskIntersectionOverUnion,
+        Words(
+            question="How well do they cover their part?",
+            name=f"Concept overlap @{k}",
+            formula="mean IoU of the HW / 12 highest pixels of the map with the mask of the part, same "
+            f"concept{'s'[: k - 1]}",
+            source="[A25] 3.4",
+            misread=_OVERLAP_MISREAD[k],
+        ),
+        lambda facts: ConceptMaskIntersectionOverUnion(
+            named_weight(facts), facts.concept_masks, k, alpha, ranking, order
+        ),
+        needs=(*NEEDS, "label_map", f"masked@{k}"),
+        view="concepts",
+        full=bool(ending),
+    )

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from metrics.base import AveragedOver, ItemMean
 from metrics.concepts.unit_names import concept_auc
+from metrics.entry import MetricEntry, Words
+from metrics.facts import Facts
 from metrics.kept_scores import KeptScores
 from metrics.primitives.checks import check_at_least, check_tensor
 
@@ -286,3 +288,56 @@ class ConceptCalibrationError(ConceptPrediction):
         images, _, present = self.table.sum(dim=2)
         shares: Tensor = torch.minimum(present, images - present) / images
         return shares
+
+
+CONCEPTS = ("concepts", "single_label", "concepts_class|concepts_image")
+PREDICTED = ("corrections", *CONCEPTS)
+
+
+def _build(facts: Facts, kind: type[ConceptPrediction]) -> ConceptPrediction:
+    assert facts.concepts is not None
+    assert facts.concept_to_group is not None
+    return kind(facts.concepts, len(facts.concept_to_group), facts.active)
+
+
+ACCURACY = MetricEntry(
+    "concepts/accuracy",
+    ConceptAccuracy,
+    Words(
+        question="How many concepts are right?",
+        name="Concept accuracy",
+        formula="mean over concepts of the share of images with [p ≥ 1/2] = c",
+        source="[K20] 4",
+        misread="Rare concepts: to predict none is right on most images. Read it beside `majority`.",
+    ),
+    lambda facts: _build(facts, ConceptAccuracy),
+    needs=PREDICTED,
+)
+AUC = MetricEntry(
+    "concepts/auc",
+    ConceptAUC,
+    Words(
+        question="How well do scores separate images with a concept from those without?",
+        name="Area under the ROC curve",
+        formula="mean over concepts of the probability that an image with the concept scores higher than one without; "
+        "ties count 1/2",
+        source="Mann and Whitney 1947",
+        misread="It sees the order alone: probabilities may be far off. Labels of whole classes make it a test of "
+        "classes.",
+    ),
+    lambda facts: _build(facts, ConceptAUC),
+    needs=CONCEPTS,
+)
+CALIBRATION_ERROR = MetricEntry(
+    "concepts/ece",
+    ConceptCalibrationError,
+    Words(
+        question="Is a concept as frequent as its probability says?",
+        name="Expected calibration error",
+        formula="mean over concepts of Σ_b n_b / n · abs(mean c − mean p) over 15 equal bins b of p",
+        source="Naeini et al. 2015",
+        misread="A constant p at the prevalence has 0. Few images in many bins raise it by chance.",
+    ),
+    lambda facts: _build(facts, ConceptCalibrationError),
+    needs=PREDICTED,
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,8 @@ import torch
 from torch import Tensor
 
 from metrics.base import ImageMean
+from metrics.concepts.concept_prediction import PREDICTED
+from metrics.entry import MetricEntry, Words
 from metrics.general.classification import accuracy
 from metrics.primitives.checks import check_tensor
 
@@ -113,6 +116,15 @@ class Correction:
     def trials(self) -> int:
         """Orders that are tried."""
         return 1 if self.uncertain_first else TRIALS
+
+    def __str__(self) -> str:
+        said = {
+            "one by one": self.single,
+            "binary values": self.values == "binary",
+            "percentiles": self.values == "percentiles",
+            "uncertain first": self.uncertain_first,
+        }
+        return ", ".join(words for words, holds in said.items() if holds)
 
 
 # ending of keys -> how concepts are corrected
@@ -253,3 +265,60 @@ class InterventionFinal(ImageMean):
 def _spread(values: Tensor) -> Tensor:
     """Standard deviation over the first axis; NaN of a single value."""
     return values.std(dim=0) if len(values) > 1 else values[0] * torch.nan
+
+
+_STORED: dict[str | None, tuple[str, ...]] = {None: ("own_values",), "percentiles": ("percentiles",), "binary": ()}
+_AREA_MISREAD = {
+    "": "A model without errors has 1 and nothing to correct: read the `lift`. Areas over other numbers of groups do "
+    "not compare.",
+    "_uncertainty": "One order per image; a model that is certain and wrong is corrected late.",
+    "_single": "Steps are single concepts: not comparable with groups.",
+    "_binary": "A head that reads logits has not learnt what 0 and 1 mean.",
+    "_percentiles": "The percentiles are those of training images, on which a model is surer than on others.",
+}
+
+
+def _area(ending: str, how: Correction) -> MetricEntry:
+    return MetricEntry(
+        f"intervention/area{ending}",
+        InterventionArea,
+        Words(
+            question="How good is the model, averaged over the steps of correction?",
+            name=f"Area under the intervention curve, {how if ending else 'own values, random'}",
+            formula=f"as `intervention/area`, {how}"
+            if ending
+            else "Σ over steps s of (a_s + a_(s+1)) / 2, divided by their number S; a_s is the accuracy after s groups "
+            "of concepts are corrected",
+            source="[K20] 3",
+            misread=_AREA_MISREAD.get(ending, "As above."),
+        ),
+        lambda facts: InterventionArea(facts.unit_groups(how.single)[1], how.trials),
+        needs=(*PREDICTED, *_STORED[how.values]),
+        view=f"intervention{ending}",
+    )
+
+
+def _final(ending: str, how: Correction) -> MetricEntry:
+    return MetricEntry(
+        f"intervention/final{ending}",
+        InterventionFinal,
+        Words(
+            question="How good is it with all concepts corrected?",
+            name="Accuracy after all corrections" + (f", {how}" if ending else ""),
+            formula="share of images with argmax o(x) = y once all concepts are corrected",
+            source="[K20] 3",
+            misread="It is the accuracy of the head on true concepts; nothing of the image is left.",
+        ),
+        needs=(*PREDICTED, *_STORED[how.values]),
+        view=f"intervention{ending}",
+    )
+
+
+def _entries() -> Iterator[MetricEntry]:
+    for ending, how in CORRECTIONS.items():
+        yield _area(ending, how)
+        if not (how.single or how.uncertain_first):  # the accuracy at the end depends on the values alone
+            yield _final(ending, how)
+
+
+ENTRIES = tuple(_entries())

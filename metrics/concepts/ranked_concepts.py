@@ -10,6 +10,7 @@ from torch import Tensor
 
 from metrics.base import SummaryMetric
 from metrics.concepts.concept_importance import Order, Ranking, concept_importance
+from metrics.facts import Facts
 from metrics.primitives.checks import check_choice, check_tensor
 from metrics.primitives.intervals import ratio_interval
 
@@ -121,3 +122,12 @@ class RankedConcepts(SummaryMetric):
                 summary[name] = float(value)
                 summary |= {f"lift_over_{name}{end}": float(bound) for end, bound in lift.items()}
         return summary
+
+
+NEEDS = ("weight", "single_label", "training", "named_units")
+
+
+def named_weight(facts: Facts) -> Tensor:
+    """``(K, M)`` float head weights of the units that stand for a concept."""
+    assert facts.weight is not None
+    return facts.weight.detach()[:, facts.named].float()

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from metrics.base import ImageMean
+from metrics.entry import MetricEntry, Words
 from metrics.primitives.checks import check_tensor
 
 
@@ -71,3 +72,19 @@ class ResidualShare(ImageMean):
     def update(self, logits: Tensor, residual: Tensor, unit_logits: Tensor) -> None:
         """Add a batch."""
         self._accumulate(residual_share(logits, residual, unit_logits))
+
+
+RESIDUAL_SHARE = MetricEntry(
+    "concepts/residual_share",
+    ResidualShare,
+    Words(
+        question="How much of the decision passes the concepts by?",
+        name="Share of the residual",
+        formula="mean of abs(r) / (abs(r) + abs(e)) of the predicted class, r = residual, e = what the units "
+        "contribute",
+        source="none",
+        misread="Models with a residual only. A small share may still decide: compare the accuracy with that of the "
+        "model without it.",
+    ),
+    needs=("single_label", "residual"),
+)

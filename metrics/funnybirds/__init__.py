@@ -1,1 +1,69 @@
-"""Metrics of funnybirds."""
+"""FunnyBirds: whether an explanation says which parts the model needs, found by removing them."""
+
+from metrics.entry import Family, MetricEntry, Words
+from metrics.funnybirds.funnybirds import (
+    BACKGROUND_INDEPENDENCE,
+    CLASS_PARTS,
+    HIDDEN_PARTS,
+    TOTALS_NOT_POSITIVE,
+    BackgroundIndependence,
+    HiddenParts,
+    SingleDeletion,
+    TargetSensitivity,
+    TotalsNotPositive,
+)
+from metrics.funnybirds.funnybirds_checks import (
+    ControlledSyntheticDataCheck,
+    DeletionCheck,
+    Distractibility,
+    ImportantParts,
+    PreservationCheck,
+)
+from metrics.funnybirds.funnybirds_scores import SCORES, FunnyBirdsScores
+from metrics.funnybirds.threshold_mean import ThresholdMean
+from metrics.general.classification import Accuracy
+from metrics.needs import unless
+
+__all__ = [
+    "BackgroundIndependence",
+    "ControlledSyntheticDataCheck",
+    "DeletionCheck",
+    "Distractibility",
+    "FunnyBirdsScores",
+    "HiddenParts",
+    "ImportantParts",
+    "PreservationCheck",
+    "SingleDeletion",
+    "TargetSensitivity",
+    "ThresholdMean",
+    "TotalsNotPositive",
+]
+
+ACCURACY = MetricEntry(
+    "funnybirds/accuracy",
+    Accuracy,
+    Words(
+        question="How many whole birds get their right class?",
+        name="Accuracy",
+        formula="share of images with argmax o(x) = y",
+        source="[H23a]",
+        misread="As `general/accuracy`; on whole birds only.",
+    ),
+    needs=CLASS_PARTS,
+)
+
+FAMILY = Family(
+    "funnybirds",
+    "Parts of the object are removed: does the explanation say what the model needs?",
+    (ACCURACY, BACKGROUND_INDEPENDENCE, *SCORES, HIDDEN_PARTS, TOTALS_NOT_POSITIVE),
+    {
+        "class_parts": lambda facts: unless(
+            facts.class_parts is not None, "the classes are not put together from parts"
+        ),
+        "part_shares": lambda facts: unless(facts.part_shares, "boxes do not go by shares of a sum"),
+    },
+    "After Hesse et al. (2023). Only on data whose parts can be removed; not in the default suite. P are the important "
+    "parts of an explanation, PI their importance, Irr the parts and objects that the model does not use; "
+    "`--interface` decides how explanations are read, and one threshold is chosen for all numbers that depend on P. "
+    "[All definitions](funnybirds.md).",
+)

@@ -8,8 +8,13 @@ from typing import Any
 from torch import Tensor
 
 from metrics.base import AveragedOver, ImageMean, ImageRatio, Interval
+from metrics.entry import MetricEntry, Words
 from metrics.funnybirds.aggregate import background_independence, single_deletion, target_sensitivity
 from metrics.primitives.checks import check_tensor
+
+CLASS_PARTS = ("class_parts", "single_label")
+REMOVED = (*CLASS_PARTS, "interventions")
+MAPPED = (*REMOVED, "label_map")
 
 
 class BackgroundIndependence(ImageRatio):
@@ -179,3 +184,45 @@ class TotalsNotPositive(ImageMean):
         """Add a batch."""
         check_tensor("label_totals", label_totals, ("B",), "float")
         self._accumulate((label_totals <= 0).double().masked_fill(~label_totals.isfinite(), math.nan))
+
+
+BACKGROUND_INDEPENDENCE = MetricEntry(
+    "funnybirds/bi",
+    BackgroundIndependence,
+    Words(
+        question="Does the decision stay when objects of the background are removed?",
+        name="Background independence",
+        formula="1 − #{objects with o_y(x) − o_y(x′) ≥ 5 % of abs(o_y(x)) and > 0} / #objects",
+        source="[H23a]",
+        misread="A property of the model, not of its explanations; a large offset of the logits makes every model "
+        "independent.",
+    ),
+    needs=REMOVED,
+    view="part_removal",
+)
+HIDDEN_PARTS = MetricEntry(
+    "funnybirds/hidden_parts",
+    HiddenParts,
+    Words(
+        question="How many parts of the birds cannot be seen?",
+        name="Hidden parts",
+        formula="mean number of parts that were drawn and have no visible pixel",
+        source="none",
+        misread="A fact of the images: such a part has an importance of 0 and nothing to remove.",
+    ),
+    needs=MAPPED,
+    view="part_removal",
+)
+TOTALS_NOT_POSITIVE = MetricEntry(
+    "funnybirds/totals_not_positive",
+    TotalsNotPositive,
+    Words(
+        question="How many explanations have nothing that speaks for the class?",
+        name="Totals not positive",
+        formula="share of explanations of the label whose sum is ≤ 0",
+        source="none",
+        misread="There P by share of the sum is permissive; boxes do not go by it.",
+    ),
+    needs=(*MAPPED, "part_shares"),
+    view="part_removal",
+)

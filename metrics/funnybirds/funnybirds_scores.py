@@ -9,14 +9,17 @@ import torch
 from torch import Tensor, nn
 from torchmetrics.wrappers.abstract import WrapperMetric
 
-from metrics.base import AveragedOver
+from metrics.base import AveragedOver, PartsMetric
+from metrics.entry import MetricEntry, Words
+from metrics.facts import Facts
 from metrics.funnybirds.aggregate import (
     funnybirds_aggregate,
     heldout_completeness,
+    minimal_sufficient_sets,
     part_thresholds,
     select_threshold,
 )
-from metrics.funnybirds.funnybirds import SingleDeletion, TargetSensitivity
+from metrics.funnybirds.funnybirds import MAPPED, SingleDeletion, TargetSensitivity
 from metrics.funnybirds.funnybirds_checks import (
     ControlledSyntheticDataCheck,
     DeletionCheck,
@@ -30,7 +33,7 @@ from metrics.primitives.intervals import Range
 _COMPLETENESS = ("csdc", "pc", "dc", "d")  # of which completeness is made, at one threshold
 
 
-class FunnyBirdsScores(WrapperMetric):
+class FunnyBirdsScores(WrapperMetric, PartsMetric):
     """The checks of important parts at one threshold, the scores of part importance, and what sums them up.
 
     Source: Hesse et al. (2023) and Opłatek et al. (2024), see :func:`metrics.functional.funnybirds_aggregate` and the
@@ -174,3 +177,124 @@ def _at(metric: ThresholdMean, index: int | None) -> dict[str, float]:
     """The summary at the chosen threshold; without one, that of the first, whose value is not to be told."""
     summary = metric.summary(index or 0)
     return summary if index is not None else summary | dict.fromkeys(("value", "low", "high"), math.nan)
+
+
+def _build(facts: Facts) -> FunnyBirdsScores:
+    assert facts.class_parts is not None
+    return FunnyBirdsScores(minimal_sufficient_sets(facts.class_parts))
+
+
+_WORDS = {
+    "csdc": Words(
+        question="Are the parts that suffice for the class called important?",
+        name="Controlled synthetic data check",
+        formula="mean of max_S #(S ∩ P(y)) / #S over the minimal sufficient sets S of the class",
+        source="[H23a]",
+        misread="Correct images only. To call everything important scores 1.",
+    ),
+    "pc": Words(
+        question="Does the decision stay when only the important parts are left?",
+        name="Preservation check",
+        formula="share of images with the same argmax once all parts but P(ŷ) are removed",
+        source="[H23a]",
+        misread="To call everything important scores 1.",
+    ),
+    "dc": Words(
+        question="Does the decision change when the important parts are removed?",
+        name="Deletion check",
+        formula="share of images with another argmax once P(ŷ) is removed",
+        source="[H23a]",
+        misread="Out of reach for the class that is predicted of a bird without parts.",
+    ),
+    "d": Words(
+        question="Are parts that do not matter called unimportant?",
+        name="Distractibility",
+        formula="mean of 1 − #(P(y) ∩ Irr) / #Irr",
+        source="[H23a]",
+        misread="To call nothing important scores 1. A model that ignores a part makes it irrelevant.",
+    ),
+    "sd": Words(
+        question="Does a part matter as much as the explanation says?",
+        name="Single deletion",
+        formula="mean of 1/2 + ρ/2, Spearman's ρ of PI(y) with the drops of o_y without each part",
+        source="[O24] 1",
+        misread="Chance is 1/2.",
+    ),
+    "ts": Words(
+        question="Does the explanation of another class find the parts of that class?",
+        name="Target sensitivity",
+        formula="share of explanations of two other classes that find the parts which speak for their class",
+        source="[H23a]",
+        misread="Chance is 1/2, and few images may be left: read n.",
+    ),
+    "completeness": Words(
+        question="Are the important parts enough, needed, and no others?",
+        name="Completeness",
+        formula="((CSDC + PC + DC) / 3 + D) / 2",
+        source="[H23a]",
+        misread="An explanation that calls all parts important is nearly perfect for a model that uses all: read "
+        "`important_parts`. The threshold is chosen on these very images.",
+    ),
+    "important_parts": Words(
+        question="How many parts are called important?",
+        name="Important parts",
+        formula="mean number of parts in P(ŷ)",
+        source="none",
+        misread="Few are not better if they do not suffice.",
+    ),
+    "completeness_mean": Words(
+        question="Are the important parts enough, needed, and no others?",
+        name="Completeness, plain mean",
+        formula="(CSDC + PC + DC + D) / 4",
+        source="[O24]",
+        misread="The wording of the paper, not its code.",
+    ),
+    "completeness_area": Words(
+        question="Are the important parts enough, needed, and no others?",
+        name="Completeness, area",
+        formula="mean of completeness over all thresholds",
+        source="none",
+        misread="No threshold is chosen, so nothing is tuned.",
+    ),
+    "completeness_heldout": Words(
+        question="Are the important parts enough, needed, and no others?",
+        name="Completeness, held out",
+        formula="completeness of images with an odd sample key at the threshold chosen on the others",
+        source="none",
+        misread="Half of the images. What `completeness` is above it is gained by the choice, or by chance.",
+    ),
+    "correctness": Words(
+        question="Does a part matter as much as the explanation says?",
+        name="Correctness",
+        formula="as `funnybirds/sd`",
+        source="[H23a]",
+        misread="The same number under the name of the dimension.",
+    ),
+    "contrastivity": Words(
+        question="Does the explanation of another class find the parts of that class?",
+        name="Contrastivity",
+        formula="as `funnybirds/ts`",
+        source="[H23a]",
+        misread="The same number under the name of the dimension.",
+    ),
+    "overall": Words(
+        question="How good are explanations on the whole?",
+        name="Overall",
+        formula="mean of completeness, correctness and contrastivity",
+        source="[H23a]",
+        misread="One tuned number and two that are not.",
+    ),
+}
+SCORES = tuple(
+    MetricEntry(
+        f"funnybirds/{part}",
+        FunnyBirdsScores,
+        _WORDS[part],
+        _build,
+        needs=MAPPED,
+        view="part_removal",
+        part=part,
+        shared="funnybirds",
+    )
+    for part in FunnyBirdsScores.units
+)
