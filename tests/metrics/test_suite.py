@@ -1,6 +1,8 @@
 import inspect
+import sys
 import warnings
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,12 +10,11 @@ import torchmetrics
 from torchmetrics import MetricCollection
 
 import metrics
-from metrics import ModelValue
+from metrics import ModelValue, suite
 from metrics import functional as kernels
-from metrics.entries import ENTRIES
-from metrics.entry import MetricEntry
+from metrics.entry import Family, MetricEntry, Words
 from metrics.facts import Facts
-from metrics.suite import FAMILIES, build, resolve
+from metrics.suite import ENTRIES, FAMILIES, build, resolve
 
 ACTIVE = torch.arange(6) < 5
 
@@ -36,10 +37,12 @@ def facts(num_classes=5, multi_label=False, has_weight=True, missing=lambda flag
 
 def test_suites():
     full = resolve(["concepts_full"])
-    assert resolve(["all"]) == [key for keys in FAMILIES.values() for key in keys]
-    assert set(resolve(["all"])) == {key for key in ENTRIES if key not in full or key in FAMILIES["concepts"]}
+    assert resolve(["all"]) == [key for family in FAMILIES.values() for key in family.keys]
+    assert set(resolve(["all"])) == {key for key in ENTRIES if key not in full or key in FAMILIES["concepts"].keys}
     published = [f"concepts/{name}@5{end}" for name in ("cem", "clm") for end in ("", "_weight", "_score")]
-    assert {*published, "concepts/cem@1_score_correct", "concepts/clm@3_a6_weight", *FAMILIES["concepts"]} < set(full)
+    assert {*published, "concepts/cem@1_score_correct", "concepts/clm@3_a6_weight", *FAMILIES["concepts"].keys} < set(
+        full
+    )
     quanproto = resolve(["quanproto"])
     assert set(quanproto) < set(ENTRIES)
     assert {key.split("/")[0] for key in quanproto} == FAMILIES.keys() - {
@@ -53,7 +56,7 @@ def test_suites():
 
 
 def test_resolve():
-    general, compactness = FAMILIES["general"], FAMILIES["compactness"]
+    general, compactness = FAMILIES["general"].keys, FAMILIES["compactness"].keys
     assert resolve(["compactness", "general"]) == [*compactness, *general]
     assert resolve(["compactness/npr", "general", "compactness"])[:2] == ["compactness/npr", general[0]]
     assert len(resolve(["compactness/npr", "compactness", "general"])) == len(general + compactness)
@@ -72,16 +75,6 @@ def test_resolve_names_every_mistake_once():
         build(["general/none"], facts())
 
 
-def test_every_key_ends_in_the_name_of_its_metric():
-    for labels in (False, True):
-        built, _ = build(["all", "concepts_full"], facts(multi_label=labels))
-        for key, metric in built.items():
-            part = ENTRIES[key].part
-            names = {metric.name} if part is None else {part, f"{ENTRIES[key].view}_{part}"}
-            assert key.split("/")[1] in names
-            assert set(metric.reads) <= set(inspect.signature(type(metric).update).parameters)
-
-
 def test_everything_applies():
     built, skipped = build(["all"], facts())
     assert (list(built), skipped) == (resolve(["all"]), {})
@@ -92,7 +85,7 @@ def test_everything_applies():
 
 def test_saliency_is_clipped_by_the_engine_and_lengths_scale_with_the_image():
     built, _ = build(["completeness", "complexity", "alignment"], facts(image_size=(112, 56)))
-    clipped = ("completeness/vlc", "completeness/vac", *FAMILIES["complexity"])
+    clipped = ("completeness/vlc", "completeness/vac", *FAMILIES["complexity"].keys)
     assert [built[key].quantile for key in clipped] == [None] * 6
     assert built["alignment/stability"].half_width == built["alignment/consistency"].half_width == 18
 
@@ -152,7 +145,7 @@ def test_reasons():
     labels, weight = "single_label: the data are multilabel", "weight: the model has no weight matrix"
     parts, latent = "part_points: no part_points", "latent: the model has no latent map"
     trained = "training: other data"
-    assert {skipped.pop(key) for key in (*FAMILIES["concepts"], *FAMILIES["intervention"])} == {
+    assert {skipped.pop(key) for key in (*FAMILIES["concepts"].keys, *FAMILIES["intervention"].keys)} == {
         f"{labels}; concepts_class|concepts_image: no concepts_class; no concepts_image",
         f"{labels}; residual: the units of the model explain its logits wholly",
         f"{weight}; {labels}; class_concepts: no class_attributes",
@@ -160,7 +153,7 @@ def test_reasons():
         f"{weight}; {labels}; {trained}; {parts}",
         f"{weight}; {labels}; {trained}; label_map: no label_map",
     }
-    assert {skipped.pop(key) for key in FAMILIES["funnybirds"]} == {
+    assert {skipped.pop(key) for key in FAMILIES["funnybirds"].keys} == {
         labels,
         f"{labels}; interventions: no interventions",
         f"{labels}; interventions: no interventions; label_map: no label_map",
@@ -188,7 +181,7 @@ def test_reasons():
         "alignment/purity": parts,
         "alignment/parts_covered": f"{parts}; {labels}",
         **dict.fromkeys(
-            ("alignment/on_object", *FAMILIES["localisation"]),
+            ("alignment/on_object", *FAMILIES["localisation"].keys),
             "object_mask|bounding_box: no object_mask; no bounding_box",
         ),
         "class_representation/structural_grounding": f"{weight}; class_attributes: no class_attributes; {labels}",
@@ -201,9 +194,9 @@ def test_reasons():
 
 def test_an_explainer_of_classes_cannot_serve_metrics_of_units():
     built, skipped = build(["all"], facts(explained="explainer 'lrp' explains classes only"))
-    assert set(skipped) == {*FAMILIES["completeness"], *FAMILIES["complexity"]}
+    assert set(skipped) == {*FAMILIES["completeness"].keys, *FAMILIES["complexity"].keys}
     assert set(skipped.values()) == {"explainer: explainer 'lrp' explains classes only"}
-    assert {"continuity/plc", *FAMILIES["localisation"]} <= set(built)
+    assert {"continuity/plc", *FAMILIES["localisation"].keys} <= set(built)
 
 
 def test_a_single_active_unit_has_nothing_to_contrast():
@@ -212,12 +205,34 @@ def test_a_single_active_unit_has_nothing_to_contrast():
     assert build(["contrastivity/plc"], one)[1] == {"contrastivity/plc": "two_units: fewer than two units are active"}
 
 
-def test_a_new_metric_is_one_line_and_may_need_a_field_of_the_data(monkeypatch):
-    entry = MetricEntry(lambda facts: metrics.Accuracy(), ("object_mask",))
-    monkeypatch.setitem(ENTRIES, "general/new", entry)
-    assert list(build(["general/new"], facts())[0]) == ["general/new"]
+WORDS = Words("Is it?", "Own", "1", "none", "Never.")
+
+
+def test_a_family_of_ones_own_joins_by_its_import_path_and_may_need_a_field_of_the_data(monkeypatch):
+    own = Family("own", "Is it?", (MetricEntry("own/new", metrics.Accuracy, WORDS, needs=("object_mask",)),))
+    taken = Family("general", "Is it?", (MetricEntry("general/new", metrics.Accuracy, WORDS),))
+    monkeypatch.setitem(sys.modules, "my_package", SimpleNamespace(OWN=own, TAKEN=taken, NUMBER=1))
+    monkeypatch.setattr(suite, "ENTRIES", dict(ENTRIES))
+    monkeypatch.setattr(suite, "FAMILIES", dict(FAMILIES))
+    assert resolve(["my_package.OWN", "my_package.OWN"]) == ["own/new"]
+    assert list(build(["own/new", "own"], facts())[0]) == ["own/new"]
     absent = facts(missing={"object_mask": "no segmentations/ under root"}.get)
-    assert build(["general/new"], absent) == ({}, {"general/new": "object_mask: no segmentations/ under root"})
+    assert build(["own"], absent) == ({}, {"own/new": "object_mask: no segmentations/ under root"})
+    for path, reason in (
+        ("my_package.TAKEN", "to have a name of its own, but 'general' is taken"),
+        ("my_package.NUMBER", "to be a metrics.entry.Family, but got 1"),
+        ("no_package.OWN", "but No module named 'no_package'. Put its module on PYTHONPATH"),
+    ):
+        with pytest.raises(ValueError, match=reason):
+            resolve([path])
+
+
+def test_keys_of_a_family_begin_with_its_name_and_differ():
+    entry = MetricEntry("own/new", metrics.Accuracy, WORDS)
+    with pytest.raises(ValueError, match="keys of the family 'other' to begin with other/, but got .'own/new'."):
+        Family("other", "Is it?", (entry,))
+    with pytest.raises(ValueError, match="every key of the family 'own' once"):
+        Family("own", "Is it?", (entry, entry))
 
 
 def test_each_call_builds_new_metrics():
@@ -265,7 +280,9 @@ def test_a_collection_never_shares_states():
             id(m): m for m in build(["all"], facts(variant=variant, multi_label=multi_label))[0].values()
         }.values()
     ]
-    several += [check for metric in several if metric.name == "funnybirds" for check in metric.checks.values()]
+    several += [
+        check for metric in several if isinstance(metric, metrics.FunnyBirdsScores) for check in metric.checks.values()
+    ]
     missing = {getattr(metrics, name) for name in metrics.__all__} - {type(metric) for metric in several}
     assert all(inspect.isabstract(kind) for kind in missing)
     collection = MetricCollection({str(index): metric for index, metric in enumerate(several)})

@@ -116,7 +116,6 @@ def updated(metric: SummaryMetric, record: Record, batch: int | None = None) -> 
 
 def check_attributes(metric: SummaryMetric) -> None:
     """What every class declares, and that it reads what ``update`` takes."""
-    assert isinstance(metric.name, str)
     assert isinstance(metric.unit, str)
     assert tuple(inspect.signature(metric.update).parameters) == metric.reads
     assert isinstance(type(metric).higher_is_better, bool)
