@@ -14,9 +14,7 @@ from metrics.change.activation_change import (
 )
 from metrics.change.location_change import (
     PrototypeActivationLocationChange,
-    PrototypeActivationLocationContrast,
     PrototypeLocationChange,
-    PrototypeLocationContrast,
     VisualizationLocationChange,
 )
 from metrics.change.rank_change import (
@@ -49,6 +47,7 @@ from metrics.concepts.concept_prediction import ConceptAccuracy, ConceptAUC, Con
 from metrics.concepts.intervention import InterventionArea, InterventionFinal
 from metrics.concepts.residual_share import ResidualShare
 from metrics.contrastivity.entropy import PrototypeEntropy
+from metrics.contrastivity.location_contrast import PrototypeActivationLocationContrast, PrototypeLocationContrast
 from metrics.contrastivity.prototype_distance import AverageFeatureDistance, AveragePrototypeDistance
 from metrics.funnybirds.funnybirds import (
     BackgroundIndependence,

@@ -22,9 +22,7 @@ from metrics.change.activation_change import (
 )
 from metrics.change.location_change import (
     PrototypeActivationLocationChange,
-    PrototypeActivationLocationContrast,
     PrototypeLocationChange,
-    PrototypeLocationContrast,
     VisualizationLocationChange,
 )
 from metrics.change.rank_change import ClassificationRankChange, PrototypeRankChange
@@ -50,6 +48,7 @@ from metrics.concepts.concept_prediction import ConceptAccuracy, ConceptAUC, Con
 from metrics.concepts.intervention import CORRECTIONS, InterventionArea, InterventionFinal
 from metrics.concepts.residual_share import ResidualShare
 from metrics.contrastivity.entropy import PrototypeEntropy
+from metrics.contrastivity.location_contrast import PrototypeActivationLocationContrast, PrototypeLocationContrast
 from metrics.contrastivity.prototype_distance import AverageFeatureDistance, AveragePrototypeDistance, Mode
 from metrics.entry import MetricEntry
 from metrics.facts import Facts

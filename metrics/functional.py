@@ -18,9 +18,7 @@ from metrics.change.activation_change import (
 )
 from metrics.change.location_change import (
     prototype_activation_location_change,
-    prototype_activation_location_contrast,
     prototype_location_change,
-    prototype_location_contrast,
     visualization_location_change,
 )
 from metrics.change.rank_change import (
@@ -60,6 +58,7 @@ from metrics.concepts.kernels import (
 from metrics.concepts.residual_share import residual_share
 from metrics.concepts.unit_names import concept_auc, name_units
 from metrics.contrastivity.entropy import prototype_entropy
+from metrics.contrastivity.location_contrast import prototype_activation_location_contrast, prototype_location_contrast
 from metrics.contrastivity.prototype_distance import (
     Mode,
     average_feature_distance,

@@ -1,0 +1,134 @@
+"""How far apart the units of one image look: the location changes of a perturbation, taken between units instead."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from metrics.base import ImageMean
+from metrics.change.location_change import prototype_activation_location_change, prototype_location_change
+from metrics.primitives.checks import check_tensor, check_threshold
+
+
+def _pairs(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Both sides of the k (k - 1) / 2 pairs of units, ``(B, k, ...)`` to ``(B, pairs, ...)`` each."""
+    first, second = torch.triu_indices(values.shape[1], values.shape[1], offset=1, device=values.device)
+    return values.index_select(1, first), values.index_select(1, second)
+
+
+def prototype_location_contrast(maps: Tensor) -> Tensor:
+    """Mean distance of the peaks of the units of one image, in cells along both axes.
+
+    Source: Schlinge et al. (2025), section 5.3: :func:`prototype_location_change` between units instead of images, mean
+    over the pairs. A flat map has its peak at the first cell.
+
+    Args:
+        maps: ``(B, k, h, w)`` float.
+
+    Returns:
+        ``(B,)`` float64 >= 0, higher is better; NaN without a pair of finite maps.
+
+    Raises:
+        ValueError: if ``maps`` has another shape or dtype.
+
+    Example:
+        >>> prototype_location_contrast(torch.eye(4).view(1, 4, 2, 2))  # peaks at the corners of a square
+        tensor([1.3333], dtype=torch.float64)
+    """
+    check_tensor("maps", maps, ("B", "k", "h", "w"), "float")
+    return prototype_location_change(*_pairs(maps)).nanmean(dim=1)
+
+
+def prototype_activation_location_contrast(maps: Tensor, threshold: float = 0.5) -> Tensor:
+    """Mean dissimilarity of the active regions of the units of one image.
+
+    Source: Schlinge et al. (2025), section 5.3: :func:`prototype_activation_location_change` between units instead of
+    images, mean over the pairs in which neither map is flat.
+
+    Args:
+        maps: ``(B, k, h, w)`` float.
+        threshold: in [0, 1), of the min-max scaled map.
+
+    Returns:
+        ``(B,)`` float64 in [0, 1], higher is better; NaN without such a pair.
+
+    Raises:
+        ValueError: if ``threshold`` is outside [0, 1) or ``maps`` has another shape or dtype.
+
+    Example:
+        >>> prototype_activation_location_contrast(torch.eye(4).view(1, 4, 2, 2))
+        tensor([1.], dtype=torch.float64)
+    """
+    check_tensor("maps", maps, ("B", "k", "h", "w"), "float")
+    return prototype_activation_location_change(*_pairs(maps), threshold).nanmean(dim=1)
+
+
+class PrototypeLocationContrast(ImageMean):
+    """Mean distance between the peaks of the top-k units of an image (higher is better).
+
+    Source: Schlinge et al. (2025), section 5.3: ``|x_i - x_j| + |y_i - y_j|`` between the cells of the maxima of
+    ``maps``, averaged over the ``k (k - 1) / 2`` pairs of units of the image. Undefined for a single unit.
+
+    Args:
+        kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Inputs:
+        maps: ``(B, k, h, w)`` float, maps of the top-k units; distances are in their cells.
+
+    Example:
+        >>> import torch
+        >>> metric = PrototypeLocationContrast()
+        >>> metric.update(torch.tensor([[[[1.0, 0.0, 0.0]], [[0.0, 0.0, 1.0]]]]))
+        >>> metric.compute()
+        tensor(2., dtype=torch.float64)
+    """
+
+    unit = "cells"
+    value_range = (0.0, math.inf)
+    higher_is_better = True
+
+    def update(self, maps: Tensor) -> None:
+        """Add a batch."""
+        self._accumulate(prototype_location_contrast(maps))
+
+
+class PrototypeActivationLocationContrast(ImageMean):
+    """Mean dissimilarity of the active regions of the top-k units of an image (higher is better).
+
+    Source: Schlinge et al. (2025), section 5.3: ``1 - IoU(b_i, b_j)``, with b_i the cells of map i where
+    ``(v - min) / (max - min) > threshold``, averaged over the pairs of units of the image of which neither map is flat.
+    Undefined without such a pair.
+
+    Args:
+        threshold: in [0, 1), of the min-max scaled map.
+        kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Inputs:
+        maps: ``(B, k, h, w)`` float, maps of the top-k units.
+
+    Raises:
+        ValueError: if ``threshold`` is outside [0, 1).
+
+    Example:
+        >>> import torch
+        >>> metric = PrototypeActivationLocationContrast()
+        >>> metric.update(torch.tensor([[[[1.0, 1.0, 0.0]], [[0.0, 1.0, 0.0]]]]))  # one cell of two in common
+        >>> metric.compute()
+        tensor(0.5000, dtype=torch.float64)
+    """
+
+    unit = "fraction"
+    value_range = (0.0, 1.0)
+    higher_is_better = True
+
+    def __init__(self, threshold: float = 0.5, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        check_threshold(threshold)
+        self.threshold = threshold
+
+    def update(self, maps: Tensor) -> None:
+        """Add a batch."""
+        self._accumulate(prototype_activation_location_contrast(maps, self.threshold))
