@@ -1,1 +1,38 @@
-"""Metrics of class representation."""
+"""What classes are represented by: how similar they are to each other, and what their features are like."""
+
+from __future__ import annotations
+
+from metrics.class_representation.class_representation import (
+    CLASS_INDEPENDENCE,
+    CONTRASTIVENESS,
+    SCALE_INVARIANT_DIVERSITY,
+    STRUCTURAL_GROUNDING,
+    ClassIndependence,
+    Contrastiveness,
+    ScaleInvariantDiversity,
+    StructuralGrounding,
+)
+from metrics.entry import Family
+from metrics.facts import Facts
+from metrics.needs import most_features, unless
+
+__all__ = ["ClassIndependence", "Contrastiveness", "ScaleInvariantDiversity", "StructuralGrounding"]
+
+
+def _class_attributes(facts: Facts) -> str | None:
+    if facts.class_attributes is not None:
+        return None
+    return facts.missing("class_attributes") or "the class tables have other rows than the logits"
+
+
+FAMILY = Family(
+    "class_representation",
+    "What are classes made of: are similar classes alike, and features general and diverse?",
+    (STRUCTURAL_GROUNDING, CONTRASTIVENESS, CLASS_INDEPENDENCE, SCALE_INVARIANT_DIVERSITY),
+    {
+        "class_attributes": _class_attributes,
+        "five_features": lambda facts: unless(most_features(facts) >= 5, "no class has five weights that are not 0"),
+    },
+    about="For every model with a weight matrix, over its active units with a weight that is not 0; more in [class "
+    "representation](class_representation.md). Not in the default suite.",
+)

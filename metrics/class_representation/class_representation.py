@@ -15,6 +15,8 @@ from metrics.class_representation.kernels import (
     contrastiveness,
     scale_invariant_diversity,
 )
+from metrics.entry import MetricEntry, Words
+from metrics.facts import Facts
 from metrics.kept_scores import KeptScores
 from metrics.primitives.checks import check_at_least, check_tensor
 
@@ -45,9 +47,7 @@ class StructuralGrounding(ModelValue):
         tensor(0.8622, dtype=torch.float64)
     """
 
-    name = "structural_grounding"
     unit = "ratio"
-    reads = ("weight", "active")
     higher_is_better = True
     class_attributes: Tensor
     pairs_left_out: Tensor
@@ -104,10 +104,8 @@ class Contrastiveness(KeptScores):
         tensor(1., dtype=torch.float64)
     """
 
-    name = "contrastiveness"
     unit = "fraction"
     value_range = (0.0, 1.0)
-    reads = ("scores",)
     averaged_over: AveragedOver = "unit"
     higher_is_better = True
     units: Tensor
@@ -166,9 +164,8 @@ class ClassIndependence(ItemMean):
         tensor(0.3333, dtype=torch.float64)
     """
 
-    name = "class_independence"
     unit = "fraction"
-    reads = ("scores", "labels")
+    value_range = (0.0, 1.0)
     averaged_over: AveragedOver = "unit"
     higher_is_better = True
     active: Tensor
@@ -229,9 +226,8 @@ class ScaleInvariantDiversity(ImageMean):
         tensor(0.8808, dtype=torch.float64)
     """
 
-    name = "sid@5"
     unit = "fraction"
-    reads = ("unit_maps", "logits")
+    value_range = (0.2, 1.0)
     higher_is_better = True
     weight: Tensor
 
@@ -240,7 +236,6 @@ class ScaleInvariantDiversity(ImageMean):
         check_tensor("weight", weight, ("K", "U"), "float")
         check_at_least("k", k, 1)
         self.k = k
-        self.name = f"sid@{k}"
         self.value_range = (1 / k, 1.0)
         self.register_buffer("weight", weight, persistent=False)
 
@@ -258,3 +253,75 @@ def _checked(num_units: int, active: Tensor | None) -> Tensor:
         return torch.ones(num_units, dtype=torch.bool)
     check_tensor("active", active, (num_units,), "bool")
     return active.clone()
+
+
+def _build(facts: Facts) -> StructuralGrounding:
+    assert facts.class_attributes is not None
+    return StructuralGrounding(facts.class_attributes)
+
+
+STRUCTURAL_GROUNDING = MetricEntry(
+    "class_representation/structural_grounding",
+    StructuralGrounding,
+    Words(
+        question="Are classes with similar attributes made of similar units?",
+        name="Structural grounding",
+        formula="Σ cos(w_c, w_c′) / Σ cos(a_c, a_c′) over the 25 pairs of classes with the most similar attributes a",
+        source="[N25]",
+        misread="A model that gives all classes the same weights has more than 1; one feature per class alone has 0 by "
+        "construction.",
+    ),
+    _build,
+    needs=("weight", "class_attributes", "single_label"),
+)
+
+
+CONTRASTIVENESS = MetricEntry(
+    "class_representation/contrastiveness",
+    Contrastiveness,
+    Words(
+        question="Do the scores of a unit fall into two groups?",
+        name="Contrastiveness",
+        formula="mean over units of 1 − overlap of the two normals fitted to their scores on the training images",
+        source="released code of [N25]",
+        misread="Two groups, whatever they are: any sparse ReLU unit has a group of zeros. A single Gaussian has 0.55, "
+        "not 0.",
+    ),
+    lambda facts: Contrastiveness(len(facts.active), (facts.features != 0).any(dim=0)),
+    needs=("weight", "features", "training"),
+    view="training",
+)
+
+
+CLASS_INDEPENDENCE = MetricEntry(
+    "class_representation/class_independence",
+    ClassIndependence,
+    Words(
+        question="Is a unit shared by many classes?",
+        name="Class independence",
+        formula="mean over units of 1 − the largest share of a class in their activation on the training images",
+        source="released code of [N25]",
+        misread="Noise is most independent; the best value is 1 − 1/K, so few classes lower it. A class detector has "
+        "0.",
+    ),
+    lambda facts: ClassIndependence(len(facts.active), facts.num_classes, (facts.features != 0).any(dim=0)),
+    needs=("weight", "features", "training", "single_label"),
+    view="training",
+)
+
+
+SCALE_INVARIANT_DIVERSITY = MetricEntry(
+    "class_representation/sid@5",
+    ScaleInvariantDiversity,
+    Words(
+        question="Do the units of a decision look at different places?",
+        name="Scale-invariant diversity",
+        formula="mean of 1/5 Σ over cells of max_u softmax(map_u / mean abs(map_u)), u the 5 largest weights of the "
+        "predicted class",
+        source="released code of [N25]",
+        misread="1/5 is the worst value, not 0. Five noisy maps look at different places; it does not say that these "
+        "are parts.",
+    ),
+    lambda facts: ScaleInvariantDiversity(facts.features),
+    needs=("weight", "five_features"),
+)

@@ -16,6 +16,7 @@ from metrics.compactness.kernels import (
     number_of_features,
     sparsity,
 )
+from metrics.entry import MetricEntry, Words
 from metrics.primitives.variants import Variant, check_variant
 
 
@@ -47,10 +48,8 @@ class GlobalSize(ModelValue):
         tensor(2., dtype=torch.float64)
     """
 
-    name = "global_size"
     unit = "count"
     value_range = (0.0, math.inf)
-    reads = ("weight", "active", "presence")
     higher_is_better = False
 
     def __init__(self, threshold: float = 1e-3, variant: Variant = "paper", **kwargs: Any) -> None:
@@ -85,10 +84,8 @@ class Sparsity(ModelValue):
         tensor(0.7500, dtype=torch.float64)
     """
 
-    name = "sparsity"
     unit = "fraction"
     value_range = (0.0, 1.0)
-    reads = ("weight", "active")
     higher_is_better = True
 
     def __init__(self, threshold: float = 1e-3, **kwargs: Any) -> None:
@@ -122,10 +119,8 @@ class NegativePositiveRatio(ModelValue):
         tensor(0.5000, dtype=torch.float64)
     """
 
-    name = "npr"
     unit = "ratio"
     value_range = (0.0, math.inf)
-    reads = ("weight", "active")
     higher_is_better = False
 
     def __init__(self, threshold: float = 1e-3, **kwargs: Any) -> None:
@@ -158,10 +153,8 @@ class NumberOfFeatures(ModelValue):
         tensor(1., dtype=torch.float64)
     """
 
-    name = "number_of_features"
     unit = "count"
     value_range = (0.0, math.inf)
-    reads = ("weight", "active")
     higher_is_better = False
 
     def update(self, weight: Tensor, active: Tensor | None = None) -> None:
@@ -190,10 +183,8 @@ class FeaturesPerClass(ModelValue):
         tensor(1.5000, dtype=torch.float64)
     """
 
-    name = "features_per_class"
     unit = "count"
     value_range = (0.0, math.inf)
-    reads = ("weight", "active")
     higher_is_better = False
 
     def update(self, weight: Tensor, active: Tensor | None = None) -> None:
@@ -223,10 +214,8 @@ class LocalSize(ImageMean):
         tensor(2., dtype=torch.float64)
     """
 
-    name = "local_size"
     unit = "count"
     value_range = (1.0, math.inf)
-    reads = ("scores",)
     higher_is_better = False
     active: Tensor | None
 
@@ -238,3 +227,90 @@ class LocalSize(ImageMean):
     def update(self, scores: Tensor) -> None:
         """Add a batch."""
         self._accumulate(local_size(scores, self.active, self.threshold))
+
+
+GLOBAL_SIZE = MetricEntry(
+    "compactness/global_size",
+    GlobalSize,
+    Words(
+        question="How many units does the model use?",
+        name="Global size",
+        formula="number of active units u with max_c abs(w_cu) > 10⁻³",
+        source="[S25] 5.5",
+        misread="It counts units, not different ones: two copies of a prototype are two. Negative weights count, too.",
+    ),
+    lambda facts: GlobalSize(variant=facts.variant),
+)
+
+
+SPARSITY = MetricEntry(
+    "compactness/sparsity",
+    Sparsity,
+    Words(
+        question="How many weights are zero?",
+        name="Sparsity",
+        formula="1 − #{abs(w) > 10⁻³} / #{w} over the weights of active units",
+        source="[S25] 22",
+        misread="A head without small weights has 0 although pruning removed half of its units: pruned columns are "
+        "left out.",
+    ),
+    needs=("weight",),
+)
+
+
+NEGATIVE_POSITIVE_RATIO = MetricEntry(
+    "compactness/npr",
+    NegativePositiveRatio,
+    Words(
+        question="How many weights speak against a class, for each that speaks for one?",
+        name="Negative-positive ratio",
+        formula="#{w < −10⁻³} / #{w > 10⁻³}",
+        source="[S25] 23",
+        misread="It depends on the number of classes: K − 1 for a head with one positive class per unit. 0 may mean "
+        "that the head cannot be negative (PIPNet).",
+    ),
+    needs=("weight",),
+)
+
+
+LOCAL_SIZE = MetricEntry(
+    "compactness/local_size",
+    LocalSize,
+    Words(
+        question="How many units speak in one image?",
+        name="Local size",
+        formula="mean number of active units with s_u / max s > 0.1",
+        source="[S25] 20, 21",
+        misread="It is relative to the best unit: scores with an offset (as of a logarithm of distances) make all "
+        "units count.",
+    ),
+    lambda facts: LocalSize(facts.active),
+)
+
+
+NUMBER_OF_FEATURES = MetricEntry(
+    "compactness/number_of_features",
+    NumberOfFeatures,
+    Words(
+        question="How many units have any weight?",
+        name="Number of features",
+        formula="number of active units with any weight ≠ 0",
+        source="[N25]",
+        misread="There is no threshold: a trained dense head uses all units.",
+    ),
+    needs=("weight",),
+)
+
+
+FEATURES_PER_CLASS = MetricEntry(
+    "compactness/features_per_class",
+    FeaturesPerClass,
+    Words(
+        question="How many units is a class made of?",
+        name="Features per class",
+        formula="#{(c, u) : w_cu ≠ 0} / K",
+        source="[N25]",
+        misread="As above; for a model with shared units it says nothing about how many a decision needs.",
+    ),
+    needs=("weight",),
+)

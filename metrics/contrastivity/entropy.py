@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from metrics.base import AveragedOver
+from metrics.entry import MetricEntry, Words
 from metrics.kept_scores import KeptScores
 from metrics.primitives.checks import check_at_least, check_tensor
 from metrics.primitives.chunks import image_chunks
@@ -110,9 +111,8 @@ class PrototypeEntropy(KeptScores):
         tensor(1.5000, dtype=torch.float64)
     """
 
-    name = "entropy"
     unit = "bits"
-    reads = ("scores", "unit_ids")
+    value_range = (0.0, math.log2(10))
     averaged_over: AveragedOver = "unit"
     higher_is_better = False
     active: Tensor
@@ -158,3 +158,17 @@ class PrototypeEntropy(KeptScores):
         if self.variant == "quanproto":
             averaged = averaged & ((self.shown > 0) | (self.shown == 0).all())
         return prototype_entropy(self.scores, self.bins, self.variant).masked_fill(~averaged, torch.nan)
+
+
+ENTROPY = MetricEntry(
+    "contrastivity/entropy",
+    PrototypeEntropy,
+    Words(
+        question="Does a unit say yes or no, or something in between?",
+        name="Prototype entropy",
+        formula="mean of −Σ p log₂ p over 10 bins of s / max s on all images",
+        source="[S25] 15",
+        misread="A unit that fires on almost no image has a low, good entropy. The published tables clamp it to 1.",
+    ),
+    lambda facts: PrototypeEntropy(len(facts.active), active=facts.active, variant=facts.variant),
+)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from metrics.base import ImageMean
 from metrics.change.location_change import prototype_activation_location_change, prototype_location_change
+from metrics.entry import MetricEntry, Words
 from metrics.primitives.checks import check_tensor, check_threshold
 
 
@@ -132,3 +133,32 @@ class PrototypeActivationLocationContrast(ImageMean):
     def update(self, maps: Tensor) -> None:
         """Add a batch."""
         self._accumulate(prototype_activation_location_contrast(maps, self.threshold))
+
+
+LOCATION_CONTRAST = MetricEntry(
+    "contrastivity/plc",
+    PrototypeLocationContrast,
+    Words(
+        question="How far apart are the peaks of the units of one image?",
+        name="Prototype location contrast",
+        formula="mean distance of the peaks of two of the top-5 units of an image",
+        source="[S25] 5.3",
+        misread="Here a large distance is good, and no perturbation is involved. Prototypes on different patches of "
+        "sky score well.",
+    ),
+    needs=("two_units",),
+)
+
+
+ACTIVATION_LOCATION_CONTRAST = MetricEntry(
+    "contrastivity/palc",
+    PrototypeActivationLocationContrast,
+    Words(
+        question="How different are the regions of the units of one image?",
+        name="Prototype activation location contrast",
+        formula="mean of 1 − IoU of the active cells of two of the top-5 units",
+        source="[S25] 5.3",
+        misread="Maps of single cells score 100 %, whatever these cells show.",
+    ),
+    needs=("two_units",),
+)

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from metrics.base import AveragedOver, ItemMean
+from metrics.entry import MetricEntry, Words
+from metrics.facts import Facts
 from metrics.primitives.checks import check_at_least, check_choice, check_ids, check_tensor
 from metrics.primitives.peaks import peak_cells
 from metrics.primitives.regions import all_finite
@@ -189,14 +191,12 @@ class AveragePrototypeDistance(ItemMean):
         >>> vectors = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.6, 0.8]])
         >>> metric = AveragePrototypeDistance(vectors, num_classes=3, mode="intra")
         >>> metric.update(torch.tensor([[0, 1], [1, 3]]), torch.tensor([0, 1]))  # distances 1 and 0.2, class 2 absent
-        >>> metric.name, metric.compute()
-        ('apd_intra', tensor(0.6000, dtype=torch.float64))
+        >>> metric.compute()
+        tensor(0.6000, dtype=torch.float64)
     """
 
-    name = "apd_inter"
     unit = "cosine distance"
     value_range = (0.0, 2.0)
-    reads = ("unit_ids", "labels")
     averaged_over: AveragedOver = "class"
     higher_is_better = True
     vectors: Tensor
@@ -213,7 +213,6 @@ class AveragePrototypeDistance(ItemMean):
         if active is not None:
             check_tensor("active", active, (vectors.shape[0],), "bool")
         self.mode: Mode = mode
-        self.name = f"apd_{mode}"
         self.register_buffer("vectors", vectors.detach(), persistent=False)
         self.register_buffer("active", active, persistent=False)
         # uint8, since NCCL and atomic maxima of CUDA know no bool
@@ -263,14 +262,12 @@ class AverageFeatureDistance(ItemMean):
         >>> latent = torch.tensor([[[[1.0, 0.0]], [[0.0, 1.0]]]])  # two cells: (1, 0) and (0, 1)
         >>> metric.update(latent, torch.tensor([[[[9.0, 0.0]]]]), torch.tensor([0]))
         >>> metric.update(latent, torch.tensor([[[[0.0, 9.0]]]]), torch.tensor([1]))
-        >>> metric.name, metric.compute()
-        ('afd_inter', tensor(1., dtype=torch.float64))
+        >>> metric.compute()
+        tensor(1., dtype=torch.float64)
     """
 
-    name = "afd_inter"
     unit = "cosine distance"
     value_range = (0.0, 2.0)
-    reads = ("latent", "maps", "labels")
     averaged_over: AveragedOver = "class"
     higher_is_better = True
     direction_sums: Tensor
@@ -282,7 +279,6 @@ class AverageFeatureDistance(ItemMean):
         check_at_least("num_classes", num_classes, 1)
         check_at_least("num_channels", num_channels, 1)
         self.mode: Mode = mode
-        self.name = f"afd_{mode}"
         self.add_state(
             "direction_sums", torch.zeros(num_classes, num_channels, dtype=torch.float64), dist_reduce_fx="sum"
         )
@@ -304,3 +300,73 @@ class AverageFeatureDistance(ItemMean):
     def values(self) -> Tensor:
         """``(K,)`` float64, NaN where undefined."""
         return feature_distance_of_sums(self.direction_sums, self.counts, self.mode)
+
+
+def _of_model(facts: Facts, mode: Mode) -> AveragePrototypeDistance:
+    assert facts.vectors is not None
+    return AveragePrototypeDistance(facts.vectors, facts.num_classes, mode, facts.active)
+
+
+PROTOTYPE_DISTANCE_INTRA = MetricEntry(
+    "contrastivity/apd_intra",
+    AveragePrototypeDistance,
+    Words(
+        question="How different are the prototypes of one class?",
+        name="Average prototype distance within classes",
+        formula="mean cosine distance of prototypes in the top 5 of images of a class",
+        source="[S25] 14, [W23]",
+        misread="Distances in latent space: two prototypes may differ there and show the same part.",
+    ),
+    lambda facts: _of_model(facts, "intra"),
+    needs=("vectors", "single_label"),
+)
+
+
+PROTOTYPE_DISTANCE_INTER = MetricEntry(
+    "contrastivity/apd_inter",
+    AveragePrototypeDistance,
+    Words(
+        question="How different are the prototypes of different classes?",
+        name="Average prototype distance between classes",
+        formula="the same to all other prototypes",
+        source="[S25] 13, [W23]",
+        misread="Small for any model whose features share a direction (after a sigmoid, for instance).",
+    ),
+    lambda facts: _of_model(facts, "inter"),
+    needs=("vectors", "single_label"),
+)
+
+
+def _of_latent(facts: Facts, mode: Mode) -> AverageFeatureDistance:
+    assert facts.channels is not None
+    return AverageFeatureDistance(facts.num_classes, facts.channels, mode)
+
+
+FEATURE_DISTANCE_INTRA = MetricEntry(
+    "contrastivity/afd_intra",
+    AverageFeatureDistance,
+    Words(
+        question="How different is what the units of one class find?",
+        name="Average feature distance within classes",
+        formula="mean cosine distance of the features at the peaks of the top-5 units on images of a class",
+        source="[S25] 5.3, [W23]",
+        misread="High if a class's features vary, which is bad for its prototypes, although higher counts as better.",
+    ),
+    lambda facts: _of_latent(facts, "intra"),
+    needs=("latent", "single_label"),
+)
+
+
+FEATURE_DISTANCE_INTER = MetricEntry(
+    "contrastivity/afd_inter",
+    AverageFeatureDistance,
+    Words(
+        question="How different is what the units of different classes find?",
+        name="Average feature distance between classes",
+        formula="the same to the features of other classes",
+        source="[S25] 5.3, [W23]",
+        misread="As APD, a matter of the latent space.",
+    ),
+    lambda facts: _of_latent(facts, "inter"),
+    needs=("latent", "single_label"),
+)

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from metrics.base import AveragedOver, ImageMean, ItemMean
-from metrics.general.multilabel_classification import label_f1_score
+from metrics.entry import MetricEntry, Words
+from metrics.general.multilabel_classification import LabelF1Score, SubsetAccuracy, label_f1_score
 from metrics.primitives.checks import check_at_least, check_tensor
 from metrics.primitives.intervals import stratified_wilson_interval
 from metrics.primitives.regions import all_finite
@@ -191,10 +192,8 @@ class Accuracy(ImageMean):
         tensor(0.5000, dtype=torch.float64)
     """
 
-    name = "accuracy"
     unit = "fraction"
     value_range = (0.0, 1.0)
-    reads = ("logits", "labels", "abstained")
     higher_is_better = True
     interval = "wilson"
 
@@ -222,10 +221,8 @@ class Abstention(ImageMean):
         tensor(0.5000, dtype=torch.float64)
     """
 
-    name = "abstention"
     unit = "fraction"
     value_range = (0.0, 1.0)
-    reads = ("abstained",)
     higher_is_better = False
     interval = "wilson"
 
@@ -256,14 +253,12 @@ class TopKAccuracy(ImageMean):
     Example:
         >>> metric = TopKAccuracy(k=2)
         >>> metric.update(torch.tensor([[2.0, 1.0, 0.0], [0.0, 1.0, 2.0]]), torch.tensor([1, 0]))
-        >>> metric.name, metric.compute()
-        ('top2_accuracy', tensor(0.5000, dtype=torch.float64))
+        >>> metric.compute()
+        tensor(0.5000, dtype=torch.float64)
     """
 
-    name = "top3_accuracy"
     unit = "fraction"
     value_range = (0.0, 1.0)
-    reads = ("logits", "labels", "abstained")
     higher_is_better = True
     interval = "wilson"
 
@@ -271,7 +266,6 @@ class TopKAccuracy(ImageMean):
         super().__init__(**kwargs)
         check_at_least("k", k, 1)
         self.k = k
-        self.name = f"top{k}_accuracy"
 
     def update(self, logits: Tensor, labels: Tensor, abstained: Tensor | None = None) -> None:
         """Add a batch."""
@@ -283,7 +277,6 @@ class ConfusionMean(ItemMean):
 
     unit = "fraction"
     value_range = (0.0, 1.0)
-    reads = ("logits", "labels", "abstained")
     averaged_over: AveragedOver = "class"
     higher_is_better = True
     confusion: Tensor
@@ -341,8 +334,6 @@ class BalancedAccuracy(ConfusionMean):
         tensor(0.7500, dtype=torch.float64)
     """
 
-    name = "balanced_accuracy"
-
     @staticmethod
     def statistic(confusion: Tensor) -> Tensor:
         """Recall of every class, ``(K, K + 1)`` to ``(K,)``."""
@@ -375,9 +366,80 @@ class F1Score(ConfusionMean):
         tensor(0.6667, dtype=torch.float64)
     """
 
-    name = "f1"
-
     @staticmethod
     def statistic(confusion: Tensor) -> Tensor:
         """F1 of every class, ``(K, K + 1)`` to ``(K,)``."""
         return f1_score(confusion)
+
+
+ACCURACY = MetricEntry(
+    "general/accuracy",
+    Accuracy,
+    Words(
+        question="How many images get their right class?",
+        name="Accuracy",
+        formula="share of images with argmax o(x) = y; multilabel data: whose label set {j : o_j > threshold} is exact",
+        source="[S25] 5",
+        misread="The published tables of S25 print the mean recall under this name, which is `balanced_accuracy`. For "
+        "multilabel data a single wrong label makes the image wrong.",
+    ),
+    lambda facts: SubsetAccuracy(facts.threshold) if facts.multi_label else Accuracy(),
+)
+
+
+ABSTENTION = MetricEntry(
+    "general/abstention",
+    Abstention,
+    Words(
+        question="On how many images does the model decide nothing?",
+        name="Abstention",
+        formula="share of images of which all logits are equal",
+        source="[N23]",
+        misread="Accuracy counts such images as wrong; a low accuracy may be silence, not error.",
+    ),
+    needs=("abstention",),
+)
+
+
+TOP3_ACCURACY = MetricEntry(
+    "general/top3_accuracy",
+    TopKAccuracy,
+    Words(
+        question="How often is the right class among the three likeliest?",
+        name="Top-3 accuracy",
+        formula="share of images with fewer than 3 classes above the true one",
+        source="[S25] 5",
+        misread="With few classes chance alone is high: 3 / K.",
+    ),
+    needs=("single_label", "num_classes"),
+)
+
+
+BALANCED_ACCURACY = MetricEntry(
+    "general/balanced_accuracy",
+    BalancedAccuracy,
+    Words(
+        question="The same, with every class counting equally.",
+        name="Balanced accuracy",
+        formula="mean over classes of tp / (tp + fn)",
+        source="[S25] 5",
+        misread="A class of three images weighs as much as one of three hundred; its luck moves the number.",
+    ),
+    lambda facts: BalancedAccuracy(facts.num_classes),
+    needs=("single_label",),
+)
+
+
+F1 = MetricEntry(
+    "general/f1",
+    F1Score,
+    Words(
+        question="Are classes found, and not claimed wrongly, every class counting equally?",
+        name="Macro F1",
+        formula="mean over classes of 2 tp / (2 tp + fp + fn); multilabel data: over labels",
+        source="[S25] 5",
+        misread="It falls with few images per class even for equal recall, so compare on the same split only. For "
+        "multilabel data its interval is over labels.",
+    ),
+    lambda facts: LabelF1Score(facts.num_classes, facts.threshold) if facts.multi_label else F1Score(facts.num_classes),
+)

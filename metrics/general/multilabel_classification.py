@@ -92,10 +92,8 @@ class SubsetAccuracy(ImageMean):
         tensor(0.5000, dtype=torch.float64)
     """
 
-    name = "accuracy"
     unit = "fraction"
     value_range = (0.0, 1.0)
-    reads = ("logits", "labels")
     higher_is_better = True
     interval = "wilson"
 
@@ -133,10 +131,8 @@ class LabelF1Score(ItemMean):
         tensor(0.5000, dtype=torch.float64)
     """
 
-    name = "f1"
     unit = "fraction"
     value_range = (0.0, 1.0)
-    reads = ("logits", "labels")
     averaged_over: AveragedOver = "label"
     higher_is_better = True
     counts: Tensor

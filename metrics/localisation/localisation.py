@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from metrics.base import ImageMean
+from metrics.entry import MetricEntry, Words
 from metrics.primitives.checks import check_saliency
 from metrics.primitives.intersection_over_union import mask_intersection_over_union
 from metrics.primitives.peaks import peak_cells
@@ -128,10 +129,8 @@ class PointingGame(ImageMean):
         tensor(0.5000, dtype=torch.float64)
     """
 
-    name = "pointing_game"
     unit = "fraction"
     value_range = (0.0, 1.0)
-    reads = ("saliency", "object_masks")
     higher_is_better = True
 
     def update(self, saliency: Tensor, object_masks: Tensor) -> None:
@@ -161,10 +160,8 @@ class EnergyPointingGame(ImageMean):
         tensor(0.2500, dtype=torch.float64)
     """
 
-    name = "energy"
     unit = "fraction"
     value_range = (0.0, 1.0)
-    reads = ("saliency", "object_masks")
     higher_is_better = True
 
     def update(self, saliency: Tensor, object_masks: Tensor) -> None:
@@ -194,12 +191,56 @@ class RegionIntersectionOverUnion(ImageMean):
         tensor(0.5000, dtype=torch.float64)
     """
 
-    name = "iou"
     unit = "fraction"
     value_range = (0.0, 1.0)
-    reads = ("saliency", "object_masks")
     higher_is_better = True
 
     def update(self, saliency: Tensor, object_masks: Tensor) -> None:
         """Add a batch."""
         self._accumulate(region_intersection_over_union(saliency.detach(), object_masks))
+
+
+POINTING_GAME = MetricEntry(
+    "localisation/pointing_game",
+    PointingGame,
+    Words(
+        question="Does the strongest pixel lie on the object?",
+        name="Pointing game",
+        formula="share of maps whose peak lies on the object",
+        source="[Z18]",
+        misread="Chance is the object's share of the image. Without masks, the filled box is the object "
+        "(`protocol.object`).",
+    ),
+    needs=("units", "object_mask|bounding_box"),  # any explainer will do: of units, or of the predicted class
+    view="localisation",
+)
+
+
+ENERGY = MetricEntry(
+    "localisation/energy",
+    EnergyPointingGame,
+    Words(
+        question="How much of the relevance lies on the object?",
+        name="Energy pointing game",
+        formula="mean share of positive relevance on the object",
+        source="[W20]",
+        misread="Chance as above: a uniform map has it.",
+    ),
+    needs=("units", "object_mask|bounding_box"),
+    view="localisation",
+)
+
+
+IOU = MetricEntry(
+    "localisation/iou",
+    RegionIntersectionOverUnion,
+    Words(
+        question="How well do the marked pixels cover the object?",
+        name="Intersection over union",
+        formula="mean IoU of the top 5 % of pixels with the object",
+        source="none",
+        misread="5 % of the pixels cannot cover a larger object: its best value is below 1.",
+    ),
+    needs=("units", "object_mask|bounding_box"),
+    view="localisation",
+)
