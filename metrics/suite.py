@@ -9,8 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib import import_module
 
-from metrics import alignment, change, class_representation, compactness, complexity, concepts, contrastivity
-from metrics import funnybirds, general, localisation
+from metrics import (
+    alignment,
+    change,
+    class_representation,
+    compactness,
+    complexity,
+    concepts,
+    contrastivity,
+    funnybirds,
+    general,
+    localisation,
+)
 from metrics.entry import AnyMetric, Family, MetricEntry
 from metrics.facts import Facts
 from metrics.needs import NEEDS

@@ -14,11 +14,11 @@ from callbacks.evaluation.clean_view import Clean, Setting, owned_units
 from callbacks.evaluation.views import VIEWS
 from callbacks.forward.observer import Observer, Seen
 from metrics import FunnyBirdsScores, ImageMean, ItemMean, ModelValue, SpatialMisalignment
-from metrics.entries import ENTRIES
 from metrics.entry import AnyMetric
 from metrics.facts import Facts
 from metrics.general.classification import ConfusionMean
 from run_folder.processes import gathered
+from metrics.suite import ENTRIES
 
 ITEMS = {"unit": "units", "class": "classes", "concept": "concepts"}  # of which the values of all are kept
 TRAINING = "training"  # the view of the training images

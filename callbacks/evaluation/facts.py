@@ -16,9 +16,9 @@ from callbacks.phases.pruning import Prunable
 from datamodules.sample import Capabilities, ClassTables
 from explanations import Explainer
 from lightning_modules.contract import InterpretableModel, Intervenable, ModelOutput, UnitTable
-from metrics.entries import ENTRIES
 from metrics.facts import Facts
 from metrics.functional import Variant
+from metrics.suite import ENTRIES
 
 _MASKED_AS = {"leg": "foot"}  # group of points -> part of a label map, where the words differ
 

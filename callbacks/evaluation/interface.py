@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Literal, get_args
 
 from explanations import BoxMaps, Explainer, SummedMaps
-from metrics.entries import ENTRIES
+from metrics.suite import ENTRIES
 
 Interface = Literal["ssm", "bb", "bb_reference", "attribution"]
 

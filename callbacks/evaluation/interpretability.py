@@ -25,9 +25,8 @@ from callbacks.forward.walk import walk
 from explanations import BoxMaps, Explainer, choose_explainer
 from explanations.choice import description
 from lightning_modules.contract import InterpretableModel
-from metrics.entries import ENTRIES
 from metrics.functional import Variant
-from metrics.suite import build, resolve
+from metrics.suite import ENTRIES, build, resolve
 
 ContinuityView = Literal["paper", "quanproto", "identity"]
 SEEDS = 2**32  # as many as there are seeds for a run

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from callbacks.forward.walk import walk
 from metrics import functional
-from metrics.entries import ENTRIES, NEEDS
 from metrics.facts import Facts
 from run_folder.processes import add_up, gathered
+from metrics.needs import NEEDS
+from metrics.suite import ENTRIES
 
 LEAST_AREA = 0.6
 BY_MODEL = "model"

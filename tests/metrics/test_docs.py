@@ -28,6 +28,7 @@ def test_the_page_of_all_metrics():
         part, kind = ENTRIES[key].part, ENTRIES[key].metric
         assert isinstance(metric, kind), key
         if part is None:
-            assert (metric.unit, metric.value_range) == (kind.unit, kind.value_range), key
+            assert metric.unit == kind.unit, key
+            assert kind.value_range[0] <= metric.value_range[0] <= metric.value_range[1] <= kind.value_range[1], key
         words = ENTRIES[key].words
         assert min(map(len, (words.question, words.name, words.formula, words.source, words.misread))) > 3, key

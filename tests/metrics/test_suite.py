@@ -229,7 +229,7 @@ def test_a_family_of_ones_own_joins_by_its_import_path_and_may_need_a_field_of_t
 
 def test_keys_of_a_family_begin_with_its_name_and_differ():
     entry = MetricEntry("own/new", metrics.Accuracy, WORDS)
-    with pytest.raises(ValueError, match="keys of the family 'other' to begin with other/, but got .'own/new'."):
+    with pytest.raises(ValueError, match=r"keys of the family 'other' to begin with other/, but got \['own/new'\]"):
         Family("other", "Is it?", (entry,))
     with pytest.raises(ValueError, match="every key of the family 'own' once"):
         Family("own", "Is it?", (entry, entry))

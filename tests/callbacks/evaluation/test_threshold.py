@@ -122,9 +122,9 @@ SINGLE = {  # metrics that need one label, for the prototypes of ProtoPNet
     *(f"contrastivity/{name}" for name in ("apd_intra", "apd_inter", "afd_intra", "afd_inter")),
     *(f"alignment/{name}" for name in ("consistency", "stability", "stability_nonempty", "parts_covered")),
     *(f"class_representation/{name}" for name in ("structural_grounding", "class_independence")),
-    *FAMILIES["concepts"],
-    *FAMILIES["intervention"],
-    *FAMILIES["funnybirds"],
+    *FAMILIES["concepts"].keys,
+    *FAMILIES["intervention"].keys,
+    *FAMILIES["funnybirds"].keys,
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from metrics.entries import ENTRIES
+from metrics.suite import ENTRIES
 from reports.explained_model import ExplainedModel
 from reports.html import EvaluationFiles, Limits, build_comparison, build_report
 from reports.html.class_page import class_sheet

@@ -5,8 +5,7 @@ from dataclasses import asdict
 
 import pytest
 
-from metrics.entries import ENTRIES
-from metrics.suite import FAMILIES
+from metrics.suite import ENTRIES, FAMILIES
 from reports.published.numbers import DEFECTS, Published, all_records, published
 
 # keys of papers that are no metric of the suite: people's answers, and results of other tasks
