@@ -45,7 +45,7 @@ from metrics.compactness.kernels import (
     sparsity,
 )
 from metrics.complexity.overlap import background_overlap, inside_outside_relevance_difference, object_overlap
-from metrics.complexity.part_coverage import part_coverage_consistency
+from metrics.complexity.part_coverage_consistency import part_coverage_consistency
 from metrics.concepts.concept_existence import concept_existence, concept_existence_baselines
 from metrics.concepts.concept_importance import Order, Ranking, concept_global_importance, concept_importance
 from metrics.concepts.concept_prediction import calibration_bins, calibration_error

@@ -8,7 +8,7 @@ from metrics.complexity.overlap import (
     InsideOutsideRelevanceDifference,
     ObjectOverlap,
 )
-from metrics.complexity.part_coverage import CONSISTENCY, PartCoverageConsistency
+from metrics.complexity.part_coverage_consistency import CONSISTENCY, PartCoverageConsistency
 from metrics.entry import Family
 
 __all__ = ["BackgroundOverlap", "InsideOutsideRelevanceDifference", "ObjectOverlap", "PartCoverageConsistency"]

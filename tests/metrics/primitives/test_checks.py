@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from metrics.complexity.part_coverage import part_coverage_counts
+from metrics.complexity.part_coverage_consistency import part_coverage_counts
 from metrics.functional import (
     background_overlap,
     inside_outside_relevance_difference,
