@@ -1,6 +1,6 @@
 """Kernels of the metrics: pure functions of tensors, without state."""
 
-from metrics.alignment.misalignment import (
+from metrics.alignment.misalignment_changes import (
     accuracy_change,
     misalignment_activation_change,
     misalignment_location_change,
@@ -8,7 +8,8 @@ from metrics.alignment.misalignment import (
 )
 from metrics.alignment.on_object import peak_object_share
 from metrics.alignment.part_consistency import part_consistency
-from metrics.alignment.part_purity import merge_parts, part_purity
+from metrics.alignment.part_groups import merge_parts
+from metrics.alignment.part_purity import part_purity
 from metrics.alignment.part_stability import part_stability
 from metrics.alignment.parts_covered import parts_covered
 from metrics.change.activation_change import (
@@ -44,7 +45,8 @@ from metrics.compactness.kernels import (
     number_of_features,
     sparsity,
 )
-from metrics.complexity.overlap import background_overlap, inside_outside_relevance_difference, object_overlap
+from metrics.complexity.inside_outside_relevance_difference import inside_outside_relevance_difference
+from metrics.complexity.overlap import background_overlap, object_overlap
 from metrics.complexity.part_coverage_consistency import part_coverage_consistency
 from metrics.concepts.concept_existence import concept_existence, concept_existence_baselines
 from metrics.concepts.concept_importance import Order, Ranking, concept_global_importance, concept_importance

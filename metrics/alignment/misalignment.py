@@ -1,4 +1,4 @@
-"""Reactions of units to changes of the image outside the region their explanation highlights."""
+"""Spatial misalignment: reactions of units to changes of the image outside the region their explanation highlights."""
 
 from __future__ import annotations
 
@@ -10,182 +10,25 @@ import torch
 from torch import Tensor
 from torchmetrics.utilities import rank_zero_warn
 
+from metrics.alignment.misalignment_changes import (
+    accuracy_change,
+    misalignment_activation_change,
+    misalignment_location_change,
+    misalignment_rank_change,
+)
 from metrics.base import AveragedOver, PartsMetric, SeparateMetric
 from metrics.entry import MetricEntry, Words
-from metrics.general.classification import accuracy
-from metrics.general.multilabel_classification import subset_accuracy
 from metrics.primitives.checks import check_tensor
-from metrics.primitives.intersection_over_union import mask_intersection_over_union
 from metrics.primitives.intervals import Range, mean_interval
-from metrics.primitives.regions import percentile_mask
-
-
-def _check_scores(scores: Tensor, perturbed_scores: Tensor, target_ids: Tensor) -> None:
-    check_tensor("scores", scores, ("B", "U"), "float")
-    check_tensor("perturbed_scores", perturbed_scores, tuple(scores.shape), "float")
-    check_tensor("target_ids", target_ids, (scores.shape[0],), "int64")
-
-
-def _positive_scores(scores: Tensor, target_ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Scores in float64 clipped at 0, ``(B, U)``, and those of the targets, ``(B, 1)``."""
-    clipped = scores.double().clamp(min=0)
-    return clipped, clipped.gather(1, target_ids.clamp(min=0)[:, None])
-
-
-def misalignment_activation_change(scores: Tensor, perturbed_scores: Tensor, target_ids: Tensor) -> Tensor:
-    """Share of its score that a unit loses although nothing changes in its region.
-
-    Source: Sacha et al. (2024): ``1 - s' / s`` with the scores s and s' of the target unit clipped at 0; negative if
-    the score rises.
-
-    Args:
-        scores: ``(B, U)`` float, clean images.
-        perturbed_scores: ``(B, U)`` float, images perturbed outside the target's region.
-        target_ids: ``(B,)`` int64 unit of each image, -1 for none.
-
-    Returns:
-        ``(B,)`` float64 up to 1, lower is better; NaN where the clean score is not positive, a score is not finite or
-        there is no target.
-
-    Raises:
-        ValueError: if a shape or dtype differs from the above.
-
-    Example:
-        >>> scores, perturbed = torch.tensor([[2.0, 1.0, 0.5]]), torch.tensor([[0.8, 1.0, 0.9]])
-        >>> misalignment_activation_change(scores, perturbed, torch.tensor([0]))
-        tensor([0.6000], dtype=torch.float64)
-    """
-    _check_scores(scores, perturbed_scores, target_ids)
-    own = _positive_scores(scores, target_ids)[1].squeeze(1)
-    change = 1 - _positive_scores(perturbed_scores, target_ids)[1].squeeze(1) / own
-    return change.masked_fill(~change.isfinite() | ~own.isfinite() | (target_ids < 0), torch.nan)
-
-
-def misalignment_location_change(target_maps: Tensor, perturbed_target_maps: Tensor, quantile: float = 0.9) -> Tensor:
-    """Change of the region of a unit although nothing changes in it.
-
-    Source: Sacha et al. (2024): 1 minus the intersection over union of the pixels strictly above the quantile of each
-    map.
-
-    Args:
-        target_maps: ``(B, H, W)`` float, bilinearly upsampled map of the target unit, clean images.
-        perturbed_target_maps: the same on perturbed images.
-        quantile: of each map, in (0, 1).
-
-    Returns:
-        ``(B,)`` float64 fractions, lower is better; NaN where either map is flat or not finite.
-
-    Raises:
-        ValueError: if a shape or dtype differs from the above or ``quantile`` is outside (0, 1).
-
-    Example:
-        >>> maps = torch.arange(20.0).view(1, 4, 5)  # 18 and 19 are above the quantile, 17.1
-        >>> moved = maps.clone()
-        >>> moved[0, 0, 0], moved[0, 3, 3] = 18.0, 0.0
-        >>> misalignment_location_change(maps, moved)
-        tensor([0.6667], dtype=torch.float64)
-    """
-    check_tensor("target_maps", target_maps, ("B", "H", "W"), "float")
-    check_tensor("perturbed_target_maps", perturbed_target_maps, tuple(target_maps.shape), "float")
-    regions = percentile_mask(target_maps, quantile), percentile_mask(perturbed_target_maps, quantile)
-    return 1 - mask_intersection_over_union(*regions)
-
-
-def _better_strangers(scores: Tensor, target_ids: Tensor, labels: Tensor, owner: Tensor, active: Tensor) -> Tensor:
-    """``(B,)`` float64 number of active units of other classes above the target, NaN where not finite."""
-    owned = labels.double() @ owner.T.double() > 0 if labels.dtype == torch.bool else owner.T[labels]
-    clipped, own = _positive_scores(scores, target_ids)
-    broken = (~scores.isfinite() & active).any(dim=1) | ~own.squeeze(1).isfinite()
-    return ((clipped > own) & ~owned & active).sum(dim=1).double().masked_fill(broken, torch.nan)
-
-
-def misalignment_rank_change(
-    scores: Tensor,
-    perturbed_scores: Tensor,
-    target_ids: Tensor,
-    labels: Tensor,
-    owner: Tensor,
-    active: Tensor | None = None,
-) -> Tensor:
-    """Number of units of other classes that overtake a unit although nothing changes in its region.
-
-    Source: Sacha et al. (2024): the number of active units not owned by the image's class whose score, clipped at 0,
-    is strictly above that of the target, after the perturbation minus before.
-
-    Args:
-        scores: ``(B, U)`` float, clean images.
-        perturbed_scores: ``(B, U)`` float, images perturbed outside the target's region.
-        target_ids: ``(B,)`` int64 unit of each image, -1 for none.
-        labels: ``(B,)`` int64 in ``[0, K)``, or ``(B, K)`` bool, where a unit of any true label is owned.
-        owner: ``(U, K)`` bool.
-        active: ``(U,)`` bool; None for all.
-
-    Returns:
-        ``(B,)`` float64 ranks, lower is better; NaN where a score that takes part is not finite or there is no target.
-
-    Raises:
-        ValueError: if a shape or dtype differs from the above.
-
-    Example:
-        >>> scores, perturbed = torch.tensor([[2.0, 1.0, 0.5]]), torch.tensor([[0.8, 1.0, 0.9]])
-        >>> owner = torch.tensor([[True, False], [False, True], [False, True]])
-        >>> misalignment_rank_change(scores, perturbed, torch.tensor([0]), torch.tensor([0]), owner)
-        tensor([2.], dtype=torch.float64)
-    """
-    _check_scores(scores, perturbed_scores, target_ids)
-    images, num_units = scores.shape
-    check_tensor("owner", owner, (num_units, "K"), "bool")
-    if labels.dtype == torch.bool:
-        check_tensor("labels", labels, (images, owner.shape[1]), "bool")
-    else:
-        check_tensor("labels", labels, (images,), "int64")
-    if active is None:
-        active = torch.ones(num_units, dtype=torch.bool, device=scores.device)
-    check_tensor("active", active, (num_units,), "bool")
-    before = _better_strangers(scores, target_ids, labels, owner, active)
-    after = _better_strangers(perturbed_scores, target_ids, labels, owner, active)
-    return (after - before).masked_fill(target_ids < 0, torch.nan)
-
-
-def accuracy_change(logits: Tensor, perturbed_logits: Tensor, labels: Tensor) -> Tensor:
-    """Whether the image is no longer classified correctly.
-
-    Source: Sacha et al. (2024): 1[correct before] - 1[correct after]. For multilabel data, correct means
-    exactly the true label set.
-
-    Args:
-        logits: ``(B, K)`` float, clean images.
-        perturbed_logits: ``(B, K)`` float, perturbed images.
-        labels: ``(B,)`` int64 in ``[0, K)``, or ``(B, K)`` bool.
-
-    Returns:
-        ``(B,)`` float64, -1, 0 or 1, lower is better; NaN where a logit is not finite.
-
-    Raises:
-        ValueError: if a shape or dtype differs from the above.
-
-    Example:
-        >>> accuracy_change(torch.tensor([[2.0, 1.0]]), torch.tensor([[0.0, 1.0]]), torch.tensor([0]))
-        tensor([1.], dtype=torch.float64)
-    """
-    check_tensor("perturbed_logits", perturbed_logits, tuple(logits.shape), "float")
-    correct = subset_accuracy if labels.dtype == torch.bool else accuracy
-    return correct(logits, labels) - correct(perturbed_logits, labels)
 
 
 class SpatialMisalignment(SeparateMetric, PartsMetric):
     """Four mean changes over images that are perturbed outside the region of a target unit.
 
-    Source: Sacha et al. (2024). For all four lower is better, and each has its own number of images, those with a
-    target unit on which it is defined. With s the scores of an image clipped at 0, t its target unit, A the map of t,
-    and ' for the perturbed image:
-
-    - ``"pac"``, fraction: ``1 - s'_t / s_t``, negative if the score rises; undefined where s_t = 0.
-    - ``"plc"``, fraction: ``1 - IoU(A > q(A), A' > q(A'))`` with q the ``quantile`` of a map; undefined where flat.
-    - ``"prc"``, ranks: ``#{u : s'_u > s'_t} - #{u : s_u > s_t}`` over active units u not owned by the image's class.
-    - ``"ac"``, fraction: ``1[correct before] - 1[correct after]``.
-
-    Despite their names ``"pac"``, ``"plc"`` and ``"prc"`` differ from the changes of Schlinge et al. (2025).
+    Source: Sacha et al. (2024): ``"pac"`` is :func:`misalignment_activation_change`, ``"plc"``
+    :func:`misalignment_location_change`, ``"prc"`` :func:`misalignment_rank_change` and ``"ac"``
+    :func:`accuracy_change`. Each has its own number of images, those with a target unit on which it is defined. Despite
+    their names they differ from the changes of Schlinge et al. (2025).
 
     Args:
         owner: ``(U, K)`` bool, units owned by each class.
@@ -193,15 +36,7 @@ class SpatialMisalignment(SeparateMetric, PartsMetric):
         quantile: of each map, above which a pixel is in the region.
         kwargs: arguments of :class:`torchmetrics.Metric`.
 
-    Inputs:
-        scores: ``(B, U)`` float, clean images.
-        perturbed_scores: ``(B, U)`` float, images perturbed outside the region of the target.
-        target_ids: ``(B,)`` int64 unit of each image, -1 for none.
-        target_maps: ``(B, H, W)`` float, bilinearly upsampled map of the target on the clean images.
-        perturbed_target_maps: ``(B, H, W)`` float, the same on the perturbed images.
-        logits: ``(B, K)`` float, clean images.
-        perturbed_logits: ``(B, K)`` float, perturbed images.
-        labels: ``(B,)`` int64 in ``[0, K)``, or ``(B, K)`` bool for multilabel data.
+    Inputs: those of the four functions.
 
     Raises:
         ValueError: if an argument differs from the above.
@@ -217,7 +52,6 @@ class SpatialMisalignment(SeparateMetric, PartsMetric):
         {'pac': 0.75, 'plc': 0.0, 'prc': 1.0, 'ac': 0.0}
     """
 
-    name = "misalignment"
     units: ClassVar[dict[str, str]] = {"pac": "fraction", "plc": "fraction", "prc": "ranks", "ac": "fraction"}
     value_ranges: ClassVar[dict[str, Range]] = {
         "pac": (-math.inf, 1.0),
@@ -225,18 +59,7 @@ class SpatialMisalignment(SeparateMetric, PartsMetric):
         "prc": (-math.inf, math.inf),
         "ac": (-1.0, 1.0),
     }
-    parts = tuple(units)
     unit = "fraction, ranks"
-    reads = (
-        "scores",
-        "perturbed_scores",
-        "target_ids",
-        "target_maps",
-        "perturbed_target_maps",
-        "logits",
-        "perturbed_logits",
-        "labels",
-    )
     averaged_over: AveragedOver = "image"
     higher_is_better = False
     owner: Tensor
@@ -260,7 +83,7 @@ class SpatialMisalignment(SeparateMetric, PartsMetric):
             ("image_count", torch.int64),
             ("skipped", torch.int64),
         ):
-            self.add_state(state, torch.zeros(len(self.parts), dtype=dtype), dist_reduce_fx="sum")
+            self.add_state(state, torch.zeros(len(self.units), dtype=dtype), dist_reduce_fx="sum")
 
     def update(  # noqa: PLR0913 - one record feeds four numbers of one attack
         self,
@@ -301,7 +124,7 @@ class SpatialMisalignment(SeparateMetric, PartsMetric):
         """
         if (self.image_count == 0).any() and self.update_called:
             rank_zero_warn(f"A part of {type(self).__name__} is NaN: nothing it could measure.", UserWarning)
-        return dict(zip(self.parts, self.value_sum / self.image_count, strict=True))
+        return dict(zip(self.units, self.value_sum / self.image_count, strict=True))
 
     def summary(self) -> dict[str, dict[str, float]]:
         """The four means with their intervals, over all processes.
@@ -314,7 +137,7 @@ class SpatialMisalignment(SeparateMetric, PartsMetric):
         """
         with self.sync_context(dist_sync_fn=self.dist_sync_fn, should_sync=self._to_sync), torch.no_grad():
             summaries = {}
-            for i, part in enumerate(self.parts):
+            for i, part in enumerate(self.units):
                 total, n = self.value_sum[i], self.image_count[i]
                 low, high = mean_interval(total, self.square_sum[i], n, value_range=self.value_ranges[part])
                 summaries[part] = {

@@ -33,7 +33,6 @@ def peak_object_share(maps: Tensor, object_masks: Tensor) -> Tensor:
         ValueError: if a shape or dtype differs from the above.
 
     Example:
-        >>> import torch
         >>> mask = torch.tensor([[[True, True, False, False], [True, False, False, False]]])
         >>> peak_object_share(torch.tensor([[[[2.0, 1.0]], [[1.0, 2.0]]]]), mask)
         tensor([[0.7500, 0.0000]], dtype=torch.float64)

@@ -29,10 +29,6 @@ def part_consistency(hits: Tensor, visible: Tensor, threshold: float = 0.8) -> T
 
     Raises:
         ValueError: if a shape or dtype differs from the above.
-
-    Example:
-        >>> part_consistency(torch.tensor([[7, 1], [3, 2]]), torch.tensor([[8, 4], [4, 3]]))
-        tensor([1., 0.], dtype=torch.float64)
     """
     check_tensor("hits", hits, ("U", "N"), "int64")
     check_tensor("visible", visible, tuple(hits.shape), "int64")
@@ -44,18 +40,15 @@ def part_consistency(hits: Tensor, visible: Tensor, threshold: float = 0.8) -> T
 class PartConsistency(ItemMean):
     """Share of units that find some part in nearly all images of their class (higher is better).
 
-    Source: Huang et al. (2023), on test images cropped to the object box: a unit is consistent if ``max_j hits_j /
-    visible_j >= threshold`` over the parts j, where visible_j counts the images of the unit's class on which part j is
-    visible, and hits_j those of them on which it lies in the window of ``half_width`` pixels around the unit's peak. A
-    unit that never met a visible part is undefined. Left and right parts are not merged. Not to be confused with
-    :class:`metrics.PartCoverageConsistency`.
+    Source: Huang et al. (2023), on test images cropped to the object box: :func:`part_consistency`. Left and right
+    parts are not merged. Not to be confused with :class:`metrics.PartCoverageConsistency`.
 
     Args:
         num_units: U.
         num_parts: N.
         image_size: ``(H, W)`` pixels.
         half_width: of the window, in pixels; 36 at a height of 224, ``round(36 H / 224)`` at another.
-        threshold: share of images, inclusive.
+        threshold: see :func:`part_consistency`.
         kwargs: arguments of :class:`torchmetrics.Metric`.
 
     Inputs:
@@ -72,11 +65,9 @@ class PartConsistency(ItemMean):
         tensor(0.5000, dtype=torch.float64)
     """
 
-    name = "consistency"
     unit = "fraction"
     value_range = (0.0, 1.0)
     interval = "wilson"
-    reads = ("owned_ids", "owned_peaks", "part_locations", "part_visible")
     averaged_over: AveragedOver = "unit"
     higher_is_better = True
     hits: Tensor

@@ -3,59 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from metrics.alignment.part_groups import checked_groups, merge_parts
 from metrics.base import AveragedOver, ItemMean
 from metrics.entry import MetricEntry, Words
 from metrics.primitives.boxes import points_in_boxes
 from metrics.primitives.checks import check_at_least, check_tensor
-
-
-def check_groups(groups: Sequence[Sequence[int]], num_parts: int) -> None:
-    """Refuse groups that are empty or name an unknown part, with a ``ValueError``."""
-    if not groups or not all(group and all(0 <= part < num_parts for part in group) for group in groups):
-        raise ValueError(
-            f"Expected argument `groups` to hold lists of part indices in [0, {num_parts}), but got {groups!r}."
-        )
-
-
-def merge_parts(inside: Tensor, visible: Tensor, groups: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-    """Treat several parts, such as the left and the right wing, as one.
-
-    Source: Nauta et al. (2023). A group is visible if any of its parts is, and inside if any visible part of it is.
-
-    Args:
-        inside: ``(..., N)`` bool.
-        visible: ``(..., N)`` bool.
-        groups: lists of part indices, one per merged part; parts in no list are left out.
-
-    Returns:
-        The merged ``inside`` and ``visible``, ``(..., len(groups))`` bool.
-
-    Raises:
-        ValueError: if the shapes or a dtype differ from the above, or a group is empty or names an unknown part.
-
-    Example:
-        >>> inside, visible = torch.tensor([True, False, True]), torch.tensor([False, True, True])
-        >>> merge_parts(inside, visible, [[0, 1], [2]])
-        (tensor([False,  True]), tensor([True, True]))
-    """
-    if inside.shape != visible.shape or inside.ndim < 1 or inside.dtype != torch.bool or visible.dtype != torch.bool:
-        raise ValueError(
-            "Expected arguments `inside`, `visible` to be bool tensors of one shape (..., N), "
-            f"but got {tuple(inside.shape)} {inside.dtype} and {tuple(visible.shape)} {visible.dtype}."
-        )
-    check_groups(groups, inside.shape[-1])
-
-    def merge(parts: Tensor) -> Tensor:
-        each = parts.unbind(dim=-1)  # indexing by a list would copy it to the device and wait
-        return torch.stack([reduce(torch.logical_or, (each[part] for part in group)) for group in groups], dim=-1)
-
-    return merge(inside & visible), merge(visible)
 
 
 def part_purity(inside: Tensor, visible: Tensor, min_visible: int = 1) -> Tensor:
@@ -74,12 +31,6 @@ def part_purity(inside: Tensor, visible: Tensor, min_visible: int = 1) -> Tensor
 
     Raises:
         ValueError: if a shape or dtype differs from the above or ``min_visible`` is below 1.
-
-    Example:
-        >>> inside = torch.tensor([[[True, False], [True, False], [False, False], [True, True]]])
-        >>> visible = torch.tensor([[[True, True], [True, True], [True, False], [True, False]]])
-        >>> part_purity(inside, visible)
-        tensor([0.7500], dtype=torch.float64)
     """
     check_tensor("inside", inside, ("U", "k", "N"), "bool")
     check_tensor("visible", visible, tuple(inside.shape), "bool")
@@ -109,14 +60,11 @@ def top_images(scores: Tensor, sample_ids: Tensor, flags: Tensor, k: int) -> tup
 class PartPurity(ItemMean):
     """Mean over units of the share of their top images whose patch holds their best part (higher is better).
 
-    Source: Nauta et al. (2023, PIP-Net): ``max_j mean(inside_j | visible_j)`` over the parts j, on the k images with
-    the largest score of the unit, where inside_j is whether part j lies in the patch of the unit's peak. Ties go to the
-    smaller sample id; an image seen twice counts once. A unit without a visible part is undefined. Scores that are not
-    finite are left out and counted.
+    :func:`part_purity` of the patch of each unit's peak on the k images with its largest scores. Ties go to the smaller
+    sample id; an image seen twice counts once. Scores that are not finite are left out and counted.
 
-    A part that is visible in a single image can reach 1. ``summary`` adds ``standard_deviation`` of the units' values,
-    ``share_above_half`` of units and ``share_decided_by_one_image``: units whose value would be another without parts
-    that are visible in one image.
+    ``summary`` adds ``standard_deviation`` of the units' values, ``share_above_half`` of units and
+    ``share_decided_by_one_image``: units whose value would be another without parts that are visible in one image.
 
     Args:
         num_units: U.
@@ -124,7 +72,7 @@ class PartPurity(ItemMean):
         k: images per unit, at least 1.
         active: ``(U,)`` bool, units that are active and used by the head; None for all.
         groups: parts to merge, see :func:`metrics.functional.merge_parts`; None to keep all apart.
-        min_visible: images in which a part must be visible to count, at least 1.
+        min_visible: see :func:`part_purity`.
         kwargs: arguments of :class:`torchmetrics.Metric`.
 
     Inputs:
@@ -147,10 +95,8 @@ class PartPurity(ItemMean):
         tensor(0.5000, dtype=torch.float64)
     """
 
-    name = "purity"
     unit = "fraction"
     value_range = (0.0, 1.0)
-    reads = ("scores", "unit_boxes", "part_locations", "part_visible", "sample_ids")
     averaged_over: AveragedOver = "unit"
     higher_is_better = True
     active: Tensor
@@ -173,8 +119,7 @@ class PartPurity(ItemMean):
             check_at_least(name, value, 1)
         active = torch.ones(num_units, dtype=torch.bool) if active is None else active
         check_tensor("active", active, (num_units,), "bool")
-        self.groups = [[part] for part in range(num_parts)] if groups is None else groups
-        check_groups(self.groups, num_parts)
+        self.groups = checked_groups(groups, num_parts)
         self.num_parts = num_parts
         self.k = k
         self.min_visible = min_visible

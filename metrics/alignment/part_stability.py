@@ -27,11 +27,6 @@ def part_stability(unchanged: Tensor, total: Tensor) -> Tensor:
 
     Raises:
         ValueError: if a shape or dtype differs from the above.
-
-    Example:
-        >>> import torch
-        >>> part_stability(torch.tensor([3]), torch.tensor([4]))
-        tensor([0.7500], dtype=torch.float64)
     """
     check_tensor("unchanged", unchanged, ("U",), "int64")
     check_tensor("total", total, tuple(unchanged.shape), "int64")
@@ -41,10 +36,9 @@ def part_stability(unchanged: Tensor, total: Tensor) -> Tensor:
 class PartStability(ItemMean):
     """Mean over units of how often they find the same parts under noise as on the clean image (higher is better).
 
-    Source: Huang et al. (2023): for each unit the share of pairs of an image of its class and a noise draw with ``o(x)
-    = o(x')``, where o is the bool vector of the visible parts in the window of ``half_width`` pixels around the unit's
-    peak, x the clean and x' the noisy image. Call ``update`` once per noise draw, three times in the paper. Images
-    without a visible part are left out and counted.
+    Source: Huang et al. (2023): :func:`part_stability` of the visible parts in the window around each unit's peak, on
+    the images of its class. Call ``update`` once per noise draw, three times in the paper. Images without a visible
+    part are left out and counted.
 
     Two empty vectors are equal, so that a unit on the background scores 1. Publish ``nonempty_only=True`` next to the
     paper's number: it leaves out, and counts, images on which the unit finds no part before the noise. ``summary``
@@ -73,10 +67,8 @@ class PartStability(ItemMean):
         tensor(0.5000, dtype=torch.float64)
     """
 
-    name = "stability"
     unit = "fraction"
     value_range = (0.0, 1.0)
-    reads = ("owned_ids", "owned_peaks", "perturbed_owned_peaks", "part_locations", "part_visible")
     averaged_over: AveragedOver = "unit"
     higher_is_better = True
     unchanged: Tensor
@@ -96,7 +88,6 @@ class PartStability(ItemMean):
         self.image_size = image_size
         self.half_width = half_width
         self.nonempty_only = nonempty_only
-        self.name = "stability_nonempty" if nonempty_only else "stability"
         self.add_state("unchanged", torch.zeros(num_units, dtype=torch.int64), dist_reduce_fx="sum")
         self.add_state("total", torch.zeros(num_units, dtype=torch.int64), dist_reduce_fx="sum")
         self.add_state("evaluated", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")

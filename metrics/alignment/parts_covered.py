@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metrics.alignment.part_purity import check_groups, merge_parts
+from metrics.alignment.part_groups import checked_groups, merge_parts
 from metrics.base import AveragedOver, ItemMean
 from metrics.entry import MetricEntry, Words
 from metrics.primitives.checks import check_tensor
@@ -44,11 +44,6 @@ def parts_covered(hits: Tensor, visible: Tensor, owner: Tensor, threshold: float
 
     Raises:
         ValueError: if a shape or dtype differs from the above.
-
-    Example:
-        >>> hits, visible = torch.tensor([[8, 1], [2, 7], [0, 9], [3, 3]]), torch.tensor([[9, 9]]).expand(4, 2)
-        >>> parts_covered(hits, visible, torch.ones(4, 1, dtype=torch.bool))  # the last unit points at no part
-        tensor([2.], dtype=torch.float64)
     """
     check_tensor("hits", hits, ("U", "N"), "int64")
     check_tensor("visible", visible, tuple(hits.shape), "int64")
@@ -63,10 +58,8 @@ def parts_covered(hits: Tensor, visible: Tensor, owner: Tensor, threshold: float
 class PartsCovered(ItemMean):
     """Mean over classes of the number of different parts at which their units point (higher is better).
 
-    Source: none; window and owned units as :class:`metrics.PartConsistency` after Huang et al. (2023). On an image a
-    unit is at the visible part nearest to its peak, if one lies in the window of ``half_width`` pixels; it points at
-    the part at which it is most often, if on at least half of the images of its classes that show that part. A class
-    whose units never met a visible part is undefined.
+    Source: :func:`parts_covered`, with the window and the owned units of :class:`metrics.PartConsistency`, after Huang
+    et al. (2023): on an image a unit is at the visible part nearest to its peak, if one lies in the window.
 
     The number cannot exceed that of a class's units, nor that of the parts. Units that look beside the object can still
     be near a part: read it together with :class:`metrics.OnObject`.
@@ -97,10 +90,8 @@ class PartsCovered(ItemMean):
         tensor(1., dtype=torch.float64)
     """
 
-    name = "parts_covered"
     unit = "count"
     value_range = (0.0, math.inf)
-    reads = ("owned_ids", "owned_peaks", "part_locations", "part_visible")
     averaged_over: AveragedOver = "class"
     higher_is_better = True
     owner: Tensor
@@ -118,8 +109,7 @@ class PartsCovered(ItemMean):
     ) -> None:
         super().__init__(**kwargs)
         check_tensor("owner", owner, ("U", "K"), "bool")
-        self.groups = [[part] for part in range(num_parts)] if groups is None else groups
-        check_groups(self.groups, num_parts)
+        self.groups = checked_groups(groups, num_parts)
         self.image_size = image_size
         self.half_width = half_width
         self.register_buffer("owner", owner.clone(), persistent=False)

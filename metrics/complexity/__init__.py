@@ -1,13 +1,7 @@
 """Complexity: whether units look at the object, and always at the same part."""
 
-from metrics.complexity.overlap import (
-    BACKGROUND_OVERLAP,
-    IORD,
-    OBJECT_OVERLAP,
-    BackgroundOverlap,
-    InsideOutsideRelevanceDifference,
-    ObjectOverlap,
-)
+from metrics.complexity.inside_outside_relevance_difference import IORD, InsideOutsideRelevanceDifference
+from metrics.complexity.overlap import BACKGROUND_OVERLAP, OBJECT_OVERLAP, BackgroundOverlap, ObjectOverlap
 from metrics.complexity.part_coverage_consistency import CONSISTENCY, PartCoverageConsistency
 from metrics.entry import Family
 

@@ -48,11 +48,6 @@ def part_coverage_consistency(hits: Tensor, visible: Tensor, shown: Tensor, vari
 
     Raises:
         ValueError: if a shape or dtype differs from the above or ``variant`` is unknown.
-
-    Example:
-        >>> hits, visible = torch.tensor([[3, 1, 0]]), torch.tensor([[4, 2, 4]])
-        >>> part_coverage_consistency(hits, visible, torch.tensor([4]))  # (0.75 + 0.5) / 2
-        tensor([0.6250], dtype=torch.float64)
     """
     check_variant(variant)
     check_tensor("hits", hits, ("U", "N"), "int64")
@@ -68,12 +63,8 @@ def part_coverage_consistency(hits: Tensor, visible: Tensor, shown: Tensor, vari
 class PartCoverageConsistency(ItemMean):
     """Mean over units of how regularly their explanations cover the same parts (higher is better).
 
-    Source: Schlinge et al. (2025), equation 18, after Huang et al. (2023): for each unit the mean of ``hits / visible``
-    over the parts j it ever covers, where visible counts the images with the unit in the top k on which part j is
-    visible, and hits those of them on which it lies in the box around the clipped ``saliency``. A unit that never
-    covers a part scores 0; one that was in no top k or never met a visible part is undefined. With
-    ``variant="quanproto"`` hits are divided by the images whose clipped saliency is not empty. Empty slots and maps
-    that are not finite are left out and counted. Not to be confused with :class:`metrics.PartConsistency`.
+    :func:`part_coverage_consistency` of the boxes around the clipped ``saliency``. Empty slots and maps that are not
+    finite are left out and counted. Not to be confused with :class:`metrics.PartConsistency`.
 
     Args:
         num_units: U.
@@ -100,10 +91,8 @@ class PartCoverageConsistency(ItemMean):
         tensor(0.7500, dtype=torch.float64)
     """
 
-    name = "consistency"
     unit = "fraction"
     value_range = (0.0, 1.0)
-    reads = ("saliency", "unit_ids", "part_locations", "part_visible")
     averaged_over: AveragedOver = "unit"
     higher_is_better = True
     hits: Tensor
