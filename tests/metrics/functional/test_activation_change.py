@@ -10,7 +10,7 @@ from metrics.functional import (
     prototype_activation_change,
     visualization_activation_change,
 )
-from tests.metrics.changes import clipped, noisy_maps
+from tests.metrics.change.changes import clipped, noisy_maps
 
 NAN = math.nan
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from metrics import functional as kernels
-from tests.metrics.changes import CHANGES, clipped, maps_of, noisy_maps, slow_values
+from tests.metrics.change.changes import CHANGES, clipped, maps_of, noisy_maps, slow_values
 from tests.rounding import tolerance
 
 NAN = math.nan

@@ -11,7 +11,7 @@ from metrics.functional import (
     prototype_location_contrast,
     visualization_location_change,
 )
-from tests.metrics.changes import noisy_maps
+from tests.metrics.change.changes import noisy_maps
 
 NAN = math.nan
 

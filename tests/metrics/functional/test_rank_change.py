@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from metrics.functional import classification_rank_change, prototype_rank_change
-from tests.metrics.changes import slow_rank
+from tests.metrics.change.changes import slow_rank
 
 NAN = math.nan
 SCORES = torch.tensor([[9.0, 7.0, 5.0, 3.0]])

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from metrics.functional import gather_units, top_units, unit_ranks
-from tests.metrics.changes import slow_rank
+from tests.metrics.change.changes import slow_rank
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 

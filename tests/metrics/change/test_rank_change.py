@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from metrics import ClassificationRankChange, PrototypeRankChange
-from tests.metrics.changes import ACTIVE, change_record, finite, image_first, slow_rank
+from tests.metrics.change.changes import ACTIVE, change_record, finite, image_first, slow_rank
 from tests.metrics.tester import Case, ChangeTests, nowhere_finite, updated
 
 NAN = math.nan

@@ -7,7 +7,7 @@ import torch
 
 from metrics import ClassificationActivationChange, PrototypeActivationChange, VisualizationActivationChange
 from metrics import functional as kernels
-from tests.metrics.changes import change_record, finite, image_first, ratio, slow_change, slow_pac, slow_vac
+from tests.metrics.change.changes import change_record, finite, image_first, ratio, slow_change, slow_pac, slow_vac
 from tests.metrics.tester import Case, ChangeTests, nowhere_finite, updated
 
 NAN = math.nan

@@ -13,7 +13,7 @@ from metrics import (
     VisualizationLocationChange,
 )
 from metrics import functional as kernels
-from tests.metrics.changes import (
+from tests.metrics.change.changes import (
     change_record,
     finite,
     grid,

@@ -5,7 +5,7 @@ import torch
 
 from metrics import OnObject
 from metrics.functional import peak_object_share
-from tests.metrics.parts import mean
+from tests.metrics.alignment.parts import mean
 from tests.metrics.tester import Case, MetricTests, updated
 
 UNITS, SIZE, GRID = 6, (13, 10), (4, 3)  # tiles overlap by a row or a column

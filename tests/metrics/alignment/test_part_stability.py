@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from metrics import PartStability
-from tests.metrics.parts import HALF, PARTS, SIZE, UNITS, found, images_of, mean, owned_record, slots
+from tests.metrics.alignment.parts import HALF, PARTS, SIZE, UNITS, found, images_of, mean, owned_record, slots
 from tests.metrics.tester import Case, MetricTests, check_undefined, same, updated
 
 RECORD = owned_record()

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from metrics import PartPurity
-from tests.metrics.parts import NAN, PARTS, UNITS, mean, parts_record
+from tests.metrics.alignment.parts import NAN, PARTS, UNITS, mean, parts_record
 from tests.metrics.tester import Case, MetricTests, images, rows, same_summaries, updated
 
 GROUPS = [[0, 2], [1]]

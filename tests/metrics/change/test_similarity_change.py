@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from metrics import PrototypeSimilarityChange
-from tests.metrics.changes import change_record, image_first
+from tests.metrics.change.changes import change_record, image_first
 from tests.metrics.tester import Case, ChangeTests
 
 NAN = math.nan

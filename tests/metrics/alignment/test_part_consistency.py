@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from metrics import PartConsistency
-from tests.metrics.parts import HALF, PARTS, SIZE, UNITS, found, images_of, mean, owned_record, slots
+from tests.metrics.alignment.parts import HALF, PARTS, SIZE, UNITS, found, images_of, mean, owned_record, slots
 from tests.metrics.tester import Case, MetricTests, updated
 
 RECORD = {name: value for name, value in owned_record().items() if name != "perturbed_owned_peaks"}

@@ -5,7 +5,7 @@ import torch
 
 from metrics import PartsCovered
 from metrics.functional import parts_covered
-from tests.metrics.parts import HALF, PARTS, SIZE, UNITS, found, mean, owned_record, slots
+from tests.metrics.alignment.parts import HALF, PARTS, SIZE, UNITS, found, mean, owned_record, slots
 from tests.metrics.tester import Case, MetricTests, updated
 
 RECORD = {name: value for name, value in owned_record().items() if name != "perturbed_owned_peaks"}
