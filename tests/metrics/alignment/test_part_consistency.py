@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from metrics import PartConsistency
-from tests.metrics.alignment.parts import HALF, PARTS, SIZE, UNITS, found, images_of, mean, owned_record, slots
+from metrics.functional import part_consistency
+from tests.metrics.alignment.parts import HALF, NAN, PARTS, SIZE, UNITS, found, images_of, mean, owned_record, slots
 from tests.metrics.tester import Case, MetricTests, updated
 
 RECORD = {name: value for name, value in owned_record().items() if name != "perturbed_owned_peaks"}
@@ -38,6 +39,16 @@ class TestPartConsistency(MetricTests):
         assert (metric.hits.tolist(), metric.visible.tolist()) == ([[counts[0]]], [[counts[1]]])
         assert metric.compute() == value
 
+    def test_the_best_part_decides(self):
+        hits, visible = torch.tensor([[7, 1], [3, 2], [0, 0]]), torch.tensor([[8, 4], [4, 3], [0, 0]])
+        assert part_consistency(hits, visible).tolist() == pytest.approx([1, 0, NAN], nan_ok=True)
+
+    def test_the_threshold_is_inclusive(self):
+        for count in range(5, 200, 5):
+            four_fifths = torch.tensor([[4 * count // 5]])
+            assert part_consistency(four_fifths, torch.tensor([[count]])).tolist() == [1]
+            assert part_consistency(four_fifths - 1, torch.tensor([[count]])).tolist() == [0]
+
     def test_window(self):
         # 36 pixels on either side, inclusive, of floored points
         record = images_of((1, 1))
@@ -63,3 +74,8 @@ class TestPartConsistency(MetricTests):
         ):
             with pytest.raises(ValueError, match=text):
                 updated(PartConsistency(1, 1), record | {name: value})
+        counts = torch.ones(2, 2, dtype=torch.int64)
+        with pytest.raises(ValueError, match="`hits` to be of shape"):
+            part_consistency(counts.float(), counts)
+        with pytest.raises(ValueError, match="`visible` to be of shape"):
+            part_consistency(counts, counts[:, :1])

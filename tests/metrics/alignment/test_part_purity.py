@@ -1,11 +1,14 @@
 import math
 import warnings
+from functools import partial
 from typing import ClassVar
 
 import pytest
 import torch
 
 from metrics import PartPurity
+from metrics.alignment.part_purity import top_images
+from metrics.functional import part_purity
 from tests.metrics.alignment.parts import NAN, PARTS, UNITS, mean, parts_record
 from tests.metrics.tester import Case, MetricTests, images, rows, same_summaries, updated
 
@@ -28,7 +31,7 @@ def purity_record():
     return {"scores": scores, "unit_boxes": boxes, "sample_ids": ids} | record
 
 
-def slow_purity(record, k=4):
+def slow_purity(record, least=1, k=4):
     values = []
     for unit in range(UNITS):
         if not ACTIVE[unit]:
@@ -47,13 +50,13 @@ def slow_purity(record, k=4):
                 points = [record["part_locations"][image, part].tolist() for part in visible]
                 if visible:
                     seen[group].append(any(x0 <= math.floor(x) <= x1 and y0 <= math.floor(y) <= y1 for x, y in points))
-        if any(seen):
-            values.append(max(mean(entries) for entries in seen if entries))
+        if any(len(entries) >= least for entries in seen):
+            values.append(max(mean(entries) for entries in seen if len(entries) >= least))
     return mean(values)
 
 
-def build_purity():
-    return PartPurity(UNITS, PARTS, k=4, active=ACTIVE, groups=GROUPS)
+def build_purity(least=1):
+    return PartPurity(UNITS, PARTS, k=4, active=ACTIVE, groups=GROUPS, min_visible=least)
 
 
 def purity_case(inside, visible, scores=None):
@@ -72,18 +75,21 @@ def purity_case(inside, visible, scores=None):
 class TestPartPurity(MetricTests):
     # 2 scores that are not finite are left out
     cases: ClassVar = {
-        "part_purity": Case(
-            build_purity,
+        f"part_purity_{least}": Case(
+            partial(build_purity, least),
             purity_record(),
-            slow_purity,
+            partial(slow_purity, least=least),
             {"part_visible": torch.zeros(13, PARTS, dtype=torch.bool)},
             UNITS + 2,
-        ),
+        )
+        for least in (1, 3)
     }
 
     def test_hand_case(self):
         record = purity_case([[1, 0], [1, 0], [0, 0], [1, 1]], [[1, 1], [1, 1], [1, 0], [1, 0]])
         assert updated(PartPurity(1, 2), record).compute() == 0.75
+        # a part inside but out of sight is no hit
+        assert updated(PartPurity(1, 1), purity_case([[0], [0], [0], [1]], [[1], [1], [0], [0]])).compute() == 0
 
     def test_only_the_best_images_count(self):
         record = purity_case([[0], [1], [1], [0]], [[1]] * 4, [1.0, 3.0, 2.0, 2.5])
@@ -108,6 +114,7 @@ class TestPartPurity(MetricTests):
         assert (summary["value"], summary["share_decided_by_one_image"]) == (1, 1)
         summary = updated(PartPurity(1, 2, min_visible=2), purity_case(inside, visible)).summary()
         assert (summary["value"], summary["share_decided_by_one_image"]) == (0.4, 0)
+        assert updated(PartPurity(1, 2, min_visible=11), purity_case(inside, visible)).values().isnan().all()
         only = purity_case([[1]], [[1]])
         assert updated(PartPurity(1, 1), only).summary()["share_decided_by_one_image"] == 1
 
@@ -166,3 +173,29 @@ class TestPartPurity(MetricTests):
         ):
             with pytest.raises(ValueError, match=text):
                 updated(build_purity(), record | {name: value})
+        flags = torch.ones(1, 4, 2, dtype=torch.bool)
+        with pytest.raises(ValueError, match="`inside` to be of shape"):
+            part_purity(flags[0], flags)
+        with pytest.raises(ValueError, match="`visible` to be of shape"):
+            part_purity(flags, flags.long())
+        with pytest.raises(ValueError, match="`min_visible` to be at least 1, but got 0"):
+            part_purity(flags, flags, min_visible=0)
+
+
+class TestTopImages:
+    def top(self, scores, ids, k):
+        flags = torch.arange(len(scores))[None, :, None]
+        best = top_images(torch.tensor([scores]), torch.tensor([ids]), flags, k)
+        return [part.flatten().tolist() for part in best]
+
+    def test_ties_go_to_the_smaller_id(self):
+        assert self.top([1.0, 3.0, 3.0, 3.0], [5, 9, 2, 7], 2) == [[3, 3], [2, 7], [2, 3]]
+
+    def test_an_image_counts_once(self):
+        assert self.top([1.0, 3.0, 3.0, 2.0], [5, 9, 9, 7], 3) == [[3, 2, 1], [9, 7, 5], [1, 3, 0]]
+        # a copy with another score: the best of them
+        assert self.top([4.0, 3.0, 5.0], [9, 8, 9], 2) == [[5, 3], [9, 8], [2, 1]]
+
+    def test_empty_slots_come_last(self):
+        scores, ids, _ = self.top([-math.inf, 0.0, -math.inf, -7.0], [-1, 4, -1, 3], 3)
+        assert (scores, ids[:2]) == ([0, -7, -math.inf], [4, 3])

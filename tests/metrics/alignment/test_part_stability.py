@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from metrics import PartStability
+from metrics.functional import part_stability
 from tests.metrics.alignment.parts import HALF, PARTS, SIZE, UNITS, found, images_of, mean, owned_record, slots
 from tests.metrics.tester import Case, MetricTests, check_undefined, same, updated
 
@@ -74,3 +75,8 @@ class TestPartStability(MetricTests):
     def test_errors(self):
         with pytest.raises(ValueError, match=r"`perturbed_owned_peaks` to be of shape \(13, 2, 2\)"):
             updated(build_stability(), owned_record() | {"perturbed_owned_peaks": torch.zeros(13, 1, 2).long()})
+        counts = torch.ones(2, dtype=torch.int64)
+        with pytest.raises(ValueError, match="`unchanged` to be of shape"):
+            part_stability(counts.float(), counts)
+        with pytest.raises(ValueError, match="`total` to be of shape"):
+            part_stability(counts, counts[:1])

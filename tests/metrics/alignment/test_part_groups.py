@@ -1,0 +1,33 @@
+import pytest
+import torch
+
+from metrics.functional import merge_parts
+
+
+def test_hand_case():
+    # left wing hidden but inside, right wing visible and outside: not inside; the visible side decides
+    inside, visible = torch.tensor([True, False, True]), torch.tensor([False, True, True])
+    merged = merge_parts(inside, visible, [[0, 1], [2]])
+    assert [part.tolist() for part in merged] == [[False, True], [True, True]]
+
+
+def test_slow_oracle():
+    for seed in range(3):
+        generator = torch.Generator().manual_seed(seed)
+        inside, visible = (torch.rand(4, 3, 5, generator=generator) < 0.5 for _ in range(2))
+        groups = [[4], [0, 2], [1, 2, 3]]
+        new_inside, new_visible = merge_parts(inside, visible, groups)
+        for index in torch.cartesian_prod(torch.arange(4), torch.arange(3)).tolist():
+            i, v = inside[*index].tolist(), visible[*index].tolist()
+            assert new_visible[*index].tolist() == [any(v[part] for part in group) for group in groups]
+            assert new_inside[*index].tolist() == [any(v[p] and i[p] for p in group) for group in groups]
+
+
+def test_errors():
+    flags = torch.ones(2, 3, dtype=torch.bool)
+    for groups in ([], [[]], [[0, 3]], [[-1]]):
+        with pytest.raises(ValueError, match=r"`groups` to hold lists of part indices in \[0, 3\)"):
+            merge_parts(flags, flags, groups)
+    for other in (flags[:, :2], flags.float()):
+        with pytest.raises(ValueError, match="`inside`, `visible` to be bool tensors of one shape"):
+            merge_parts(flags, other, [[0]])
