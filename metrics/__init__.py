@@ -1,7 +1,7 @@
 """Metrics of explanations: torchmetrics classes, in rooms by family; their kernels are in ``metrics.functional``."""
 
 from metrics.alignment import *
-from metrics.base import ImageMean, ImageRatio, ItemMean, ModelValue, PartsMetric, SummaryMetric
+from metrics.base import *
 from metrics.change import *
 from metrics.class_representation import *
 from metrics.compactness import *

@@ -16,6 +16,8 @@ from torchmetrics.utilities import rank_zero_warn
 from metrics.primitives.checks import check_tensor
 from metrics.primitives.intervals import Range, mean_interval, ratio_interval, wilson_interval
 
+__all__ = ["ImageMean", "ImageRatio", "ItemMean", "ModelValue", "PartsMetric", "SummaryMetric"]
+
 AveragedOver = Literal["image", "object", "pair", "unit", "class", "concept", "label", "none"]
 Interval = Literal["mean", "wilson"]
 

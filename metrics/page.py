@@ -46,10 +46,10 @@ def _section(family: Family) -> str:
 
 def _row(entry: MetricEntry) -> str:
     kind, words = entry.metric, entry.words
-    unit, ends = kind.unit, kind.value_range
-    facts = {"higher_is_better": kind.higher_is_better, "averaged_over": kind.averaged_over}
+    unit, ends, part = kind.unit, kind.value_range, {}
     if entry.part is not None and issubclass(kind, PartsMetric):
         unit, ends = kind.units[entry.part], kind.value_ranges[entry.part]
-        facts |= kind.exceptions.get(entry.part, {})
-    measured = (printed_range(*ends), arrow(facts["higher_is_better"]), unit, facts["averaged_over"])
+        part = kind.exceptions.get(entry.part, {})
+    direction = arrow(part.get("higher_is_better", kind.higher_is_better))
+    measured = (printed_range(*ends), direction, unit, part.get("averaged_over", kind.averaged_over))
     return f"| {' | '.join((f'`{entry.key}`', words.name, words.formula, *measured, words.source, words.misread))} |"

@@ -17,8 +17,8 @@ from metrics import FunnyBirdsScores, ImageMean, ItemMean, ModelValue, SpatialMi
 from metrics.entry import AnyMetric
 from metrics.facts import Facts
 from metrics.general.classification import ConfusionMean
-from run_folder.processes import gathered
 from metrics.suite import ENTRIES
+from run_folder.processes import gathered
 
 ITEMS = {"unit": "units", "class": "classes", "concept": "concepts"}  # of which the values of all are kept
 TRAINING = "training"  # the view of the training images

@@ -13,9 +13,9 @@ from torch import Tensor
 from callbacks.forward.walk import walk
 from metrics import functional
 from metrics.facts import Facts
-from run_folder.processes import add_up, gathered
 from metrics.needs import NEEDS
 from metrics.suite import ENTRIES
+from run_folder.processes import add_up, gathered
 
 LEAST_AREA = 0.6
 BY_MODEL = "model"
