@@ -61,7 +61,7 @@ PACKAGES: dict[str, set[str]] = {
         *("rich", "yaml"),
     },
     "lightning_modules": {"lightning", "torch", "torchvision", "scipy", "sklearn"},
-    "explanations": {"torch", "PIL"},
+    "explanations": {"torch", "PIL", "matplotlib"},
 }
 
 

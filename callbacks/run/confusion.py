@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from lightning.pytorch.loggers import Logger
-from PIL import Image, ImageDraw, ImageFont
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from callbacks.run.loggers import log_images, log_table
-from explanations.views import BLACK, WHITE, cut_text, to_image
+from explanations.charts import GREY, chart, styled, to_picture
+from explanations.views import cut_text
 
 COLUMNS = ("true class", "predicted class", "images", "share of true class")
-SIDE, NAMES, FONT = 640, 150, 12  # pixels of the matrix, at most, and of the names of its rows
+SIDE, NAMES, BELOW, FONT = 640, 150, 40, 12  # pixels of the matrix, at most, of what lies beside it, and of letters
 
 
 def confusions(counts: Tensor, class_names: Sequence[str], limit: int = 100) -> list[tuple[str, str, int, float]]:
@@ -41,7 +42,8 @@ def confusions(counts: Tensor, class_names: Sequence[str], limit: int = 100) -> 
     return [(names[true], names[predicted], count, count / of_class[true]) for true, predicted, count in found]
 
 
-def confusion_picture(counts: Tensor, class_names: Sequence[str]) -> Image.Image:
+@styled
+def confusion_matrix(counts: Tensor, class_names: Sequence[str]) -> Figure:
     """The matrix: rows are true classes, columns predicted ones, the last column no prediction; dark is frequent.
 
     Args:
@@ -49,21 +51,18 @@ def confusion_picture(counts: Tensor, class_names: Sequence[str]) -> Image.Image
         class_names: K names, written where rows are high enough.
     """
     share = counts.double() / counts.sum(dim=1, keepdim=True).clamp(min=1)
-    cell = max(2, SIDE // counts.shape[1])
-    pixels = (1 - share).repeat_interleave(cell, 0).repeat_interleave(cell, 1)
-    matrix = to_image(pixels.expand(3, -1, -1))
-    top = 2 * FONT + 8
-    picture = Image.new("RGB", (NAMES + matrix.width + 8, top + matrix.height + 8), WHITE)
-    picture.paste(matrix, (NAMES, top))
-    draw, font = ImageDraw.Draw(picture), ImageFont.load_default(FONT)
-    draw.rectangle((NAMES - 1, top - 1, NAMES + matrix.width, top + matrix.height), outline=BLACK)
-    draw.line([(NAMES + matrix.width - cell, top), (NAMES + matrix.width - cell, top + matrix.height)], fill="#808080")
-    draw.text((NAMES, 4), "predicted class, in the same order; last column: no prediction", fill=BLACK, font=font)
-    draw.text((NAMES - 6, 4), "true class", fill=BLACK, font=font, anchor="ra")
-    for row, name in enumerate(class_names if cell > FONT else ()):
-        place = (NAMES - 6, top + row * cell + cell / 2)
-        draw.text(place, cut_text(name, FONT, NAMES - 12), fill=BLACK, font=font, anchor="rm")
-    return picture
+    cell, classes = max(2, SIDE // counts.shape[1]), len(counts)
+    figure, (axes,) = chart(NAMES + cell * (classes + 1), BELOW + cell * classes)
+    axes.imshow(share.cpu().numpy(), cmap="gray_r", vmin=0, vmax=1, interpolation="nearest")
+    axes.axvline(classes - 0.5, color=GREY)
+    axes.set(xlabel="predicted class, in the same order; last column: no prediction", ylabel="true class")
+    axes.set_xticks([])
+    axes.set_yticks(
+        range(classes), [cut_text(name, FONT, NAMES) for name in class_names]
+    ) if cell > FONT else axes.set_yticks([])
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(True)
+    return figure
 
 
 def log_confusion(
@@ -82,5 +81,7 @@ def log_confusion(
         return
     total, right = int(counts.sum()), int(counts.diagonal().sum())
     caption = f"{total - right} of {total} images wrong"
-    log_images(loggers, f"media/confusion/{split}", [confusion_picture(counts, class_names)], [caption], step)
+    log_images(
+        loggers, f"media/confusion/{split}", [to_picture(confusion_matrix(counts, class_names))], [caption], step
+    )
     log_table(loggers, f"tables/confusion/{split}", COLUMNS, confusions(counts, class_names), step)

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from matplotlib.figure import Figure
 from PIL import Image, ImageDraw
 from torch import Tensor
 
 from datamodules.sample import ClassTables
+from explanations.charts import BLUE, ORANGE, chart, styled, to_picture
 from explanations.upsample import upsample_maps
-from explanations.views import BLACK, BOX_COLOUR, GAP, WHITE, sheet, to_image, write_text
+from explanations.views import BLACK, WHITE, sheet, to_image, write_text
 from lightning_modules.contract import ModelOutput
 from metrics.concepts.concept_importance import most_important
 from metrics.concepts.kernels import region_size
 from metrics.functional import concept_importance
 from reports.pictures.family import Evaluated, PictureFamily
 
-PRESENT, ABSENT, BAR = "#1a7f37", "#cf222e", "#2155bd"
+PRESENT, ABSENT = "#1a7f37", "#cf222e"
 IMAGES = 6  # shown in panels
 SHOWN, TILE, TEXT, LINE = 5, 144, 12, 16
-BINS, BIN_WIDTH, HISTOGRAM = 40, 8, 110  # of -1..1; pixels of a bin, and of the highest one
+WIDTH, HEIGHT = 400, 180  # of a histogram
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,7 @@ def concept_pictures(evaluated: Evaluated) -> dict[str, Image.Image]:
     pictures, subject, dataset = {}, evaluated.subject, evaluated.dataset
     units, tables = subject.units, subject.datamodule.tables
     if histograms := importance_histograms(evaluated.items):
-        pictures["concept_importance"] = histograms
+        pictures["concept_importance"] = to_picture(histograms)
     if evaluated.named is not None and units.weight is not None and len(evaluated.named[0]):
         ids, concepts = (each.to(units.active.device) for each in evaluated.named)
         named = NamedUnits(ids, concepts, units.weight.detach())
@@ -60,49 +64,35 @@ def concept_pictures(evaluated: Evaluated) -> dict[str, Image.Image]:
     return pictures
 
 
-def importance_histograms(items: Mapping[str, Mapping[str, Sequence[float]]]) -> Image.Image | None:
+@styled
+def importance_histograms(items: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure | None:
     """Histograms of CGIM over classes and over concepts or units, as figure 2 of Aysel et al. (2025).
 
     Args:
         items: classes, concepts or units -> key -> value of each, NaN where undefined.
 
     Returns:
-        A picture with a line per kind, the mean of the values marked; None without values.
+        A row per CGIM and a column per kind, the mean of the values marked; None without values.
     """
     columns = [
         [(key, values) for key, values in items[name].items() if key.startswith("concepts/cgim")]
         for name in ("classes", "concepts", "units")
         if name in items
     ]
-    groups = [[_histogram(values, key) for key, values in column] for column in columns if column]
-    if not groups:
+    columns = [column for column in columns if column]
+    if not columns:
         return None
-    lines = [list(line) for line in zip(*groups, strict=False)]
-    return sheet([[tile for line in lines for tile in line]], len(groups), ["Concept global importance"])
-
-
-def _histogram(values: Sequence[float], key: str) -> Image.Image:
-    finite = torch.tensor(values, dtype=torch.float64)
-    finite = finite[finite.isfinite()]
-    counts = torch.histc(finite, BINS, -1, 1)
-    highest, mean = max(1, int(counts.max())), float(finite.mean())
-    tile = Image.new("RGB", (BINS * BIN_WIDTH + 2 * GAP, HISTOGRAM + 3 * LINE), WHITE)
-    draw, bottom = ImageDraw.Draw(tile), LINE + HISTOGRAM
-    title = f"{key.split('/')[1]}: mean {mean:.2f} of {len(finite)}, highest bar {highest}"
-    write_text(tile, (GAP, 0), title, TEXT, tile.width)
-    for index, count in enumerate(counts.tolist()):
-        left, height = GAP + index * BIN_WIDTH, round(count / highest * (HISTOGRAM - GAP))
-        if height:
-            draw.rectangle((left, bottom - height, left + BIN_WIDTH - 2, bottom), fill=BAR)
-    draw.line((GAP, bottom, GAP + BINS * BIN_WIDTH, bottom), fill=BLACK)
-    for tick in (-1.0, -0.5, 0.0, 0.5, 1.0):
-        place = GAP + round((tick + 1) / 2 * BINS * BIN_WIDTH)
-        draw.line((place, bottom, place, bottom + GAP), fill=BLACK)
-        write_text(tile, (min(max(place - 8, 0), tile.width - 18), bottom + GAP), f"{tick:g}", TEXT, tile.width)
-    if len(finite):
-        place = GAP + round((mean + 1) / 2 * BINS * BIN_WIDTH)
-        draw.line((place, LINE, place, bottom), fill=BOX_COLOUR, width=2)
-    return tile
+    rows = list(zip(*columns, strict=False))
+    figure, panels = chart(WIDTH, HEIGHT, len(rows), len(columns))
+    figure.suptitle("Concept global importance")
+    for axes, (key, values) in zip(panels, (each for row in rows for each in row), strict=True):
+        finite = [value for value in values if math.isfinite(value)]
+        mean = statistics.fmean(finite) if finite else math.nan
+        counts, _, _ = axes.hist(finite, bins=40, range=(-1, 1), color=BLUE, rwidth=0.9)
+        axes.axvline(mean, color=ORANGE)
+        axes.set_title(f"{key.split('/')[1]}: mean {mean:.2f} of {len(finite)}, highest bar {max(1, max(counts)):.0f}")
+        axes.set(xlim=(-1, 1), xticks=(-1.0, -0.5, 0.0, 0.5, 1.0), yticks=())
+    return figure
 
 
 def concept_panels(

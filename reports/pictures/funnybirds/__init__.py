@@ -7,6 +7,7 @@ import math
 from PIL import Image
 
 from explanations import BoxMaps, Explainer, SummedMaps
+from explanations.charts import to_picture
 from reports.pictures.family import Evaluated, PictureFamily
 from reports.pictures.funnybirds.part_pictures import part_pictures
 from reports.pictures.funnybirds.spider import spider_plot
@@ -25,7 +26,7 @@ def funnybirds_pictures(evaluated: Evaluated) -> dict[str, Image.Image]:
         return {}
     title, pictures = TITLES.get(explainer.key, explainer.key), {}
     if spider := spider_plot(metrics, f"{type(subject.model).__name__}, {title}"):
-        pictures["spider"] = spider
+        pictures["spider"] = to_picture(spider)
     explainers: dict[str, Explainer] = {"ssm": SummedMaps(), "bb": BoxMaps(), explainer.key: explainer}
     shown = {TITLES.get(key, key): found for key, found in explainers.items()}
     chosen = {title: float(metrics.get("funnybirds/completeness", {}).get("threshold", math.nan))}

@@ -6,20 +6,20 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from PIL import Image, ImageDraw, ImageFont
+import numpy as np
+from matplotlib.figure import Figure
 
-from explanations.views import BLACK, WHITE
+from explanations.charts import BAND, BLUE, DPI, styled
 
 AXES = {
     "accuracy": "accuracy", "bi": "BI", "csdc": "CSDC", "pc": "PC", "dc": "DC", "d": "D", "sd": "SD", "ts": "TS",
 }  # fmt: skip
-SIZE, RADIUS, TITLE, TEXT = 440, 135, 16, 13
-LINES = (0.25, 0.5, 0.75, 1.0)
-GREY, FILL, LINE = "#c0c0c0", "#cfe2f3", "#1f77b4"
+SIZE = 440  # pixels
 FAMILY = "funnybirds/"
 
 
-def spider_plot(metrics: Mapping[str, Mapping[str, Any]], title: str) -> Image.Image | None:
+@styled
+def spider_plot(metrics: Mapping[str, Mapping[str, Any]], title: str) -> Figure | None:
     """All metrics on axes from 0 (centre) to 1, as Hesse et al. (2023) draw a model with its explanations.
 
     Args:
@@ -27,28 +27,26 @@ def spider_plot(metrics: Mapping[str, Mapping[str, Any]], title: str) -> Image.I
         title: model and interface.
 
     Returns:
-        The picture; None if a metric is missing. An undefined one has no point, and the outline goes on with the next.
+        The plot; None if a metric is missing. An undefined one has no point, and the outline goes on with the next.
     """
     if any(FAMILY + name not in metrics for name in AXES):
         return None
-    values = [float(metrics[FAMILY + name]["value"]) for name in AXES]
-    picture = Image.new("RGB", (SIZE, SIZE), WHITE)
-    draw, font = ImageDraw.Draw(picture), ImageFont.load_default(TEXT)
-    points = [_place(axis, value) for axis, value in enumerate(values) if not math.isnan(value)]
-    if len(points) > 2:
-        draw.polygon(points, fill=FILL)
-    for level in LINES:
-        draw.polygon([_place(axis, level) for axis in range(len(AXES))], outline=GREY)
-    for axis, (name, value) in enumerate(zip(AXES.values(), values, strict=True)):
-        draw.line([_place(axis, 0), _place(axis, 1)], fill=GREY)
-        text = "undefined" if math.isnan(value) else f"{value:.2f}"
-        draw.text(_place(axis, 1.25), f"{name}\n{text}", fill=BLACK, font=font, anchor="mm", align="center")
-    draw.line([*points, *points[:1]], fill=LINE, width=2)
-    for x, y in points:
-        draw.circle((x, y), 4, fill=LINE)
-    draw.text((SIZE / 2, 6), title, fill=BLACK, font=ImageFont.load_default(TITLE), anchor="ma")
-    draw.text((SIZE / 2, SIZE - 6), _below(metrics), fill=BLACK, font=font, anchor="md")
-    return picture
+    values = np.array([metrics[FAMILY + name]["value"] for name in AXES], dtype=np.float64)
+    angles, defined = np.linspace(0, 2 * np.pi, len(AXES), endpoint=False), ~np.isnan(values)
+    texts = [f"{value:.2f}" if there else "undefined" for value, there in zip(values, defined, strict=True)]
+    figure = Figure((SIZE / DPI, SIZE / DPI), DPI, layout="constrained")
+    axes: Any = figure.add_subplot(projection="polar")
+    axes.set_theta_zero_location("N")
+    axes.set_theta_direction(-1)
+    axes.set_xticks(angles, [f"{name}\n{text}" for name, text in zip(AXES.values(), texts, strict=True)])
+    axes.set_yticks([0.25, 0.5, 0.75, 1.0], [])
+    axes.tick_params(pad=14)
+    points = [np.append(each[defined], each[defined][:1]) for each in (angles, values)]
+    axes.fill(*points, color=BAND)
+    axes.plot(*points, "o-", color=BLUE)
+    axes.set(ylim=(0, 1), xlabel=_below(metrics))
+    axes.set_title(title, loc="center")
+    return figure
 
 
 def _below(metrics: Mapping[str, Mapping[str, Any]]) -> str:
@@ -57,9 +55,3 @@ def _below(metrics: Mapping[str, Mapping[str, Any]]) -> str:
     if any(math.isnan(value) for value in values):
         return "completeness undefined"
     return "completeness {:.2f} with {:.1f} important parts".format(*values)
-
-
-def _place(axis: int, value: float) -> tuple[float, float]:
-    """Pixel of a value on an axis; the first points upwards, the others follow clockwise."""
-    angle = 2 * math.pi * axis / len(AXES)
-    return SIZE / 2 + RADIUS * value * math.sin(angle), SIZE / 2 - RADIUS * value * math.cos(angle)

@@ -3,7 +3,8 @@
 import numpy as np
 import torch
 
-from callbacks.run.confusion import NAMES, confusion_picture, confusions, log_confusion
+from callbacks.run.confusion import confusion_matrix, confusions, log_confusion
+from explanations.charts import to_picture
 
 COUNTS = torch.tensor([[3, 1, 0, 0], [0, 0, 0, 4], [0, 2, 2, 0]])  # three classes; the last column is no prediction
 CLASSES = ["crow", "jay", "tit"]
@@ -18,17 +19,18 @@ def test_confusions_are_ordered_by_number_and_cut():
 
 
 def test_cells_are_as_dark_as_they_are_frequent_within_their_class():
-    cell = 160
-    pixels = np.asarray(confusion_picture(COUNTS, CLASSES))[:, :, 0].astype(float)
-    top = 32
-    share = [[1 - pixels[top + cell * row + 80, NAMES + cell * col + 80] / 255 for col in range(4)] for row in range(3)]
-    expected = (COUNTS / COUNTS.sum(dim=1, keepdim=True)).tolist()
-    assert np.allclose(share, expected, atol=0.003)
+    (axes,) = confusion_matrix(COUNTS, CLASSES).axes
+    assert np.allclose(axes.images[0].get_array(), COUNTS / COUNTS.sum(dim=1, keepdim=True))
+    assert [label.get_text() for label in axes.get_yticklabels()] == CLASSES
+    picture = np.asarray(to_picture(confusion_matrix(torch.eye(2, 3, dtype=torch.int64), CLASSES[:2])))
+    assert {0, 255} <= set(picture[picture.shape[0] // 4].flatten().tolist())  # all images right: black and white
 
 
 def test_a_class_without_images_and_many_classes_are_drawn():
     assert confusions(torch.zeros(2, 3, dtype=torch.int64), ["a", "b"]) == []
-    confusion_picture(torch.zeros(500, 501, dtype=torch.int64), [str(i) for i in range(500)])
+    many = confusion_matrix(torch.zeros(500, 501, dtype=torch.int64), [str(i) for i in range(500)])
+    assert to_picture(many).width > 2 * 501  # two pixels for a class, which is too low for its name
+    assert many.axes[0].get_yticklabels() == []
 
 
 def test_multilabel_data_have_no_confusions():

@@ -3,6 +3,7 @@
 import math
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from PIL import ImageColor
@@ -23,8 +24,7 @@ from reports.pictures.funnybirds.part_pictures import (
     part_pictures,
 )
 from reports.pictures.funnybirds.parts import read_birds
-from reports.pictures.funnybirds.spider import AXES, _place, spider_plot
-from reports.pictures.funnybirds.spider import LINE as OUTLINE
+from reports.pictures.funnybirds.spider import AXES, spider_plot
 
 CODES = {"beak": (2,), "tail": (9,)}
 HEADER = 24  # of a group of a sheet
@@ -144,9 +144,16 @@ def test_spider():
     metrics = {f"funnybirds/{name}": {"value": 0.1 * axis} for axis, name in enumerate(AXES)}
     metrics["funnybirds/sd"]["value"] = math.nan
     metrics["funnybirds/completeness"] = {"value": 0.5}
-    picture = spider_plot(metrics, "model")
-    for axis, name in enumerate(AXES):
-        x, y = _place(axis, 0.1 * axis)
-        drawn = picture.getpixel((round(x), round(y))) == ImageColor.getrgb(OUTLINE)
-        assert drawn == (name != "sd")
+    (axes,) = spider_plot(metrics, "model").axes
+    angles, values = axes.lines[0].get_data()
+    known = [axis for axis, name in enumerate(AXES) if name != "sd"]
+    known += known[:1]  # back to the first
+    assert np.allclose(values, 0.1 * np.array(known))
+    assert np.allclose(angles, 2 * np.pi * np.array(known) / len(AXES))
+    texts = [label.get_text() for label in axes.get_xticklabels()]
+    assert texts == [
+        f"{label}\n{'undefined' if name == 'sd' else f'{0.1 * axis:.2f}'}"
+        for axis, (name, label) in enumerate(AXES.items())
+    ]
+    assert axes.get_xlabel() == "completeness undefined"  # without the number of important parts
     assert spider_plot({key: value for key, value in metrics.items() if key != "funnybirds/ts"}, "model") is None
