@@ -16,7 +16,19 @@ from torch import Tensor
 
 from explanations.explainer import Explainer, Targets
 from explanations.heat import heat_map, scale_of
-from explanations.views import CAPTION_SIZE, GAP, WHITE, Box, crop, draw_box, fit, scaled_box, to_image, write_text
+from explanations.views import (
+    CAPTION_LINES,
+    CAPTION_SIZE,
+    GAP,
+    WHITE,
+    Box,
+    crop,
+    draw_box,
+    fit,
+    scaled_box,
+    to_image,
+    write_text,
+)
 from lightning_modules.contract import InterpretableModel
 from metrics.primitives.boxes import bounding_boxes
 from metrics.primitives.regions import clip_saliency
@@ -165,22 +177,21 @@ def part_in(box: Box | None, sample: Mapping[str, Any], part_names: Sequence[str
     return part_names[int(away.masked_fill(~inside, torch.inf).argmin())]
 
 
-def unit_tile(view: UnitView, caption: str = "", lines: int = 2) -> Image.Image:
+def unit_tile(view: UnitView, caption: str = "") -> Image.Image:
     """The three pictures of a view side by side, above a caption.
 
     Args:
         view: to draw.
-        caption: up to ``lines`` lines, each cut with an ellipsis where it is too wide.
-        lines: of text that there is room for.
+        caption: up to two lines, each cut with an ellipsis where it is too wide.
 
     Returns:
-        An image whose size depends on the size of the view and ``lines`` alone.
+        An image whose size depends on the size of the view alone.
     """
     size = max(view.photo.size)
-    tile = Image.new("RGB", (3 * size + 2 * GAP, size + lines * (CAPTION_SIZE + GAP)), WHITE)
+    tile = Image.new("RGB", (3 * size + 2 * GAP, size + CAPTION_LINES * (CAPTION_SIZE + GAP)), WHITE)
     for index, panel in enumerate((view.photo, view.heat, view.crop)):
         left = index * (size + GAP)
         tile.paste(panel, (left + (size - panel.width) // 2, (size - panel.height) // 2))
-    for index, line in enumerate(caption.splitlines()[:lines]):
+    for index, line in enumerate(caption.splitlines()[:CAPTION_LINES]):
         write_text(tile, (0, size + index * (CAPTION_SIZE + GAP)), line, CAPTION_SIZE, tile.width)
     return tile

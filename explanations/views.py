@@ -43,13 +43,8 @@ def to_image(tensor: Tensor) -> Image.Image:
     return Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy())
 
 
-def crop(image: Image.Image, box: Box, margin: int = 0) -> Image.Image:
+def crop(image: Image.Image, box: Box) -> Image.Image:
     """The pixels of a box.
-
-    Args:
-        image: any image.
-        box: inclusive pixels.
-        margin: pixels to add on every side, clipped to the image.
 
     Raises:
         ValueError: if the box is empty or leaves the image.
@@ -57,33 +52,19 @@ def crop(image: Image.Image, box: Box, margin: int = 0) -> Image.Image:
     Example:
         >>> crop(Image.new("RGB", (8, 8)), (2, 3, 4, 3)).size
         (3, 1)
-        >>> crop(Image.new("RGB", (8, 8)), (2, 3, 4, 3), margin=4).size
-        (8, 8)
     """
     x0, y0, x1, y1 = _checked(image, box)
-    right, lower = min(x1 + margin + 1, image.width), min(y1 + margin + 1, image.height)
-    return image.crop((max(x0 - margin, 0), max(y0 - margin, 0), right, lower))
+    return image.crop((x0, y0, x1 + 1, y1 + 1))
 
 
-def draw_box(image: Image.Image, box: Box, colour: str = BOX_COLOUR, width: int = 2) -> Image.Image:
-    """A copy of an image with the outline of a box; the line covers the box's outermost pixels.
-
-    Args:
-        image: any image.
-        box: inclusive pixels.
-        colour: any colour Pillow knows.
-        width: of the line in pixels.
+def draw_box(image: Image.Image, box: Box) -> Image.Image:
+    """A copy of an image with the outline of a box, two pixels wide, which covers the box's outermost pixels.
 
     Raises:
         ValueError: if the box is empty or leaves the image.
-
-    Example:
-        >>> drawn = draw_box(Image.new("RGB", (4, 4)), (1, 1, 3, 3), "#ff0000", 1)
-        >>> [drawn.getpixel((x, 2))[0] for x in range(4)]
-        [0, 255, 0, 255]
     """
     copy = image.copy()
-    ImageDraw.Draw(copy).rectangle(_checked(image, box), outline=colour, width=width)
+    ImageDraw.Draw(copy).rectangle(_checked(image, box), outline=BOX_COLOUR, width=2)
     return copy
 
 
@@ -192,11 +173,6 @@ def _checked(image: Image.Image, box: Box) -> Box:
 def scaled_box(box: Box, image: Image.Image, scaled: Image.Image) -> Box:
     """A box of an image in a scaled copy of it, at least one pixel.
 
-    Args:
-        box: inclusive pixels of ``image``.
-        image: the original.
-        scaled: the copy.
-
     Example:
         >>> scaled_box((2, 3, 4, 3), Image.new("RGB", (8, 8)), Image.new("RGB", (16, 16)))
         (4, 6, 9, 7)
@@ -209,12 +185,7 @@ def scaled_box(box: Box, image: Image.Image, scaled: Image.Image) -> Box:
 
 
 def fit(image: Image.Image, size: int) -> Image.Image:
-    """An image scaled so that its longer side has ``size`` pixels.
-
-    Args:
-        image: any image.
-        size: in pixels.
-    """
+    """An image scaled so that its longer side has ``size`` pixels."""
     scale = size / max(image.size)
     method = Image.Resampling.BICUBIC if scale > 1 else Image.Resampling.LANCZOS
     return image.resize((max(round(image.width * scale), 1), max(round(image.height * scale), 1)), method)

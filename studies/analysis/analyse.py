@@ -40,13 +40,7 @@ from studies.study import Arm
 def analyse(
     folder: Path, database: Path | None = None, out: Path | None = None, answers: Path | None = None
 ) -> dict[str, Any]:
-    """Analyse a study and write its results.
-
-    Args:
-        folder: the bundle.
-        database: of the answers; ``answers.sqlite`` in the bundle if None.
-        out: folder for the results; ``analysis`` in the bundle if None. Results of an earlier analysis are replaced.
-        answers: folder with answers that were saved from files without a server, in place of a database.
+    """Analyse a study and write its results; the arguments are those of :func:`command`.
 
     Returns:
         The content of ``summary.json``. Beside it: ``answers.csv``, ``participants.csv``, ``tables.csv``,

@@ -35,8 +35,8 @@ def is_percent(key: str) -> bool:
     return key.endswith(PERCENT)
 
 
-def figure(value: float | None, key: str = "", signs: int = 1) -> str:
+def figure(value: float | None, key: str = "") -> str:
     """A number as it is printed: percent for shares, n/a where it is undefined."""
     if value is None:
         return "n/a"
-    return f"{100 * value:.{signs}f} %" if is_percent(key) else f"{value:.{signs + 1}f}"
+    return f"{100 * value:.1f} %" if is_percent(key) else f"{value:.2f}"

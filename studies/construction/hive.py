@@ -73,31 +73,20 @@ def hive() -> Hive:
     return read(Hive, yaml.safe_load((files("studies.construction") / "hive.yaml").read_text("utf-8")), "hive.yaml")
 
 
-def design(name: str, effect: float = 0.1) -> Design:
-    """The published study as a design to be planned.
-
-    Args:
-        name: of the study.
-        effect: difference of accuracies from guessing that should be found.
+def design(name: str) -> Design:
+    """The published study as a design to be planned, to find accuracies 10 points above guessing.
 
     Raises:
         ValueError: if there is no such study.
     """
     study = _study(name)
-    return Design(effect, study.task, hive().models[study.model].form, study.right)
+    return Design(0.1, study.task, hive().models[study.model].form, study.right)
 
 
 def arguments(
     name: str, ckpt_path: Path, forms: int = 10, data: Path | None = None, data_root: str | None = None
 ) -> dict[str, Any]:
-    """Arguments of :func:`studies.construction.build` for a published study.
-
-    Args:
-        name: of the study.
-        ckpt_path: checkpoint of the model.
-        forms: fixed sets of photos, each for five people; 10 in the paper.
-        data: test images of other data than the run's: a yaml file as in configs/data.
-        data_root: where the data lies now, if it has moved since training; with ``data``, its root.
+    """Arguments of :func:`studies.construction.build` for a published study; its own are those of :func:`command`.
 
     Raises:
         ValueError: if there is no such study, or no form.

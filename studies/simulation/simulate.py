@@ -25,14 +25,7 @@ GUESSER = Observer()
 def simulate(folder: Path, database: Path, observer: Observer, number: int, fast: bool = False) -> int:
     """Let simulated participants answer a whole study.
 
-    Both ways give the same answers, except for times.
-
-    Args:
-        folder: the bundle.
-        database: new, or of this study.
-        observer: who answers.
-        number: how many.
-        fast: straight into the database, instead of through the pages of the web application.
+    The arguments are those of :func:`command`; fast or not, the answers are the same, except for times.
 
     Returns:
         How many took part: fewer where places run out.

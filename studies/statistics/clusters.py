@@ -11,6 +11,7 @@ from scipy.stats import t as student
 
 from studies.statistics.comparisons import TTest, no_test
 
+DRAWS, CONFIDENCE = 2000, 0.95
 MAX_ENTRIES = 1 << 22  # of one chunk of bootstrap weights: 32 MiB
 
 Floats = NDArray[np.float64]
@@ -57,15 +58,9 @@ def clustered_test(values: Floats, people: Indices, images: Indices, chance: flo
 
 
 def bootstrap_intervals(
-    statistic: Callable[[Floats], Floats],
-    people: Indices,
-    images: Indices,
-    *,
-    draws: int = 2000,
-    seed: int = 0,
-    confidence: float = 0.95,
+    statistic: Callable[[Floats], Floats], people: Indices, images: Indices, *, seed: int = 0
 ) -> list[tuple[float, float]]:
-    """Percentile intervals of statistics under resampling of both people and images.
+    """95 % percentile intervals of statistics under 2,000 resamples of both people and images.
 
     Source: Owen and Eckles 2012, *Bootstrapping data arrays of arbitrary order*: an answer counts as often as its
     person was drawn times as often as its image was drawn. The intervals are conservative.
@@ -74,9 +69,7 @@ def bootstrap_intervals(
         statistic: maps weights ``(draws, N)`` of the answers to values ``(draws, m)``.
         people: ``(N,)`` index of the person of an answer.
         images: ``(N,)`` index of the image.
-        draws: number of resamples.
         seed: of the resamples.
-        confidence: level.
 
     Returns:
         Lower and upper bound of every statistic; NaN where there are fewer than two people or images, or no draw gave
@@ -89,8 +82,8 @@ def bootstrap_intervals(
     generator = np.random.default_rng([seed, 2])
     values = []
     chunk = max(1, MAX_ENTRIES // len(people))
-    for start in range(0, draws, chunk):
-        size = min(chunk, draws - start)
+    for start in range(0, DRAWS, chunk):
+        size = min(chunk, DRAWS - start)
         weights = np.ones((size, len(people)))
         for number, index in ((len(names), person), (len(pictures), image)):
             weights *= generator.multinomial(number, np.full(number, 1 / number), size)[:, index]
@@ -99,7 +92,7 @@ def bootstrap_intervals(
     bounds = []
     for column in drawn.T:
         told = column[np.isfinite(column)]
-        quantiles = [0.5 - confidence / 2, 0.5 + confidence / 2]
+        quantiles = [0.5 - CONFIDENCE / 2, 0.5 + CONFIDENCE / 2]
         low, high = np.quantile(told, quantiles) if len(told) else (math.nan, math.nan)
         bounds.append((float(low), float(high)))
     return bounds

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,15 +54,14 @@ def brier(levels: Floats, right: NDArray[np.bool_], points: int, chance: float) 
     return float(((stated - right) ** 2).mean()) if len(levels) else math.nan
 
 
-def krippendorff_alpha(ratings: Floats, metric: Literal["nominal", "ordinal", "interval"] = "ordinal") -> float:
+def krippendorff_alpha(ratings: Floats) -> float:
     """Agreement of people who rated the same things (Krippendorff 2011, *Computing Krippendorff's alpha-reliability*).
 
     ``α = 1 - (n - 1) Σ o_ab δ²_ab / Σ n_a n_b δ²_ab`` over the coincidences o of values within things that at least two
-    people rated.
+    people rated, with the differences δ of ordinal values.
 
     Args:
         ratings: ``(people, things)``, NaN where a person did not rate a thing.
-        metric: of the differences δ between values.
 
     Returns:
         At most 1, which is perfect agreement; 0 is chance. NaN without pairs or where all values are equal.
@@ -74,13 +72,8 @@ def krippendorff_alpha(ratings: Floats, metric: Literal["nominal", "ordinal", "i
     pairs = counts / (counts.sum(axis=0) - 1)
     coincidences = pairs @ counts.T - np.diag(pairs.sum(axis=1))
     totals = coincidences.sum(axis=1)
-    if metric == "nominal":
-        distances = 1 - np.eye(len(values))
-    elif metric == "interval":
-        distances = np.subtract.outer(values, values) ** 2
-    else:
-        middle = np.cumsum(totals) - totals / 2  # sum of n_g from a to b, less half of both ends
-        distances = np.subtract.outer(middle, middle) ** 2
+    middle = np.cumsum(totals) - totals / 2  # sum of n_g from a to b, less half of both ends
+    distances = np.subtract.outer(middle, middle) ** 2
     expected = (np.outer(totals, totals) * distances).sum()
     return float(1 - (totals.sum() - 1) * (coincidences * distances).sum() / expected) if expected else math.nan
 
@@ -157,7 +150,7 @@ def _weighted_ranks(values: Floats, weights: Floats) -> Floats:
 
 
 def similarity_correlation(
-    ratings: Floats, people: Indices, rows: Indices, scores: Floats, images: Indices, *, seed: int = 0
+    ratings: Floats, people: Indices, rows: Indices, scores: Floats, images: Indices
 ) -> Correlation:
     """Correlation of people's similarity ratings with the scores of the model.
 
@@ -171,7 +164,6 @@ def similarity_correlation(
         rows: ``(N,)`` index of the rated row into ``scores``.
         scores: ``(R,)`` of the model.
         images: ``(R,)`` index of the image of a row.
-        seed: of the bootstrap.
 
     Returns:
         The correlation over rows that somebody rated.
@@ -190,7 +182,7 @@ def similarity_correlation(
     names, member = np.unique(image, return_inverse=True)
     interval = (math.nan, math.nan)
     if len(names) > 1:
-        draws = np.random.default_rng([seed, 3]).multinomial(len(names), np.full(len(names), 1 / len(names)), 2000)
+        draws = np.random.default_rng([0, 3]).multinomial(len(names), np.full(len(names), 1 / len(names)), 2000)
         drawn = weighted_spearman(rated, scored, draws[:, member].astype(np.float64))
         if np.isfinite(drawn).any():
             low, high = np.nanquantile(drawn, [0.025, 0.975])
