@@ -9,11 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from reports.html.evaluation_files import EvaluationFiles
-from reports.metric_words import FAMILIES, asks, better
+from metrics.suite import ENTRIES, FAMILIES
+from reports.html.contents import Contents
+from reports.html.site import Site
 from reports.results.markdown import interval, number, printed_unit
 
 LINKED = 3  # images on either end
+BETTER = {True: "higher", False: "lower", None: ""}
+
+Ends = list[tuple[str, str]]  # images and their pages
 
 
 @dataclass(frozen=True)
@@ -21,67 +25,73 @@ class Shown:
     """One metric.
 
     Args:
-        key: of the result.
+        name: of the result, without its family.
         question: what it asks.
         value: printed with its unit.
         interval: printed, empty without one.
         count: of the values averaged.
-        direction: in words.
-        best: image and page of the best values among the images shown.
-        worst: the same of the worst.
+        better: which values are better, in a word.
+        best: the best values among the images shown.
+        worst: the worst of them.
     """
 
-    key: str
+    name: str
     question: str
     value: str
     interval: str
     count: int
-    direction: str
-    best: list[tuple[str, str]]
-    worst: list[tuple[str, str]]
+    better: str
+    best: Ends
+    worst: Ends
 
 
-def families(files: EvaluationFiles, links: Mapping[str, str]) -> list[tuple[str, str, list[Shown]]]:
-    """Name, question and metrics of every family.
+def metrics_page(site: Site, contents: Contents) -> dict[str, tuple[str, list[Shown]]]:
+    """Write the page.
 
     Args:
-        files: what the evaluation found.
-        links: sample id -> page, of the images that have one.
+        site: of the report.
+        contents: of the report.
+
+    Returns:
+        Question and metrics of every family.
     """
-    groups: dict[str, list[Shown]] = {}
-    for key, entry in files.result["metrics"].items():
-        groups.setdefault(key.split("/")[0], []).append(_shown(files, links, key, entry))
-    return [(name, FAMILIES.get(name, ""), metrics) for name, metrics in groups.items()]
+    found: dict[str, tuple[str, list[Shown]]] = {}
+    for key, entry in contents.files.result["metrics"].items():
+        family = key.split("/")[0]
+        question = FAMILIES[family].question if family in FAMILIES else ""
+        metrics = found.setdefault(family, (question, []))[1]
+        metrics.append(_shown(contents, key, entry, question))
+    site.page("metrics.html", "metrics", families=found, result=contents.files.result)
+    return found
 
 
-def _shown(files: EvaluationFiles, links: Mapping[str, str], key: str, entry: Mapping[str, Any]) -> Shown:
-    low, high = entry["ci95"]
-    value, unit = entry["value"], entry["unit"]
-    best, worst = _ends(files, links, key, entry["higher_is_better"])
+def _shown(contents: Contents, key: str, entry: Mapping[str, Any], otherwise: str) -> Shown:
+    """One metric; metrics that the suite does not know ask what their family asks."""
+    value, (low, high), unit = entry["value"], entry["ci95"], entry["unit"]
+    best, worst = _ends(contents, key, entry["higher_is_better"])
     return Shown(
-        key,
-        asks(key),
-        f"{number(math.nan if value is None else value, unit)} {printed_unit(unit)}".strip(),
-        interval(low, high, unit),
-        entry["n"],
-        better(entry["higher_is_better"]),
-        best,
-        worst,
+        name=key.split("/", 1)[1],
+        question=ENTRIES[key].words.question if key in ENTRIES else otherwise,
+        value=f"{number(value, unit)} {printed_unit(unit)}".strip(),
+        interval=interval(low, high, unit),
+        count=entry["n"],
+        better=BETTER[entry["higher_is_better"]],
+        best=best,
+        worst=worst,
     )
 
 
-def _ends(
-    files: EvaluationFiles, links: Mapping[str, str], key: str, higher: bool | None
-) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+def _ends(contents: Contents, key: str, higher: bool | None) -> tuple[Ends, Ends]:
     """The images with the best and with the worst values, none where all are equal or neither is better."""
-    if files.images is None or key not in files.images.keys or higher is None:
+    images, links = contents.files.images, contents.image_links
+    if images is None or key not in images.keys or higher is None:
         return [], []
-    ids = [name for name in files.images.sample_ids if name in links]
-    values = files.images.rows(ids)[:, files.images.keys.index(key)] if ids else np.empty(0)
+    ids = [name for name in images.sample_ids if name in links]
+    values = images.rows(ids)[:, images.keys.index(key)] if ids else np.empty(0)
     known = [(float(value), name) for value, name in zip(values, ids, strict=True) if math.isfinite(value)]
     if len({value for value, _ in known}) < 2:
         return [], []
-    order = [name for _, name in sorted(known, key=lambda item: (-item[0] if higher else item[0], item[1]))]
-    ends = order[:LINKED], order[::-1][:LINKED]
-    best, worst = ([(name, links[name]) for name in end] for end in ends)
-    return best, worst
+    order = [
+        (name, links[name]) for _, name in sorted(known, key=lambda item: (-item[0] if higher else item[0], item[1]))
+    ]
+    return order[:LINKED], order[::-1][:LINKED]

@@ -16,7 +16,7 @@ from reports.html.contents import Contents, Limits
 from reports.html.errors_page import errors_page
 from reports.html.evaluation_files import EvaluationFiles
 from reports.html.image_page import image_pages
-from reports.html.metrics_page import families
+from reports.html.metrics_page import metrics_page
 from reports.html.site import Site
 from reports.html.tree_page import tree_page
 from reports.html.unit_page import unit_pages
@@ -60,10 +60,8 @@ def build_report(subject: ExplainedModel, files: EvaluationFiles, folder: Path, 
         "unit_links": contents.unit_links,
         "class_links": contents.class_links,
     }
-    measured = families(files, contents.image_links)
-    cards = image_pages(site, contents)
-    _overview(site, contents, measured, cards.values())
-    site.page("metrics.html", "metrics", families=measured, result=result)
+    measured, cards = metrics_page(site, contents), image_pages(site, contents)
+    _overview(site, contents, measured.get("general"), cards.values())
     unit_pages(site, contents)
     class_pages(site, contents, cards)
     errors_page(site, contents)
@@ -86,7 +84,7 @@ def _by_page(figures: Mapping[str, Image.Image]) -> dict[str, dict[str, Image.Im
     return {heading: pictures for heading, pictures in (pages | {"Figures": left}).items() if pictures}
 
 
-def _overview(site: Site, contents: Contents, measured: Any, cards: Iterable[Mapping[str, Any]]) -> None:
+def _overview(site: Site, contents: Contents, general: Any, cards: Iterable[Mapping[str, Any]]) -> None:
     """Write the first page."""
     units, result = contents.subject.units, contents.files.result
     site.page(
@@ -96,7 +94,7 @@ def _overview(site: Site, contents: Contents, measured: Any, cards: Iterable[Map
         incomplete=cut_short(result["training"] or {}),
         active=int(units.active.sum()),
         total=len(units.active),
-        families=measured,
+        general=general,
         cards=[card for card in cards if card["correct"]][:CARDS],
         wrong=[card for card in cards if card["correct"] is False][:CARDS],
         projected=units.source is not None and bool(units.source.found.any()),

@@ -58,16 +58,6 @@ def printed_unit(unit: str) -> str:
     return "%" if unit == "fraction" else unit
 
 
-def arrow(higher_is_better: bool | None) -> str:
-    """The direction of a metric.
-
-    Example:
-        >>> arrow(True), arrow(False), arrow(None)
-        ('↑', '↓', '')
-    """
-    return {True: "↑", False: "↓", None: ""}[higher_is_better]
-
-
 def lines(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
     """An aligned table.
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from metrics.page import arrow
 from reports.results.differences import NOT_STATED, differing, named, short
-from reports.results.markdown import UNDEFINED, arrow, interval, lines, number, printed_unit
+from reports.results.markdown import UNDEFINED, interval, lines, number, printed_unit
 from reports.results.metrics_json import Result
 from reports.results.paired_statistics import Paired, paired
 from reports.results.runs import read

@@ -6,10 +6,11 @@ import json
 import statistics
 from collections.abc import Sequence
 
+from metrics.page import arrow
 from reports.published.columns import PublishedColumn, cell, columns, footnotes, matches
 from reports.published.numbers import Published, published
 from reports.results.differences import differing, short, short_name, titles, told_apart, without
-from reports.results.markdown import UNDEFINED, arrow, interval, lines, number, printed_unit
+from reports.results.markdown import UNDEFINED, interval, lines, number, printed_unit
 from reports.results.metrics_json import Measured, Result
 from reports.results.runs import collect
 

@@ -9,13 +9,11 @@ import pytest
 import torch
 from PIL import Image
 
-from metrics.suite import ENTRIES
 from reports.explained_model import ExplainedModel
 from reports.html import EvaluationFiles, Limits, build_comparison, build_report
 from reports.html.class_page import class_sheet
 from reports.html.contents import choose_images, choose_units
 from reports.html.tree_page import way
-from reports.metric_words import FAMILIES, asks
 from reports.results.metrics_json import Result
 from reports.results.paired_comparison import Comparison
 from reports.results.paired_statistics import Paired
@@ -188,11 +186,3 @@ def test_scan_leaves_the_loaders_as_they_were(birds):
     before = birds.loading
     seen = scan(subject_of("BagNet", birds).model, birds, "projection", 10)
     assert (len(seen.sample_ids), seen.total, birds.loading) == (10, 24, before)
-
-
-def test_every_metric_has_words():
-    for key in ENTRIES:
-        family = key.split("/")[0]
-        assert asks(key), key
-        assert asks(key) != FAMILIES[family], key
-    assert re.search("random changes", asks("alignment/misalignment_noise_pac"))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from reports.results.markdown import arrow, interval, lines, number
+from reports.results.markdown import interval, lines, number
 
 
 @pytest.mark.parametrize(
@@ -28,10 +28,6 @@ def test_number(value, unit, text):
 def test_an_interval_needs_both_bounds():
     assert interval(0.1, 0.2, "fraction") == "[10.00, 20.00]"
     assert interval(0.1, None, "fraction") == interval(float("nan"), 0.2) == ""
-
-
-def test_directions():
-    assert [arrow(direction) for direction in (True, False, None)] == ["↑", "↓", ""]
 
 
 def test_a_bar_does_not_break_a_table():
