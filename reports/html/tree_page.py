@@ -8,11 +8,10 @@ import torch
 
 from explanations.tree_path import Node, Step, grow, path
 from lightning_modules.contract import DecidesByTree
+from reports.additive import TOLERANCE
 from reports.explained_model import ExplainedImage, ExplainedModel
 from reports.html.contents import Contents
 from reports.html.site import Site
-
-_CLOSE = 1e-4
 
 
 def tree_page(site: Site, contents: Contents) -> None:
@@ -53,7 +52,7 @@ def way(subject: ExplainedModel, image: ExplainedImage) -> tuple[list[Step], Nod
 def _check(image: ExplainedImage, class_name: str, reach: torch.Tensor, leaf_logits: torch.Tensor) -> None:
     mixed = float((reach * leaf_logits.detach().double().softmax(dim=1)[:, image.predicted]).sum())
     said = image.tables[0][0].probability
-    if abs(float(reach.sum()) - 1) > _CLOSE or abs(mixed - said) > _CLOSE:
+    if abs(float(reach.sum()) - 1) > TOLERANCE or abs(mixed - said) > TOLERANCE:
         raise ValueError(
             f"Expected the leaves on the page of image {image.sample_id} to give {class_name} the probability "
             f"{said:.6f} with ways that sum to 1, but got {mixed:.6f} and {float(reach.sum()):.6f}."

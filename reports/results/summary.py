@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from metrics.page import arrow
 from reports.results.metrics_json import cut_short, with_baselines
 
 SHOWN = ("metric", "value", "95 % interval", "n", "unit", "better")
@@ -57,19 +58,7 @@ def print_summary(result: dict[str, Any], folder: Path) -> None:
         where += f"\nother data than trained on: {other['config']}, {other['matched']} of {other['classes']} classes"
     if mark := cut_short(result["training"]):
         where += f"\n{mark}"
-    table = Table(title=escape(where), box=box.SIMPLE_HEAD, pad_edge=False)
-    narrow = {"unit"} if console.width < WIDE else set()  # first of all, no value may be cut
-    for name in SHOWN:
-        if name not in narrow:
-            table.add_column(name, justify="right" if name in ("value", "95 % interval", "n") else "left", no_wrap=True)
-    for key, entry in with_baselines(result["metrics"]).items():
-        low, high = entry["ci95"]
-        interval = "–" if low is None or not math.isfinite(low) else f"{low:.4f} … {high:.4f}"
-        better = {True: "↑", False: "↓"}.get(entry["higher_is_better"], "")
-        value = f"{entry['value']:.4f}" if math.isfinite(entry["value"]) else "undefined"
-        cells = dict(zip(SHOWN, (escape(key), value, interval, str(entry["n"]), entry["unit"], better), strict=True))
-        table.add_row(*(cell for name, cell in cells.items() if name not in narrow))
-    console.print(table)
+    console.print(_table(result, where, console.width))
     plain: Any = {"highlight": False, "soft_wrap": True, "markup": False}  # names may hold [ and ]
     for key, reason in result["skipped"].items():
         console.print(f"not applicable: {key}, because {reason}", **plain)
@@ -84,3 +73,20 @@ def print_summary(result: dict[str, Any], folder: Path) -> None:
     ):
         if path.exists():
             console.print(f"{name + ':':<12} {path}", **plain)
+
+
+def _table(result: dict[str, Any], title: str, width: int) -> Table:
+    """The metrics, without their units where there are few columns for them."""
+    table = Table(title=escape(title), box=box.SIMPLE_HEAD, pad_edge=False)
+    narrow = {"unit"} if width < WIDE else set()  # first of all, no value may be cut
+    for name in SHOWN:
+        if name not in narrow:
+            table.add_column(name, justify="right" if name in ("value", "95 % interval", "n") else "left", no_wrap=True)
+    for key, entry in with_baselines(result["metrics"]).items():
+        low, high = entry["ci95"]
+        interval = "–" if low is None or not math.isfinite(low) else f"{low:.4f} … {high:.4f}"
+        direction = arrow(entry["higher_is_better"])
+        value = f"{entry['value']:.4f}" if math.isfinite(entry["value"]) else "undefined"
+        cells = dict(zip(SHOWN, (escape(key), value, interval, str(entry["n"]), entry["unit"], direction), strict=True))
+        table.add_row(*(cell for name, cell in cells.items() if name not in narrow))
+    return table

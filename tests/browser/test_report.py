@@ -5,14 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 
-from reports.explained_model import ExplainedModel
-from reports.html import EvaluationFiles, Limits, build_comparison, build_report
-from reports.results.metrics_json import Result
-from reports.results.paired_comparison import Comparison
-from reports.results.paired_statistics import Paired
-from tests.lightning_modules.registry import MODELS, tiny_birds
+from reports.html import Limits, build_comparison, build_report
+from tests.lightning_modules.registry import tiny_birds
+from tests.reports.evaluated import comparison_of, evaluation_files, subject_of
 
 pytestmark = pytest.mark.browser
 
@@ -26,16 +22,9 @@ METRICS = {
 
 def evaluated(name):
     """A model and what its evaluation found; its first class has a hostile name."""
-    torch.manual_seed(3)
     birds = tiny_birds()
-    model = MODELS[name](num_classes=8, image_size=(32, 32)).eval()
-    subject = ExplainedModel(model, birds, size=64, class_names=[HOSTILE, *birds.class_names[1:]])
-    result = {
-        **{"model": name, "dataset": "sketch_birds", "split": "test", "limit": None, "seed": 0, "fold": None},
-        **{"checkpoint": "checkpoints/last.ckpt", "step": 3, "other_data": None, "training": None},
-        **{"metrics": METRICS, "skipped": {"a/b": "no"}, "timing": {"images": 8}, "protocol": {"train_seed": 0}},
-    }
-    return subject, EvaluationFiles(result)
+    names = [HOSTILE, *birds.class_names[1:]]
+    return subject_of(name, birds, 64, class_names=names), evaluation_files(model=name, metrics=METRICS)
 
 
 @pytest.fixture(scope="session", params=NAMES)
@@ -45,11 +34,7 @@ def report(request, tmp_path_factory):
     if len(names) == 1:
         build_report(*evaluated(*names), folder, Limits(images=2, units=3, classes=2, errors=4))
         return folder
-    facts = {"path": folder, "dataset": "sketch_birds", "fold": None, "split": "test", "seed": 0, "limit": None}
-    facts |= {"explainer": None, "protocol": {}, "metrics": {}, "skipped": {}}
-    rows = [Paired("localisation/energy", 0.5, 1.0, 0.5, 0.25, 0.75, 0.01, 0.01, 8)]
-    shared = [f"test/{index:05d}" for index in range(8)]
-    compared = Comparison(tuple(Result(model=name, **facts) for name in names), shared, rows, ["seed"], [HOSTILE])
+    compared = comparison_of(names, folder, range(8), "localisation/energy", HOSTILE)
     build_comparison([evaluated(name) for name in names], compared, folder, 8)
     return folder
 

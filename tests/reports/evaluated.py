@@ -1,9 +1,15 @@
-"""Evaluations made up for tests: a run folder with ``metrics.json`` and ``images.csv``."""
+"""Evaluations made up for tests: run folders with ``metrics.json`` and ``images.csv``, models with their reports."""
 
 import numpy as np
+import torch
 
-from reports.results.metrics_json import write_metrics
+from reports.explained_model import ExplainedModel
+from reports.html import EvaluationFiles
+from reports.results.metrics_json import Result, write_metrics
+from reports.results.paired_comparison import Comparison
+from reports.results.paired_statistics import Paired
 from reports.results.values_csv import write_values
+from tests.lightning_modules.registry import MODELS
 
 ENTRY = {"value": 0.5, "ci95": [0.4, 0.6], "n": 10, "skipped": 0, "unit": "fraction", "higher_is_better": True}
 PROTOCOL = {
@@ -82,3 +88,29 @@ def parsed(text):
     table = [[cell.strip() for cell in line.split(" | ")] for line in text.splitlines() if line.startswith("| ")]
     header, *body = [[cell.removeprefix("| ").removesuffix(" |").strip() for cell in row] for row in table]
     return {row[0].split(" ")[0]: dict(zip(header, row, strict=True)) for row in body}
+
+
+def subject_of(name, birds, size=48, **options):
+    """A model as it was made, of eight classes."""
+    torch.manual_seed(3)
+    model = MODELS[name](num_classes=8, image_size=(32, 32)).eval()
+    return ExplainedModel(model, birds, size=size, **options)
+
+
+def evaluation_files(figures=None, **changes):
+    """An evaluation that measured nothing; its facts stand on the first page of a report."""
+    result = {
+        **{"model": "Model", "dataset": "sketch_birds", "split": "test", "limit": None, "seed": 0, "fold": None},
+        **{"checkpoint": "checkpoints/last.ckpt", "step": 3, "other_data": None, "training": None},
+        **{"metrics": {}, "skipped": {"a/b": "<b>no</b>"}, "timing": {"images": 8}, "protocol": {"train_seed": 0}},
+    }
+    return EvaluationFiles(result | changes, figures=figures or {})
+
+
+def comparison_of(names, path, images, key, note):
+    """Two models that differ clearly in one metric."""
+    facts = {"path": path, "dataset": "sketch_birds", "fold": None, "split": "test", "seed": 0, "limit": None}
+    facts |= {"explainer": None, "protocol": {}, "metrics": {}, "skipped": {}}
+    row = Paired(key, 0.5, 1.0, 0.5, 0.25, 0.75, 0.01, 0.01, len(images))
+    shared = [f"test/{index:05d}" for index in images]
+    return Comparison(tuple(Result(model=name, **facts) for name in names), shared, [row], ["<b>"], [note])

@@ -1,13 +1,14 @@
 """The page of metrics: what every metric asks, and the images at either end."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 
 from metrics.suite import ENTRIES, FAMILIES
-from reports.html import EvaluationFiles
 from reports.html.metrics_page import metrics_page
 from reports.results.values_csv import ImageValues
+from tests.reports.evaluated import evaluation_files
 
 
 def entry(value, higher, unit="fraction"):
@@ -22,7 +23,7 @@ def test_what_is_shown_of_a_metric():
     }
     values = ImageValues(["a", "b", "c", "d"], ["continuity/psc"], np.array([[0.1], [0.3], [np.nan], [0.2]]))
     links = {name: f"{name}.html" for name in "abc"}  # d has no page
-    contents = SimpleNamespace(files=EvaluationFiles({"metrics": measured}, values), image_links=links)
+    contents = SimpleNamespace(files=replace(evaluation_files(metrics=measured), images=values), image_links=links)
     shown = metrics_page(SimpleNamespace(page=lambda *args, **context: None), contents)
     (question, (psc, unknown)), (nothing, (size,)) = shown["continuity"], shown["own"]
     assert question == unknown.question == FAMILIES["continuity"].question

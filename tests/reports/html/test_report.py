@@ -9,16 +9,13 @@ import pytest
 import torch
 from PIL import Image
 
-from reports.explained_model import ExplainedModel
-from reports.html import EvaluationFiles, Limits, build_comparison, build_report
+from reports.html import Limits, build_comparison, build_report
 from reports.html.class_page import class_sheet
 from reports.html.contents import choose_images, choose_units
 from reports.html.tree_page import way
-from reports.results.metrics_json import Result
-from reports.results.paired_comparison import Comparison
-from reports.results.paired_statistics import Paired
 from reports.scan import Scan, scan
-from tests.lightning_modules.registry import MODELS, tiny_birds
+from tests.lightning_modules.registry import tiny_birds
+from tests.reports.evaluated import comparison_of, evaluation_files, subject_of
 
 HOSTILE = "<img src=x onerror=\"document.title='hacked'\"></script>'\u202eبط🐦" + "x" * 300
 LIMITS = Limits(images=2, units=3, classes=2, errors=3)
@@ -29,21 +26,9 @@ def birds():
     return tiny_birds()
 
 
-def subject_of(name, birds, **names):
-    torch.manual_seed(3)
-    model = MODELS[name](num_classes=8, image_size=(32, 32)).eval()
-    return ExplainedModel(model, birds, size=48, **names)
-
-
 def files(**changes):
-    """An evaluation that measured nothing; its facts stand on the first page."""
-    result = {
-        **{"model": "Model", "dataset": "sketch_birds", "split": "test", "limit": None, "seed": 0, "fold": None},
-        **{"checkpoint": "checkpoints/last.ckpt", "step": 3, "other_data": None, "training": None},
-        **{"metrics": {}, "skipped": {"a/b": "<b>no</b>"}, "timing": {"images": 8}, "protocol": {"train_seed": 0}},
-    }
     figures = {name: Image.new("RGB", (9, 9)) for name in ("spider", "class_features")}
-    return EvaluationFiles(result | changes, figures=figures)
+    return evaluation_files(figures, **changes)
 
 
 class Links(HTMLParser):
@@ -99,11 +84,7 @@ def test_every_kind_of_model_has_a_report_that_holds_together(name, birds, tmp_p
 
 def test_two_models_side_by_side(birds, tmp_path):
     names = ["ProtoPNet", "BagNet"]  # one takes every image for bird 2, the other for bird 4
-    facts = {"path": tmp_path, "dataset": "sketch_birds", "fold": None, "split": "test", "seed": 0, "limit": None}
-    facts |= {"explainer": None, "protocol": {}, "metrics": {}, "skipped": {}}
-    rows = [Paired("a/b", 0.5, 1.0, 0.5, 0.25, 0.75, 0.01, 0.01, 6)]
-    shared = [f"test/{index:05d}" for index in (6, 5, 4, 3, 2, 1)]
-    compared = Comparison(tuple(Result(model=name, **facts) for name in names), shared, rows, ["<b>"], [HOSTILE])
+    compared = comparison_of(names, tmp_path, (6, 5, 4, 3, 2, 1), "a/b", HOSTILE)
     found = []
     for _ in range(2):
         evaluated = [(subject_of(name, birds), files()) for name in names]
