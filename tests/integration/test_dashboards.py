@@ -13,6 +13,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from callbacks import read_checkpoint
 from callbacks.run.curves import training_curves
+from explanations.charts import to_picture
 from tests.pages import DOCS
 from tests.tiny_runs import EPOCHS, STEPS_PER_EPOCH, fit
 from tests.wandb_files import history, pictures, segments, table
@@ -131,7 +132,7 @@ def test_the_figure_of_the_training_holds_all_epochs_of_both_parts(run):
     with (folder / "metrics.csv").open(newline="") as file:
         losses = [float(row["train/loss"]) for row in csv.DictReader(file) if row["train/loss"]]
     assert [row["train/loss"] for row in rows] == losses
-    expected = np.asarray(training_curves(rows))
+    expected = np.asarray(to_picture(training_curves(rows)))
     assert np.array_equal(np.asarray(Image.open(folder / "training.png")), expected)
     last = next(part for part in reversed(parts) if history(part, "media/training"))
     (name,) = history(last, "media/training")[-1]["filenames"]
