@@ -34,7 +34,7 @@ from studies.study import Assignment, Pages, Platform, Study
 from tests.studies.toy import make_bundle
 
 HOST = "http://study.test"
-ROUNDS = 20  # a server is killed so often
+ROUNDS = 8  # a server is killed so often
 STUDY = Study("toy", "Toy", 0, "agreement", [], Assignment(1, 1, 1))
 FORM = {"content-type": "application/x-www-form-urlencoded"}
 
@@ -488,7 +488,7 @@ def test_two_hundred_at_once(tmp_path):
 
 @pytest.mark.slow
 def test_killed_under_load_loses_no_acknowledged_page(tmp_path):
-    """Twenty times, a server is killed while 16 people answer; what it acknowledged is there, whole and once."""
+    """Eight times, a server is killed while 16 people answer; what it acknowledged is there, whole and once."""
     make_bundle(tmp_path / "study", people=10_000)
     acknowledged = []
     for round_ in range(ROUNDS):
