@@ -25,7 +25,6 @@ class Scan:
         labels: the classes of each image, one unless the data are multilabel.
         logits: ``(n, K)`` float64.
         scores: ``(n, U)`` float64.
-        total: images of the split.
         residual: ``(n, K)`` float64, parts of the logits that pass the units by, or None.
     """
 
@@ -33,7 +32,6 @@ class Scan:
     labels: list[tuple[int, ...]]
     logits: Tensor
     scores: Tensor
-    total: int
     residual: Tensor | None = None
 
     @cached_property
@@ -105,8 +103,7 @@ def scan(
             scores.append(seen.scores.double().cpu())
             if seen.residual is not None:
                 residual.append(seen.residual.double().cpu())
-    total, past = len(datamodule.dataset(split)), torch.cat(residual) if residual else None
-    return Scan(names, labels, torch.cat(logits), torch.cat(scores), total, past)
+    return Scan(names, labels, torch.cat(logits), torch.cat(scores), torch.cat(residual) if residual else None)
 
 
 def scan_evaluated(model: InterpretableModel, datamodule: Any, result: Mapping[str, Any]) -> tuple[Scan, Any]:
