@@ -15,7 +15,7 @@ from jsonargparse import auto_cli
 
 import reports
 from callbacks import Interpretability
-from callbacks.evaluation.interface import Interface
+from callbacks.evaluation.funnybirds.interface import Interface
 from datamodules.photos.one_photo import read_photo
 from evaluation.evaluate import evaluate
 from evaluation.hardware import Hardware

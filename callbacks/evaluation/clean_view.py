@@ -13,7 +13,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from callbacks.evaluation.birds import Birds
+from callbacks.evaluation.funnybirds.birds import Birds
 from callbacks.forward.observer import Images, Observer, Seen
 from lightning_modules.contract import InterpretableModel, Intervenable
 from metrics.functional import Variant, clip_saliency, gather_units, patch_boxes, peak_cells, peak_locations

@@ -9,8 +9,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from callbacks.evaluation.birds import Birds
 from callbacks.evaluation.clean_view import Clean, Setting, owned_units
+from callbacks.evaluation.funnybirds.birds import Birds
 from callbacks.evaluation.views import VIEWS
 from callbacks.forward.observer import Observer, Seen
 from metrics import FunnyBirdsScores, ImageMean, ItemMean, ModelValue, SpatialMisalignment

@@ -10,7 +10,7 @@ import torch
 from lightning import LightningModule
 from torch import Tensor
 
-from callbacks.evaluation.birds import find_birds
+from callbacks.evaluation.funnybirds.birds import find_birds
 from callbacks.evaluation.threshold import threshold_of
 from callbacks.phases.pruning import Prunable
 from datamodules.sample import Capabilities, ClassTables

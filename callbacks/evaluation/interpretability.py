@@ -13,10 +13,10 @@ from typing import Any, Literal, cast, get_args
 from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_warn
 
-from callbacks.evaluation.birds import find_birds
 from callbacks.evaluation.evaluation_pass import Evaluation, EvaluationPass
 from callbacks.evaluation.facts import gather_facts, is_prunable, left_out_concepts, object_annotation, refuse_repeated
-from callbacks.evaluation.interface import Interface, part_explainer, reads_parts, refuse_interface
+from callbacks.evaluation.funnybirds.birds import find_birds
+from callbacks.evaluation.funnybirds.interface import Interface, part_explainer, reads_parts, refuse_interface
 from callbacks.evaluation.named_units import BY_AREA, BY_MODEL, name_units, needs_names
 from callbacks.evaluation.threshold import fit_threshold, threshold_of
 from callbacks.forward.images_per_forward import default_budget, images_per_forward

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from callbacks.evaluation.clean_view import Clean, View, scaled
-from callbacks.evaluation.part_removal import PartRemoval
+from callbacks.evaluation.funnybirds.part_removal import PartRemoval
 from callbacks.forward.observer import Attack, Images
 from lightning_modules.contract import Intervenable, Values
 from metrics.concepts.intervention import CORRECTIONS, Correction

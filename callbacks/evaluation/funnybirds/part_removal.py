@@ -13,8 +13,8 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from callbacks.evaluation.birds import Birds, other_background, plain_background
 from callbacks.evaluation.clean_view import Clean, View
+from callbacks.evaluation.funnybirds.birds import Birds, other_background, plain_background
 from callbacks.forward.observer import Images
 from explanations import BoxMaps
 from metrics.functional import (

@@ -10,9 +10,9 @@ from PIL import Image
 from torch import nn
 
 from callbacks import Interpretability
-from callbacks.evaluation.birds import find_birds
 from callbacks.evaluation.clean_view import Clean, Setting
-from callbacks.evaluation.part_removal import PartRemoval
+from callbacks.evaluation.funnybirds.birds import find_birds
+from callbacks.evaluation.funnybirds.part_removal import PartRemoval
 from callbacks.forward.observer import Observer
 from datamodules import FunnyBirds
 from datamodules.bird_parts import LABEL_MAP_CODES, PART_NAMES
