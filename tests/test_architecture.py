@@ -35,6 +35,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "explanations",
         "metrics",
         "datamodules.sample",
+        "datamodules.bird_parts.InterventionDataset",  # the type of data whose images change part by part
     ),
     "evaluation": (
         *("callbacks", "reports", "run_folder", "explanations.Explainer", "lightning_modules.load_model"),

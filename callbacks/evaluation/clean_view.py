@@ -5,59 +5,116 @@ Names and shapes of the fields are those of the ``update`` arguments in ``metric
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor
 
-from callbacks.evaluation.funnybirds.birds import Birds
 from callbacks.forward.observer import Images, Observer, Seen
+from explanations import Explainer
 from lightning_modules.contract import InterpretableModel, Intervenable
-from metrics.functional import Variant, clip_saliency, gather_units, patch_boxes, peak_cells, peak_locations
+from metrics.facts import Facts
+from metrics.functional import clip_saliency, gather_units, patch_boxes, peak_cells, peak_locations
+
+_ALL_MAPS = ("owned_peaks", "unit_boxes", "unit_maps", "concept_maps")  # fields that need the maps of all units
+
+
+class ViewProtocol(Protocol):
+    """A protocol that brings a view of its own, with what metrics, explanations and results need of it.
+
+    Attributes:
+        view: its name, by which metrics ask for it.
+        of_classes: fields that need explanations of classes.
+        explainer: makes them.
+    """
+
+    view: str
+    of_classes: frozenset[str]
+    explainer: Explainer
+
+    def facts(self, num_classes: int) -> dict[str, Any]:
+        """Fields of :class:`metrics.facts.Facts`."""
+
+    def classes(self, labels: Tensor) -> Tensor:
+        """``(B, c)`` int64, the classes to explain besides the predicted one, -1 for none."""
+
+    def told(self, height: int) -> dict[str, Any]:
+        """What a result says of its explanations, at this height of the images."""
+
+    def views(self, clean: Clean) -> list[View]:
+        """The views of a batch."""
+
+    def chosen(self, metrics: Iterable[object]) -> int | None:
+        """Which of several values of an image counts; every process has to call it."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Settings of a pass.
+    """What a pass knows, what its metrics read, and the settings of the engine.
 
     Args:
+        facts: of the model and the data.
+        reads: name of a view and of a field in it, of everything that some metric reads.
         seed: of all noise.
         noise: standard deviation of the completeness noise, in [0, 1] units (``quanproto``: in normalised units).
-        variant: ``"quanproto"`` perturbs as the published tables did.
-        explain: whether some metric reads ``saliency``.
-        explain_perturbed: whether some metric reads ``perturbed_saliency``.
-        keep_maps: whether some metric reads more maps than those of the top units.
         attack_steps: of the misalignment attack.
-        abstains: whether the model may leave an image undecided.
-        named: ``(M,)`` int64, the units that stand for a concept.
-        concepts: ``(M,)`` int64, the concept of each.
-        part_codes: for each group of parts its codes in a label map.
-        unit_concepts: ``(U,)`` int64, the concept each unit stands for, or None.
-        groups: in which units are corrected, ``(U,)`` int64, and their number: by what they answer, and one by one; or
-            None.
-        birds: images whose parts can be removed, or None.
-        explain_classes: whether some metric reads explanations of the label, of its pair of classes and of the
-            prediction.
+        protocol: brings its own view, or None.
     """
 
+    facts: Facts
+    reads: frozenset[tuple[str, str]] = frozenset()
     seed: int = 0
     noise: float = 0.05
-    variant: Variant = "paper"
-    explain: bool = False
-    explain_perturbed: bool = False
-    keep_maps: bool = False
     attack_steps: int = 40
-    abstains: bool = False
-    named: Tensor | None = None
-    concepts: Tensor | None = None
-    part_codes: Sequence[Sequence[int]] = ()
-    unit_concepts: Tensor | None = None
-    groups: tuple[tuple[Tensor, int], tuple[Tensor, int]] | None = None
-    birds: Birds | None = None
-    explain_classes: bool = False
+    protocol: ViewProtocol | None = None
+
+    @cached_property
+    def fields(self) -> frozenset[str]:
+        """Names of the fields that are read, in whatever view."""
+        return frozenset(name for _, name in self.reads)
+
+    @cached_property
+    def explain(self) -> bool:
+        """Whether ``saliency`` is read."""
+        return "saliency" in self.fields or any(view == "completeness" for view, _ in self.reads)
+
+    @property
+    def explain_perturbed(self) -> bool:
+        """Whether ``perturbed_saliency`` is read."""
+        return "perturbed_saliency" in self.fields
+
+    @property
+    def keep_maps(self) -> bool:
+        """Whether more maps are read than those of the top units."""
+        return not self.fields.isdisjoint(_ALL_MAPS)
+
+    @property
+    def explain_classes(self) -> bool:
+        """Whether explanations of classes are read."""
+        return self.protocol is not None and not self.fields.isdisjoint(self.protocol.of_classes)
+
+    @cached_property
+    def owned(self) -> Tensor:
+        """``(K, M)`` int64, the active units of each class, padded with -1."""
+        return owned_units(self.facts.owner, self.facts.active)
+
+    @cached_property
+    def named(self) -> Tensor:
+        """``(M,)`` int64, the units that stand for a concept."""
+        return self.facts.named
+
+    @cached_property
+    def concepts(self) -> Tensor | None:
+        """``(M,)`` int64, the concept of each."""
+        return None if self.facts.unit_concepts is None else self.facts.unit_concepts[self.named]
+
+    @cached_property
+    def groups(self) -> tuple[tuple[Tensor, int], tuple[Tensor, int]]:
+        """In which units are corrected, ``(U,)`` int64, and their number: by what they answer, and one by one."""
+        return self.facts.unit_groups(), self.facts.unit_groups(single=True)
 
 
 class Clean:
@@ -67,22 +124,22 @@ class Clean:
         batch: a :class:`~datamodules.sample.Batch`.
         observer: shows images to the model.
         setting: of the pass.
-        owned: ``(K, M)`` int64, the active units of each class, padded with -1.
         seen: what the model saw, if it has been shown the images already.
     """
 
-    def __init__(
-        self, batch: dict[str, Any], observer: Observer, setting: Setting, owned: Tensor, seen: Seen | None = None
-    ) -> None:
+    def __init__(self, batch: dict[str, Any], observer: Observer, setting: Setting, seen: Seen | None = None) -> None:
         self.batch = batch
         self.observer = observer
         self.setting = setting
-        self.owned = owned
         self.model: InterpretableModel = observer.model
         self.images = Images(batch["image"], batch["sample_key"], batch["sample_id"])
         self.image_size: tuple[int, int] = (batch["image"].shape[2], batch["image"].shape[3])
+        protocol = setting.protocol if setting.explain_classes else None
         self.seen = seen or observer.see(
-            self.images, explain=setting.explain, keep_maps=setting.keep_maps, classes=self._compared_classes()
+            self.images,
+            explain=setting.explain,
+            keep_maps=setting.keep_maps,
+            classes=None if protocol is None else protocol.classes(self.labels),
         )
         self.logits, self.scores, self.latent = self.seen.logits, self.seen.scores, self.seen.latent
         self.unit_ids, self.maps, self.saliency = self.seen.unit_ids, self.seen.maps, self.seen.saliency
@@ -98,7 +155,7 @@ class Clean:
     @cached_property
     def abstained(self) -> Tensor | None:
         """``(B,)`` bool, all classes have the same logit; None for a model that always decides."""
-        return (self.logits == self.logits[:, :1]).all(dim=1) if self.setting.abstains else None
+        return (self.logits == self.logits[:, :1]).all(dim=1) if self.setting.facts.abstains else None
 
     @cached_property
     def unit_logits(self) -> Tensor:
@@ -143,7 +200,7 @@ class Clean:
     @cached_property
     def owned_ids(self) -> Tensor:
         """``(B, M)`` int64, the active units of the image's class, padded with -1."""
-        return self.owned[self.labels]
+        return self.setting.owned[self.labels]
 
     @cached_property
     def owned_peaks(self) -> Tensor:
@@ -166,14 +223,6 @@ class Clean:
     def peaks_of(self, maps: Tensor) -> Tensor:
         """``(B, M, 2)`` peaks of the owned units in ``(B, U, h, w)`` maps; (0, 0) in empty slots."""
         return peak_locations(gather_units(maps, self.owned_ids), self.image_size)
-
-    def _compared_classes(self) -> Tensor | None:
-        """``(B, 3)`` int64, the label and its pair of classes, -1 without one; None if they are not to be explained."""
-        if not self.setting.explain_classes:
-            return None
-        assert self.setting.birds is not None
-        pairs = self.setting.birds.pairs[0].to(self.labels.device)
-        return torch.cat([self.labels[:, None], pairs[self.labels]], dim=1)
 
     def _from_batch(self, name: str) -> Tensor:
         field: Tensor = self.batch[name]

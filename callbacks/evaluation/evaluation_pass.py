@@ -9,11 +9,10 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from callbacks.evaluation.clean_view import Clean, Setting, owned_units
-from callbacks.evaluation.funnybirds.birds import Birds
+from callbacks.evaluation.clean_view import Clean, Setting, ViewProtocol
 from callbacks.evaluation.views import VIEWS
 from callbacks.forward.observer import Observer, Seen
-from metrics import FunnyBirdsScores, ImageMean, ItemMean, ModelValue, SpatialMisalignment
+from metrics import ItemMean, ModelValue
 from metrics.entry import AnyMetric
 from metrics.facts import Facts
 from metrics.general.classification import ConfusionMean
@@ -22,8 +21,6 @@ from run_folder.processes import gathered
 
 ITEMS = {"unit": "units", "class": "classes", "concept": "concepts"}  # of which the values of all are kept
 TRAINING = "training"  # the view of the training images
-_ALL_MAPS = ("owned_peaks", "unit_boxes", "unit_maps", "concept_maps")  # fields that need the maps of all units
-_CLASS_MAPS = ("label_parts", "label_totals")  # fields that need explanations of classes
 
 
 @dataclass
@@ -60,7 +57,7 @@ class EvaluationPass:
         observer: shows images to the model.
         seed: of all perturbations.
         noise: standard deviation of the completeness noise.
-        birds: images whose parts can be removed, or None.
+        protocol: brings its own view, or None.
     """
 
     def __init__(
@@ -70,30 +67,13 @@ class EvaluationPass:
         observer: Observer,
         seed: int,
         noise: float,
-        birds: Birds | None = None,
+        protocol: ViewProtocol | None = None,
     ) -> None:
         self.metrics = dict(metrics)
         self.observer = observer
-        reads = {(ENTRIES[key].view, name) for key, metric in metrics.items() for name in metric.reads}
-        names = {name for _, name in reads}
-        corrected = "intervened_logits" in names
-        self.setting = Setting(
-            seed,
-            noise,
-            facts.variant,
-            explain="saliency" in names or any(view == "completeness" for view, _ in reads),
-            explain_perturbed="perturbed_saliency" in names,
-            keep_maps=not names.isdisjoint(_ALL_MAPS),
-            abstains=facts.abstains,
-            named=facts.named,
-            concepts=None if facts.unit_concepts is None else facts.unit_concepts[facts.named],
-            part_codes=facts.part_codes,
-            unit_concepts=facts.concepts,
-            groups=(facts.unit_groups(), facts.unit_groups(single=True)) if corrected else None,
-            birds=birds,
-            explain_classes=not names.isdisjoint(_CLASS_MAPS),
-        )
-        self._owned = owned_units(facts.owner, facts.active)
+        reads = frozenset((ENTRIES[key].view, name) for key, metric in metrics.items() for name in metric.reads)
+        self.setting = Setting(facts, reads, seed, noise, protocol=protocol)
+        self._views = VIEWS if protocol is None else VIEWS | {protocol.view: protocol.views}
         self._images: list[tuple[Tensor, dict[str, Tensor]]] = []
         self._by_view: dict[str, list[AnyMetric]] = {}
         of_model = {"weight": facts.weight, "active": facts.active, "presence": facts.presence}
@@ -114,9 +94,9 @@ class EvaluationPass:
         Raises:
             ValueError: if an output of the model is not finite, with the sample ids.
         """
-        clean = Clean(batch, self.observer, self.setting, self._owned)
+        clean = Clean(batch, self.observer, self.setting)
         for name, metrics in self._by_view.items():
-            for view in VIEWS[name](clean) if name != TRAINING else ():
+            for view in self._views[name](clean) if name != TRAINING else ():
                 for metric in metrics:
                     metric.update(**{field: getattr(view, field) for field in metric.reads})
         self.observer.refuse_broken()
@@ -135,13 +115,13 @@ class EvaluationPass:
             batch: a :class:`~datamodules.sample.Batch` through the evaluation transform.
             seen: what the model saw in it.
         """
-        clean = Clean(batch, self.observer, self.setting, self._owned, seen)
+        clean = Clean(batch, self.observer, self.setting, seen)
         for metric in self._by_view[TRAINING]:
             metric.update(**{field: getattr(clean, field) for field in metric.reads})
 
     def named_units(self) -> tuple[Tensor, Tensor] | None:
         """``(M,)`` int64 units that stand for a concept, and the concept of each, if some metric is about them."""
-        if "concepts" not in self._by_view or self.setting.named is None or self.setting.concepts is None:
+        if "concepts" not in self._by_view or self.setting.concepts is None:
             return None
         return self.setting.named, self.setting.concepts
 
@@ -152,7 +132,7 @@ class EvaluationPass:
             summary: Any = summaries[id(metric)]
             part, unit = ENTRIES[key].part, metric.unit
             if part is not None:
-                summary, unit = summary[part], cast(SpatialMisalignment | FunnyBirdsScores, metric).units[part]
+                summary, unit = summary[part], cast(Any, metric).units[part]
             summary = dict(summary)
             yield (
                 key,
@@ -175,10 +155,11 @@ class EvaluationPass:
             Sample key -> key -> value under every metric that averages over images, and whether some map was below
             zero: activation changes then compare max(map, 0).
         """
-        at = {key: m.threshold_index() for key, m in self.metrics.items() if isinstance(m, FunnyBirdsScores)}
+        protocol = self.setting.protocol
+        chosen = None if protocol is None else protocol.chosen(self.metrics.values())
         own = (
             [
-                (keys.tolist(), {key: _chosen(values, at.get(key)).tolist() for key, values in columns.items()})
+                (keys.tolist(), {key: _chosen(values, chosen).tolist() for key, values in columns.items()})
                 for keys, columns in self._images
             ],
             bool(self.observer.signed),
@@ -209,13 +190,11 @@ class EvaluationPass:
         return None
 
     def _image_values(self) -> dict[str, Tensor]:
-        """Key -> the values of the images of the last batch, ``(B,)``, or ``(B, T)`` at every threshold."""
+        """Key -> the values of the images of the last batch, ``(B,)``, or ``(B, T)`` where one is chosen at the end."""
         found: dict[str, Tensor | None] = {}
         for key, metric in self.metrics.items():
-            if isinstance(metric, ImageMean):
-                found[key] = metric.image_values
-            elif isinstance(metric, FunnyBirdsScores):
-                found[key] = metric.image_values.get(cast(str, ENTRIES[key].part))  # what sums up has none
+            values = getattr(metric, "image_values", None)
+            found[key] = values.get(ENTRIES[key].part) if isinstance(values, dict) else values
         return {key: values for key, values in found.items() if values is not None}
 
     def _distinct(self) -> list[tuple[str, AnyMetric]]:
@@ -224,7 +203,7 @@ class EvaluationPass:
 
 
 def _chosen(values: Tensor, index: int | None) -> Tensor:
-    """``(B,)`` of values that may be ``(B, T)``, at the threshold chosen; NaN if none could be."""
+    """``(B,)`` of values that may be ``(B, T)``, those that were chosen; NaN if none could be."""
     if values.ndim == 1:
         return values
     return values[:, index] if index is not None else values.new_full((len(values),), torch.nan)

@@ -10,7 +10,6 @@ import torch
 from lightning import LightningModule
 from torch import Tensor
 
-from callbacks.evaluation.funnybirds.birds import find_birds
 from callbacks.evaluation.threshold import threshold_of
 from callbacks.phases.pruning import Prunable
 from datamodules.sample import Capabilities, ClassTables
@@ -43,7 +42,7 @@ def gather_facts(
     """
     capabilities: Capabilities = datamodule.capabilities(split)
     units, tables = model.units(), datamodule.tables
-    threshold, birds = threshold_of(model), find_birds(datamodule, split)
+    threshold = threshold_of(model)
     return Facts(
         num_classes=output.logits.shape[1],
         multi_label=capabilities.multi_label is True,
@@ -66,7 +65,6 @@ def gather_facts(
         nameable=units.concepts is not None or units.kind in ("prototype", "feature"),
         own_values=model.values if isinstance(model, Intervenable) else None,
         percentiles=isinstance(model, Intervenable) and bool(model.percentiles.isfinite().all()),
-        class_parts=birds.class_parts if birds and len(birds.class_parts) == output.logits.shape[1] else None,
         **_class_tables(datamodule, output.logits.shape[1], units.active.device),
     )
 

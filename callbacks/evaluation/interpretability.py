@@ -15,14 +15,13 @@ from lightning.pytorch.utilities import rank_zero_warn
 
 from callbacks.evaluation.evaluation_pass import Evaluation, EvaluationPass
 from callbacks.evaluation.facts import gather_facts, is_prunable, left_out_concepts, object_annotation, refuse_repeated
-from callbacks.evaluation.funnybirds.birds import find_birds
-from callbacks.evaluation.funnybirds.interface import Interface, part_explainer, reads_parts, refuse_interface
 from callbacks.evaluation.named_units import BY_AREA, BY_MODEL, name_units, needs_names
+from callbacks.evaluation.protocols import Interface, PartsProtocol, reads_parts, refuse_interface
 from callbacks.evaluation.threshold import fit_threshold, threshold_of
 from callbacks.forward.images_per_forward import default_budget, images_per_forward
 from callbacks.forward.observer import Observer
 from callbacks.forward.walk import walk
-from explanations import BoxMaps, Explainer, choose_explainer
+from explanations import Explainer, choose_explainer
 from explanations.choice import description
 from lightning_modules.contract import InterpretableModel
 from metrics.functional import Variant
@@ -51,7 +50,7 @@ class Interpretability(Callback):
         seed: of all perturbations.
         memory_budget: GiB for the activations of one forward and their explanation; sets the images per forward. None
             for the default of the device (:mod:`callbacks.forward.images_per_forward`).
-        interface: how the metrics of ``funnybirds`` read explanations: ``"ssm"`` (the default), summed similarity maps;
+        interface: how metrics that take parts away read explanations: ``"ssm"`` (the default), summed similarity maps;
             ``"bb"``, boxes; ``"bb_reference"``, boxes with the slips of the released code; ``"attribution"``, the maps
             of ``explainer``.
 
@@ -149,21 +148,20 @@ class Interpretability(Callback):
         model = cast(InterpretableModel, module)
         chunk, output = images_per_forward(module, datamodule.image_size, module.device, self.memory_budget)
         explainer = choose_explainer(self.explainer, model)
-        by_part = part_explainer(self.interface, explainer)
+        parts = PartsProtocol.of(self.interface, explainer, datamodule, split)
         facts = gather_facts(datamodule, split, model, output, explainer, self.variant)
-        facts = replace(facts, part_shares=not isinstance(by_part, BoxMaps))
+        facts = replace(facts, **parts.facts(facts.num_classes))
         if needs_names(keys, facts):
             facts = name_units(facts, module, datamodule, self.memory_budget)
         metrics, skipped = build(keys, facts)
-        observer = Observer(model, explainer, chunk, self.top_k, by_part)
-        birds = find_birds(datamodule, split)
-        self.this_pass = EvaluationPass(metrics, facts, observer, self.seed, self.noise, birds)
+        observer = Observer(model, explainer, chunk, self.top_k, parts.explainer)
+        self.this_pass = EvaluationPass(metrics, facts, observer, self.seed, self.noise, parts)
         if self.this_pass.reads_training:
             training = datamodule.projection_dataloader()
             for batch, seen in walk(module, training, datamodule.image_size, self.memory_budget):
                 self.this_pass.learn(batch, seen)
         by_class = self.this_pass.setting.explain_classes
-        explained = self.this_pass.setting.explain or (by_class and by_part is explainer)
+        explained = self.this_pass.setting.explain or (by_class and parts.explainer is explainer)
         self.evaluation = Evaluation(skipped=skipped, explainer=explainer.key if explained else None)
         self.evaluation.protocol = {
             **self.settings,
@@ -176,7 +174,7 @@ class Interpretability(Callback):
             "device": module.device.type,
         }
         if by_class:
-            self.evaluation.protocol["dilation"] = self.this_pass.observer.dilation(datamodule.image_size[0])
+            self.evaluation.protocol |= parts.told(datamodule.image_size[0])
         if facts.unit_concepts is not None:
             self.evaluation.protocol["units_named_by"] = BY_AREA if facts.concepts is None else BY_MODEL
         if left_out := left_out_concepts(datamodule, model.units()):

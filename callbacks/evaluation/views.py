@@ -16,7 +16,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from callbacks.evaluation.clean_view import Clean, View, scaled
-from callbacks.evaluation.funnybirds.part_removal import PartRemoval
 from callbacks.forward.observer import Attack, Images
 from lightning_modules.contract import Intervenable, Values
 from metrics.concepts.intervention import CORRECTIONS, Correction
@@ -80,7 +79,7 @@ class Concepts(View):
         """``(B, G, H, W)`` bool, the visible pixels of every group of parts; none of one without codes."""
         label_map: Tensor = self.clean.batch["label_map"]
         none = torch.zeros_like(label_map, dtype=torch.bool)
-        groups = self.clean.setting.part_codes
+        groups = self.clean.setting.facts.part_codes
         return torch.stack([reduce(or_, (label_map == code for code in codes), none) for codes in groups], dim=1)
 
 
@@ -91,7 +90,7 @@ class Completeness(Clipped):
         super().__init__(clean)
         setting, images, unit_ids = clean.setting, clean.images, clean.unit_ids
         boxes = bounding_boxes(clean.clipped_saliency > 0)
-        quanproto = setting.variant == "quanproto"
+        quanproto = setting.facts.variant == "quanproto"
         sigma = setting.noise * clean.model.input_std if quanproto else setting.noise
         noisy = completeness_perturbation(
             images.pixels, boxes, images.keys, sigma, setting.seed, clamp=not quanproto
@@ -188,15 +187,15 @@ class Intervention(View):
     def __init__(self, clean: Clean, how: Correction) -> None:
         super().__init__(clean)
         setting, model, keys = clean.setting, cast(Intervenable, clean.model), clean.images.keys
-        assert setting.groups is not None
-        assert setting.unit_concepts is not None
+        concepts = setting.facts.concepts
+        assert concepts is not None
         groups, count = setting.groups[int(how.single)]
         if how.uncertain_first:
             priority = group_uncertainty(clean.concept_probabilities, groups, count)[:, None]
         else:
             trials = torch.arange(how.trials, device=keys.device).expand(len(keys), -1)
             priority = keyed_uniform(keys, trials, (count,), setting.seed + INTERVENTION_SEED)
-        truth = clean.concept_labels.index_select(1, setting.unit_concepts.clamp(min=0))[:, None, None]
+        truth = clean.concept_labels.index_select(1, concepts.clamp(min=0))[:, None, None]
         masks = intervention_masks(priority, groups)
         scores = model.intervene(clean.scores[:, None, None], truth, masks, cast(Values | None, how.values))
         logits = clean.model.head(scores.flatten(0, 2)).view(*masks.shape[:3], -1)
@@ -214,7 +213,6 @@ VIEWS: dict[str, Callable[[Clean], list[Any]]] = {
     "continuity": lambda clean: [Continuity(clean)],
     "stability": lambda clean: [Stability(clean, draw) for draw in range(STABILITY_DRAWS)],
     "misalignment": lambda clean: [Misalignment(clean, clean.setting.attack_steps)],
-    "part_removal": lambda clean: [PartRemoval(clean)],
     "misalignment_noise": lambda clean: [Misalignment(clean, 0)],
     **{
         f"intervention{ending}": lambda clean, how=how: [Intervention(clean, how)]  # type: ignore[misc]

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from explanations import BoxMaps, Explainer, Targets
 from lightning_modules.contract import InterpretableModel, ModelOutput, ScoresUnits
-from metrics.functional import gather_units, masked_projected_gradient, part_dilation, top_units
+from metrics.functional import gather_units, masked_projected_gradient, top_units
 
 
 @dataclass(frozen=True)
@@ -141,10 +141,6 @@ class Observer:
             for name, first in parts[0].items()
         }
         return Seen(**joined)
-
-    def dilation(self, height: int) -> int:
-        """Side in pixels of the square that dilates parts before ``class_maps`` are summed over them."""
-        return 1 if isinstance(self.class_explainer, BoxMaps) else part_dilation(height)
 
     def note_broken(self, broken: Tensor, names: list[str]) -> None:
         """Note ``(B,)`` bool, which of the images with these sample ids have outputs that are not finite."""

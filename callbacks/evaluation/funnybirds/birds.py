@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from datamodules.bird_parts import InterventionDataset
 from metrics.functional import target_pairs
 
 # Plain background must stay what it is, but for the shadow of a part: 0.1 % of the pixels at most in the rendered files
@@ -17,16 +18,22 @@ from metrics.functional import target_pairs
 _MARGIN, _SAME_COLOR, _MOST_CHANGED = 4, 8 / 255, 0.01
 
 
+class Intervened(InterventionDataset, Protocol):
+    """Such a data set, all of whose sample ids are at hand."""
+
+    sample_ids: list[str]
+
+
 @dataclass(frozen=True)
 class Birds:
     """The images of a split, with the means to take parts and objects away.
 
     Args:
-        data: a data set with the interface ``InterventionDataset``.
+        data: a data set whose images can be changed part by part, with ``sample_ids`` in order.
         codes: codes of every part in label maps, in the order of the parts.
     """
 
-    data: Any
+    data: Intervened
     codes: list[tuple[int, ...]]
 
     @cached_property
@@ -75,9 +82,9 @@ def find_birds(datamodule: Any, split: str) -> Birds | None:
         split: which of its splits.
     """
     data = datamodule.dataset(split)
-    if datamodule.loading.classes is not None or not hasattr(data, "intervene"):
+    if datamodule.loading.classes is not None or not isinstance(data, InterventionDataset):
         return None
-    return Birds(data, [tuple(datamodule.tables.label_map_codes[part]) for part in data.parts])
+    return Birds(cast(Intervened, data), [tuple(datamodule.tables.label_map_codes[part]) for part in data.parts])
 
 
 def plain_background(label_map: Tensor) -> Tensor:

@@ -31,11 +31,17 @@ _LABEL, _PAIR, _PREDICTION = 0, (1, 2), 3  # places of the explained classes in 
 
 
 class PartRemoval(View):
-    """Fields with the names and shapes of the ``update`` arguments in ``metrics``; each is computed only if read."""
+    """Fields with the names and shapes of the ``update`` arguments in ``metrics``; each is computed only if read.
 
-    def __init__(self, clean: Clean) -> None:
+    Args:
+        clean: the view of the clean image.
+        birds: the images it is one of.
+        dilation: side in pixels of the square that dilates parts before explanations are summed over them.
+    """
+
+    def __init__(self, clean: Clean, birds: Birds, dilation: int) -> None:
         super().__init__(clean)
-        self._birds = cast(Birds, clean.setting.birds)
+        self._birds, self._dilation = birds, dilation
         self._rows = self._birds.rows(clean.images.names)
         self._parts = len(self._birds.names)
         self._everything = 2**self._parts - 1
@@ -115,8 +121,7 @@ class PartRemoval(View):
 
     def _importance(self, at: int) -> Tensor:
         """``(B, N + M)`` float64, importance of parts and background objects in one of the explanations."""
-        dilation = self.clean.observer.dilation(self.clean.image_size[0])
-        return part_importance(self._maps[:, at], *self._instances, self._candidates, dilation)
+        return part_importance(self._maps[:, at], *self._instances, self._candidates, self._dilation)
 
     def _important(self, at: int) -> Tensor:
         """``(B, T, N + M)`` bool, important parts and background objects in one of the explanations."""

@@ -9,6 +9,7 @@ from callbacks.evaluation.views import STABILITY_SEED, VIEWS, inside
 from callbacks.forward.observer import Observer
 from explanations import Upsample
 from metrics import functional as kernels
+from metrics.facts import Facts
 from tests.lightning_modules.registry import TINY_PROTOPNET, tiny_birds
 from tests.rounding import terms_of, tolerance
 
@@ -28,9 +29,10 @@ def batch():
 
 
 def clean(model, batch, **setting):
-    options = {"explain": True, "explain_perturbed": True, "keep_maps": True, "attack_steps": 3}
-    owned = owned_units(model.units().owner, model.units().active)
-    return Clean(batch, Observer(model, Upsample(), 4, K), Setting(**(options | setting)), owned)
+    units, variant = model.units(), setting.pop("variant", "paper")
+    facts = Facts(8, False, units.active, units.owner, missing=lambda flag: None, variant=variant)
+    reads = frozenset({("completeness", "perturbed_saliency"), ("clean", "unit_maps")})
+    return Clean(batch, Observer(model, Upsample(), 4, K), Setting(facts, reads, **({"attack_steps": 3} | setting)))
 
 
 @pytest.fixture

@@ -12,15 +12,16 @@ from torch import nn
 from callbacks import Interpretability
 from callbacks.evaluation.clean_view import Clean, Setting
 from callbacks.evaluation.funnybirds.birds import find_birds
-from callbacks.evaluation.funnybirds.part_removal import PartRemoval
+from callbacks.evaluation.funnybirds.protocol import FunnyBirdsProtocol
 from callbacks.forward.observer import Observer
 from datamodules import FunnyBirds
-from datamodules.bird_parts import LABEL_MAP_CODES, PART_NAMES
+from datamodules.bird_parts import LABEL_MAP_CODES, PART_NAMES, InterventionDataset
 from datamodules.export import export
 from datamodules.sample import Capabilities, ClassTables
 from explanations import BoxMaps, Explainer, GradCAM, Random, SummedMaps, Targets, Upsample
 from lightning_modules import ProtoPNet
 from lightning_modules.contract import ModelOutput, UnitTable
+from metrics.facts import Facts
 from metrics.functional import part_thresholds, target_pairs
 from tests.engine_runs import run_engine
 from tests.lightning_modules.registry import tiny_birds
@@ -32,7 +33,7 @@ TABLE = torch.tensor(
 SIZE = 20
 
 
-class Planted:
+class Planted(InterventionDataset):
     """Images of 20 x 20 pixels: part j is a square whose brightness is its variant; objects are at the right."""
 
     parts = dict.fromkeys(PART_NAMES, ("0", "1", "2"))
@@ -217,9 +218,11 @@ def slow_logits(model, data, i, **removed):
 
 
 def removed_from(model, birds, explainer, batch):
-    owned = torch.zeros(len(birds.data.classes), 1, dtype=torch.int64)
-    observer = Observer(model, Upsample(), 4, 1, explainer)
-    return PartRemoval(Clean(batch, observer, Setting(birds=birds, explain_classes=True), owned))
+    units, protocol = model.units(), FunnyBirdsProtocol("attribution", explainer, birds)
+    facts = Facts(len(birds.data.classes), False, units.active, units.owner, missing=lambda flag: None)
+    setting = Setting(facts, frozenset({(protocol.view, "label_parts")}), protocol=protocol)
+    (fields,) = protocol.views(Clean(batch, Observer(model, Upsample(), 4, 1, explainer), setting))
+    return fields
 
 
 @pytest.mark.parametrize("interface", ["ssm", "planted"])

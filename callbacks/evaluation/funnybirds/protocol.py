@@ -1,0 +1,69 @@
+"""What the FunnyBirds protocol brings to one pass of an evaluation besides its metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from callbacks.evaluation.clean_view import Clean, View
+from callbacks.evaluation.funnybirds.birds import Birds, find_birds
+from callbacks.evaluation.funnybirds.interface import Interface, part_explainer
+from callbacks.evaluation.funnybirds.part_removal import PartRemoval
+from explanations import BoxMaps, Explainer
+from metrics import FunnyBirdsScores
+from metrics.functional import part_dilation
+
+
+class FunnyBirdsProtocol:
+    """A :class:`~callbacks.evaluation.clean_view.ViewProtocol`: parts are taken away, and explanations say which count.
+
+    Args:
+        interface: from explanations to parts.
+        explainer: of the evaluation.
+        birds: the evaluated images; None for data whose parts cannot be taken away.
+    """
+
+    view = "part_removal"
+    of_classes = frozenset({"label_parts", "label_totals"})
+
+    def __init__(self, interface: Interface, explainer: Explainer, birds: Birds | None) -> None:
+        self.explainer, self.birds = part_explainer(interface, explainer), birds
+
+    @classmethod
+    def of(cls, interface: Interface, explainer: Explainer, datamodule: Any, split: str) -> FunnyBirdsProtocol:
+        """The protocol on a split of an ``ImageDataModule``."""
+        return cls(interface, explainer, find_birds(datamodule, split))
+
+    def facts(self, num_classes: int) -> dict[str, Any]:
+        """Fields of :class:`metrics.facts.Facts`."""
+        table = None if self.birds is None else self.birds.class_parts
+        return {
+            "class_parts": table if table is not None and len(table) == num_classes else None,
+            "part_shares": not isinstance(self.explainer, BoxMaps),
+        }
+
+    def classes(self, labels: Tensor) -> Tensor:
+        """``(B, 3)`` int64, the label and its pair of classes, -1 without one."""
+        assert self.birds is not None
+        pairs = self.birds.pairs[0].to(labels.device)
+        return torch.cat([labels[:, None], pairs[labels]], dim=1)
+
+    def told(self, height: int) -> dict[str, Any]:
+        """Side in pixels of the square that dilates parts before explanations are summed over them."""
+        return {"dilation": self._dilation(height)}
+
+    def views(self, clean: Clean) -> list[View]:
+        """The image without some of its parts."""
+        assert self.birds is not None
+        return [PartRemoval(clean, self.birds, self._dilation(clean.image_size[0]))]
+
+    def chosen(self, metrics: Iterable[object]) -> int | None:
+        """The threshold at which scores are reported, over all processes, each of which has to call it."""
+        scores = next((metric for metric in metrics if isinstance(metric, FunnyBirdsScores)), None)
+        return None if scores is None else scores.threshold_index()
+
+    def _dilation(self, height: int) -> int:
+        return 1 if isinstance(self.explainer, BoxMaps) else part_dilation(height)
