@@ -12,23 +12,15 @@ from metrics.alignment.part_groups import merge_parts
 from metrics.alignment.part_purity import part_purity
 from metrics.alignment.part_stability import part_stability
 from metrics.alignment.parts_covered import parts_covered
-from metrics.change.activation_change import (
-    classification_activation_change,
-    prototype_activation_change,
-    visualization_activation_change,
-)
-from metrics.change.location_change import (
-    prototype_activation_location_change,
-    prototype_location_change,
-    visualization_location_change,
-)
-from metrics.change.rank_change import (
-    classification_rank_change,
-    prototype_rank_change,
-)
-from metrics.change.similarity_change import (
-    prototype_similarity_change,
-)
+from metrics.change.classification_activation_change import classification_activation_change
+from metrics.change.classification_rank_change import classification_rank_change
+from metrics.change.prototype_activation_change import prototype_activation_change
+from metrics.change.prototype_activation_location_change import prototype_activation_location_change
+from metrics.change.prototype_location_change import prototype_location_change
+from metrics.change.prototype_rank_change import prototype_rank_change
+from metrics.change.prototype_similarity_change import prototype_similarity_change
+from metrics.change.visualization_activation_change import visualization_activation_change
+from metrics.change.visualization_location_change import visualization_location_change
 from metrics.class_representation.class_similarity import class_similarity, similar_class_pairs
 from metrics.class_representation.kernels import (
     class_independence,

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from metrics.base import ImageMean
-from metrics.change.location_change import prototype_activation_location_change, prototype_location_change
+from metrics.change.prototype_activation_location_change import prototype_activation_location_change
+from metrics.change.prototype_location_change import prototype_location_change
 from metrics.entry import MetricEntry, Words
 from metrics.primitives.checks import check_tensor, check_threshold
 

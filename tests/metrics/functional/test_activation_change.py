@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from metrics.change.activation_change import largest_first
+from metrics.change.visualization_activation_change import largest_first
 from metrics.functional import (
     classification_activation_change,
     clip_saliency,

@@ -1,4 +1,4 @@
-"""Change of the scores of units under a perturbation."""
+"""Change of the scores of units under a perturbation (PSC)."""
 
 from __future__ import annotations
 
@@ -29,10 +29,6 @@ def prototype_similarity_change(scores: Tensor, perturbed_scores: Tensor) -> Ten
 
     Raises:
         ValueError: if a shape or dtype differs from the above.
-
-    Example:
-        >>> prototype_similarity_change(torch.tensor([[2.0, 2.0, 0.0]]), torch.tensor([[1.5, 3.0, 1.0]]))
-        tensor([[0.2500, 0.5000,    nan]], dtype=torch.float64)
     """
     check_tensor("scores", scores, ("B", "k"), "float")
     check_tensor("perturbed_scores", perturbed_scores, tuple(scores.shape), "float")
@@ -42,11 +38,7 @@ def prototype_similarity_change(scores: Tensor, perturbed_scores: Tensor) -> Ten
 
 
 class PrototypeSimilarityChange(ImageMean):
-    """Mean relative change of the scores of the top-k units (PSC, lower is better).
-
-    Source: Schlinge et al. (2025), equation 5, after Sacha et al. (2024): ``|s - s'| / s``, with s and s' the scores of
-    a unit in ``scores`` and ``perturbed_scores``. The score is what the head of the model consumes; the published
-    tables took the maximum of the map. Undefined where s is not positive.
+    """Mean :func:`prototype_similarity_change` of the top-k units (PSC, lower is better).
 
     Args:
         kwargs: arguments of :class:`torchmetrics.Metric`.
@@ -58,17 +50,14 @@ class PrototypeSimilarityChange(ImageMean):
         valid: ``(B, k)`` bool, False where the perturbation was undefined; None for all.
 
     Example:
-        >>> import torch
         >>> metric = PrototypeSimilarityChange()
         >>> metric.update(torch.tensor([[2.0, 2.0, 9.0]]), torch.tensor([[1.5, 3.0, 0.0]]), torch.tensor([[0, 1]]))
         >>> metric.compute()  # (0.5 / 2 + 1 / 2) / 2
         tensor(0.3750, dtype=torch.float64)
     """
 
-    name = "psc"
     unit = "fraction"
     value_range = (0.0, math.inf)
-    reads = ("scores", "perturbed_scores", "unit_ids", "valid")
     higher_is_better = False
 
     def update(self, scores: Tensor, perturbed_scores: Tensor, unit_ids: Tensor, valid: Tensor | None = None) -> None:
