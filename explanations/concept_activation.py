@@ -10,7 +10,7 @@ from torch import Tensor
 from explanations.explainer import Explainer, Kind, Question
 from explanations.upsample import Mode, upsample_maps
 from lightning_modules.contract import InterpretableModel
-from metrics.concepts.kernels import concept_activation_maps
+from metrics.concepts.maps import concept_activation_maps
 from metrics.primitives.checks import check_choice
 
 Scale = Literal["paper", "score"]

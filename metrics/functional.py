@@ -40,17 +40,17 @@ from metrics.compactness.kernels import (
 from metrics.complexity.inside_outside_relevance_difference import inside_outside_relevance_difference
 from metrics.complexity.overlap import background_overlap, object_overlap
 from metrics.complexity.part_coverage_consistency import part_coverage_consistency
-from metrics.concepts.concept_existence import concept_existence, concept_existence_baselines
-from metrics.concepts.concept_importance import Order, Ranking, concept_global_importance, concept_importance
-from metrics.concepts.concept_prediction import calibration_bins, calibration_error
+from metrics.concepts.auc import concept_auc, name_units
+from metrics.concepts.existence import concept_existence, concept_existence_baselines
+from metrics.concepts.global_importance import Order, Ranking, concept_global_importance, concept_importance
 from metrics.concepts.intervention import group_uncertainty, intervention_curve, intervention_masks
-from metrics.concepts.kernels import (
+from metrics.concepts.maps import (
     concept_activation_maps,
     concept_location,
     concept_mask_intersection_over_union,
 )
+from metrics.concepts.prediction import calibration_bins, calibration_error
 from metrics.concepts.residual_share import residual_share
-from metrics.concepts.unit_names import concept_auc, name_units
 from metrics.contrastivity.entropy import prototype_entropy
 from metrics.contrastivity.location_contrast import prototype_activation_location_contrast, prototype_location_contrast
 from metrics.contrastivity.prototype_distance import (
@@ -59,7 +59,7 @@ from metrics.contrastivity.prototype_distance import (
     average_prototype_distance,
     nearest_features,
 )
-from metrics.funnybirds.aggregate import (
+from metrics.funnybirds.completeness import (
     CoverageVariant,
     background_independence,
     controlled_synthetic_data_check,

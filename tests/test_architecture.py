@@ -22,7 +22,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "explanations": (
         "lightning_modules.contract",
         "lightning_modules.geometry",
-        "metrics.concepts.kernels",
+        "metrics.concepts.maps",
         "metrics.primitives.boxes",
         "metrics.primitives.checks",
         "metrics.primitives.regions",

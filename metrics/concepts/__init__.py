@@ -9,15 +9,16 @@ from typing import get_args
 
 from torch import Tensor
 
-from metrics.concepts.concept_existence import ConceptExistence, Subset, existence_entry
-from metrics.concepts.concept_importance import GLOBAL_IMPORTANCE, ConceptGlobalImportance, Order, Ranking
-from metrics.concepts.concept_location import (
+from metrics.concepts.existence import ConceptExistence, Subset, existence_entry
+from metrics.concepts.global_importance import GLOBAL_IMPORTANCE, ConceptGlobalImportance, Order, Ranking
+from metrics.concepts.intervention import ENTRIES, InterventionArea, InterventionFinal
+from metrics.concepts.location import (
     ConceptLocation,
     ConceptMaskIntersectionOverUnion,
     location_entry,
     overlap_entry,
 )
-from metrics.concepts.concept_prediction import (
+from metrics.concepts.prediction import (
     ACCURACY,
     AUC,
     CALIBRATION_ERROR,
@@ -25,7 +26,6 @@ from metrics.concepts.concept_prediction import (
     ConceptAUC,
     ConceptCalibrationError,
 )
-from metrics.concepts.intervention import ENTRIES, InterventionArea, InterventionFinal
 from metrics.concepts.residual_share import RESIDUAL_SHARE, ResidualShare
 from metrics.entry import Family, MetricEntry
 from metrics.facts import Facts

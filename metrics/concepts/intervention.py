@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from metrics.base import ImageMean
-from metrics.concepts.concept_prediction import PREDICTED
+from metrics.concepts.prediction import PREDICTED
 from metrics.entry import MetricEntry, Words
 from metrics.general.classification import accuracy
 from metrics.primitives.checks import check_tensor

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from metrics.base import SummaryMetric
-from metrics.concepts.concept_importance import Order, Ranking, concept_importance
+from metrics.concepts.global_importance import Order, Ranking, concept_importance
 from metrics.facts import Facts
 from metrics.primitives.checks import check_choice, check_tensor
 from metrics.primitives.intervals import ratio_interval

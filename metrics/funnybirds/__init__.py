@@ -1,7 +1,7 @@
 """FunnyBirds: whether an explanation says which parts the model needs, found by removing them."""
 
 from metrics.entry import Family, MetricEntry, Words
-from metrics.funnybirds.funnybirds import (
+from metrics.funnybirds.background_independence import (
     BACKGROUND_INDEPENDENCE,
     CLASS_PARTS,
     HIDDEN_PARTS,
@@ -12,14 +12,14 @@ from metrics.funnybirds.funnybirds import (
     TargetSensitivity,
     TotalsNotPositive,
 )
-from metrics.funnybirds.funnybirds_checks import (
+from metrics.funnybirds.distractibility import (
     ControlledSyntheticDataCheck,
     DeletionCheck,
     Distractibility,
     ImportantParts,
     PreservationCheck,
 )
-from metrics.funnybirds.funnybirds_scores import SCORES, FunnyBirdsScores
+from metrics.funnybirds.scores import SCORES, FunnyBirdsScores
 from metrics.funnybirds.threshold_mean import ThresholdMean
 from metrics.general.classification import Accuracy
 from metrics.needs import unless

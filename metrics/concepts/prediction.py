@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from metrics.base import AveragedOver, ItemMean
-from metrics.concepts.unit_names import concept_auc
+from metrics.concepts.auc import concept_auc
 from metrics.entry import MetricEntry, Words
 from metrics.facts import Facts
 from metrics.kept_scores import KeptScores

@@ -12,15 +12,15 @@ from torchmetrics.wrappers.abstract import WrapperMetric
 from metrics.base import AveragedOver, PartsMetric
 from metrics.entry import MetricEntry, Words
 from metrics.facts import Facts
-from metrics.funnybirds.aggregate import (
+from metrics.funnybirds.background_independence import MAPPED, SingleDeletion, TargetSensitivity
+from metrics.funnybirds.completeness import (
     funnybirds_aggregate,
     heldout_completeness,
     minimal_sufficient_sets,
     part_thresholds,
     select_threshold,
 )
-from metrics.funnybirds.funnybirds import MAPPED, SingleDeletion, TargetSensitivity
-from metrics.funnybirds.funnybirds_checks import (
+from metrics.funnybirds.distractibility import (
     ControlledSyntheticDataCheck,
     DeletionCheck,
     Distractibility,

@@ -7,7 +7,7 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
-from metrics.funnybirds.funnybirds_parts import subset_codes
+from metrics.funnybirds.important_parts import subset_codes
 from metrics.primitives.checks import check_tensor
 
 _SHARED = 2  # parts that a class of a pair has in common with the label

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from metrics.base import AveragedOver, ImageRatio
-from metrics.concepts.concept_importance import Order, Ranking, most_important
-from metrics.concepts.kernels import (
+from metrics.concepts.global_importance import Order, Ranking, most_important
+from metrics.concepts.maps import (
     best_side,
     concept_mask_intersection_over_union,
     credit,
@@ -38,7 +38,7 @@ def alpha_suffix(alpha: float) -> str:
 class ConceptLocation(RankedConcepts, ImageRatio):
     """Share of the k most important concepts of decisions whose map is high where their part is (higher is better).
 
-    Source: Aysel et al. (2025), CLM of equation 11 and section 4.4, see :func:`metrics.concepts.kernels`:
+    Source: Aysel et al. (2025), CLM of equation 11 and section 4.4, see :func:`metrics.concepts.maps`:
     the region of a map is its ``⌊alpha H W / 12⌋`` highest pixels. Concepts without a part are not ranked; an important
     concept none of whose sides is in sight is left out. The value is the mean over all pairs of an image and a
     concept; ``summary`` adds ``image_mean``, the mean over images, and ``curve_a1`` to ``curve_a12``, the value at

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from metrics.base import Interval
-from metrics.funnybirds.aggregate import (
+from metrics.funnybirds.completeness import (
     controlled_synthetic_data_check,
     deletion_check,
     distractibility,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from metrics.funnybirds.funnybirds_parts import subset_codes
+from metrics.funnybirds.important_parts import subset_codes
 from metrics.primitives.checks import check_ids, check_tensor
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from metrics.base import AveragedOver, ImageMean, ImageRatio, Interval
 from metrics.entry import MetricEntry, Words
-from metrics.funnybirds.aggregate import background_independence, single_deletion, target_sensitivity
+from metrics.funnybirds.completeness import background_independence, single_deletion, target_sensitivity
 from metrics.primitives.checks import check_tensor
 
 CLASS_PARTS = ("class_parts", "single_label")

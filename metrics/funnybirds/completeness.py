@@ -5,7 +5,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from metrics.funnybirds.checks_kernels import (
+from metrics.funnybirds.controlled_synthetic_data_check import minimal_sufficient_sets, target_pairs
+from metrics.funnybirds.important_parts import (
+    CoverageVariant,
+    covered_parts,
+    important_parts,
+    part_dilation,
+    part_importance,
+    part_thresholds,
+    subset_codes,
+)
+from metrics.funnybirds.preservation_and_deletion import (
     background_independence,
     controlled_synthetic_data_check,
     deletion_check,
@@ -14,16 +24,6 @@ from metrics.funnybirds.checks_kernels import (
     preservation_check,
     single_deletion,
     target_sensitivity,
-)
-from metrics.funnybirds.funnybirds_classes import minimal_sufficient_sets, target_pairs
-from metrics.funnybirds.funnybirds_parts import (
-    CoverageVariant,
-    covered_parts,
-    important_parts,
-    part_dilation,
-    part_importance,
-    part_thresholds,
-    subset_codes,
 )
 from metrics.primitives.checks import check_tensor
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from metrics.base import ImageMean
-from metrics.concepts.concept_importance import Order, Ranking, most_important
+from metrics.concepts.global_importance import Order, Ranking, most_important
 from metrics.concepts.ranked_concepts import NEEDS, RankedConcepts, named_weight, ranking_suffix
 from metrics.entry import MetricEntry, Words
 from metrics.facts import Facts
