@@ -80,8 +80,18 @@ class PartsMetric(ReportedMetric):
 
     @property
     def image_values(self) -> dict[str, Tensor]:
-        """Part -> its values of the last batch, ``(B,)``, for the parts that have one for every image; no state."""
+        """Part -> its values of the last batch, for the parts that have one for every image; no state.
+
+        ``(B,)``, or ``(B, T)`` where :meth:`threshold_index` decides at the end which of T values is reported.
+        """
         return {}
+
+    def threshold_index(self) -> int | None:
+        """Which of T values of an image is reported, over all processes; None where there are none to choose from.
+
+        Every process has to call it, as with ``compute``.
+        """
+        return None
 
 
 class SummaryMetric(SeparateMetric):

@@ -41,15 +41,15 @@ from metrics.complexity.inside_outside_relevance_difference import inside_outsid
 from metrics.complexity.overlap import background_overlap, object_overlap
 from metrics.complexity.part_coverage_consistency import part_coverage_consistency
 from metrics.concepts.auc import concept_auc, name_units
+from metrics.concepts.calibration_error import calibration_bins, calibration_error
+from metrics.concepts.corrections import group_uncertainty, intervention_masks
 from metrics.concepts.existence import concept_existence, concept_existence_baselines
-from metrics.concepts.global_importance import Order, Ranking, concept_global_importance, concept_importance
-from metrics.concepts.intervention import group_uncertainty, intervention_curve, intervention_masks
-from metrics.concepts.maps import (
-    concept_activation_maps,
-    concept_location,
-    concept_mask_intersection_over_union,
-)
-from metrics.concepts.prediction import calibration_bins, calibration_error
+from metrics.concepts.global_importance import concept_global_importance
+from metrics.concepts.intervention import intervention_curve
+from metrics.concepts.location import concept_location
+from metrics.concepts.maps import concept_activation_maps
+from metrics.concepts.part_overlap import concept_mask_intersection_over_union
+from metrics.concepts.ranked_concepts import Order, Ranking, concept_importance
 from metrics.concepts.residual_share import residual_share
 from metrics.contrastivity.entropy import prototype_entropy
 from metrics.contrastivity.location_contrast import prototype_activation_location_contrast, prototype_location_contrast
@@ -59,28 +59,15 @@ from metrics.contrastivity.prototype_distance import (
     average_prototype_distance,
     nearest_features,
 )
-from metrics.funnybirds.completeness import (
-    CoverageVariant,
-    background_independence,
-    controlled_synthetic_data_check,
-    covered_parts,
-    deletion_check,
-    distractibility,
-    funnybirds_aggregate,
-    heldout_completeness,
-    important_parts,
-    irrelevant_candidates,
-    minimal_sufficient_sets,
-    part_dilation,
-    part_importance,
-    part_thresholds,
-    preservation_check,
-    select_threshold,
-    single_deletion,
-    subset_codes,
-    target_pairs,
-    target_sensitivity,
-)
+from metrics.funnybirds.background_independence import background_independence
+from metrics.funnybirds.completeness import funnybirds_aggregate, heldout_completeness, select_threshold
+from metrics.funnybirds.controlled_synthetic_data_check import controlled_synthetic_data_check, minimal_sufficient_sets
+from metrics.funnybirds.distractibility import distractibility, irrelevant_candidates
+from metrics.funnybirds.important_parts import CoverageVariant, covered_parts, important_parts, part_thresholds
+from metrics.funnybirds.part_importance import part_dilation, part_importance
+from metrics.funnybirds.preservation_and_deletion import deletion_check, preservation_check, subset_codes
+from metrics.funnybirds.single_deletion import single_deletion
+from metrics.funnybirds.target_sensitivity import target_pairs, target_sensitivity
 from metrics.general.classification import (
     accuracy,
     balanced_accuracy,

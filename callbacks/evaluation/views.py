@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from callbacks.evaluation.clean_view import Clean, View, scaled
 from callbacks.forward.observer import Attack, Images
 from lightning_modules.contract import Intervenable, Values
-from metrics.concepts.intervention import CORRECTIONS, Correction
+from metrics.concepts.corrections import CORRECTIONS, Correction
 from metrics.functional import (
     bounding_boxes,
     clip_saliency,

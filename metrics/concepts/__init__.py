@@ -9,23 +9,15 @@ from typing import get_args
 
 from torch import Tensor
 
+from metrics.concepts.accuracy import ACCURACY, ConceptAccuracy
+from metrics.concepts.auc import AUC, ConceptAUC
+from metrics.concepts.calibration_error import CALIBRATION_ERROR, ConceptCalibrationError
 from metrics.concepts.existence import ConceptExistence, Subset, existence_entry
-from metrics.concepts.global_importance import GLOBAL_IMPORTANCE, ConceptGlobalImportance, Order, Ranking
+from metrics.concepts.global_importance import GLOBAL_IMPORTANCE, ConceptGlobalImportance
 from metrics.concepts.intervention import ENTRIES, InterventionArea, InterventionFinal
-from metrics.concepts.location import (
-    ConceptLocation,
-    ConceptMaskIntersectionOverUnion,
-    location_entry,
-    overlap_entry,
-)
-from metrics.concepts.prediction import (
-    ACCURACY,
-    AUC,
-    CALIBRATION_ERROR,
-    ConceptAccuracy,
-    ConceptAUC,
-    ConceptCalibrationError,
-)
+from metrics.concepts.location import ConceptLocation, location_entry
+from metrics.concepts.part_overlap import ConceptMaskIntersectionOverUnion, overlap_entry
+from metrics.concepts.ranked_concepts import Order, Ranking
 from metrics.concepts.residual_share import RESIDUAL_SHARE, ResidualShare
 from metrics.entry import Family, MetricEntry
 from metrics.facts import Facts

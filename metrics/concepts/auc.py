@@ -1,10 +1,15 @@
-"""Names for units that have none: the concept that a unit's score tells best."""
+"""How well the scores of units tell images with a concept from those without, and which concept names a unit."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from metrics.concepts.prediction import CONCEPTS, ConceptPrediction, build
+from metrics.entry import MetricEntry, Words
+from metrics.kept_scores import KeptScores
 from metrics.primitives.checks import check_tensor
 
 
@@ -63,3 +68,64 @@ def name_units(auc: Tensor, least: float = 0.6) -> Tensor:
     best = auc.nan_to_num(nan=-1.0).amax(dim=1)
     first = (auc == best[:, None]).int().argmax(dim=1)
     return first.masked_fill(~(best >= least), -1)
+
+
+class ConceptAUC(ConceptPrediction, KeptScores):
+    """Mean over concepts of the area under the ROC curve of their scores (higher is better).
+
+    See :func:`concept_auc`. An image with a score that is not finite is left out and counted. ``majority``, as every
+    prediction that is the same for all images, reaches 1/2.
+
+    The scores and labels of all images are kept, as float32, because an area is known only from all of them: 8·N·L
+    bytes on every process once it synchronises, 5.2 MB for 5 794 images and 112 concepts.
+
+    Args: see :class:`ConceptPrediction`.
+
+    Inputs:
+        scores: ``(B, U)`` float.
+        concept_labels: ``(B, L)`` bool.
+
+    Example:
+        >>> metric = ConceptAUC(torch.tensor([0]), num_concepts=1)
+        >>> metric.update(torch.tensor([[3.0], [1.0], [2.0]]), torch.tensor([[True], [True], [False]]))
+        >>> metric.compute()
+        tensor(0.5000, dtype=torch.float64)
+    """
+
+    higher_is_better = True
+
+    def __init__(self, concepts: Tensor, num_concepts: int, active: Tensor | None = None, **kwargs: Any) -> None:
+        super().__init__(concepts, num_concepts, active, columns=2 * num_concepts, **kwargs)
+
+    def update(self, scores: Tensor, concept_labels: Tensor) -> None:
+        """Add a batch."""
+        predicted = self._by_concept(scores, concept_labels, "scores").float()
+        predicted = predicted.masked_fill(~predicted.isfinite(), -torch.inf)
+        self._append(torch.cat([predicted, concept_labels.float()], dim=1))
+
+    def values(self) -> Tensor:
+        """``(L,)`` float64, NaN where undefined."""
+        scores, present = self.scores.chunk(2, dim=1)
+        kept = (scores.isfinite() | ~self.named).all(dim=1)
+        areas: Tensor = concept_auc(scores[kept], present[kept] > 0).diagonal()
+        return areas.masked_fill(~self.named, torch.nan)
+
+    def _majority(self) -> Tensor:
+        return torch.full((len(self.units),), 0.5, dtype=torch.float64, device=self.units.device)
+
+
+AUC = MetricEntry(
+    "concepts/auc",
+    ConceptAUC,
+    Words(
+        question="How well do scores separate images with a concept from those without?",
+        name="Area under the ROC curve",
+        formula="mean over concepts of the probability that an image with the concept scores higher than one without; "
+        "ties count 1/2",
+        source="Mann and Whitney 1947",
+        misread="It sees the order alone: probabilities may be far off. Labels of whole classes make it a test of "
+        "classes.",
+    ),
+    lambda facts: build(facts, ConceptAUC),
+    needs=CONCEPTS,
+)

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from metrics.base import ImageMean
-from metrics.concepts.global_importance import Order, Ranking, most_important
-from metrics.concepts.ranked_concepts import NEEDS, RankedConcepts, named_weight, ranking_suffix
+from metrics.concepts.ranked_concepts import Order, RankedConcepts, Ranking, most_important, named_weight, ranked_entry
 from metrics.entry import MetricEntry, Words
 from metrics.facts import Facts
 from metrics.primitives.checks import check_choice, check_tensor
+
+Subset = Literal["all", "correct"]
 
 
 def concept_existence(importance: Tensor, concept_labels: Tensor, k: int) -> Tensor:
@@ -74,15 +75,11 @@ def concept_existence_baselines(prevalence: Tensor, k: int, order: Tensor | None
     return {"chance": prevalence.double().mean(), "prevalence": prevalence.double()[first].mean()}
 
 
-Subset = Literal["all", "correct"]
-
-
 class ConceptExistence(RankedConcepts, ImageMean):
     """Mean share of the k most important concepts of a decision that the image has (higher is better).
 
-    Source: Aysel et al. (2025), CEM of equation 9, see :func:`metrics.functional.concept_importance` for what is
-    important and :func:`metrics.functional.concept_existence`. Images outside the subset and undefined ones are left
-    out and counted.
+    Source: Aysel et al. (2025), CEM, see :func:`concept_existence`. Images outside the subset and undefined ones are
+    left out and counted.
 
     A ranking that never looks at the image may score high. ``summary`` adds two of them on the same images, with the
     lift over each and its 95 % interval, paired over images: ``chance``, a random ranking, and ``prevalence``, the
@@ -91,8 +88,8 @@ class ConceptExistence(RankedConcepts, ImageMean):
     Args:
         weight: ``(K, L)`` float head weights.
         k: number of concepts, 1 to L.
-        ranking: ``"contribution"``, ``"weight"`` or ``"score"``.
-        order: ``"signed"``, ``"abs"`` or ``"positive_evidence"``.
+        ranking: as for :func:`metrics.functional.concept_importance`.
+        order: as there.
         subset: ``"all"`` images or only those classified ``"correct"``.
         prevalence_order: ``(L,)`` int64, the concepts by how frequent they are in the training images; if None, by how
             frequent they are in the images themselves, and the lift over them is NaN.
@@ -104,9 +101,6 @@ class ConceptExistence(RankedConcepts, ImageMean):
         labels: ``(B,)`` int64.
         concept_labels: ``(B, L)`` bool, the concepts of the image.
 
-    Raises:
-        ValueError: if an argument differs from the above.
-
     Example:
         >>> metric = ConceptExistence(torch.tensor([[-1.0, 2.0, 1.0]]), k=2)
         >>> labels = torch.tensor([[False, True, False]])
@@ -115,7 +109,6 @@ class ConceptExistence(RankedConcepts, ImageMean):
         tensor(0.5000, dtype=torch.float64)
     """
 
-    reads = ("scores", "logits", "labels", "concept_labels")
     compared: ClassVar = ("chance", "prevalence")
     prevalence_order: Tensor | None
     concept_counts: Tensor
@@ -135,7 +128,6 @@ class ConceptExistence(RankedConcepts, ImageMean):
         if prevalence_order is not None:
             check_tensor("prevalence_order", prevalence_order, (weight.shape[1],), "int64")
         self.subset = subset
-        self.name = f"cem@{k}{ranking_suffix(ranking, order)}{'_correct' if subset == 'correct' else ''}"
         self.register_buffer("prevalence_order", prevalence_order, persistent=False)
         self.add_state("concept_counts", torch.zeros(weight.shape[1], dtype=torch.int64), dist_reduce_fx="sum")
 
@@ -178,19 +170,17 @@ def _build(facts: Facts, k: int, ranking: Ranking, order: Order, subset: Subset)
 
 def existence_entry(k: int, ranking: Ranking, order: Order, subset: Subset) -> MetricEntry:
     """The entry of one ranking."""
-    ending = ranking_suffix(ranking, order) + ("_correct" if subset == "correct" else "")
-    return MetricEntry(
-        f"concepts/cem@{k}{ending}",
+    return ranked_entry(
+        f"cem@{k}",
+        (ranking, order, subset),
         ConceptExistence,
         Words(
             question="Are the concepts that decided in the image?",
             name=f"Concept existence @{k}",
-            formula=f"mean share of the {k} concept{'s'[: k - 1]} of largest θ_k̂j u_j that the image has",
+            formula=f"mean share of the {k} concept{'' if k == 1 else 's'} of largest θ_k̂j u_j that the image has",
             source="[A25] 9",
             misread=_MISREAD[k],
         ),
         partial(_build, k=k, ranking=ranking, order=order, subset=subset),
-        needs=(*NEEDS, "concepts_class|concepts_image", f"concepts@{k}"),
-        view="concepts",
-        full=bool(ending),
+        needs=("concepts_class|concepts_image", f"concepts@{k}"),
     )

@@ -14,8 +14,6 @@ from metrics.entry import MetricEntry, Words
 from metrics.facts import Facts
 from metrics.primitives.checks import check_choice, check_tensor
 
-Ranking = Literal["contribution", "weight", "score"]
-Order = Literal["signed", "abs", "positive_evidence"]
 Kind = Literal[1, 2, 3]
 Axis = Literal["concept", "class"]
 
@@ -91,88 +89,11 @@ def _cosine(one: Tensor, other: Tensor, known: Tensor, centered: bool) -> Tensor
     return cosine.masked_fill(undefined, torch.nan)
 
 
-def concept_importance(
-    scores: Tensor,
-    weight: Tensor,
-    predictions: Tensor,
-    ranking: Ranking = "contribution",
-    order: Order = "signed",
-) -> Tensor:
-    """Importance of every concept to the decision on every image.
-
-    Source: Aysel et al. (2025), section 3.3: ``θ_kj u_j`` with u = ``scores``, θ = ``weight`` and the predicted class
-    k; for comparison θ or u alone.
-
-    Args:
-        scores: ``(B, L)`` float concept values.
-        weight: ``(K, L)`` float head weights.
-        predictions: ``(B,)`` int64 predicted class.
-        ranking: ``"contribution"`` θu, ``"weight"`` θ or ``"score"`` u.
-        order: ``"signed"`` as it stands; ``"abs"`` its magnitude, by which a strong "not white" ranks with a strong
-            "white"; ``"positive_evidence"`` as it stands, of concepts with θ > 0 and u > 0 alone.
-
-    Returns:
-        ``(B, L)`` float64, larger is more important; minus infinity for a concept that is not eligible.
-
-    Raises:
-        ValueError: if an argument differs from the above.
-
-    Example:
-        >>> scores, weight = torch.tensor([[-0.5, 0.25]]), torch.tensor([[-1.0, 1.0]])
-        >>> concept_importance(scores, weight, torch.tensor([0]))
-        tensor([[0.5000, 0.2500]], dtype=torch.float64)
-        >>> concept_importance(scores, weight, torch.tensor([0]), order="positive_evidence")
-        tensor([[  -inf, 0.2500]], dtype=torch.float64)
-    """
-    check_tensor("scores", scores, ("B", "L"), "float")
-    check_tensor("weight", weight, ("K", scores.shape[1]), "float")
-    check_tensor("predictions", predictions, (len(scores),), "int64")
-    check_choice("ranking", ranking, get_args(Ranking))
-    check_choice("order", order, get_args(Order))
-    values, weights = scores.double(), weight.double()[predictions]
-    importance = {"contribution": weights * values, "weight": weights, "score": values}[ranking]
-    if order == "abs":
-        return importance.abs()
-    if order == "positive_evidence":
-        return importance.masked_fill(~((values > 0) & (weights > 0)), -torch.inf)
-    return importance
-
-
-def most_important(importance: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k most important concepts of each image.
-
-    Args:
-        importance: ``(B, L)`` float, minus infinity for a concept that is not eligible.
-        k: number of concepts, 1 to L.
-
-    Returns:
-        ``(B, k)`` int64, most important first, ties to the lower index; and ``(B, k)`` bool, False for a concept that
-        is not eligible and throughout an image whose importances are NaN or infinite.
-
-    Raises:
-        ValueError: if ``k`` is out of range.
-
-    Example:
-        >>> most_important(torch.tensor([[0.5, 2.0, 0.5]]), k=2)
-        (tensor([[1, 0]]), tensor([[True, True]]))
-    """
-    check_tensor("importance", importance, ("B", "L"), "float")
-    if not 1 <= k <= importance.shape[1]:
-        raise ValueError(
-            f"Expected argument `k` to be at least 1 and at most the {importance.shape[1]} concepts, but got {k}."
-        )
-    ids = importance.argsort(dim=1, descending=True, stable=True)[:, :k]
-    broken = (importance.isnan() | importance.isposinf()).any(dim=1, keepdim=True)
-    return ids, (importance.gather(1, ids) > -torch.inf) & ~broken
-
-
 class ConceptGlobalImportance(ItemMean):
     """Mean cosine between what concepts mean to the classes and what annotators say of the classes (higher is better).
 
-    Source: Aysel et al. (2025), CGIM of equations 3 to 8, see :func:`metrics.functional.concept_global_importance`. The
-    mean concept values of a class are those of its images that are classified correctly; a class without one is left
-    out of the concepts of kinds 2 and 3 and is undefined itself. Images whose scores are not finite are left out and
-    counted. Kind 1 reads no image.
+    Source: Aysel et al. (2025), CGIM, see :func:`concept_global_importance`. Images whose scores are not finite are
+    left out and counted. Kind 1 reads no image.
 
     The annotation is >= 0, so that the sign of the cosine follows the mean of the other vector: ``summary`` adds
     ``centered``, the mean of Pearson's correlations.
@@ -181,8 +102,8 @@ class ConceptGlobalImportance(ItemMean):
         weight: ``(K, L)`` float head weights.
         annotation: ``(K, L)`` float in 0..1, strength of every concept in every class; NaN throughout a column that
             takes no part and is undefined.
-        kind: 1 (weights), 2 (mean concept values) or 3 (their product).
-        axis: ``"concept"`` for one value per concept, ``"class"`` for one per class.
+        kind: as for :func:`concept_global_importance`.
+        axis: as there.
         centered: average the correlations instead of the cosines.
         columns: what a column is, ``"unit"`` where several units may stand for one concept.
         kwargs: arguments of :class:`torchmetrics.Metric`.
@@ -191,9 +112,6 @@ class ConceptGlobalImportance(ItemMean):
         scores: ``(B, L)`` float concept values.
         logits: ``(B, K)`` float.
         labels: ``(B,)`` int64.
-
-    Raises:
-        ValueError: if an argument differs from the above, such as a table of concepts that does not fit the classes.
 
     Example:
         >>> metric = ConceptGlobalImportance(torch.tensor([[3.0], [4.0], [0.0]]), torch.tensor([[1.0], [0.0], [0.0]]))
@@ -205,7 +123,6 @@ class ConceptGlobalImportance(ItemMean):
     unit = "cosine"
     averaged_over: AveragedOver = "concept"
     value_range = (-1.0, 1.0)
-    reads = ("scores", "logits", "labels")
     higher_is_better = True
     weight: Tensor
     annotation: Tensor
@@ -229,7 +146,6 @@ class ConceptGlobalImportance(ItemMean):
         check_choice("axis", axis, get_args(Axis))
         if kind not in get_args(Kind):
             raise ValueError(f"Expected argument `kind` to be 1, 2 or 3, but got {kind!r}.")
-        self.name = f"cgim{kind}_{axis}"
         self.kind: Kind = kind
         self.axis: Axis = axis
         self.centered = centered
@@ -276,6 +192,11 @@ class ConceptGlobalImportance(ItemMean):
         return found.new_full(self.known.shape, torch.nan).masked_scatter(self.known, found)
 
 
+class _PerClass(ConceptGlobalImportance):
+    averaged_over = "class"
+
+
+_CLASSES = {"concept": ConceptGlobalImportance, "class": _PerClass}
 _QUESTIONS = {
     1: "Are the weights of the concepts like the attributes of the classes?",
     2: "Are the weights, times the scores, like the attributes of the classes?",
@@ -295,10 +216,6 @@ _MISREAD = {
 }
 
 
-class _PerClass(ConceptGlobalImportance):
-    averaged_over = "class"
-
-
 def _build(facts: Facts, kind: Kind, axis: Axis) -> ConceptGlobalImportance:
     assert facts.weight is not None
     assert facts.class_concepts is not None
@@ -307,14 +224,14 @@ def _build(facts: Facts, kind: Kind, axis: Axis) -> ConceptGlobalImportance:
     table = facts.class_concepts[:, concepts.clamp(min=0)].masked_fill(concepts < 0, torch.nan)
     one_each = facts.concepts is not None and len(concepts) == facts.class_concepts.shape[1]
     columns: Literal["concept", "unit"] = "concept" if one_each else "unit"
-    return ConceptGlobalImportance(facts.weight.detach().float(), table, kind, axis, columns=columns)
+    return _CLASSES[axis](facts.weight.detach().float(), table, kind, axis, columns=columns)
 
 
 def _entry(kind: Kind, axis: Axis) -> MetricEntry:
     items, other = ("concepts", "classes") if axis == "concept" else ("classes", "concepts")
     return MetricEntry(
         f"concepts/cgim{kind}_{axis}",
-        ConceptGlobalImportance if axis == "concept" else _PerClass,
+        _CLASSES[axis],
         Words(
             question=_QUESTIONS[kind],
             name=f"Concept global importance {kind}, per {axis}",

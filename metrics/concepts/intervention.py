@@ -3,70 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from metrics.base import ImageMean
+from metrics.concepts.corrections import CORRECTIONS, Correction
 from metrics.concepts.prediction import PREDICTED
 from metrics.entry import MetricEntry, Words
 from metrics.general.classification import accuracy
 from metrics.primitives.checks import check_tensor
-
-
-def group_uncertainty(probabilities: Tensor, groups: Tensor, num_groups: int) -> Tensor:
-    """How uncertain the concepts of a group are.
-
-    Source: Koh et al. (2020) correct the concepts closest to a probability of 1/2 first. For groups, ours: the mean of
-    ``-|p - 1/2|`` over their concepts.
-
-    Args:
-        probabilities: ``(B, U)`` float in [0, 1].
-        groups: ``(U,)`` int64 in ``[0, num_groups)``, -1 for a unit that is never corrected.
-        num_groups: G.
-
-    Returns:
-        ``(B, G)`` float64 in [-1/2, 0], larger is less certain; NaN for a group without a unit.
-
-    Raises:
-        ValueError: if a shape or dtype differs from the above.
-
-    Example:
-        >>> group_uncertainty(torch.tensor([[0.5, 0.75, 1.0]]), torch.tensor([0, 0, 1]), 2)
-        tensor([[-0.1250, -0.5000]], dtype=torch.float64)
-    """
-    check_tensor("probabilities", probabilities, ("B", "U"), "float")
-    check_tensor("groups", groups, (probabilities.shape[1],), "int64")
-    member = (groups[:, None] == torch.arange(num_groups, device=groups.device)).double()
-    return -(probabilities.double() - 0.5).abs() @ member / member.sum(dim=0)
-
-
-def intervention_masks(priority: Tensor, groups: Tensor) -> Tensor:
-    """The units that are corrected after each step, a group more per step.
-
-    Args:
-        priority: ``(B, T, G)`` float, the order of the groups in T trials: largest first, ties to the lower index.
-        groups: ``(U,)`` int64 in ``[0, G)``, -1 for a unit that is never corrected.
-
-    Returns:
-        ``(B, T, G, U)`` bool, after 1 to G steps.
-
-    Raises:
-        ValueError: if a shape or dtype differs from the above.
-
-    Example:
-        >>> intervention_masks(torch.tensor([[[0.1, 0.7]]]), torch.tensor([0, 1, 1, -1]))[0, 0]
-        tensor([[False,  True,  True, False],
-                [ True,  True,  True, False]])
-    """
-    check_tensor("priority", priority, ("B", "T", "G"), "float")
-    check_tensor("groups", groups, ("U",), "int64")
-    order = priority.argsort(dim=2, descending=True, stable=True)
-    place = order.argsort(dim=2)  # of every group, from 0
-    corrected_at = place.index_select(2, groups.clamp(min=0)).masked_fill(groups < 0, priority.shape[2])
-    return corrected_at[:, :, None] <= torch.arange(priority.shape[2], device=groups.device)[:, None]
 
 
 def intervention_curve(intervened_logits: Tensor, labels: Tensor) -> Tensor:
@@ -95,51 +42,11 @@ def intervention_curve(intervened_logits: Tensor, labels: Tensor) -> Tensor:
     return accuracy(intervened_logits.flatten(0, 2), repeated).view(shape)
 
 
-TRIALS = 5  # random orders of Koh et al. (2020)
-
-
-@dataclass(frozen=True)
-class Correction:
-    """How concepts are corrected.
-
-    Args:
-        uncertain_first: those closest to a probability of 1/2 first, instead of in random orders.
-        single: one concept per step, instead of all that answer one question, such as the colour of a part.
-        values: ``"binary"`` or ``"percentiles"``; None for what the model takes by itself.
-    """
-
-    uncertain_first: bool = False
-    single: bool = False
-    values: str | None = None
-
-    @property
-    def trials(self) -> int:
-        """Orders that are tried."""
-        return 1 if self.uncertain_first else TRIALS
-
-    def __str__(self) -> str:
-        said = {
-            "one by one": self.single,
-            "binary values": self.values == "binary",
-            "percentiles": self.values == "percentiles",
-            "uncertain first": self.uncertain_first,
-        }
-        return ", ".join(words for words, holds in said.items() if holds)
-
-
-# ending of keys -> how concepts are corrected
-CORRECTIONS: dict[str, Correction] = {
-    f"{ending}{'_uncertainty' if first else ''}": Correction(first, ending == "_single", values)
-    for ending, values in (("", None), ("_single", None), ("_binary", "binary"), ("_percentiles", "percentiles"))
-    for first in (False, True)
-}
-
-
 class InterventionArea(ImageMean):
     """Mean accuracy while concepts are corrected one group after another (higher is better).
 
-    Source: Koh et al. (2020), section 3 (test-time intervention); the number is ours: the area under the curve of
-    accuracy over 0 to S steps by the trapezoidal rule, divided by S, and averaged over T trials.
+    Source: Koh et al. (2020) for the curve, see :func:`intervention_curve`; the number is ours: the area under it by
+    the trapezoidal rule, divided by S, the number of steps, and averaged over T trials.
 
     ``summary`` adds the ``curve`` itself, a list of S + 1 accuracies averaged over trials; ``curve_sd``, their standard
     deviations over trials (T - 1); ``standard_deviation``, that of the area; ``baseline``, the accuracy without any
@@ -148,16 +55,12 @@ class InterventionArea(ImageMean):
     Args:
         steps: S, how many groups are corrected in the end.
         trials: T, orders in which they are.
-        suffix: of the name.
         kwargs: arguments of :class:`torchmetrics.Metric`.
 
     Inputs:
         intervened_logits: ``(B, T, S + 1, K)`` float, after 0 to S steps; images with a logit that is not finite are
             undefined.
         labels: ``(B,)`` int64 in ``[0, K)``.
-
-    Raises:
-        ValueError: if an argument differs from the above.
 
     Example:
         >>> metric = InterventionArea(steps=2)
@@ -169,15 +72,13 @@ class InterventionArea(ImageMean):
 
     unit = "fraction"
     value_range = (0.0, 1.0)
-    reads = ("intervened_logits", "labels")
     higher_is_better = True
     curve_sum: Tensor
 
-    def __init__(self, steps: int, trials: int = 1, suffix: str = "", **kwargs: Any) -> None:
+    def __init__(self, steps: int, trials: int = 1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if steps < 1 or trials < 1:
             raise ValueError(f"Expected arguments `steps`, `trials` to be at least 1, but got {steps} and {trials}.")
-        self.name = f"area{suffix}"
         self.add_state("curve_sum", torch.zeros(trials, steps + 1, dtype=torch.float64), dist_reduce_fx="sum")
 
     def update(self, intervened_logits: Tensor, labels: Tensor) -> None:
@@ -217,12 +118,8 @@ class InterventionArea(ImageMean):
 class InterventionFinal(ImageMean):
     """Accuracy once all concepts are corrected (higher is better).
 
-    Source: Koh et al. (2020), section 3 (test-time intervention). ``summary`` adds ``baseline``, the accuracy without
+    Source: Koh et al. (2020), see :func:`intervention_curve`. ``summary`` adds ``baseline``, the accuracy without
     any correction, and ``lift``, the difference. Interval: Wilson.
-
-    Args:
-        suffix: of the name.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
 
     Inputs:
         intervened_logits: ``(B, T, S + 1, K)`` float, after 0 to S steps; the first trial counts.
@@ -237,14 +134,12 @@ class InterventionFinal(ImageMean):
 
     unit = "fraction"
     value_range = (0.0, 1.0)
-    reads = ("intervened_logits", "labels")
     higher_is_better = True
     interval = "wilson"
     baseline_sum: Tensor
 
-    def __init__(self, suffix: str = "", **kwargs: Any) -> None:
+    def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.name = f"final{suffix}"
         self.add_state("baseline_sum", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
 
     def update(self, intervened_logits: Tensor, labels: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""Location of the concepts that decide on an image: by the points and by the masks of the parts they are about."""
+"""Whether the maps of the concepts that decide are high where the part is that the concept is about."""
 
 from __future__ import annotations
 
@@ -9,37 +9,53 @@ import torch
 from torch import Tensor
 
 from metrics.base import AveragedOver, ImageRatio
-from metrics.concepts.global_importance import Order, Ranking, most_important
-from metrics.concepts.maps import (
-    best_side,
-    concept_mask_intersection_over_union,
-    credit,
-    point_ranks,
-    region_size,
-)
-from metrics.concepts.ranked_concepts import NEEDS, RankedConcepts, named_weight, ranking_suffix
+from metrics.concepts.maps import best_side, credit, point_ranks, region_size
+from metrics.concepts.ranked_concepts import Order, RankedConcepts, Ranking, most_important, named_weight, ranked_entry
 from metrics.entry import MetricEntry, Words
 from metrics.primitives.checks import check_tensor
 from metrics.primitives.ranking import gather_units
 
-ALPHAS = tuple(range(1, 13))  # of the curve
 
+def concept_location(
+    maps: Tensor, points: Tensor, visible: Tensor, image_size: tuple[int, int], alpha: float = 1.0
+) -> Tensor:
+    """Whether the point of a part lies among the highest pixels of the map of a concept.
 
-def alpha_suffix(alpha: float) -> str:
-    """What a key says of the size of the region: nothing for alpha = 1.
+    Source: Aysel et al. (2025), equation 11 and section 4.4: the region of a map is its ``⌊alpha H W / 12⌋`` highest
+    pixels, after bilinear upsampling. Of pixels that are equally high a random choice completes the region: the value
+    is the probability that the point's pixel is in it. Of several sides of a part the best one counts.
+
+    Args:
+        maps: ``(B, k, h, w)`` float, one map per concept.
+        points: ``(B, k, S, 2)`` float pixels (x, y) of the S sides of the concept's part.
+        visible: ``(B, k, S)`` bool; a point outside the image never is.
+        image_size: ``(H, W)`` pixels.
+        alpha: size of the region, above 0 and at most 12.
+
+    Returns:
+        ``(B, k)`` float64 in [0, 1], higher is better; NaN without a visible side and for a map that is not finite.
+
+    Raises:
+        ValueError: if an argument differs from the above.
 
     Example:
-        >>> alpha_suffix(1.0), alpha_suffix(3.0)
-        ('', '_a3')
+        >>> maps = torch.zeros(1, 1, 4, 6)
+        >>> maps[0, 0, 0] = torch.tensor([9.0, 5.0, 5.0, 5.0, 5.0, 0.0])
+        >>> point, visible = torch.tensor([[[[1.5, 0.5]]]]), torch.tensor([[[True]]])  # on a 5; the region has 2 pixels
+        >>> concept_location(maps, point, visible, (4, 6))
+        tensor([[0.2500]], dtype=torch.float64)
     """
-    return "" if alpha == 1 else f"_a{alpha:g}"
+    higher, equal = point_ranks(maps, points, visible, image_size)
+    return best_side(credit(higher, equal, region_size(image_size, alpha)))
+
+
+ALPHAS = tuple(range(1, 13))  # of the curve
 
 
 class ConceptLocation(RankedConcepts, ImageRatio):
     """Share of the k most important concepts of decisions whose map is high where their part is (higher is better).
 
-    Source: Aysel et al. (2025), CLM of equation 11 and section 4.4, see :func:`metrics.concepts.maps`:
-    the region of a map is its ``⌊alpha H W / 12⌋`` highest pixels. Concepts without a part are not ranked; an important
+    Source: Aysel et al. (2025), CLM, see :func:`concept_location`. Concepts without a part are not ranked; an important
     concept none of whose sides is in sight is left out. The value is the mean over all pairs of an image and a
     concept; ``summary`` adds ``image_mean``, the mean over images, and ``curve_a1`` to ``curve_a12``, the value at
     every alpha.
@@ -54,8 +70,8 @@ class ConceptLocation(RankedConcepts, ImageRatio):
             -1 for a concept without a part.
         k: number of concepts, 1 to the number of concepts that have a part.
         alpha: size of the region, above 0 and at most 12, the whole image.
-        ranking: ``"contribution"``, ``"weight"`` or ``"score"``.
-        order: ``"signed"``, ``"abs"`` or ``"positive_evidence"``.
+        ranking: as for :func:`metrics.functional.concept_importance`.
+        order: as there.
         kwargs: arguments of :class:`torchmetrics.Metric`.
 
     Inputs:
@@ -65,9 +81,6 @@ class ConceptLocation(RankedConcepts, ImageRatio):
         part_locations: ``(B, N, 2)`` float pixels (x, y).
         part_visible: ``(B, N)`` bool; a point outside the image never is.
         image_size: ``(H, W)`` pixels.
-
-    Raises:
-        ValueError: if an argument differs from the above.
 
     Example:
         >>> metric = ConceptLocation(torch.ones(1, 1), torch.tensor([[0]]), k=1)
@@ -79,7 +92,6 @@ class ConceptLocation(RankedConcepts, ImageRatio):
         tensor(1., dtype=torch.float64)
     """
 
-    reads = ("scores", "logits", "concept_maps", "part_locations", "part_visible", "image_size")
     averaged_over: AveragedOver = "pair"
     compared: ClassVar = ("chance", "other_parts")
     concept_parts: Tensor
@@ -104,7 +116,6 @@ class ConceptLocation(RankedConcepts, ImageRatio):
         super().__init__(weight=weight, k=k, ranking=ranking, order=order, candidates=candidates, **kwargs)
         region_size((1, 1), alpha)
         self.alpha = alpha
-        self.name = f"clm@{k}{alpha_suffix(alpha)}{ranking_suffix(ranking, order)}"
         rows = concept_parts.tolist()
         parts = sorted(map(list, {tuple(row) for row in rows}))
         self.register_buffer("parts", concept_parts.new_tensor(parts), persistent=False)
@@ -175,141 +186,27 @@ class ConceptLocation(RankedConcepts, ImageRatio):
         return summary | {f"curve_a{alpha}": value for alpha, value in zip(ALPHAS, curve, strict=True)}
 
 
-class ConceptMaskIntersectionOverUnion(RankedConcepts, ImageRatio):
-    """Mean overlap of the maps of the k most important concepts of decisions with their parts (higher is better).
-
-    Source: Aysel et al. (2025), section 3.4, see :func:`metrics.functional.concept_mask_intersection_over_union`.
-    Concepts without a part that has a mask are not ranked; one whose part is out of sight is left out. The value is
-    the mean over all pairs of an image and a concept.
-
-    ``summary`` adds the baseline ``chance`` on the same pairs, ``a m / (a + m - a m)`` with the shares of the image a
-    of the region and m of the mask, which a random region of the same size has, with the lift over it and its 95 %
-    interval, with images as the clusters.
-
-    Args:
-        weight: ``(K, L)`` float head weights.
-        concept_parts: ``(L,)`` int64, the mask of each concept's part, -1 for none.
-        k: number of concepts, 1 to the number of concepts whose part has a mask.
-        alpha: size of the region, above 0 and at most 12, the whole image.
-        ranking: ``"contribution"``, ``"weight"`` or ``"score"``.
-        order: ``"signed"``, ``"abs"`` or ``"positive_evidence"``.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs:
-        scores: ``(B, L)`` float concept values.
-        logits: ``(B, K)`` float.
-        concept_maps: ``(B, L, h, w)`` float.
-        part_masks: ``(B, G, H, W)`` bool, the visible pixels of each part.
-
-    Raises:
-        ValueError: if an argument differs from the above.
-
-    Example:
-        >>> metric = ConceptMaskIntersectionOverUnion(torch.ones(1, 1), torch.tensor([0]), k=1)
-        >>> maps = torch.zeros(1, 1, 4, 6)
-        >>> maps[0, 0, 0, :2] = 1
-        >>> metric.update(torch.ones(1, 1), torch.zeros(1, 1), maps, maps > 0)
-        >>> metric.compute()
-        tensor(1., dtype=torch.float64)
-    """
-
-    reads = ("scores", "logits", "concept_maps", "part_masks")
-    averaged_over: AveragedOver = "pair"
-    compared: ClassVar = ("chance",)
-    concept_parts: Tensor
-    chance_sum: Tensor
-
-    def __init__(
-        self,
-        weight: Tensor,
-        concept_parts: Tensor,
-        k: int = 5,
-        alpha: float = 1.0,
-        ranking: Ranking = "contribution",
-        order: Order = "signed",
-        **kwargs: Any,
-    ) -> None:
-        check_tensor("concept_parts", concept_parts, (weight.shape[1],), "int64")
-        super().__init__(weight=weight, k=k, ranking=ranking, order=order, candidates=concept_parts >= 0, **kwargs)
-        region_size((1, 1), alpha)
-        self.alpha = alpha
-        self.name = f"part_iou@{k}{alpha_suffix(alpha)}{ranking_suffix(ranking, order)}"
-        self.register_buffer("concept_parts", concept_parts.clone(), persistent=False)
-        self.add_state("chance_sum", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
-
-    def update(self, scores: Tensor, logits: Tensor, concept_maps: Tensor, part_masks: Tensor) -> None:
-        """Add a batch."""
-        images = len(logits)
-        check_tensor("logits", logits, ("B", len(self.weight)), "float")
-        check_tensor("concept_maps", concept_maps, (images, self.weight.shape[1], "h", "w"), "float")
-        check_tensor("part_masks", part_masks, (images, "G", "H", "W"), "bool")
-        ids, eligible = most_important(self._importance(scores, logits.argmax(dim=1)), self.k)
-        rows = torch.arange(images, device=ids.device)[:, None]
-        masks = part_masks[rows, self.concept_parts[ids].clamp(min=0)] & eligible[:, :, None, None]
-        image_size = (part_masks.shape[2], part_masks.shape[3])
-        values = concept_mask_intersection_over_union(gather_units(concept_maps, ids), masks, image_size, self.alpha)
-        self._accumulate(values.nan_to_num().sum(dim=1), (~values.isnan()).sum(dim=1))
-        share, area = region_size(image_size, self.alpha) / math.prod(image_size), masks.double().mean(dim=(2, 3))
-        chance = (share * area / (share + area - share * area)).masked_fill(values.isnan(), torch.nan)
-        self._compare(values, chance[None])
-        self.chance_sum = self.chance_sum + chance.nan_to_num().sum()
-
-    def baselines(self) -> dict[str, Tensor]:
-        """``chance`` on the pairs seen; a float64 scalar, NaN without any."""
-        return {"chance": self.chance_sum / self.lift_sums[0, 1]}
-
-
-_LOCATION_MISREAD = {
+_MISREAD = {
     1: "Chance is 1/12 for one side in sight and 16 % for two: read `lift_over_chance`.",
     3: "A map of the whole bird hits many parts: read `lift_over_other_parts`.",
     5: "Upsampled cells say where a cell lies, not what it saw.",
-}
-_OVERLAP_MISREAD = {
-    1: "The region has a fixed size: a smaller or larger part keeps it below 1 however good the map.",
-    3: "Compare with `chance`, a random region of this size, not with 0.",
-    5: "Only where data have part masks.",
 }
 
 
 def location_entry(k: int, ranking: Ranking, order: Order, alpha: float) -> MetricEntry:
     """The entry of one ranking and size of the region."""
-    ending = alpha_suffix(alpha) + ranking_suffix(ranking, order)
-    return MetricEntry(
-        f"concepts/clm@{k}{ending}",
+    return ranked_entry(
+        f"clm@{k}",
+        (alpha, ranking, order),
         ConceptLocation,
         Words(
             question="Do the concepts that decided look where their part is?",
             name=f"Concept location @{k}",
-            formula=f"share of the {k} most important concept{'s'[: k - 1]} with a part whose point lies among the "
-            "HW / 12 highest pixels of their map",
+            formula=f"share of the {k} most important concept{'' if k == 1 else 's'} with a part whose point lies "
+            "among the HW / 12 highest pixels of their map",
             source="[A25] 11",
-            misread=_LOCATION_MISREAD[k],
+            misread=_MISREAD[k],
         ),
         lambda facts: ConceptLocation(named_weight(facts), facts.concept_points, k, alpha, ranking, order),
-        needs=(*NEEDS, "part_points", f"located@{k}"),
-        view="concepts",
-        full=bool(ending),
-    )
-
-
-def overlap_entry(k: int, ranking: Ranking, order: Order, alpha: float) -> MetricEntry:
-    """The entry of one ranking and size of the region."""
-    ending = alpha_suffix(alpha) + ranking_suffix(ranking, order)
-    return MetricEntry(
-        f"concepts/part_iou@{k}{ending}",
-        ConceptMaskIntersectionOverUnion,
-        Words(
-            question="How well do they cover their part?",
-            name=f"Concept overlap @{k}",
-            formula="mean IoU of the HW / 12 highest pixels of the map with the mask of the part, same "
-            f"concept{'s'[: k - 1]}",
-            source="[A25] 3.4",
-            misread=_OVERLAP_MISREAD[k],
-        ),
-        lambda facts: ConceptMaskIntersectionOverUnion(
-            named_weight(facts), facts.concept_masks, k, alpha, ranking, order
-        ),
-        needs=(*NEEDS, "label_map", f"masked@{k}"),
-        view="concepts",
-        full=bool(ending),
+        needs=("part_points", f"located@{k}"),
     )

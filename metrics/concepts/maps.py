@@ -1,4 +1,4 @@
-"""Where the map of a concept is high, and whether the part that the concept is about lies there."""
+"""Maps of concepts: where they are high, and how high a pixel ranks."""
 
 from __future__ import annotations
 
@@ -42,37 +42,15 @@ def concept_activation_maps(latent: Tensor, concept_vectors: Tensor) -> Tensor:
     return torch.einsum("ld,bdij->blij", concept_vectors, latent) / latent.shape[1]
 
 
-def concept_location(
-    maps: Tensor, points: Tensor, visible: Tensor, image_size: tuple[int, int], alpha: float = 1.0
-) -> Tensor:
-    """Whether the point of a part lies among the highest pixels of the map of a concept.
-
-    Source: Aysel et al. (2025), equation 11 and section 4.4: the region of a map is its ``⌊alpha H W / 12⌋`` highest
-    pixels, after bilinear upsampling. Of pixels that are equally high a random choice completes the region: the value
-    is the probability that the point's pixel is in it. Of several sides of a part the best one counts.
-
-    Args:
-        maps: ``(B, k, h, w)`` float, one map per concept.
-        points: ``(B, k, S, 2)`` float pixels (x, y) of the S sides of the concept's part.
-        visible: ``(B, k, S)`` bool; a point outside the image never is.
-        image_size: ``(H, W)`` pixels.
-        alpha: size of the region, above 0 and at most 12.
-
-    Returns:
-        ``(B, k)`` float64 in [0, 1], higher is better; NaN without a visible side and for a map that is not finite.
+def region_size(image_size: tuple[int, int], alpha: float) -> int:
+    """Pixels of the region of a map: ``⌊alpha H W / 12⌋``.
 
     Raises:
-        ValueError: if an argument differs from the above.
-
-    Example:
-        >>> maps = torch.zeros(1, 1, 4, 6)
-        >>> maps[0, 0, 0] = torch.tensor([9.0, 5.0, 5.0, 5.0, 5.0, 0.0])
-        >>> point, visible = torch.tensor([[[[1.5, 0.5]]]]), torch.tensor([[[True]]])  # on a 5; the region has 2 pixels
-        >>> concept_location(maps, point, visible, (4, 6))
-        tensor([[0.2500]], dtype=torch.float64)
+        ValueError: if ``alpha`` is not above 0 and at most 12, the whole image.
     """
-    higher, equal = point_ranks(maps, points, visible, image_size)
-    return best_side(credit(higher, equal, region_size(image_size, alpha)))
+    if not 0 < alpha <= PARTS_PER_IMAGE:
+        raise ValueError(f"Expected argument `alpha` to be above 0 and at most {PARTS_PER_IMAGE}, but got {alpha}.")
+    return math.floor(alpha * math.prod(image_size) / PARTS_PER_IMAGE)
 
 
 def point_ranks(maps: Tensor, points: Tensor, visible: Tensor, image_size: tuple[int, int]) -> tuple[Tensor, Tensor]:
@@ -143,17 +121,6 @@ def upsampled(
         yield values, _EQUAL * values.abs().amax(dim=1, keepdim=True), rows
 
 
-def region_size(image_size: tuple[int, int], alpha: float) -> int:
-    """Pixels of the region of a map: ``⌊alpha H W / 12⌋``.
-
-    Raises:
-        ValueError: if ``alpha`` is not above 0 and at most 12, the whole image.
-    """
-    if not 0 < alpha <= PARTS_PER_IMAGE:
-        raise ValueError(f"Expected argument `alpha` to be above 0 and at most {PARTS_PER_IMAGE}, but got {alpha}.")
-    return math.floor(alpha * math.prod(image_size) / PARTS_PER_IMAGE)
-
-
 def credit(higher: Tensor, equal: Tensor, size: int) -> Tensor:
     """Probability that a pixel is in the region of ``size`` pixels, given what :func:`point_ranks` returns."""
     return ((size - higher) / equal).clamp(0, 1)
@@ -162,54 +129,3 @@ def credit(higher: Tensor, equal: Tensor, size: int) -> Tensor:
 def best_side(values: Tensor) -> Tensor:
     """Largest of the last axis, without NaN; NaN if there is nothing else."""
     return values.nan_to_num(nan=-torch.inf).amax(dim=-1).masked_fill(values.isnan().all(dim=-1), torch.nan)
-
-
-def concept_mask_intersection_over_union(
-    maps: Tensor, part_masks: Tensor, image_size: tuple[int, int], alpha: float = 1.0
-) -> Tensor:
-    """Intersection over union of the highest pixels of the map of a concept with the part it is about.
-
-    Source: Aysel et al. (2025), section 3.4, name it the rigorous check and lack the masks. The region is that of
-    :func:`concept_location`; each of the equally high pixels that complete it counts with the probability of being
-    chosen.
-
-    Args:
-        maps: ``(B, k, h, w)`` float, one map per concept.
-        part_masks: ``(B, k, H, W)`` bool, the visible pixels of the concept's part.
-        image_size: ``(H, W)`` pixels.
-        alpha: size of the region, above 0 and at most 12.
-
-    Returns:
-        ``(B, k)`` float64 in [0, 1], higher is better; NaN for an empty mask or region and a map that is not finite.
-
-    Raises:
-        ValueError: if an argument differs from the above.
-
-    Example:
-        >>> maps, masks = torch.zeros(1, 1, 4, 6), torch.zeros(1, 1, 4, 6, dtype=torch.bool)
-        >>> maps[0, 0, 0, :2], masks[0, 0, 0, 1:3] = 1, True
-        >>> concept_mask_intersection_over_union(maps, masks, (4, 6))  # 1 pixel of 3
-        tensor([[0.3333]], dtype=torch.float64)
-    """
-    check_tensor("maps", maps, ("B", "k", "h", "w"), "float")
-    check_tensor("part_masks", part_masks, (*maps.shape[:2], *image_size), "bool")
-    size = region_size(image_size, alpha)
-    values = [
-        _soft_overlap(pixels, tolerance, masks, size)
-        for pixels, tolerance, masks in upsampled(maps, image_size, part_masks.flatten(2).flatten(0, 1))
-    ]
-    return torch.cat(values).view(maps.shape[:2])
-
-
-def _soft_overlap(pixels: Tensor, tolerance: Tensor, masks: Tensor, size: int) -> Tensor:
-    """``(M,)`` of ``(M, HW)`` pixels and masks."""
-    if size == 0:
-        return pixels.new_full((len(pixels),), torch.nan)
-    lowest = pixels.topk(size, dim=1).values[:, -1:]
-    higher = pixels > lowest + tolerance
-    equal = (pixels >= lowest - tolerance) & ~higher
-    share = (size - higher.sum(dim=1)).double() / equal.sum(dim=1)
-    area = masks.sum(dim=1)
-    both = (higher & masks).sum(dim=1) + share * (equal & masks).sum(dim=1)
-    undefined = (area == 0) | tolerance.isnan().squeeze(1)
-    return (both / (size + area - both)).masked_fill(undefined, torch.nan)

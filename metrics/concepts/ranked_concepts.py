@@ -1,31 +1,97 @@
-"""What the metrics of the most important concepts share: the ranking, and lifts over baselines on the same images."""
+"""The concepts that decide on an image, and what the metrics of the k most important ones share."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, ClassVar, get_args
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
 
 from metrics.base import SummaryMetric
-from metrics.concepts.global_importance import Order, Ranking, concept_importance
+from metrics.entry import MetricEntry, Words
 from metrics.facts import Facts
 from metrics.primitives.checks import check_choice, check_tensor
 from metrics.primitives.intervals import ratio_interval
 
-_SUFFIXES = {"contribution": "", "weight": "_weight", "score": "_score"}
-_SUFFIXES |= {"signed": "", "abs": "_abs", "positive_evidence": "_positive"}
+Ranking = Literal["contribution", "weight", "score"]
+Order = Literal["signed", "abs", "positive_evidence"]
 
 
-def ranking_suffix(ranking: Ranking, order: Order) -> str:
-    """What a key says of how concepts are ranked: nothing for signed contributions.
+def concept_importance(
+    scores: Tensor,
+    weight: Tensor,
+    predictions: Tensor,
+    ranking: Ranking = "contribution",
+    order: Order = "signed",
+) -> Tensor:
+    """Importance of every concept to the decision on every image.
+
+    Source: Aysel et al. (2025), section 3.3: ``θ_kj u_j`` with u = ``scores``, θ = ``weight`` and the predicted class
+    k; for comparison θ or u alone.
+
+    Args:
+        scores: ``(B, L)`` float concept values.
+        weight: ``(K, L)`` float head weights.
+        predictions: ``(B,)`` int64 predicted class.
+        ranking: ``"contribution"`` θu, ``"weight"`` θ or ``"score"`` u.
+        order: ``"signed"`` as it stands; ``"abs"`` its magnitude, by which a strong "not white" ranks with a strong
+            "white"; ``"positive_evidence"`` as it stands, of concepts with θ > 0 and u > 0 alone.
+
+    Returns:
+        ``(B, L)`` float64, larger is more important; minus infinity for a concept that is not eligible.
+
+    Raises:
+        ValueError: if an argument differs from the above.
 
     Example:
-        >>> ranking_suffix("contribution", "signed"), ranking_suffix("weight", "positive_evidence")
-        ('', '_weight_positive')
+        >>> scores, weight = torch.tensor([[-0.5, 0.25]]), torch.tensor([[-1.0, 1.0]])
+        >>> concept_importance(scores, weight, torch.tensor([0]))
+        tensor([[0.5000, 0.2500]], dtype=torch.float64)
+        >>> concept_importance(scores, weight, torch.tensor([0]), order="positive_evidence")
+        tensor([[  -inf, 0.2500]], dtype=torch.float64)
     """
-    return _SUFFIXES[ranking] + _SUFFIXES[order]
+    check_tensor("scores", scores, ("B", "L"), "float")
+    check_tensor("weight", weight, ("K", scores.shape[1]), "float")
+    check_tensor("predictions", predictions, (len(scores),), "int64")
+    check_choice("ranking", ranking, get_args(Ranking))
+    check_choice("order", order, get_args(Order))
+    values, weights = scores.double(), weight.double()[predictions]
+    importance = {"contribution": weights * values, "weight": weights, "score": values}[ranking]
+    if order == "abs":
+        return importance.abs()
+    if order == "positive_evidence":
+        return importance.masked_fill(~((values > 0) & (weights > 0)), -torch.inf)
+    return importance
+
+
+def most_important(importance: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k most important concepts of each image.
+
+    Args:
+        importance: ``(B, L)`` float, minus infinity for a concept that is not eligible.
+        k: number of concepts, 1 to L.
+
+    Returns:
+        ``(B, k)`` int64, most important first, ties to the lower index; and ``(B, k)`` bool, False for a concept that
+        is not eligible and throughout an image whose importances are NaN or infinite.
+
+    Raises:
+        ValueError: if ``k`` is out of range.
+
+    Example:
+        >>> most_important(torch.tensor([[0.5, 2.0, 0.5]]), k=2)
+        (tensor([[1, 0]]), tensor([[True, True]]))
+    """
+    check_tensor("importance", importance, ("B", "L"), "float")
+    if not 1 <= k <= importance.shape[1]:
+        raise ValueError(
+            f"Expected argument `k` to be at least 1 and at most the {importance.shape[1]} concepts, but got {k}."
+        )
+    ids = importance.argsort(dim=1, descending=True, stable=True)[:, :k]
+    broken = (importance.isnan() | importance.isposinf()).any(dim=1, keepdim=True)
+    return ids, (importance.gather(1, ids) > -torch.inf) & ~broken
 
 
 class RankedConcepts(SummaryMetric):
@@ -37,8 +103,8 @@ class RankedConcepts(SummaryMetric):
     Args:
         weight: ``(K, L)`` float head weights.
         k: number of concepts.
-        ranking: ``"contribution"``, ``"weight"`` or ``"score"``.
-        order: ``"signed"``, ``"abs"`` or ``"positive_evidence"``.
+        ranking: as for :func:`concept_importance`.
+        order: as there.
         candidates: ``(L,)`` bool, concepts that are ranked; None for all.
         kwargs: arguments of :class:`torchmetrics.Metric`.
 
@@ -124,7 +190,24 @@ class RankedConcepts(SummaryMetric):
         return summary
 
 
-NEEDS = ("weight", "single_label", "training", "named_units")
+_ENDINGS: dict[str | float, str] = {
+    **{"weight": "_weight", "score": "_score", "abs": "_abs", "positive_evidence": "_positive"},
+    **{"correct": "_correct", 3.0: "_a3", 6.0: "_a6"},
+}
+
+
+def ranked_entry(
+    name: str,
+    options: tuple[str | float, ...],
+    metric: type[RankedConcepts],
+    words: Words,
+    build: Callable[[Facts], RankedConcepts],
+    needs: tuple[str, ...],
+) -> MetricEntry:
+    """The entry of the key ``concepts/<name>`` with an ending for each option that is not the default."""
+    ending = "".join(_ENDINGS.get(option, "") for option in options)
+    needs = ("weight", "single_label", "training", "named_units", *needs)
+    return MetricEntry(f"concepts/{name}{ending}", metric, words, build, needs, view="concepts", full=bool(ending))
 
 
 def named_weight(facts: Facts) -> Tensor:

@@ -13,8 +13,8 @@ from metrics.primitives.checks import check_tensor
 def residual_share(logits: Tensor, residual: Tensor, unit_logits: Tensor) -> Tensor:
     """Share of the residual in the logit of the predicted class.
 
-    Source: none. ``|r| / (|r| + |e|)`` of the class with the largest logit (the lowest on ties), with r = ``residual``
-    and e = ``unit_logits``.
+    Source: none; the hybrid models of Yuksekgonul et al. (2023) add such a residual. ``|r| / (|r| + |e|)`` of the class
+    with the largest logit (the lowest on ties), with r = ``residual`` and e = ``unit_logits``.
 
     Args:
         logits: ``(B, K)`` float.
@@ -43,30 +43,11 @@ def residual_share(logits: Tensor, residual: Tensor, unit_logits: Tensor) -> Ten
 class ResidualShare(ImageMean):
     """Mean share of the residual in the logit of the predicted class (lower is better).
 
-    Source: none; the hybrid models of Yuksekgonul et al. (2023) add such a residual. ``|r| / (|r| + |e|)`` with the
-    residual r of the predicted class and what its units contribute, e, without the bias. An image with both 0 is
-    undefined. Interval: that of a mean over images.
-
-    Args:
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs:
-        logits: ``(B, K)`` float.
-        residual: ``(B, K)`` float, the part of the logits that no unit explains.
-        unit_logits: ``(B, K)`` float, what the units contribute, without bias.
-
-    Example:
-        >>> import torch
-        >>> metric = ResidualShare()
-        >>> metric.update(torch.tensor([[3.0, 1.0]]), torch.tensor([[-1.0, 9.0]]), torch.tensor([[4.0, 0.0]]))
-        >>> metric.compute()
-        tensor(0.2000, dtype=torch.float64)
+    Inputs: those of :func:`residual_share`.
     """
 
-    name = "residual_share"
     unit = "fraction"
     value_range = (0.0, 1.0)
-    reads = ("logits", "residual", "unit_logits")
     higher_is_better = False
 
     def update(self, logits: Tensor, residual: Tensor, unit_logits: Tensor) -> None:

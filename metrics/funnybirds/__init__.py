@@ -1,26 +1,17 @@
 """FunnyBirds: whether an explanation says which parts the model needs, found by removing them."""
 
 from metrics.entry import Family, MetricEntry, Words
-from metrics.funnybirds.background_independence import (
-    BACKGROUND_INDEPENDENCE,
-    CLASS_PARTS,
-    HIDDEN_PARTS,
-    TOTALS_NOT_POSITIVE,
-    BackgroundIndependence,
-    HiddenParts,
-    SingleDeletion,
-    TargetSensitivity,
-    TotalsNotPositive,
-)
-from metrics.funnybirds.distractibility import (
-    ControlledSyntheticDataCheck,
-    DeletionCheck,
-    Distractibility,
-    ImportantParts,
-    PreservationCheck,
-)
+from metrics.funnybirds.background_independence import BACKGROUND_INDEPENDENCE, BackgroundIndependence
+from metrics.funnybirds.controlled_synthetic_data_check import ControlledSyntheticDataCheck
+from metrics.funnybirds.distractibility import Distractibility
+from metrics.funnybirds.hidden_parts import HIDDEN_PARTS, HiddenParts
+from metrics.funnybirds.important_parts import ImportantParts
+from metrics.funnybirds.preservation_and_deletion import DeletionCheck, PreservationCheck
 from metrics.funnybirds.scores import SCORES, FunnyBirdsScores
+from metrics.funnybirds.single_deletion import SingleDeletion
+from metrics.funnybirds.target_sensitivity import TargetSensitivity
 from metrics.funnybirds.threshold_mean import ThresholdMean
+from metrics.funnybirds.totals_not_positive import TOTALS_NOT_POSITIVE, TotalsNotPositive
 from metrics.general.classification import Accuracy
 from metrics.needs import unless
 
@@ -49,7 +40,7 @@ ACCURACY = MetricEntry(
         source="[H23a]",
         misread="As `general/accuracy`; on whole birds only.",
     ),
-    needs=CLASS_PARTS,
+    needs=("class_parts", "single_label"),
 )
 
 FAMILY = Family(

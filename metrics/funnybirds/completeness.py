@@ -1,54 +1,11 @@
-"""Kernels of FunnyBirds (Hesse et al. 2023): the threshold and the scores that sum up the checks, and all checks."""
+"""Completeness: the four checks of important parts at the one threshold that is chosen for them."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from metrics.funnybirds.controlled_synthetic_data_check import minimal_sufficient_sets, target_pairs
-from metrics.funnybirds.important_parts import (
-    CoverageVariant,
-    covered_parts,
-    important_parts,
-    part_dilation,
-    part_importance,
-    part_thresholds,
-    subset_codes,
-)
-from metrics.funnybirds.preservation_and_deletion import (
-    background_independence,
-    controlled_synthetic_data_check,
-    deletion_check,
-    distractibility,
-    irrelevant_candidates,
-    preservation_check,
-    single_deletion,
-    target_sensitivity,
-)
 from metrics.primitives.checks import check_tensor
-
-__all__ = [
-    "CoverageVariant",
-    "background_independence",
-    "controlled_synthetic_data_check",
-    "covered_parts",
-    "deletion_check",
-    "distractibility",
-    "funnybirds_aggregate",
-    "heldout_completeness",
-    "important_parts",
-    "irrelevant_candidates",
-    "minimal_sufficient_sets",
-    "part_dilation",
-    "part_importance",
-    "part_thresholds",
-    "preservation_check",
-    "select_threshold",
-    "single_deletion",
-    "subset_codes",
-    "target_pairs",
-    "target_sensitivity",
-]
 
 _COMPARED_DIGITS = 12  # sums over images in another order differ in later ones
 

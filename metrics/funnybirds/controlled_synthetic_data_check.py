@@ -1,16 +1,16 @@
-"""Kernels of FunnyBirds that read the class table alone: which parts decide a class, and which classes to compare."""
+"""Whether important parts hold a set of parts that is enough to tell the class."""
 
 from __future__ import annotations
 
 from itertools import combinations
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from metrics.funnybirds.important_parts import subset_codes
-from metrics.primitives.checks import check_tensor
-
-_SHARED = 2  # parts that a class of a pair has in common with the label
+from metrics.entry import Words
+from metrics.funnybirds.threshold_mean import ThresholdMean
+from metrics.primitives.checks import check_ids, check_tensor
 
 
 def minimal_sufficient_sets(class_parts: Tensor) -> Tensor:
@@ -48,46 +48,82 @@ def minimal_sufficient_sets(class_parts: Tensor) -> Tensor:
     return subsets[order[:, :most]] & found[:, :most, None]
 
 
-def target_pairs(class_parts: Tensor) -> tuple[Tensor, Tensor]:
-    """For each class two others that share two parts each with it, and no part between them.
+def controlled_synthetic_data_check(
+    label_parts: Tensor, labels: Tensor, predictions: Tensor, sufficient_sets: Tensor
+) -> Tensor:
+    """Whether the important parts hold a set of parts that is enough to tell the class (CSDC).
 
-    Source: Hesse et al. (2023), target sensitivity: the first pair c1 < c2, by index, of classes that have exactly two
-    parts in common with the class, with disjoint sets of common parts.
+    Source: Hesse et al. (2023): ``max_S |S ∩ P_t| / |S|`` over the minimal sufficient sets S of the class.
 
     Args:
-        class_parts: ``(K, N)`` int64, the variant of each part in each class.
+        label_parts: ``(B, T, N)`` bool, important parts P_t of the explanation of the label.
+        labels: ``(B,)`` int64 in ``[0, K)``.
+        predictions: ``(B,)`` int64.
+        sufficient_sets: ``(K, Q, N)`` bool, see :func:`minimal_sufficient_sets`.
 
     Returns:
-        ``(K, 2)`` int64, -1 for a class without such a pair, and ``(K, 2, N)`` bool, the common parts of either.
+        ``(B, T)`` float64 in [0, 1], higher is better; NaN where the prediction is wrong and for a class without any
+        sufficient set.
 
     Raises:
-        ValueError: if ``class_parts`` has another shape or dtype.
+        ValueError: if a shape or dtype differs from the above or a label is K or more.
 
     Example:
-        >>> pairs, shared = target_pairs(torch.tensor([[0, 0, 0, 0], [0, 0, 1, 1], [0, 1, 0, 2], [2, 2, 0, 0]]))
-        >>> pairs[0].tolist(), shared[0].int().tolist()
-        ([1, 3], [[1, 1, 0, 0], [0, 0, 1, 1]])
+        >>> sets = torch.tensor([[[False, False, True], [True, True, False]]])
+        >>> parts = torch.tensor([[[True, False, False], [True, True, False]]])
+        >>> controlled_synthetic_data_check(parts, torch.tensor([0]), torch.tensor([0]), sets).tolist()
+        [[0.5, 1.0]]
     """
-    check_tensor("class_parts", class_parts, ("K", "N"), "int64")
-    classes, parts = class_parts.shape
-    same = class_parts[:, None] == class_parts
-    candidate = same.sum(dim=2) == _SHARED  # a class of two parts is one of its own, but nothing pairs with it
-    codes = subset_codes(same)
-    every = torch.arange(2**parts, device=class_parts.device)
-    disjoint = (every[:, None] & every) == 0
-    offered = torch.zeros(classes, 2**parts, device=class_parts.device).scatter_reduce_(
-        1, codes, candidate.float(), "amax"
-    )
-    # the first class with any partner is the first of the pair: a partner before it would itself come first
-    paired = candidate & (offered @ disjoint.float() > 0).gather(1, codes)
-    first = _first(paired)
-    second = _first(candidate & disjoint[codes.gather(1, first), codes])
-    found = paired.any(dim=1)[:, None]
-    pairs = torch.cat([first, second], dim=1).masked_fill(~found, -1)
-    rows = torch.arange(classes, device=class_parts.device)[:, None]
-    return pairs, same[rows, pairs.clamp(min=0)] & found[:, :, None]
+    check_tensor("label_parts", label_parts, ("B", "T", "N"), "bool")
+    images, _, parts = label_parts.shape
+    check_tensor("labels", labels, (images,), "int64")
+    check_tensor("predictions", predictions, (images,), "int64")
+    check_tensor("sufficient_sets", sufficient_sets, ("K", "Q", parts), "bool")
+    check_ids("labels", labels, len(sufficient_sets))
+    sets = sufficient_sets[labels].double()
+    sizes = sets.sum(dim=2)[:, None]
+    shares = (label_parts.double() @ sets.transpose(1, 2) / sizes).masked_fill(sizes == 0, -torch.inf)
+    best = shares.amax(dim=2)
+    return best.masked_fill(best.isinf() | (labels != predictions)[:, None], torch.nan)
 
 
-def _first(flags: Tensor) -> Tensor:
-    """``(K, 1)`` index of the first True in each row, 0 where there is none."""
-    return flags.int().argmax(dim=1, keepdim=True)
+class ControlledSyntheticDataCheck(ThresholdMean):
+    """Mean share of a sufficient set of parts that is called important (CSDC, higher is better).
+
+    See :func:`controlled_synthetic_data_check`, at every threshold t. P_t = all parts scores 1.
+
+    Args:
+        sufficient_sets: ``(K, Q, N)`` bool, see :func:`minimal_sufficient_sets`.
+        num_thresholds: T.
+        kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Inputs: those of :func:`controlled_synthetic_data_check`, and ``sample_ids``, ``(B,)`` int64.
+
+    Example:
+        >>> sets = torch.tensor([[[False, False, True], [True, True, False]]])
+        >>> metric, one = ControlledSyntheticDataCheck(sets, num_thresholds=2), torch.tensor([0])
+        >>> metric.update(torch.tensor([[[True, True, False], [True, False, False]]]), one, one, one)
+        >>> metric.compute()
+        tensor([1.0000, 0.5000], dtype=torch.float64)
+    """
+
+    sufficient_sets: Tensor
+
+    def __init__(self, sufficient_sets: Tensor, num_thresholds: int = 80, **kwargs: Any) -> None:
+        super().__init__(num_thresholds, **kwargs)
+        check_tensor("sufficient_sets", sufficient_sets, ("K", "Q", "N"), "bool")
+        self.register_buffer("sufficient_sets", sufficient_sets, persistent=False)
+
+    def update(self, label_parts: Tensor, labels: Tensor, predictions: Tensor, sample_ids: Tensor) -> None:
+        """Add a batch."""
+        values = controlled_synthetic_data_check(label_parts, labels, predictions, self.sufficient_sets)
+        self._accumulate(values, sample_ids)
+
+
+CSDC_WORDS = Words(
+    question="Are the parts that suffice for the class called important?",
+    name="Controlled synthetic data check",
+    formula="mean of max_S #(S ∩ P(y)) / #S over the minimal sufficient sets S of the class",
+    source="[H23a]",
+    misread="Correct images only. To call everything important scores 1.",
+)

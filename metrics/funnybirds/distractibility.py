@@ -1,144 +1,75 @@
-"""The checks of FunnyBirds (Hesse et al. 2023) at every threshold: what removing important parts does."""
+"""Whether parts and objects that the model does not use are called important."""
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
 from torch import Tensor
 
-from metrics.base import Interval
-from metrics.funnybirds.completeness import (
-    controlled_synthetic_data_check,
-    deletion_check,
-    distractibility,
-    preservation_check,
-)
+from metrics.entry import Words
 from metrics.funnybirds.threshold_mean import ThresholdMean
 from metrics.primitives.checks import check_tensor
 
 
-class ControlledSyntheticDataCheck(ThresholdMean):
-    """Mean share of a sufficient set of parts that is called important (CSDC, higher is better).
+def irrelevant_candidates(drops: Tensor, label_logits: Tensor, ratio: float = 0.05) -> Tensor:
+    """Parts and background objects that the model does not use for the label.
 
-    Source: Hesse et al. (2023). ``max_S |S ∩ P_t| / |S|`` over the minimal sufficient sets S of the class, at every
-    threshold t, over images that are classified correctly. Undefined for a class without such a set, which has a twin.
-
-    P_t = all parts scores 1.
+    Source: Hesse et al. (2023), distractibility: those whose removal lowers the logit f of the label by less than
+    ``ratio · |f|``, or does not lower it at all.
 
     Args:
-        sufficient_sets: ``(K, Q, N)`` bool, see :func:`metrics.functional.minimal_sufficient_sets`.
-        num_thresholds: T.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
+        drops: ``(B, C)`` float, drop of the logit of the label without each candidate; NaN where there is none.
+        label_logits: ``(B,)`` float.
+        ratio: share of the logit.
 
-    Inputs:
-        label_parts: ``(B, T, N)`` bool, important parts P_t of the explanation of the label.
-        labels: ``(B,)`` int64.
-        predictions: ``(B,)`` int64.
-        sample_ids: ``(B,)`` int64.
+    Returns:
+        ``(B, C)`` bool.
 
-    Example:
-        >>> import torch
-        >>> sets = torch.tensor([[[False, False, True], [True, True, False]]])
-        >>> metric, one = ControlledSyntheticDataCheck(sets, num_thresholds=2), torch.tensor([0])
-        >>> metric.update(torch.tensor([[[True, True, False], [True, False, False]]]), one, one, one)
-        >>> metric.compute()
-        tensor([1.0000, 0.5000], dtype=torch.float64)
-    """
-
-    name = "csdc"
-    reads = ("label_parts", "labels", "predictions", "sample_ids")
-    sufficient_sets: Tensor
-
-    def __init__(self, sufficient_sets: Tensor, num_thresholds: int = 80, **kwargs: Any) -> None:
-        super().__init__(num_thresholds, **kwargs)
-        check_tensor("sufficient_sets", sufficient_sets, ("K", "Q", "N"), "bool")
-        self.register_buffer("sufficient_sets", sufficient_sets, persistent=False)
-
-    def update(self, label_parts: Tensor, labels: Tensor, predictions: Tensor, sample_ids: Tensor) -> None:
-        """Add a batch."""
-        values = controlled_synthetic_data_check(label_parts, labels, predictions, self.sufficient_sets)
-        self._accumulate(values, sample_ids)
-
-
-class PreservationCheck(ThresholdMean):
-    """Share of images whose important parts alone keep the prediction (PC, higher is better).
-
-    Source: Hesse et al. (2023). ``1[argmax f(x ∖ (parts − P_t)) = argmax f(x)]`` at every threshold t, over all images.
-
-    P_t = all parts scores 1.
-
-    Inputs:
-        predicted_parts: ``(B, T, N)`` bool, important parts P_t of the explanation of the predicted class.
-        kept_predictions: ``(B, 2^N)`` int64, prediction for every subset of parts kept, by
-            :func:`metrics.functional.subset_codes`; negative where it is not needed.
-        predictions: ``(B,)`` int64.
-        sample_ids: ``(B,)`` int64.
+    Raises:
+        ValueError: if a shape or dtype differs from the above.
 
     Example:
         >>> import torch
-        >>> metric, parts = PreservationCheck(num_thresholds=2), torch.tensor([[[True, False], [False, False]]])
-        >>> metric.update(parts, torch.tensor([[9, 4, 9, 4]]), torch.tensor([4]), torch.tensor([0]))
-        >>> metric.compute()
-        tensor([1., 0.], dtype=torch.float64)
+        >>> irrelevant_candidates(torch.tensor([[0.4, 0.6, -3.0, 0.5]]), torch.tensor([10.0])).tolist()
+        [[True, False, True, False]]
     """
-
-    name = "pc"
-    reads = ("predicted_parts", "kept_predictions", "predictions", "sample_ids")
-    interval: Interval = "wilson"
-
-    def update(
-        self, predicted_parts: Tensor, kept_predictions: Tensor, predictions: Tensor, sample_ids: Tensor
-    ) -> None:
-        """Add a batch."""
-        self._accumulate(preservation_check(predicted_parts, kept_predictions, predictions), sample_ids)
+    check_tensor("drops", drops, ("B", "C"), "float")
+    check_tensor("label_logits", label_logits, (len(drops),), "float")
+    changes = drops.double()
+    return (changes < ratio * label_logits.double().abs()[:, None]) | (changes <= 0)
 
 
-class DeletionCheck(ThresholdMean):
-    """Share of images whose prediction changes without the important parts (DC, higher is better).
+def distractibility(label_candidates: Tensor, irrelevant: Tensor) -> Tensor:
+    """How few of the parts and background objects that do not matter are called important (D).
 
-    Source: Hesse et al. (2023). ``1[argmax f(x ∖ P_t) ≠ argmax f(x)]`` at every threshold t, over all images.
+    Source: Hesse et al. (2023): ``1 − |P_t ∩ Irr| / |Irr|``.
 
-    P_t = all parts scores 1 but for the class that is predicted of a bird without any part.
+    Args:
+        label_candidates: ``(B, T, C)`` bool, important parts and background objects P_t of the explanation of the
+            label.
+        irrelevant: ``(B, C)`` bool, Irr, see :func:`irrelevant_candidates`.
 
-    Inputs:
-        predicted_parts: ``(B, T, N)`` bool, important parts P_t of the explanation of the predicted class.
-        kept_predictions: ``(B, 2^N)`` int64, as for :class:`PreservationCheck`.
-        predictions: ``(B,)`` int64.
-        sample_ids: ``(B,)`` int64.
+    Returns:
+        ``(B, T)`` float64 in [0, 1], higher is better; NaN where nothing is irrelevant.
+
+    Raises:
+        ValueError: if a shape or dtype differs from the above.
 
     Example:
         >>> import torch
-        >>> metric, parts = DeletionCheck(num_thresholds=2), torch.tensor([[[True, False], [False, False]]])
-        >>> metric.update(parts, torch.tensor([[9, 4, 9, 4]]), torch.tensor([4]), torch.tensor([0]))
-        >>> metric.compute()
-        tensor([1., 0.], dtype=torch.float64)
+        >>> distractibility(torch.tensor([[[True, True, False]]]), torch.tensor([[True, False, True]]))
+        tensor([[0.5000]], dtype=torch.float64)
     """
-
-    name = "dc"
-    reads = ("predicted_parts", "kept_predictions", "predictions", "sample_ids")
-    interval: Interval = "wilson"
-
-    def update(
-        self, predicted_parts: Tensor, kept_predictions: Tensor, predictions: Tensor, sample_ids: Tensor
-    ) -> None:
-        """Add a batch."""
-        self._accumulate(deletion_check(predicted_parts, kept_predictions, predictions), sample_ids)
+    check_tensor("label_candidates", label_candidates, ("B", "T", "C"), "bool")
+    check_tensor("irrelevant", irrelevant, (label_candidates.shape[0], label_candidates.shape[2]), "bool")
+    distracted = (label_candidates & irrelevant[:, None]).sum(dim=2)
+    return 1 - distracted.double() / irrelevant.sum(dim=1)[:, None]
 
 
 class Distractibility(ThresholdMean):
     """Mean share of the irrelevant parts and background objects that are not called important (D, higher is better).
 
-    Source: Hesse et al. (2023). ``1 − |P_t ∩ Irr| / |Irr|`` at every threshold t; Irr are the parts and objects whose
-    removal lowers the logit of the label by less than 5 % or not at all. Undefined without any.
+    See :func:`distractibility`, at every threshold t. P_t = {} scores 1.
 
-    P_t = {} scores 1.
-
-    Inputs:
-        label_candidates: ``(B, T, C)`` bool, important parts and background objects of the explanation of the label.
-        irrelevant: ``(B, C)`` bool, Irr, see :func:`metrics.functional.irrelevant_candidates`; C may differ from batch
-            to batch.
-        sample_ids: ``(B,)`` int64.
+    Inputs: those of :func:`distractibility`, C may differ from batch to batch, and ``sample_ids``, ``(B,)`` int64.
 
     Example:
         >>> import torch
@@ -148,38 +79,15 @@ class Distractibility(ThresholdMean):
         tensor([0.0000, 0.5000], dtype=torch.float64)
     """
 
-    name = "d"
-    reads = ("label_candidates", "irrelevant", "sample_ids")
-
     def update(self, label_candidates: Tensor, irrelevant: Tensor, sample_ids: Tensor) -> None:
         """Add a batch."""
         self._accumulate(distractibility(label_candidates, irrelevant), sample_ids)
 
 
-class ImportantParts(ThresholdMean):
-    """Mean number of important parts, |P_t| (lower is sparser).
-
-    Source: none. To be read beside the completeness checks, which an explanation that calls all parts important passes.
-
-    Inputs:
-        predicted_parts: ``(B, T, N)`` bool, important parts P_t of the explanation of the predicted class.
-        sample_ids: ``(B,)`` int64.
-
-    Example:
-        >>> import torch
-        >>> metric, parts = ImportantParts(num_thresholds=2), torch.tensor([[[True, True], [True, False]]])
-        >>> metric.update(parts, torch.tensor([0]))
-        >>> metric.compute()
-        tensor([2., 1.], dtype=torch.float64)
-    """
-
-    name = "important_parts"
-    unit = "count"
-    value_range = (0.0, math.inf)
-    reads = ("predicted_parts", "sample_ids")
-    higher_is_better = False
-
-    def update(self, predicted_parts: Tensor, sample_ids: Tensor) -> None:
-        """Add a batch."""
-        check_tensor("predicted_parts", predicted_parts, ("B", self.num_thresholds, "N"), "bool")
-        self._accumulate(predicted_parts.sum(dim=2).double(), sample_ids)
+D_WORDS = Words(
+    question="Are parts that do not matter called unimportant?",
+    name="Distractibility",
+    formula="mean of 1 − #(P(y) ∩ Irr) / #Irr",
+    source="[H23a]",
+    misread="To call nothing important scores 1. A model that ignores a part makes it irrelevant.",
+)

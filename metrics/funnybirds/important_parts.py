@@ -1,21 +1,23 @@
-"""Kernels of FunnyBirds: the interface functions, from an explanation to the importance of parts and important parts.
-
-Parts come from a class table of N parts; an instance is one of the visible pieces of a part, such as one of two eyes.
-"""
+"""Which parts an explanation calls important, and how many."""
 
 from __future__ import annotations
 
+import math
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from metrics.primitives.checks import check_at_least, check_choice, check_ids, check_tensor
+from metrics.entry import Words
+from metrics.funnybirds.part_importance import check_instances, slots
+from metrics.funnybirds.threshold_mean import ThresholdMean
+from metrics.primitives.checks import check_at_least, check_choice, check_tensor
 from metrics.primitives.chunks import image_chunks
-from metrics.primitives.regions import all_finite, count_pixels
+from metrics.primitives.regions import count_pixels
 
 CoverageVariant = Literal["fixed", "reference"]
+
+
 _CHANNELS = 3  # the released code counts a covered pixel once per colour channel
 
 
@@ -41,68 +43,6 @@ def part_thresholds(number: int = 80) -> Tensor:
     return torch.linspace(0.01, 0.50, number, dtype=torch.float64)
 
 
-def part_dilation(height: int) -> int:
-    """Side of the square by which part masks are dilated, in pixels: 5 at a height of 256.
-
-    Source: Hesse et al. (2023) for 256 pixels; at another height the largest odd number ≤ max(1, 5 H / 256).
-
-    Args:
-        height: of the image in pixels, at least 1.
-
-    Returns:
-        An odd number.
-
-    Raises:
-        ValueError: if ``height`` is below 1.
-
-    Example:
-        >>> [part_dilation(height) for height in (64, 128, 224, 256, 512)]
-        [1, 1, 3, 5, 9]
-    """
-    check_at_least("height", height, 1)
-    return max(1, (5 * height // 256 + 1) // 2 * 2 - 1)
-
-
-def part_importance(
-    attribution: Tensor, instance_masks: Tensor, instance_part: Tensor, num_parts: int = 5, dilation: int = 5
-) -> Tensor:
-    """The importance PI of each part: the attribution summed over the dilated masks of its instances.
-
-    Source: Hesse et al. (2023), section 4; Opłatek et al. (2024), section 3.2. ``PI_j = Σ_{i: part_i = j} Σ_pixels A ·
-    dilate(mask_i)`` with A = ``attribution``. Pixels in two instances of a part count twice.
-
-    Args:
-        attribution: ``(B, H, W)`` float, signed.
-        instance_masks: ``(B, I, H, W)`` bool; an instance without any pixel is hidden and adds 0.
-        instance_part: ``(B, I)`` int64, the part of each instance, negative for padding.
-        num_parts: N; larger than the number of parts where background objects follow them.
-        dilation: side in pixels of the square that dilates a mask, odd; 1 to dilate nothing. See :func:`part_dilation`.
-
-    Returns:
-        ``(B, N)`` float64; NaN throughout where the attribution is not finite.
-
-    Raises:
-        ValueError: if a shape or dtype differs from the above, a part is ``num_parts`` or more, or ``dilation`` is
-            even.
-
-    Example:
-        >>> attribution, masks = torch.zeros(1, 8, 8), torch.zeros(1, 2, 8, 8, dtype=torch.bool)
-        >>> attribution[0, 2, 2], attribution[0, 5, 5], masks[0, 0, 3, 3], masks[0, 1, 4, 4] = 1, 2, True, True
-        >>> part_importance(attribution, masks, torch.tensor([[0, 0]]), num_parts=2)
-        tensor([[6., 0.]], dtype=torch.float64)
-    """
-    check_tensor("attribution", attribution, ("B", "H", "W"), "float")
-    _check_instances(attribution, instance_masks, instance_part, num_parts)
-    if dilation < 1 or dilation % 2 == 0:
-        raise ValueError(f"Expected argument `dilation` to be odd and at least 1, but got {dilation}.")
-    chunks = image_chunks(attribution, instance_masks)
-    sums = [_sum_over_instances(maps, masks, dilation) for maps, masks in chunks]
-    finite = all_finite(attribution)[:, None]
-    importance = attribution.new_zeros(len(attribution), num_parts + 1, dtype=torch.float64)
-    importance.scatter_add_(1, _slots(instance_part, num_parts), torch.cat(sums).masked_fill(~finite, 0))
-    return importance[:, :num_parts].masked_fill(~finite, torch.nan)
-
-
 def important_parts(importance: Tensor, total: Tensor, thresholds: Tensor) -> Tensor:
     """The important parts P_t by the share rule: parts with more than a share t of the whole attribution.
 
@@ -110,7 +50,7 @@ def important_parts(importance: Tensor, total: Tensor, thresholds: Tensor) -> Te
     t grows where ΣA > 0, and grow with t where ΣA < 0. ΣA ≤ 0 makes the rule permissive; count such images.
 
     Args:
-        importance: ``(B, N)`` float, see :func:`part_importance`.
+        importance: ``(B, N)`` float, see :func:`metrics.functional.part_importance`.
         total: ``(B,)`` float, ΣA of each image.
         thresholds: ``(T,)`` float.
 
@@ -170,56 +110,47 @@ def covered_parts(
     check_choice("variant", variant, get_args(CoverageVariant))
     check_tensor("region", region, ("B", "H", "W"), "bool")
     check_tensor("thresholds", thresholds, ("T",), "float")
-    _check_instances(region, instance_masks, instance_part, num_parts)
+    check_instances(region, instance_masks, instance_part, num_parts)
     chunks = image_chunks(region, instance_masks)
     inside = torch.cat([count_pixels(masks & part[:, None]) for part, masks in chunks])
     area = count_pixels(instance_masks)
     times = _CHANNELS if variant == "reference" else 1
     share = (times * inside / area).masked_fill(area == 0, 0)
     best = share.new_zeros(len(region), num_parts + 1)
-    best.scatter_reduce_(1, _slots(instance_part, num_parts), share, "amax")
+    best.scatter_reduce_(1, slots(instance_part, num_parts), share, "amax")
     return best[:, None, :num_parts] > thresholds.double()[:, None]
 
 
-def subset_codes(kept: Tensor) -> Tensor:
-    """The number of a subset of parts: the sum of 2^j over its parts j.
+class ImportantParts(ThresholdMean):
+    """Mean number of important parts, |P_t| (lower is sparser).
 
-    Args:
-        kept: ``(..., N)`` bool, N ≤ 62.
+    Source: none. To be read beside the completeness checks, which an explanation that calls all parts important passes.
 
-    Returns:
-        ``(...)`` int64 in ``[0, 2^N)``.
-
-    Raises:
-        ValueError: if ``kept`` is not bool or has no part axis.
+    Inputs:
+        predicted_parts: ``(B, T, N)`` bool, important parts P_t of the explanation of the predicted class.
+        sample_ids: ``(B,)`` int64.
 
     Example:
-        >>> subset_codes(torch.tensor([True, False, True]))
-        tensor(5)
+        >>> metric, parts = ImportantParts(num_thresholds=2), torch.tensor([[[True, True], [True, False]]])
+        >>> metric.update(parts, torch.tensor([0]))
+        >>> metric.compute()
+        tensor([2., 1.], dtype=torch.float64)
     """
-    if kept.ndim < 1 or kept.dtype != torch.bool:
-        raise ValueError(
-            f"Expected argument `kept` to be of shape (..., N) and dtype bool, but got {tuple(kept.shape)} "
-            f"{kept.dtype}."
-        )
-    return (kept.long() << torch.arange(kept.shape[-1], device=kept.device)).sum(dim=-1)
+
+    unit = "count"
+    value_range = (0.0, math.inf)
+    higher_is_better = False
+
+    def update(self, predicted_parts: Tensor, sample_ids: Tensor) -> None:
+        """Add a batch."""
+        check_tensor("predicted_parts", predicted_parts, ("B", self.num_thresholds, "N"), "bool")
+        self._accumulate(predicted_parts.sum(dim=2).double(), sample_ids)
 
 
-def _check_instances(image: Tensor, instance_masks: Tensor, instance_part: Tensor, num_parts: int) -> None:
-    images, height, width = image.shape
-    check_tensor("instance_masks", instance_masks, (images, "I", height, width), "bool")
-    check_tensor("instance_part", instance_part, (images, instance_masks.shape[1]), "int64")
-    check_ids("instance_part", instance_part, num_parts)
-
-
-def _slots(instance_part: Tensor, num_parts: int) -> Tensor:
-    """Where to add each instance: at its part, or in a last slot of its own for padding."""
-    return instance_part.masked_fill(instance_part < 0, num_parts)
-
-
-def _sum_over_instances(attribution: Tensor, masks: Tensor, dilation: int) -> Tensor:
-    """``(B, I)`` float64; a square dilates rows and columns one after the other."""
-    pad = dilation // 2
-    dilated = F.max_pool2d(masks.flatten(0, 1)[:, None].float(), (dilation, 1), stride=1, padding=(pad, 0))
-    dilated = F.max_pool2d(dilated, (1, dilation), stride=1, padding=(0, pad)).view(masks.shape)
-    return (dilated * attribution.double()[:, None]).sum(dim=(2, 3))
+IMPORTANT_PARTS_WORDS = Words(
+    question="How many parts are called important?",
+    name="Important parts",
+    formula="mean number of parts in P(ŷ)",
+    source="none",
+    misread="Few are not better if they do not suffice.",
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, ClassVar, cast
 
 import torch
@@ -12,21 +13,17 @@ from torchmetrics.wrappers.abstract import WrapperMetric
 from metrics.base import AveragedOver, PartsMetric
 from metrics.entry import MetricEntry, Words
 from metrics.facts import Facts
-from metrics.funnybirds.background_independence import MAPPED, SingleDeletion, TargetSensitivity
-from metrics.funnybirds.completeness import (
-    funnybirds_aggregate,
-    heldout_completeness,
-    minimal_sufficient_sets,
-    part_thresholds,
-    select_threshold,
-)
-from metrics.funnybirds.distractibility import (
+from metrics.funnybirds.completeness import funnybirds_aggregate, heldout_completeness, select_threshold
+from metrics.funnybirds.controlled_synthetic_data_check import (
+    CSDC_WORDS,
     ControlledSyntheticDataCheck,
-    DeletionCheck,
-    Distractibility,
-    ImportantParts,
-    PreservationCheck,
+    minimal_sufficient_sets,
 )
+from metrics.funnybirds.distractibility import D_WORDS, Distractibility
+from metrics.funnybirds.important_parts import IMPORTANT_PARTS_WORDS, ImportantParts, part_thresholds
+from metrics.funnybirds.preservation_and_deletion import DC_WORDS, PC_WORDS, DeletionCheck, PreservationCheck
+from metrics.funnybirds.single_deletion import SD_WORDS, SingleDeletion
+from metrics.funnybirds.target_sensitivity import TS_WORDS, TargetSensitivity
 from metrics.funnybirds.threshold_mean import ThresholdMean
 from metrics.primitives.intervals import Range
 
@@ -37,32 +34,17 @@ class FunnyBirdsScores(WrapperMetric, PartsMetric):
     """The checks of important parts at one threshold, the scores of part importance, and what sums them up.
 
     Source: Hesse et al. (2023) and Opłatek et al. (2024), see :func:`metrics.functional.funnybirds_aggregate` and the
-    classes of the seven checks, whose states are all there is. Fractions, higher is better, but for
-    ``"important_parts"``, a count. Which threshold is chosen, and therefore every number at it, depends on all images.
+    classes of the seven checks, whose states are all there is. Which threshold is chosen, and therefore every number
+    at it, depends on all images.
 
     Args:
         sufficient_sets: ``(K, Q, N)`` bool, see :func:`metrics.functional.minimal_sufficient_sets`.
         num_thresholds: T.
         kwargs: arguments of :class:`torchmetrics.Metric`.
 
-    Inputs:
-        label_parts: ``(B, T, N)`` bool, important parts of the explanation of the label.
-        predicted_parts: ``(B, T, N)`` bool, of that of the predicted class.
-        label_candidates: ``(B, T, C)`` bool, important parts and background objects of that of the label.
-        irrelevant: ``(B, C)`` bool, those among them that the model does not use.
-        kept_predictions: ``(B, 2^N)`` int64, prediction for every subset of parts kept.
-        labels: ``(B,)`` int64.
-        predictions: ``(B,)`` int64.
-        sample_ids: ``(B,)`` int64.
-        label_importance: ``(B, N)`` float, importance of each part in the explanation of the label.
-        part_drops: ``(B, N)`` float, drop of the logit of the label without each part.
-        pair_importance: ``(B, 2, N)`` float, importance of each part in the explanations of the pair of classes.
-        shared_parts: ``(B, 2, N)`` bool, parts each of them shares with the label.
-        pair_drops: ``(B, 2, 2)`` float, ``[b, i, j]`` is the drop of the logit of class i without the parts shared by
-            j.
+    Inputs: those of the checks.
     """
 
-    name = "funnybirds"
     units: ClassVar[dict[str, str]] = {
         **dict.fromkeys((*_COMPLETENESS, "sd", "ts", "completeness"), "fraction"),
         "important_parts": "count",
@@ -73,29 +55,24 @@ class FunnyBirdsScores(WrapperMetric, PartsMetric):
     exceptions: ClassVar[dict[str, dict[str, Any]]] = {
         "important_parts": {"higher_is_better": False},
         **{name: {"averaged_over": "none"} for name in units if name.startswith("completeness") or name == "overall"},
-    }  # to what holds of all parts
-    parts = tuple(units)
+    }
     unit = "fraction, count"
-    reads = (
-        *("label_parts", "predicted_parts", "label_candidates", "irrelevant", "kept_predictions", "labels"),
-        *("predictions", "sample_ids", "label_importance", "part_drops", "pair_importance", "shared_parts"),
-        "pair_drops",
-    )
     averaged_over: AveragedOver = "image"
     higher_is_better = True
-    is_differentiable = False
-    full_state_update = False
 
     def __init__(self, sufficient_sets: Tensor, num_thresholds: int = 80, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.num_thresholds = num_thresholds
-        checks = (
-            ControlledSyntheticDataCheck(sufficient_sets, num_thresholds, **kwargs),
-            *(kind(num_thresholds, **kwargs) for kind in (PreservationCheck, DeletionCheck, Distractibility)),
-            ImportantParts(num_thresholds, **kwargs),
-            *(kind(**kwargs) for kind in (SingleDeletion, TargetSensitivity)),
-        )
-        self.checks = nn.ModuleDict({check.name: check for check in checks})
+        checks = {
+            "csdc": ControlledSyntheticDataCheck(sufficient_sets, num_thresholds, **kwargs),
+            "pc": PreservationCheck(num_thresholds, **kwargs),
+            "dc": DeletionCheck(num_thresholds, **kwargs),
+            "d": Distractibility(num_thresholds, **kwargs),
+            "important_parts": ImportantParts(num_thresholds, **kwargs),
+            "sd": SingleDeletion(**kwargs),
+            "ts": TargetSensitivity(**kwargs),
+        }
+        self.checks = nn.ModuleDict(checks)
 
     def update(  # noqa: PLR0913 - one record feeds all checks
         self,
@@ -146,7 +123,7 @@ class FunnyBirdsScores(WrapperMetric, PartsMetric):
         Every process has to call it, as with ``compute``.
 
         Returns:
-            For each of ``parts``: ``value``, the bounds ``low`` and ``high`` of the 95 % interval, ``n`` images and the
+            For each of ``units``: ``value``, the bounds ``low`` and ``high`` of the 95 % interval, ``n`` images and the
             number of undefined ones ``skipped``; NaN for what is undefined. Beside completeness, the ``threshold``.
         """
         each, index = self._each(), self.threshold_index()
@@ -184,98 +161,48 @@ def _build(facts: Facts) -> FunnyBirdsScores:
     return FunnyBirdsScores(minimal_sufficient_sets(facts.class_parts))
 
 
+_COMPLETENESS_WORDS = Words(
+    question="Are the important parts enough, needed, and no others?",
+    name="Completeness",
+    formula="((CSDC + PC + DC) / 3 + D) / 2",
+    source="[H23a]",
+    misread="An explanation that calls all parts important is nearly perfect for a model that uses all: read "
+    "`important_parts`. The threshold is chosen on these very images.",
+)
+_SAME = "The same number under the name of the dimension."
 _WORDS = {
-    "csdc": Words(
-        question="Are the parts that suffice for the class called important?",
-        name="Controlled synthetic data check",
-        formula="mean of max_S #(S ∩ P(y)) / #S over the minimal sufficient sets S of the class",
-        source="[H23a]",
-        misread="Correct images only. To call everything important scores 1.",
-    ),
-    "pc": Words(
-        question="Does the decision stay when only the important parts are left?",
-        name="Preservation check",
-        formula="share of images with the same argmax once all parts but P(ŷ) are removed",
-        source="[H23a]",
-        misread="To call everything important scores 1.",
-    ),
-    "dc": Words(
-        question="Does the decision change when the important parts are removed?",
-        name="Deletion check",
-        formula="share of images with another argmax once P(ŷ) is removed",
-        source="[H23a]",
-        misread="Out of reach for the class that is predicted of a bird without parts.",
-    ),
-    "d": Words(
-        question="Are parts that do not matter called unimportant?",
-        name="Distractibility",
-        formula="mean of 1 − #(P(y) ∩ Irr) / #Irr",
-        source="[H23a]",
-        misread="To call nothing important scores 1. A model that ignores a part makes it irrelevant.",
-    ),
-    "sd": Words(
-        question="Does a part matter as much as the explanation says?",
-        name="Single deletion",
-        formula="mean of 1/2 + ρ/2, Spearman's ρ of PI(y) with the drops of o_y without each part",
-        source="[O24] 1",
-        misread="Chance is 1/2.",
-    ),
-    "ts": Words(
-        question="Does the explanation of another class find the parts of that class?",
-        name="Target sensitivity",
-        formula="share of explanations of two other classes that find the parts which speak for their class",
-        source="[H23a]",
-        misread="Chance is 1/2, and few images may be left: read n.",
-    ),
-    "completeness": Words(
-        question="Are the important parts enough, needed, and no others?",
-        name="Completeness",
-        formula="((CSDC + PC + DC) / 3 + D) / 2",
-        source="[H23a]",
-        misread="An explanation that calls all parts important is nearly perfect for a model that uses all: read "
-        "`important_parts`. The threshold is chosen on these very images.",
-    ),
-    "important_parts": Words(
-        question="How many parts are called important?",
-        name="Important parts",
-        formula="mean number of parts in P(ŷ)",
-        source="none",
-        misread="Few are not better if they do not suffice.",
-    ),
-    "completeness_mean": Words(
-        question="Are the important parts enough, needed, and no others?",
+    "csdc": CSDC_WORDS,
+    "pc": PC_WORDS,
+    "dc": DC_WORDS,
+    "d": D_WORDS,
+    "sd": SD_WORDS,
+    "ts": TS_WORDS,
+    "completeness": _COMPLETENESS_WORDS,
+    "important_parts": IMPORTANT_PARTS_WORDS,
+    "completeness_mean": replace(
+        _COMPLETENESS_WORDS,
         name="Completeness, plain mean",
         formula="(CSDC + PC + DC + D) / 4",
         source="[O24]",
         misread="The wording of the paper, not its code.",
     ),
-    "completeness_area": Words(
-        question="Are the important parts enough, needed, and no others?",
+    "completeness_area": replace(
+        _COMPLETENESS_WORDS,
         name="Completeness, area",
         formula="mean of completeness over all thresholds",
         source="none",
         misread="No threshold is chosen, so nothing is tuned.",
     ),
-    "completeness_heldout": Words(
-        question="Are the important parts enough, needed, and no others?",
+    "completeness_heldout": replace(
+        _COMPLETENESS_WORDS,
         name="Completeness, held out",
         formula="completeness of images with an odd sample key at the threshold chosen on the others",
         source="none",
         misread="Half of the images. What `completeness` is above it is gained by the choice, or by chance.",
     ),
-    "correctness": Words(
-        question="Does a part matter as much as the explanation says?",
-        name="Correctness",
-        formula="as `funnybirds/sd`",
-        source="[H23a]",
-        misread="The same number under the name of the dimension.",
-    ),
-    "contrastivity": Words(
-        question="Does the explanation of another class find the parts of that class?",
-        name="Contrastivity",
-        formula="as `funnybirds/ts`",
-        source="[H23a]",
-        misread="The same number under the name of the dimension.",
+    "correctness": replace(SD_WORDS, name="Correctness", formula="as `funnybirds/sd`", source="[H23a]", misread=_SAME),
+    "contrastivity": replace(
+        TS_WORDS, name="Contrastivity", formula="as `funnybirds/ts`", source="[H23a]", misread=_SAME
     ),
     "overall": Words(
         question="How good are explanations on the whole?",
@@ -291,7 +218,7 @@ SCORES = tuple(
         FunnyBirdsScores,
         _WORDS[part],
         _build,
-        needs=MAPPED,
+        needs=("class_parts", "single_label", "interventions", "label_map"),
         view="part_removal",
         part=part,
         shared="funnybirds",

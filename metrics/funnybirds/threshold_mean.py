@@ -32,9 +32,7 @@ class ThresholdMean(SeparateMetric):
         ValueError: if ``num_thresholds`` is below 1.
     """
 
-    name: str
     unit = "fraction"
-    reads: tuple[str, ...]
     averaged_over: AveragedOver = "image"
     value_range: Range = (0.0, 1.0)
     higher_is_better = True

@@ -18,8 +18,8 @@ from explanations.charts import BLUE, ORANGE, chart, styled, to_picture
 from explanations.upsample import upsample_maps
 from explanations.views import BLACK, WHITE, sheet, to_image, write_text
 from lightning_modules.contract import ModelOutput
-from metrics.concepts.global_importance import most_important
 from metrics.concepts.maps import region_size
+from metrics.concepts.ranked_concepts import most_important
 from metrics.functional import concept_importance
 from reports.pictures.family import Evaluated, PictureFamily
 

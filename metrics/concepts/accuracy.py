@@ -1,0 +1,71 @@
+"""How many concepts are predicted right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from metrics.concepts.prediction import PREDICTED, ConceptPrediction, build
+from metrics.entry import MetricEntry, Words
+
+
+class ConceptAccuracy(ConceptPrediction):
+    """Mean over concepts of the share of images on which the concept is predicted right (higher is better).
+
+    Source: Koh et al. (2020), concept accuracy: predicted as present from a probability of 1/2. Rare concepts make it
+    high for a model that predicts none; see ``majority``, the mean over concepts of ``max(q, 1 - q)`` with q the share
+    of images that have the concept.
+
+    Args: see :class:`ConceptPrediction`.
+
+    Inputs:
+        concept_probabilities: ``(B, U)`` float; what is not finite is left out and counted.
+        concept_labels: ``(B, L)`` bool.
+
+    Example:
+        >>> metric = ConceptAccuracy(torch.tensor([0]), num_concepts=1)
+        >>> metric.update(torch.tensor([[0.9], [0.4], [0.3]]), torch.tensor([[True], [True], [True]]))
+        >>> summary = metric.summary()
+        >>> round(summary["value"], 4), summary["majority"]
+        (0.3333, 1.0)
+    """
+
+    higher_is_better = True
+    counts: Tensor
+
+    def __init__(self, concepts: Tensor, num_concepts: int, active: Tensor | None = None, **kwargs: Any) -> None:
+        super().__init__(concepts, num_concepts, active, **kwargs)
+        # images, those predicted right, those with the concept
+        self.add_state("counts", torch.zeros(3, num_concepts, dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, concept_probabilities: Tensor, concept_labels: Tensor) -> None:
+        """Add a batch."""
+        predicted = self._by_concept(concept_probabilities, concept_labels, "concept_probabilities")
+        finite = predicted.isfinite()
+        right = ((predicted >= 0.5) == concept_labels) & finite
+        self.counts = self.counts + torch.stack([finite, right, concept_labels & finite]).sum(dim=1)
+
+    def values(self) -> Tensor:
+        """``(L,)`` float64, NaN where undefined."""
+        return self.counts[1].double() / self.counts[0]
+
+    def _majority(self) -> Tensor:
+        share = self.counts[2].double() / self.counts[0]
+        return torch.maximum(share, 1 - share)
+
+
+ACCURACY = MetricEntry(
+    "concepts/accuracy",
+    ConceptAccuracy,
+    Words(
+        question="How many concepts are right?",
+        name="Concept accuracy",
+        formula="mean over concepts of the share of images with [p ≥ 1/2] = c",
+        source="[K20] 4",
+        misread="Rare concepts: to predict none is right on most images. Read it beside `majority`.",
+    ),
+    lambda facts: build(facts, ConceptAccuracy),
+    needs=PREDICTED,
+)

@@ -1,0 +1,134 @@
+"""Whether a concept is as frequent as its predicted probability says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from metrics.concepts.prediction import PREDICTED, ConceptPrediction, build
+from metrics.entry import MetricEntry, Words
+from metrics.primitives.checks import check_at_least, check_tensor
+
+
+def calibration_bins(probabilities: Tensor, present: Tensor, bins: int = 15) -> Tensor:
+    """Counts and sums in equal bins of the predicted probability, from which calibration follows.
+
+    Args:
+        probabilities: ``(B, L)`` float in [0, 1]; what is not finite is left out.
+        present: ``(B, L)`` bool.
+        bins: on [0, 1], at least 1; each holds its lower end, the last one 1 too.
+
+    Returns:
+        ``(3, L, bins)`` float64: number of images, sum of their probabilities, number of those that have the concept.
+
+    Raises:
+        ValueError: if an argument differs from the above.
+
+    Example:
+        >>> probabilities, present = torch.tensor([[0.25], [0.75], [1.0]]), torch.tensor([[True], [False], [True]])
+        >>> calibration_bins(probabilities, present, bins=2)[:, 0]
+        tensor([[1.0000, 2.0000],
+                [0.2500, 1.7500],
+                [1.0000, 1.0000]], dtype=torch.float64)
+    """
+    check_tensor("probabilities", probabilities, ("B", "L"), "float")
+    check_tensor("present", present, tuple(probabilities.shape), "bool")
+    check_at_least("bins", bins, 1)
+    finite = probabilities.isfinite()
+    values = probabilities.detach().double().masked_fill(~finite, 0)
+    places = (values * bins).long().clamp(0, bins - 1).T
+    told = torch.stack([finite.double(), values, (present & finite).double()]).transpose(1, 2)
+    empty = values.new_zeros(3, values.shape[1], bins)
+    return empty.scatter_add(2, places.expand(3, -1, -1), told)
+
+
+def calibration_error(table: Tensor) -> Tensor:
+    """Expected calibration error of every concept.
+
+    Source: Naeini et al. (2015): ``Σ_b (n_b / n) |mean label_b - mean probability_b|`` over the bins b of the
+    probability that the concept is present.
+
+    Args:
+        table: ``(3, L, bins)`` float64, see :func:`calibration_bins`.
+
+    Returns:
+        ``(L,)`` float64 in [0, 1], lower is better; NaN for a concept without an image.
+
+    Raises:
+        ValueError: if the shape or dtype differs from the above.
+
+    Example:
+        >>> table = calibration_bins(torch.tensor([[0.25], [0.75]]), torch.tensor([[False], [True]]))
+        >>> calibration_error(table)
+        tensor([0.2500], dtype=torch.float64)
+    """
+    check_tensor("table", table, (3, "L", "bins"), "float")
+    count, probability, present = table
+    error: Tensor = (present - probability).abs().sum(dim=1) / count.sum(dim=1)
+    return error
+
+
+class ConceptCalibrationError(ConceptPrediction):
+    """Mean over concepts of the expected calibration error of their probabilities (lower is better).
+
+    See :func:`calibration_error`. ``majority`` is the mean over concepts of ``min(q, 1 - q)`` with q the share
+    of images that have the concept: a certain prediction is off by its error rate. A constant q would be off by 0.
+
+    Args:
+        concepts: see :class:`ConceptPrediction`.
+        num_concepts: see there.
+        active: see there.
+        bins: of the probability, at least 1.
+        kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Inputs:
+        concept_probabilities: ``(B, U)`` float in [0, 1]; what is not finite is left out and counted.
+        concept_labels: ``(B, L)`` bool.
+
+    Example:
+        >>> metric = ConceptCalibrationError(torch.tensor([0]), num_concepts=1)
+        >>> metric.update(torch.tensor([[0.75], [0.75]]), torch.tensor([[True], [False]]))
+        >>> metric.compute()
+        tensor(0.2500, dtype=torch.float64)
+    """
+
+    higher_is_better = False
+    table: Tensor
+
+    def __init__(
+        self, concepts: Tensor, num_concepts: int, active: Tensor | None = None, bins: int = 15, **kwargs: Any
+    ) -> None:
+        super().__init__(concepts, num_concepts, active, **kwargs)
+        check_at_least("bins", bins, 1)
+        self.add_state("table", torch.zeros(3, num_concepts, bins, dtype=torch.float64), dist_reduce_fx="sum")
+
+    def update(self, concept_probabilities: Tensor, concept_labels: Tensor) -> None:
+        """Add a batch."""
+        predicted = self._by_concept(concept_probabilities, concept_labels, "concept_probabilities")
+        self.table = self.table + calibration_bins(predicted, concept_labels, self.table.shape[2])
+
+    def values(self) -> Tensor:
+        """``(L,)`` float64, NaN where undefined."""
+        return calibration_error(self.table)
+
+    def _majority(self) -> Tensor:
+        images, _, present = self.table.sum(dim=2)
+        shares: Tensor = torch.minimum(present, images - present) / images
+        return shares
+
+
+CALIBRATION_ERROR = MetricEntry(
+    "concepts/ece",
+    ConceptCalibrationError,
+    Words(
+        question="Is a concept as frequent as its probability says?",
+        name="Expected calibration error",
+        formula="mean over concepts of Σ_b n_b / n · abs(mean c − mean p) over 15 equal bins b of p",
+        source="Naeini et al. 2015",
+        misread="A constant p at the prevalence has 0. Few images in many bins raise it by chance.",
+    ),
+    lambda facts: build(facts, ConceptCalibrationError),
+    needs=PREDICTED,
+)

@@ -1,0 +1,174 @@
+"""How well the maps of the concepts that decide cover the part that the concept is about."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from metrics.base import AveragedOver, ImageRatio
+from metrics.concepts.maps import region_size, upsampled
+from metrics.concepts.ranked_concepts import Order, RankedConcepts, Ranking, most_important, named_weight, ranked_entry
+from metrics.entry import MetricEntry, Words
+from metrics.primitives.checks import check_tensor
+from metrics.primitives.ranking import gather_units
+
+
+def concept_mask_intersection_over_union(
+    maps: Tensor, part_masks: Tensor, image_size: tuple[int, int], alpha: float = 1.0
+) -> Tensor:
+    """Intersection over union of the highest pixels of the map of a concept with the part it is about.
+
+    Source: Aysel et al. (2025), section 3.4, name it the rigorous check and lack the masks. The region is that of
+    :func:`metrics.functional.concept_location`; each of the equally high pixels that complete it counts with the
+    probability of being chosen.
+
+    Args:
+        maps: ``(B, k, h, w)`` float, one map per concept.
+        part_masks: ``(B, k, H, W)`` bool, the visible pixels of the concept's part.
+        image_size: ``(H, W)`` pixels.
+        alpha: size of the region, above 0 and at most 12.
+
+    Returns:
+        ``(B, k)`` float64 in [0, 1], higher is better; NaN for an empty mask or region and a map that is not finite.
+
+    Raises:
+        ValueError: if an argument differs from the above.
+
+    Example:
+        >>> maps, masks = torch.zeros(1, 1, 4, 6), torch.zeros(1, 1, 4, 6, dtype=torch.bool)
+        >>> maps[0, 0, 0, :2], masks[0, 0, 0, 1:3] = 1, True
+        >>> concept_mask_intersection_over_union(maps, masks, (4, 6))  # 1 pixel of 3
+        tensor([[0.3333]], dtype=torch.float64)
+    """
+    check_tensor("maps", maps, ("B", "k", "h", "w"), "float")
+    check_tensor("part_masks", part_masks, (*maps.shape[:2], *image_size), "bool")
+    size = region_size(image_size, alpha)
+    values = [
+        _soft_overlap(pixels, tolerance, masks, size)
+        for pixels, tolerance, masks in upsampled(maps, image_size, part_masks.flatten(2).flatten(0, 1))
+    ]
+    return torch.cat(values).view(maps.shape[:2])
+
+
+def _soft_overlap(pixels: Tensor, tolerance: Tensor, masks: Tensor, size: int) -> Tensor:
+    """``(M,)`` of ``(M, HW)`` pixels and masks."""
+    if size == 0:
+        return pixels.new_full((len(pixels),), torch.nan)
+    lowest = pixels.topk(size, dim=1).values[:, -1:]
+    higher = pixels > lowest + tolerance
+    equal = (pixels >= lowest - tolerance) & ~higher
+    share = (size - higher.sum(dim=1)).double() / equal.sum(dim=1)
+    area = masks.sum(dim=1)
+    both = (higher & masks).sum(dim=1) + share * (equal & masks).sum(dim=1)
+    undefined = (area == 0) | tolerance.isnan().squeeze(1)
+    return (both / (size + area - both)).masked_fill(undefined, torch.nan)
+
+
+class ConceptMaskIntersectionOverUnion(RankedConcepts, ImageRatio):
+    """Mean overlap of the maps of the k most important concepts of decisions with their parts (higher is better).
+
+    Source: Aysel et al. (2025), section 3.4, see :func:`concept_mask_intersection_over_union`. Concepts without a part
+    that has a mask are not ranked; one whose part is out of sight is left out. The value is the mean over all pairs of
+    an image and a concept.
+
+    ``summary`` adds the baseline ``chance`` on the same pairs, ``a m / (a + m - a m)`` with the shares of the image a
+    of the region and m of the mask, which a random region of the same size has, with the lift over it and its 95 %
+    interval, with images as the clusters.
+
+    Args:
+        weight: ``(K, L)`` float head weights.
+        concept_parts: ``(L,)`` int64, the mask of each concept's part, -1 for none.
+        k: number of concepts, 1 to the number of concepts whose part has a mask.
+        alpha: size of the region, above 0 and at most 12, the whole image.
+        ranking: as for :func:`metrics.functional.concept_importance`.
+        order: as there.
+        kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Inputs:
+        scores: ``(B, L)`` float concept values.
+        logits: ``(B, K)`` float.
+        concept_maps: ``(B, L, h, w)`` float.
+        part_masks: ``(B, G, H, W)`` bool, the visible pixels of each part.
+
+    Example:
+        >>> metric = ConceptMaskIntersectionOverUnion(torch.ones(1, 1), torch.tensor([0]), k=1)
+        >>> maps = torch.zeros(1, 1, 4, 6)
+        >>> maps[0, 0, 0, :2] = 1
+        >>> metric.update(torch.ones(1, 1), torch.zeros(1, 1), maps, maps > 0)
+        >>> metric.compute()
+        tensor(1., dtype=torch.float64)
+    """
+
+    averaged_over: AveragedOver = "pair"
+    compared: ClassVar = ("chance",)
+    concept_parts: Tensor
+    chance_sum: Tensor
+
+    def __init__(
+        self,
+        weight: Tensor,
+        concept_parts: Tensor,
+        k: int = 5,
+        alpha: float = 1.0,
+        ranking: Ranking = "contribution",
+        order: Order = "signed",
+        **kwargs: Any,
+    ) -> None:
+        check_tensor("concept_parts", concept_parts, (weight.shape[1],), "int64")
+        super().__init__(weight=weight, k=k, ranking=ranking, order=order, candidates=concept_parts >= 0, **kwargs)
+        region_size((1, 1), alpha)
+        self.alpha = alpha
+        self.register_buffer("concept_parts", concept_parts.clone(), persistent=False)
+        self.add_state("chance_sum", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+
+    def update(self, scores: Tensor, logits: Tensor, concept_maps: Tensor, part_masks: Tensor) -> None:
+        """Add a batch."""
+        images = len(logits)
+        check_tensor("logits", logits, ("B", len(self.weight)), "float")
+        check_tensor("concept_maps", concept_maps, (images, self.weight.shape[1], "h", "w"), "float")
+        check_tensor("part_masks", part_masks, (images, "G", "H", "W"), "bool")
+        ids, eligible = most_important(self._importance(scores, logits.argmax(dim=1)), self.k)
+        rows = torch.arange(images, device=ids.device)[:, None]
+        masks = part_masks[rows, self.concept_parts[ids].clamp(min=0)] & eligible[:, :, None, None]
+        image_size = (part_masks.shape[2], part_masks.shape[3])
+        values = concept_mask_intersection_over_union(gather_units(concept_maps, ids), masks, image_size, self.alpha)
+        self._accumulate(values.nan_to_num().sum(dim=1), (~values.isnan()).sum(dim=1))
+        share, area = region_size(image_size, self.alpha) / math.prod(image_size), masks.double().mean(dim=(2, 3))
+        chance = (share * area / (share + area - share * area)).masked_fill(values.isnan(), torch.nan)
+        self._compare(values, chance[None])
+        self.chance_sum = self.chance_sum + chance.nan_to_num().sum()
+
+    def baselines(self) -> dict[str, Tensor]:
+        """``chance`` on the pairs seen; a float64 scalar, NaN without any."""
+        return {"chance": self.chance_sum / self.lift_sums[0, 1]}
+
+
+_MISREAD = {
+    1: "The region has a fixed size: a smaller or larger part keeps it below 1 however good the map.",
+    3: "Compare with `chance`, a random region of this size, not with 0.",
+    5: "Only where data have part masks.",
+}
+
+
+def overlap_entry(k: int, ranking: Ranking, order: Order, alpha: float) -> MetricEntry:
+    """The entry of one ranking and size of the region."""
+    return ranked_entry(
+        f"part_iou@{k}",
+        (alpha, ranking, order),
+        ConceptMaskIntersectionOverUnion,
+        Words(
+            question="How well do they cover their part?",
+            name=f"Concept overlap @{k}",
+            formula="mean IoU of the HW / 12 highest pixels of the map with the mask of the part, same "
+            f"concept{'' if k == 1 else 's'}",
+            source="[A25] 3.4",
+            misread=_MISREAD[k],
+        ),
+        lambda facts: ConceptMaskIntersectionOverUnion(
+            named_weight(facts), facts.concept_masks, k, alpha, ranking, order
+        ),
+        needs=("label_map", f"masked@{k}"),
+    )
