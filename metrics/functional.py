@@ -21,22 +21,19 @@ from metrics.change.prototype_rank_change import prototype_rank_change
 from metrics.change.prototype_similarity_change import prototype_similarity_change
 from metrics.change.visualization_activation_change import visualization_activation_change
 from metrics.change.visualization_location_change import visualization_location_change
-from metrics.class_representation.class_similarity import class_similarity, similar_class_pairs
-from metrics.class_representation.kernels import (
-    class_independence,
-    contrastiveness,
-    normal_overlap,
-    scale_invariant_diversity,
+from metrics.class_representation.class_independence import class_independence
+from metrics.class_representation.contrastiveness import contrastiveness, normal_overlap
+from metrics.class_representation.scale_invariant_diversity import scale_invariant_diversity
+from metrics.class_representation.structural_grounding import (
+    class_similarity,
+    similar_class_pairs,
     structural_grounding,
 )
-from metrics.compactness.kernels import (
-    features_per_class,
-    global_size,
-    local_size,
-    negative_positive_ratio,
-    number_of_features,
-    sparsity,
-)
+from metrics.compactness.features_per_class import features_per_class, number_of_features
+from metrics.compactness.global_size import global_size
+from metrics.compactness.local_size import local_size
+from metrics.compactness.negative_positive_ratio import negative_positive_ratio
+from metrics.compactness.sparsity import sparsity
 from metrics.complexity.inside_outside_relevance_difference import inside_outside_relevance_difference
 from metrics.complexity.overlap import background_overlap, object_overlap
 from metrics.complexity.part_coverage_consistency import part_coverage_consistency
@@ -51,14 +48,11 @@ from metrics.concepts.maps import concept_activation_maps
 from metrics.concepts.part_overlap import concept_mask_intersection_over_union
 from metrics.concepts.ranked_concepts import Order, Ranking, concept_importance
 from metrics.concepts.residual_share import residual_share
+from metrics.contrastivity.cosine_distance import Mode
 from metrics.contrastivity.entropy import prototype_entropy
+from metrics.contrastivity.feature_distance import average_feature_distance, nearest_features
 from metrics.contrastivity.location_contrast import prototype_activation_location_contrast, prototype_location_contrast
-from metrics.contrastivity.prototype_distance import (
-    Mode,
-    average_feature_distance,
-    average_prototype_distance,
-    nearest_features,
-)
+from metrics.contrastivity.prototype_distance import average_prototype_distance
 from metrics.funnybirds.background_independence import background_independence
 from metrics.funnybirds.completeness import funnybirds_aggregate, heldout_completeness, select_threshold
 from metrics.funnybirds.controlled_synthetic_data_check import controlled_synthetic_data_check, minimal_sufficient_sets
@@ -68,15 +62,12 @@ from metrics.funnybirds.part_importance import part_dilation, part_importance
 from metrics.funnybirds.preservation_and_deletion import deletion_check, preservation_check, subset_codes
 from metrics.funnybirds.single_deletion import single_deletion
 from metrics.funnybirds.target_sensitivity import target_pairs, target_sensitivity
-from metrics.general.classification import (
-    accuracy,
-    balanced_accuracy,
-    confusion_matrix,
-    f1_score,
-    top_k_accuracy,
-)
-from metrics.general.multilabel_classification import label_f1_score, subset_accuracy
-from metrics.localisation.localisation import energy_pointing_game, pointing_game, region_intersection_over_union
+from metrics.general.accuracy import accuracy, subset_accuracy
+from metrics.general.balanced_accuracy import balanced_accuracy
+from metrics.general.f1 import f1_score, label_f1_score
+from metrics.general.top_k_accuracy import top_k_accuracy
+from metrics.localisation.pointing_game import energy_pointing_game, pointing_game
+from metrics.localisation.region_intersection_over_union import region_intersection_over_union
 from metrics.primitives.boxes import bounding_boxes, patch_boxes, points_in_boxes, window_boxes
 from metrics.primitives.intersection_over_union import (
     box_intersection_over_union,
@@ -84,7 +75,6 @@ from metrics.primitives.intersection_over_union import (
     weighted_intersection_over_union,
 )
 from metrics.primitives.intervals import (
-    bootstrap_interval,
     mean_interval,
     ratio_interval,
     stratified_wilson_interval,
@@ -115,7 +105,6 @@ __all__ = [
     "background_overlap",
     "balanced_accuracy",
     "binarize_maps",
-    "bootstrap_interval",
     "bounding_boxes",
     "box_intersection_over_union",
     "calibration_bins",
@@ -134,7 +123,6 @@ __all__ = [
     "concept_importance",
     "concept_location",
     "concept_mask_intersection_over_union",
-    "confusion_matrix",
     "contrastiveness",
     "controlled_synthetic_data_check",
     "covered_parts",

@@ -15,7 +15,7 @@ from callbacks.forward.observer import Observer, Seen
 from metrics import ItemMean, ModelValue
 from metrics.entry import AnyMetric
 from metrics.facts import Facts
-from metrics.general.classification import ConfusionMean
+from metrics.general.balanced_accuracy import ConfusionMean
 from metrics.suite import ENTRIES
 from run_folder.processes import gathered
 

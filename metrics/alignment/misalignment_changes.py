@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from metrics.general.classification import accuracy
-from metrics.general.multilabel_classification import subset_accuracy
+from metrics.general.accuracy import accuracy, subset_accuracy
 from metrics.primitives.checks import check_tensor
 from metrics.primitives.intersection_over_union import mask_intersection_over_union
 from metrics.primitives.regions import percentile_mask

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from metrics.class_representation.class_representation import (
-    CLASS_INDEPENDENCE,
-    CONTRASTIVENESS,
-    SCALE_INVARIANT_DIVERSITY,
-    STRUCTURAL_GROUNDING,
-    ClassIndependence,
-    Contrastiveness,
-    ScaleInvariantDiversity,
-    StructuralGrounding,
-)
+from metrics.class_representation.class_independence import CLASS_INDEPENDENCE, ClassIndependence
+from metrics.class_representation.contrastiveness import CONTRASTIVENESS, Contrastiveness
+from metrics.class_representation.scale_invariant_diversity import SCALE_INVARIANT_DIVERSITY, ScaleInvariantDiversity
+from metrics.class_representation.structural_grounding import STRUCTURAL_GROUNDING, StructuralGrounding
 from metrics.entry import Family
 from metrics.facts import Facts
 from metrics.needs import most_features, unless

@@ -12,7 +12,7 @@ from metrics.base import ImageMean
 from metrics.concepts.corrections import CORRECTIONS, Correction
 from metrics.concepts.prediction import PREDICTED
 from metrics.entry import MetricEntry, Words
-from metrics.general.classification import accuracy
+from metrics.general.accuracy import accuracy
 from metrics.primitives.checks import check_tensor
 
 

@@ -1,6 +1,11 @@
 """How much the units differ from each other: where they look, in latent space, and in their scores."""
 
 from metrics.contrastivity.entropy import ENTROPY, PrototypeEntropy
+from metrics.contrastivity.feature_distance import (
+    FEATURE_DISTANCE_INTER,
+    FEATURE_DISTANCE_INTRA,
+    AverageFeatureDistance,
+)
 from metrics.contrastivity.location_contrast import (
     ACTIVATION_LOCATION_CONTRAST,
     LOCATION_CONTRAST,
@@ -8,11 +13,8 @@ from metrics.contrastivity.location_contrast import (
     PrototypeLocationContrast,
 )
 from metrics.contrastivity.prototype_distance import (
-    FEATURE_DISTANCE_INTER,
-    FEATURE_DISTANCE_INTRA,
     PROTOTYPE_DISTANCE_INTER,
     PROTOTYPE_DISTANCE_INTRA,
-    AverageFeatureDistance,
     AveragePrototypeDistance,
 )
 from metrics.entry import Family

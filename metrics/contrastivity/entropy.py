@@ -79,11 +79,9 @@ def prototype_entropy(scores: Tensor, bins: int = 10, variant: Variant = "paper"
 class PrototypeEntropy(KeptScores):
     """Mean over active units of the entropy of their scores (lower is better).
 
-    Source: Schlinge et al. (2025), equation 15: ``-Σ p log2 p`` over the non-empty of ``bins`` equal bins on [0, 1],
-    with p the share of images whose ``s / max s`` lies in the bin, s = ``scores`` and the maximum over the test set. A
-    negative score lies in the first bin. Undefined for a unit whose scores are nowhere positive; scores that are not
-    finite are left out and counted. With ``variant="quanproto"`` bins with p < 0.001 are dropped, the entropy is
-    clamped to [0, 1], and only units that were in some ``unit_ids`` are averaged.
+    Scores are scaled by their maximum over the test set. A unit whose scores are nowhere positive is undefined; scores
+    that are not finite are left out and counted. With ``variant="quanproto"`` only units that were in some ``unit_ids``
+    are averaged.
 
     The scores of all images are kept, as float32, because the maximum that scales a unit is known only at the end:
     N·U·4 bytes on every process once it synchronises, 46 MB for 5 794 images and 2 000 units, and up to twice as much

@@ -1,4 +1,4 @@
-"""How far apart the units of one image look: the location changes of a perturbation, taken between units instead."""
+"""How far apart the units of one image look: the location changes of a perturbation, between units instead."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from metrics.entry import MetricEntry, Words
 from metrics.primitives.checks import check_tensor, check_threshold
 
 
-def _pairs(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Both sides of the k (k - 1) / 2 pairs of units, ``(B, k, ...)`` to ``(B, pairs, ...)`` each."""
-    first, second = torch.triu_indices(values.shape[1], values.shape[1], offset=1, device=values.device)
-    return values.index_select(1, first), values.index_select(1, second)
+def _pairs(maps: Tensor) -> tuple[Tensor, Tensor]:
+    """Both sides of the k (k - 1) / 2 pairs of units, ``(B, k, h, w)`` to ``(B, pairs, h, w)`` each."""
+    check_tensor("maps", maps, ("B", "k", "h", "w"), "float")
+    first, second = torch.triu_indices(maps.shape[1], maps.shape[1], offset=1, device=maps.device)
+    return maps.index_select(1, first), maps.index_select(1, second)
 
 
 def prototype_location_contrast(maps: Tensor) -> Tensor:
     """Mean distance of the peaks of the units of one image, in cells along both axes.
 
-    Source: Schlinge et al. (2025), section 5.3: :func:`prototype_location_change` between units instead of images, mean
-    over the pairs. A flat map has its peak at the first cell.
+    Source: Schlinge et al. (2025), section 5.3: :func:`metrics.functional.prototype_location_change` between units
+    instead of images, mean over the pairs. A flat map has its peak at the first cell.
 
     Args:
         maps: ``(B, k, h, w)`` float.
@@ -40,15 +41,14 @@ def prototype_location_contrast(maps: Tensor) -> Tensor:
         >>> prototype_location_contrast(torch.eye(4).view(1, 4, 2, 2))  # peaks at the corners of a square
         tensor([1.3333], dtype=torch.float64)
     """
-    check_tensor("maps", maps, ("B", "k", "h", "w"), "float")
     return prototype_location_change(*_pairs(maps)).nanmean(dim=1)
 
 
 def prototype_activation_location_contrast(maps: Tensor, threshold: float = 0.5) -> Tensor:
     """Mean dissimilarity of the active regions of the units of one image.
 
-    Source: Schlinge et al. (2025), section 5.3: :func:`prototype_activation_location_change` between units instead of
-    images, mean over the pairs in which neither map is flat.
+    Source: Schlinge et al. (2025), section 5.3: :func:`metrics.functional.prototype_activation_location_change` between
+    units instead of images, mean over the pairs in which neither map is flat.
 
     Args:
         maps: ``(B, k, h, w)`` float.
@@ -61,31 +61,21 @@ def prototype_activation_location_contrast(maps: Tensor, threshold: float = 0.5)
         ValueError: if ``threshold`` is outside [0, 1) or ``maps`` has another shape or dtype.
 
     Example:
-        >>> prototype_activation_location_contrast(torch.eye(4).view(1, 4, 2, 2))
-        tensor([1.], dtype=torch.float64)
+        >>> maps = torch.tensor([[[[1.0, 1.0, 0.0]], [[0.0, 1.0, 0.0]]]])
+        >>> prototype_activation_location_contrast(maps)  # one cell of two in common
+        tensor([0.5000], dtype=torch.float64)
     """
-    check_tensor("maps", maps, ("B", "k", "h", "w"), "float")
     return prototype_activation_location_change(*_pairs(maps), threshold).nanmean(dim=1)
 
 
 class PrototypeLocationContrast(ImageMean):
-    """Mean distance between the peaks of the top-k units of an image (higher is better).
-
-    Source: Schlinge et al. (2025), section 5.3: ``|x_i - x_j| + |y_i - y_j|`` between the cells of the maxima of
-    ``maps``, averaged over the ``k (k - 1) / 2`` pairs of units of the image. Undefined for a single unit.
+    """Mean distance between the peaks of the top-k units of an image (higher is better). Undefined for a single unit.
 
     Args:
         kwargs: arguments of :class:`torchmetrics.Metric`.
 
     Inputs:
         maps: ``(B, k, h, w)`` float, maps of the top-k units; distances are in their cells.
-
-    Example:
-        >>> import torch
-        >>> metric = PrototypeLocationContrast()
-        >>> metric.update(torch.tensor([[[[1.0, 0.0, 0.0]], [[0.0, 0.0, 1.0]]]]))
-        >>> metric.compute()
-        tensor(2., dtype=torch.float64)
     """
 
     unit = "cells"
@@ -100,10 +90,6 @@ class PrototypeLocationContrast(ImageMean):
 class PrototypeActivationLocationContrast(ImageMean):
     """Mean dissimilarity of the active regions of the top-k units of an image (higher is better).
 
-    Source: Schlinge et al. (2025), section 5.3: ``1 - IoU(b_i, b_j)``, with b_i the cells of map i where
-    ``(v - min) / (max - min) > threshold``, averaged over the pairs of units of the image of which neither map is flat.
-    Undefined without such a pair.
-
     Args:
         threshold: in [0, 1), of the min-max scaled map.
         kwargs: arguments of :class:`torchmetrics.Metric`.
@@ -113,13 +99,6 @@ class PrototypeActivationLocationContrast(ImageMean):
 
     Raises:
         ValueError: if ``threshold`` is outside [0, 1).
-
-    Example:
-        >>> import torch
-        >>> metric = PrototypeActivationLocationContrast()
-        >>> metric.update(torch.tensor([[[[1.0, 1.0, 0.0]], [[0.0, 1.0, 0.0]]]]))  # one cell of two in common
-        >>> metric.compute()
-        tensor(0.5000, dtype=torch.float64)
     """
 
     unit = "fraction"
@@ -149,7 +128,6 @@ LOCATION_CONTRAST = MetricEntry(
     ),
     needs=("two_units",),
 )
-
 
 ACTIVATION_LOCATION_CONTRAST = MetricEntry(
     "contrastivity/palc",

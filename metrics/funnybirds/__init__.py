@@ -12,7 +12,7 @@ from metrics.funnybirds.single_deletion import SingleDeletion
 from metrics.funnybirds.target_sensitivity import TargetSensitivity
 from metrics.funnybirds.threshold_mean import ThresholdMean
 from metrics.funnybirds.totals_not_positive import TOTALS_NOT_POSITIVE, TotalsNotPositive
-from metrics.general.classification import Accuracy
+from metrics.general.accuracy import Accuracy
 from metrics.needs import unless
 
 __all__ = [

@@ -1,19 +1,11 @@
 """How often the model is right, and how often it decides nothing."""
 
 from metrics.entry import Family
-from metrics.general.classification import (
-    ABSTENTION,
-    ACCURACY,
-    BALANCED_ACCURACY,
-    F1,
-    TOP3_ACCURACY,
-    Abstention,
-    Accuracy,
-    BalancedAccuracy,
-    F1Score,
-    TopKAccuracy,
-)
-from metrics.general.multilabel_classification import LabelF1Score, SubsetAccuracy
+from metrics.general.abstention import ABSTENTION, Abstention
+from metrics.general.accuracy import ACCURACY, Accuracy, SubsetAccuracy
+from metrics.general.balanced_accuracy import BALANCED_ACCURACY, BalancedAccuracy
+from metrics.general.f1 import F1, F1Score, LabelF1Score
+from metrics.general.top_k_accuracy import TOP3_ACCURACY, TopKAccuracy
 from metrics.needs import unless
 
 __all__ = ["Abstention", "Accuracy", "BalancedAccuracy", "F1Score", "LabelF1Score", "SubsetAccuracy", "TopKAccuracy"]

@@ -17,7 +17,7 @@ from callbacks.phases.projection import project
 from datamodules.views import Stratified
 from lightning_modules.phases import Phase, PhasePlan
 from lightning_modules.protopool import ProtoPool
-from metrics.compactness.kernels import global_size
+from metrics.compactness.global_size import global_size
 from tests.lightning_modules.registry import tiny_birds, tiny_trainer
 
 SIZE = (32, 32)

@@ -1,0 +1,164 @@
+"""Whether classes that look alike are made of similar units ("CUB similarity")."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from metrics.base import ModelValue
+from metrics.entry import MetricEntry, Words
+from metrics.facts import Facts
+from metrics.primitives.checks import check_at_least, check_tensor
+
+_RANKED_DIGITS = 12  # two computations of one cosine differ in later ones
+
+
+def class_similarity(rows: Tensor) -> Tensor:
+    """Cosine similarities of classes.
+
+    Source: Norrenbrock et al. (2025), the matrices S_gt and S_model.
+
+    Args:
+        rows: ``(K, A)`` float, what is known of each class: frequencies of attributes, or head weights.
+
+    Returns:
+        ``(K, K)`` float64 in [-1, 1] up to rounding; NaN for a class of zeros, or with a value that is not finite.
+
+    Example:
+        >>> class_similarity(torch.tensor([[1.0, 0.0], [4.0, 3.0]]))[0, 1]
+        tensor(0.8000, dtype=torch.float64)
+    """
+    rows = rows.double()
+    directions: Tensor = rows / rows.norm(dim=1, keepdim=True)
+    return directions @ directions.T
+
+
+def similar_class_pairs(class_attributes: Tensor, pairs: int = 25) -> Tensor:
+    """The pairs of classes with the most similar attributes.
+
+    Source: Norrenbrock et al. (2025), the set C_Sim. Cosines are compared to 12 digits; ties go to the pair that comes
+    first in row-major order. Pairs with a class without attributes come last.
+
+    Args:
+        class_attributes: ``(K, A)`` float >= 0, frequency of each attribute in each class.
+        pairs: the most pairs to return, at least 1.
+
+    Returns:
+        ``(P, 2)`` int64, most similar first; P = min(pairs, K (K − 1) / 2), and the first class of a pair is the lower.
+
+    Raises:
+        ValueError: if a shape or dtype differs from the above or ``pairs`` is below 1.
+
+    Example:
+        >>> similar_class_pairs(torch.tensor([[1.0, 0.0], [4.0, 3.0], [0.0, 1.0]]), pairs=2).tolist()
+        [[0, 1], [1, 2]]
+    """
+    check_tensor("class_attributes", class_attributes, ("K", "A"), "float")
+    check_at_least("pairs", pairs, 1)
+    classes = len(class_attributes)
+    every = torch.triu_indices(classes, classes, offset=1, device=class_attributes.device)
+    cosines = class_similarity(class_attributes)[every[0], every[1]].round(decimals=_RANKED_DIGITS)
+    order = cosines.nan_to_num(-torch.inf).argsort(descending=True, stable=True)
+    return every.T[order[:pairs]]
+
+
+def _grounding_sums(weight: Tensor, class_attributes: Tensor, pairs: int) -> tuple[Tensor, Tensor]:
+    """Structural grounding, and the number of pairs left out of it."""
+    check_tensor("weight", weight, (len(class_attributes), "U"), "float")
+    first, second = similar_class_pairs(class_attributes, pairs).T
+    model, truth = class_similarity(weight)[first, second], class_similarity(class_attributes)[first, second]
+    undefined = ~(model.isfinite() & truth.isfinite())
+    value = model.masked_fill(undefined, 0).sum() / truth.masked_fill(undefined, 0).sum()
+    return value, undefined.sum()
+
+
+def structural_grounding(weight: Tensor, class_attributes: Tensor, pairs: int = 25) -> Tensor:
+    """Whether classes that look alike have similar weights ("CUB similarity").
+
+    Source: Norrenbrock et al. (2025): ``Σ S_model / Σ S_gt`` over the ``pairs`` pairs of classes with the largest S_gt,
+    the cosine similarity of the rows of ``class_attributes``; S_model is that of the rows of ``weight``, signs kept.
+    A pair in which a class has no attributes or no weights is left out of both sums.
+
+    Args:
+        weight: ``(K, U)`` float head weights without bias.
+        class_attributes: ``(K, A)`` float >= 0, frequency of each attribute in each class.
+        pairs: number of pairs; all if there are fewer.
+
+    Returns:
+        float64 scalar, about [-1, 1] (above 1 where the model's classes are more alike than the real ones), higher is
+        better; NaN without any defined pair.
+
+    Raises:
+        ValueError: if a shape or dtype differs from the above or ``pairs`` is below 1.
+
+    Example:
+        >>> attributes = torch.tensor([[1.0, 0.0], [4.0, 3.0], [0.0, 1.0]])
+        >>> structural_grounding(torch.tensor([[1.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 0.0, 1.0]]), attributes, pairs=2)
+        tensor(0.8622, dtype=torch.float64)
+    """
+    return _grounding_sums(weight, class_attributes, pairs)[0]
+
+
+class StructuralGrounding(ModelValue):
+    """Whether classes that look alike have similar weights (higher is better).
+
+    A pair in which a class has no attributes or no weights is left out of both sums and counted in ``skipped``.
+
+    Args:
+        class_attributes: ``(K, A)`` float >= 0, frequency of each attribute in each class.
+        pairs: number of pairs; all pairs if there are fewer.
+        kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Inputs:
+        weight: ``(K, U)`` float head weights without bias.
+        active: ``(U,)`` bool; None for all.
+
+    Raises:
+        ValueError: if an argument differs from the above.
+    """
+
+    unit = "ratio"
+    higher_is_better = True
+    class_attributes: Tensor
+    pairs_left_out: Tensor
+
+    def __init__(self, class_attributes: Tensor, pairs: int = 25, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        check_tensor("class_attributes", class_attributes, ("K", "A"), "float")
+        check_at_least("pairs", pairs, 1)
+        self.pairs = pairs
+        self.register_buffer("class_attributes", class_attributes, persistent=False)
+        self.add_state("pairs_left_out", torch.zeros((), dtype=torch.int64), dist_reduce_fx="max")
+
+    def update(self, weight: Tensor, active: Tensor | None = None) -> None:
+        """Measure the model."""
+        used = weight if active is None else weight.masked_fill(~active, 0)
+        value, self.pairs_left_out = _grounding_sums(used, self.class_attributes, self.pairs)
+        self._store(value)
+
+    def _estimate(self) -> tuple[Tensor, Tensor, Tensor]:
+        value, n, _ = super()._estimate()
+        return value, n, self.pairs_left_out
+
+
+def _build(facts: Facts) -> StructuralGrounding:
+    assert facts.class_attributes is not None
+    return StructuralGrounding(facts.class_attributes)
+
+
+STRUCTURAL_GROUNDING = MetricEntry(
+    "class_representation/structural_grounding",
+    StructuralGrounding,
+    Words(
+        question="Are classes with similar attributes made of similar units?",
+        name="Structural grounding",
+        formula="Σ cos(w_c, w_c′) / Σ cos(a_c, a_c′) over the 25 pairs of classes with the most similar attributes a",
+        source="[N25]",
+        misread="A model that gives all classes the same weights has more than 1; one feature per class alone has 0 by "
+        "construction.",
+    ),
+    _build,
+    needs=("weight", "class_attributes", "single_label"),
+)

@@ -1,0 +1,25 @@
+"""The part of a head that metrics of its size look at."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from metrics.primitives.checks import check_tensor
+
+
+def active_columns(matrix: Tensor, active: Tensor | None, name: str = "weight") -> Tensor:
+    """The columns of the active units of a ``(K, U)`` matrix; all if ``active`` is None."""
+    if matrix.ndim != 2:
+        raise ValueError(f"Expected argument `{name}` to be of shape (K, U), but got {tuple(matrix.shape)}.")
+    if active is None:
+        return matrix
+    check_tensor("active", active, (matrix.shape[1],), "bool")
+    return matrix[:, active]
+
+
+def finite_columns(matrix: Tensor, active: Tensor | None, name: str = "weight") -> Tensor:
+    """As :func:`active_columns`, but refuse entries that are not finite, with a ``ValueError``."""
+    columns = active_columns(matrix, active, name)
+    if not columns.isfinite().all():
+        raise ValueError(f"Expected argument `{name}` to be finite in active columns, but got NaN or infinity.")
+    return columns

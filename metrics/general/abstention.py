@@ -1,0 +1,52 @@
+"""Share of images on which the model makes no prediction."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from metrics.base import ImageMean
+from metrics.entry import MetricEntry, Words
+
+
+class Abstention(ImageMean):
+    """Share of images on which the model makes no prediction (lower is better).
+
+    Source: Nauta et al. (2023), whose PIP-Net abstains where it finds no prototype. The metrics of single-label
+    classification count such images as wrong. Interval: Wilson.
+
+    Args:
+        kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Inputs:
+        abstained: ``(B,)`` bool, True where the model makes no prediction.
+
+    Example:
+        >>> import torch
+        >>> metric = Abstention()
+        >>> metric.update(torch.tensor([True, False]))
+        >>> metric.compute()
+        tensor(0.5000, dtype=torch.float64)
+    """
+
+    unit = "fraction"
+    value_range = (0.0, 1.0)
+    higher_is_better = False
+    interval = "wilson"
+
+    def update(self, abstained: Tensor) -> None:
+        """Add a batch."""
+        self._accumulate(abstained.double())
+
+
+ABSTENTION = MetricEntry(
+    "general/abstention",
+    Abstention,
+    Words(
+        question="On how many images does the model decide nothing?",
+        name="Abstention",
+        formula="share of images of which all logits are equal",
+        source="[N23]",
+        misread="Accuracy counts such images as wrong; a low accuracy may be silence, not error.",
+    ),
+    needs=("abstention",),
+)

@@ -1,0 +1,123 @@
+import math
+from functools import partial
+from typing import ClassVar
+
+import pytest
+import torch
+
+from metrics import F1Score, LabelF1Score
+from metrics.functional import f1_score, label_f1_score, wilson_interval
+from tests.metrics.general.logits import (
+    DTYPES,
+    HAND,
+    HAND_SETS,
+    LABELS,
+    LOGITS,
+    MULTI,
+    MULTI_LABELS,
+    MULTI_LOGITS,
+    SINGLE,
+    K,
+    defined,
+    drawn,
+    mean,
+    slow_per_class,
+)
+from tests.metrics.tester import Case, MetricTests, nowhere_finite, updated
+
+NAN = math.nan
+
+
+def slow_f1(tp, fp, fn):
+    return 2 * tp / (2 * tp + fp + fn) if tp + fp + fn else NAN
+
+
+def slow_label_f1(record, threshold=0.5):
+    pairs = defined(record)
+    values = []
+    for j in range(record["labels"].shape[1]):
+        tp = sum(row[j] > threshold and label[j] for row, label in pairs)
+        fp = sum(row[j] > threshold and not label[j] for row, label in pairs)
+        fn = sum(row[j] <= threshold and label[j] for row, label in pairs)
+        values.append(slow_f1(tp, fp, fn))
+    return mean(values)
+
+
+class TestEveryClass(MetricTests):
+    cases: ClassVar = {
+        "f1": Case(partial(F1Score, K), SINGLE, partial(slow_per_class, slow_f1), nowhere_finite(SINGLE), 13 + K),
+        "label_f1": Case(partial(LabelF1Score, K, threshold=0.5), MULTI, slow_label_f1, nowhere_finite(MULTI), 13 + K),
+    }
+
+    def test_interval_contains_the_value(self, case):
+        summary = updated(case.build(), case.record).summary()
+        assert summary["low"] < summary["value"] < summary["high"]
+
+
+def test_hand_cases():
+    # class 0 is predicted twice but never true: F1 0; classes 1 and 2: tp 1, fn 1
+    metric = updated(F1Score(3), HAND)
+    assert metric.values().tolist() == pytest.approx([0, 2 / 3, 2 / 3], abs=1e-12)
+    assert (metric.summary()["value"], metric.summary()["n"]) == (pytest.approx(4 / 9, abs=1e-12), 3)
+    # label 2: tp 1, fp 1
+    metric = updated(LabelF1Score(3), HAND_SETS)
+    assert metric.counts.tolist() == [[2, 2, 1], [0, 0, 1], [0, 0, 0]]
+    assert metric.values().tolist() == pytest.approx([1, 1, 2 / 3], abs=1e-12)
+    assert metric.compute().item() == pytest.approx(8 / 9, abs=1e-12)
+    # the threshold is strict: at 1 only the logit 2 remains, {2}, {}, {}
+    assert updated(LabelF1Score(3, 1.0), HAND_SETS).counts.tolist() == [[0, 0, 1], [0, 0, 0], [2, 2, 0]]
+
+
+def test_an_abstention_is_no_false_positive():
+    logits, labels = torch.tensor([[0.0, 0, 0], [0, 0, 0], [0, 0, 0], [1, 0, 0]]), torch.tensor([0, 1, 2, 0])
+    data = {"logits": logits, "labels": labels, "abstained": torch.tensor([True, True, True, False])}
+    # class 0: tp 1, fn 1
+    assert updated(F1Score(3), data).values().tolist() == pytest.approx([2 / 3, 0, 0], abs=1e-12)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_dtypes_and_strides(dtype):
+    for seed in range(4):
+        data = drawn(seed, dtype)
+        expected = slow_per_class(slow_f1, data)
+        assert updated(F1Score(5), data).compute().item() == pytest.approx(expected, abs=1e-12)
+        sets = data | {"labels": torch.rand(9, 5, generator=torch.Generator().manual_seed(seed)) < 0.4}
+        for threshold in (0.0, 0.5):
+            metric = updated(LabelF1Score(5, threshold), sets)
+            assert metric.compute().item() == pytest.approx(slow_label_f1(sets, threshold), abs=1e-12)
+
+
+def test_ends():
+    counts = torch.eye(4).long()
+    assert f1_score(counts).tolist() == [1] * 4
+    assert f1_score(counts.roll(1, dims=1)).tolist() == [0] * 4
+    assert f1_score(0 * counts).isnan().all()
+    assert label_f1_score(*torch.zeros(3, 3).long()).isnan().all()  # labels nobody has
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_not_finite_is_left_out(bad):
+    logits = torch.cat([MULTI_LOGITS, torch.tensor([[1.0, bad, 1]])])
+    labels = torch.cat([MULTI_LABELS, torch.ones(1, 3, dtype=torch.bool)])
+    metric = updated(LabelF1Score(3), {"logits": logits, "labels": labels})
+    assert torch.equal(metric.counts, updated(LabelF1Score(3), HAND_SETS).counts)
+
+
+def test_interval_over_the_images_of_each_class():
+    # 8 of 8 and 0 of 2: effective number 4 / (1/8 + 1/2) = 6.4
+    hits = {"logits": torch.tensor([[1.0, 0.0]] * 10), "labels": torch.tensor([0] * 8 + [1] * 2)}
+    summary = updated(F1Score(2), hits).summary()
+    expected = wilson_interval(torch.tensor(6.4 * 4 / 9), torch.tensor(6.4))
+    assert [summary["low"], summary["high"]] == pytest.approx([bound.item() for bound in expected], abs=1e-6)
+
+
+def test_errors():
+    for call, text in (
+        (lambda: F1Score(0), "`num_classes` to be at least 1, but got 0"),
+        (lambda: LabelF1Score(0), "`num_classes` to be at least 1, but got 0"),
+        (lambda: F1Score(5).update(LOGITS, LABELS), "to have num_classes = 5 columns, but got 3"),
+        (lambda: LabelF1Score(5).update(*HAND_SETS.values()), "to have num_classes = 5 columns, but got shape"),
+        (lambda: LabelF1Score(3).update(MULTI_LOGITS, MULTI_LABELS[:2]), "`labels` to be of shape"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            call()
