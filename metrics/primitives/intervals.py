@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from statistics import NormalDist
 
 import torch
 from torch import Tensor
 
-TABLE_ELEMENTS = 2**22  # redrawn tables held at once: 32 MiB of int64
 _ROUNDING = 1e-12  # of the sum of squares: a smaller variance is a rounding error
 
 Bounds = tuple[Tensor, Tensor]
@@ -206,51 +204,3 @@ def ratio_interval(
     residual = residual.masked_fill(residual <= _ROUNDING * aa, 0)
     bounds = _around(ratio, quantile * (residual / ((n - 1) * n)).sqrt() / (b / n), count)
     return _within(bounds, residual, ratio, n, value_range, _normal_quantile(confidence))
-
-
-def bootstrap_interval(
-    confusion: Tensor, statistic: Callable[[Tensor], Tensor], draws: int = 1000, seed: int = 0
-) -> tuple[Tensor, Tensor]:
-    """Percentile bootstrap of a statistic of a confusion table.
-
-    Source: Efron (1979). Redrawing (truth, prediction) pairs from the table equals redrawing the images.
-
-    Args:
-        confusion: ``(K, K)`` or ``(K, K + 1)`` int64 counts, rows are the truth.
-        statistic: maps one such table to a scalar, or to ``(K,)`` values of which the mean of the defined ones
-            counts.
-        draws: number of redrawn tables.
-        seed: seed of the draws, which are the same on every device.
-
-    Returns:
-        The 0.025 and 0.975 quantiles of the redrawn statistic, float64; NaN with fewer than 2 images.
-
-    Raises:
-        ValueError: if ``confusion`` is of another shape or dtype.
-
-    Example:
-        >>> table = torch.tensor([[50, 0], [0, 50]])
-        >>> bootstrap_interval(table, lambda t: t.diagonal().sum() / t.sum(), draws=10)
-        (tensor(1., dtype=torch.float64), tensor(1., dtype=torch.float64))
-    """
-    if confusion.ndim != 2 or confusion.shape[1] - confusion.shape[0] not in (0, 1) or confusion.dtype != torch.int64:
-        raise ValueError(
-            "Expected argument `confusion` to be an int64 tensor of shape (K, K) or (K, K + 1), "
-            f"but got {tuple(confusion.shape)} {confusion.dtype}."
-        )
-    images = int(confusion.sum())
-    if images < 2:
-        undefined = confusion.new_full((), torch.nan, dtype=torch.float64)
-        return undefined, undefined.clone()
-    last_image = confusion.flatten().cumsum(0)  # image i lies in the first cell whose cumulative count exceeds i
-    generator = torch.Generator().manual_seed(seed)
-    chunk = max(1, TABLE_ELEMENTS // max(confusion.numel(), images))
-    values: list[Tensor] = []
-    for first in range(0, draws, chunk):
-        rows = min(chunk, draws - first)
-        picks = torch.randint(images, (rows, images), generator=generator).to(confusion.device)
-        cells = torch.searchsorted(last_image, picks, right=True)
-        tables = confusion.new_zeros(rows, confusion.numel()).scatter_add_(1, cells, torch.ones_like(cells))
-        values += [statistic(table).double().nanmean() for table in tables.view(rows, *confusion.shape)]
-    low, high = torch.stack(values).nanquantile(torch.tensor([0.025, 0.975]).to(values[0]))
-    return low, high

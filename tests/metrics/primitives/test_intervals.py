@@ -5,9 +5,6 @@ import torch
 from scipy import stats
 
 from metrics.functional import (
-    balanced_accuracy,
-    bootstrap_interval,
-    f1_score,
     mean_interval,
     ratio_interval,
     stratified_wilson_interval,
@@ -23,16 +20,6 @@ def tensors(*values):
 
 def both(interval):
     return [bound.item() for bound in interval]
-
-
-def draw_table(classes, images, seed):
-    generator = torch.Generator().manual_seed(seed)
-    truth, prediction = torch.randint(classes, (2, images), generator=generator)
-    prediction = torch.where(torch.rand(images, generator=generator) < 0.6, truth, prediction)
-    table = torch.zeros(classes, classes, dtype=torch.int64)
-    for row, column in zip(truth.tolist(), prediction.tolist(), strict=True):
-        table[row, column] += 1
-    return table
 
 
 class TestMeanInterval:
@@ -155,54 +142,3 @@ class TestStratifiedWilsonInterval:
         # recalls 1/2 of 4 and 1 of 96: variance (1/12 + 0) / 4 = 1/48, 0.75 * 0.25 * 48 = 9 images
         interval = stratified_wilson_interval(torch.tensor(0.75), torch.tensor([2, 96]), torch.tensor([4, 96]))
         assert both(interval) == pytest.approx(both(wilson_interval(*tensors(6.75, 9))))
-
-
-class TestBootstrapInterval:
-    def test_accuracy_matches_the_binomial(self):
-        # accuracy of redrawn images is binomial: 80 of 100, so sd = 0.04 and about 0.8 ± 1.96 * 0.04
-        low, high = both(bootstrap_interval(torch.tensor([[40, 10], [10, 40]]), lambda t: t.diagonal().sum() / t.sum()))
-        assert low == pytest.approx(0.72, abs=0.0151)
-        assert high == pytest.approx(0.88, abs=0.0151)
-
-    @pytest.mark.parametrize("statistic", [f1_score, balanced_accuracy])
-    def test_redrawing_cells_equals_redrawing_images(self, statistic):
-        table = draw_table(3, 60, 0)
-        cells = [cell for cell, count in enumerate(table.flatten().tolist()) for _ in range(count)]
-        generator = torch.Generator().manual_seed(5)
-        values = []
-        for _ in range(600):
-            picks = torch.randint(60, (60,), generator=generator).tolist()
-            redrawn = torch.bincount(torch.tensor([cells[pick] for pick in picks]), minlength=9).view(3, 3)
-            values.append(statistic(redrawn).nanmean())
-        expected = torch.stack(values).quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
-        assert both(bootstrap_interval(table, statistic, seed=1)) == pytest.approx(expected, abs=0.03)
-
-    def test_contains_the_value_and_depends_on_the_seed_only(self):
-        table = draw_table(4, 50, 1)
-        low, high = bootstrap_interval(table, f1_score, draws=200, seed=3)
-        assert low < f1_score(table).mean() < high
-        assert (low, high) == bootstrap_interval(table.T.contiguous().T, f1_score, draws=200, seed=3)
-        assert (low, high) != bootstrap_interval(table, f1_score, draws=200, seed=4)
-
-    def test_chunks_change_nothing(self, monkeypatch):
-        table = draw_table(4, 50, 1)
-        whole = bootstrap_interval(table, f1_score, draws=21)
-        monkeypatch.setattr("metrics.primitives.intervals.TABLE_ELEMENTS", 200)
-        assert bootstrap_interval(table, f1_score, draws=21) == whole
-
-    def test_every_draw_holds_every_image_and_cells_keep_their_share(self):
-        table = torch.tensor([[3, 0, 0], [0, 0, 4], [2, 0, 0]])
-        seen = []
-        bootstrap_interval(table, lambda t: seen.append(t.clone()) or t.sum(), draws=300)
-        assert len(seen) == 300
-        assert all(drawn.sum() == 9 and (drawn[table == 0] == 0).all() for drawn in seen)
-        # the mean of 300 draws of a cell has a standard deviation below 0.09
-        assert (torch.stack(seen).double().mean(0) - table).abs().max() < 0.35
-
-    def test_too_few_and_errors(self):
-        for images in (0, 1):
-            assert all(math.isnan(x) for x in both(bootstrap_interval(torch.tensor([[images, 0], [0, 0]]), f1_score)))
-        with pytest.raises(ValueError, match="`confusion` to be an int64 tensor of shape"):
-            bootstrap_interval(torch.zeros(2, 2), f1_score)
-        with pytest.raises(ValueError, match="`confusion` to be an int64 tensor of shape"):
-            bootstrap_interval(torch.zeros(3, 2, dtype=torch.int64), f1_score)
