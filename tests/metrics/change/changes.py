@@ -1,12 +1,20 @@
-"""Records and loop-by-the-definition references of the change metrics."""
+"""Records, loop-by-the-definition references and common tests of the changes of explanations."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
+from typing import ClassVar
 
+import pytest
 import torch
 from torch import Tensor
+
+from metrics import SummaryMetric
+from tests.metrics.tester import Case, ChangeTests, nowhere_finite
+from tests.rounding import tolerance
 
 NAN = math.nan
 HEIGHT, WIDTH = 4, 7  # not square, as every grid here
@@ -55,40 +63,9 @@ def slow_palc(one, other):
     return 1 - share(active_cells(one), active_cells(other))
 
 
-def filled_box(values):
-    pixels = [(cell % WIDTH, cell // WIDTH) for cell, value in enumerate(values) if value > 0]
-    if not pixels:
-        return set()
-    (x0, y0), (x1, y1) = (tuple(map(limit, *pixels)) if len(pixels) > 1 else pixels[0] for limit in (min, max))
-    return {(x, y) for x in range(x0, x1 + 1) for y in range(y0, y1 + 1)}
-
-
-def slow_vlc(one, other):
-    return 1 - share(filled_box(one), filled_box(other))
-
-
-def slow_vac(one, other):
-    if max(one) <= 0 or max(other) <= 0:
-        return NAN
-    return ratio(sorted(one, reverse=True), sorted(other, reverse=True))
-
-
 def slow_rank(row, unit, active):
     """Number of active units with a larger score."""
     return sum(active[other] and row[other] > row[unit] for other in range(len(row)))
-
-
-def slow_pac(one, other):
-    return ratio([max(value, 0) for value in one], [max(value, 0) for value in other])
-
-
-CHANGES = {
-    "prototype_location_change": slow_plc,
-    "prototype_activation_location_change": slow_palc,
-    "visualization_location_change": slow_vlc,
-    "visualization_activation_change": slow_vac,
-    "prototype_activation_change": slow_pac,
-}
 
 
 def slow_values(change, maps: Tensor, perturbed: Tensor) -> list[float]:
@@ -109,12 +86,6 @@ def noisy_maps(seed: int, dtype: torch.dtype = torch.float32) -> Tensor:
 def clipped(maps: Tensor) -> Tensor:
     """The positive values above 0.8 of each map; no value where the map is not finite."""
     return torch.where(maps > 0.8, maps, 0)
-
-
-def maps_of(kernel, seed: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
-    """Two sides for a kernel of maps or of clipped saliency."""
-    sides = noisy_maps(seed, dtype), noisy_maps(seed + 100, dtype).roll(1, dims=0)
-    return (clipped(sides[0]), clipped(sides[1])) if "visualization" in kernel.__name__ else sides
 
 
 def slow_clip(maps: Tensor, quantile: float) -> Tensor:
@@ -143,9 +114,6 @@ def image_first(values: list[list[float]], valid: list[list[bool]] | None = None
     return sum(means) / len(means) if means else NAN
 
 
-ACTIVE = torch.tensor([True, False, True, True, True, True])
-
-
 def slow_change(change, record: dict[str, Tensor], quantile: float | None = None) -> float:
     """Value of a metric of maps or of saliency, one pair of maps after the other."""
     one, other, valid = record.values()
@@ -164,7 +132,7 @@ def change_record(fields: str) -> dict[str, Tensor]:
     if fields == "logits":
         logits = torch.randint(-4, 5, (13, 5), generator=generator) / 2
         perturbed = logits + torch.randint(-2, 3, (13, 5), generator=generator)
-        logits[3, 2], perturbed[8, 0] = NAN, torch.inf
+        logits[3, 2], perturbed[8, 0], logits[5, 1] = NAN, torch.inf, -torch.inf
         return {"logits": logits, "perturbed_logits": perturbed}
     scores = torch.randint(-1, 9, (13, 6), generator=generator) / 4
     shape = (13, 3, 6) if fields == "scores_per_unit" else (13, 6)
@@ -172,3 +140,88 @@ def change_record(fields: str) -> dict[str, Tensor]:
     unit_ids = torch.stack([torch.randperm(6, generator=generator)[:3] for _ in range(13)])
     unit_ids[2, 2], unit_ids[9] = -1, -1
     return {"scores": scores, "perturbed_scores": perturbed, "unit_ids": unit_ids, "valid": valid}
+
+
+# a ratio of two sums over 28 cells, in any order
+TOLERANCE = tolerance(100, dtype=torch.float64)
+
+
+def same(values, expected):
+    return torch.allclose(values, expected, rtol=0, atol=TOLERANCE, equal_nan=True)
+
+
+def case(fields: str, build: Callable[[], SummaryMetric], change, quantile: float | None = None) -> Case:
+    """The case of a metric of maps or of saliency."""
+    record = change_record(fields)
+    return Case(build, record, partial(slow_change, change, quantile=quantile), nowhere_finite(record), 39)
+
+
+class MapChangeTests(ChangeTests):
+    """Tests of every change of maps or of clipped saliency, of the metric and of its kernel.
+
+    A subclass brings ``kernel`` and ``change``, its definition for one pair of maps.
+    """
+
+    kernel: ClassVar
+    change: ClassVar
+    highest: ClassVar[float] = 1
+
+    def sides(self, seed: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+        """Maps, and those of other images in the place of the perturbed ones."""
+        return noisy_maps(seed, dtype), noisy_maps(seed + 100, dtype).roll(1, dims=0)
+
+    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+    def test_slow_oracle(self, dtype):
+        for seed in range(3):
+            maps, perturbed = self.sides(seed, dtype)
+            values = self.kernel(maps, perturbed)
+            assert values.dtype == torch.float64
+            expected = slow_values(type(self).change, maps, perturbed)
+            assert same(values.flatten(), torch.tensor(expected, dtype=torch.float64))
+            defined = values[~values.isnan()]
+            assert 0 < len(defined) < values.numel()
+            assert ((defined >= 0) & (defined <= self.highest)).all()
+
+    def test_order_layout_and_symmetry(self):
+        maps, perturbed = self.sides(1)
+        whole = self.kernel(maps, perturbed)
+        assert same(self.kernel(maps.flip(0, 1), perturbed.flip(0, 1)), whole.flip(0, 1))
+        assert same(self.kernel(maps.mT.contiguous().mT, perturbed), whole)
+        assert same(self.kernel(perturbed, maps), whole)
+
+    @pytest.mark.parametrize("bad", [NAN, math.inf, -math.inf])
+    def test_not_finite_is_undefined(self, bad):
+        maps = torch.rand(2, 2, 3, 4, generator=torch.Generator().manual_seed(0))
+        broken = maps.clone()
+        broken[0, 1, 1, 1] = bad
+        for pair in ((broken, maps), (maps, broken)):
+            assert self.kernel(*pair).isnan().flatten().tolist() == [False, True, False, False]
+
+    def test_shapes(self):
+        maps, name = torch.zeros(1, 2, 3, 4), next(iter(next(iter(self.cases.values())).record))
+        with pytest.raises(ValueError, match=f"`{name}` to be of shape"):
+            self.kernel(maps[0], maps[0])
+        with pytest.raises(ValueError, match=f"`perturbed_{name}` to be of shape"):
+            self.kernel(maps, maps[:, :1])
+
+
+class SaliencyChangeTests(MapChangeTests):
+    """Tests of every change of clipped saliency."""
+
+    def sides(self, seed: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+        """Clipped maps, and those of other images in the place of the perturbed ones."""
+        one, other = super().sides(seed, dtype)
+        return clipped(one), clipped(other)
+
+
+def one(rows: list[list[float]]) -> Tensor:
+    """One map."""
+    return torch.tensor(rows)[None, None]
+
+
+def at(height: int, width: int, *cells: tuple[int, int]) -> Tensor:
+    """A map that is 1 at the cells (row, col) and 0 elsewhere."""
+    maps = torch.zeros(1, 1, height, width)
+    for row, col in cells:
+        maps[0, 0, row, col] = 1
+    return maps

@@ -1,16 +1,43 @@
 import math
+from typing import ClassVar
 
 import pytest
 import torch
 
+from metrics import PrototypeSimilarityChange
 from metrics.functional import prototype_similarity_change
+from tests.metrics.change.changes import NAN, change_record, image_first
+from tests.metrics.tester import Case, ChangeTests
 
-NAN = math.nan
+
+def slow_psc(record):
+    values = []
+    for image, ids in enumerate(record["unit_ids"].tolist()):
+        row = []
+        for slot, unit in enumerate(ids):
+            perturbed = record["perturbed_scores"][image]
+            perturbed = perturbed[slot] if perturbed.ndim == 2 else perturbed
+            s, p = float(record["scores"][image, unit]), float(perturbed[unit])
+            row.append(abs(s - p) / s if unit >= 0 and s > 0 else NAN)
+        values.append(row)
+    return image_first(values, record["valid"].tolist())
+
+
+def case(fields):
+    record = change_record(fields)
+    return Case(PrototypeSimilarityChange, record, slow_psc, {"scores": -record["scores"].abs()}, 39)
+
+
+class TestPrototypeSimilarityChange(ChangeTests):
+    cases: ClassVar = {"one_perturbed_image": case("scores"), "one_per_unit": case("scores_per_unit")}
 
 
 def test_by_hand():
-    change = prototype_similarity_change(torch.tensor([[2.0, 2, 0]]), torch.tensor([[1.5, 3, 1]]))
-    assert change.flatten().tolist() == pytest.approx([0.25, 0.5, NAN], nan_ok=True)
+    # changes 0.25 and 0.5, a score of 0 left out and counted
+    metric = PrototypeSimilarityChange()
+    metric.update(torch.tensor([[0.0, 2, 9, 2]]), torch.tensor([[1.0, 1.5, 0, 3]]), torch.tensor([[1, 3, 0]]))
+    summary = metric.summary()
+    assert (summary["value"], summary["n"], summary["skipped"]) == (0.375, 1, 1)
 
 
 def test_only_positive_scores_are_defined():
@@ -21,7 +48,7 @@ def test_only_positive_scores_are_defined():
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_slow_oracle(dtype):
+def test_every_precision(dtype):
     scores, perturbed = torch.randn(2, 9, 4, generator=torch.Generator().manual_seed(0)).to(dtype)
     expected = [
         abs(s - p) / s if s > 0 else NAN
@@ -35,12 +62,6 @@ def test_slow_oracle(dtype):
     assert torch.equal(layout.nan_to_num(-1), change.nan_to_num(-1))
 
 
-def test_zero_change_is_exactly_zero():
-    scores = torch.rand(16, 5, generator=torch.Generator().manual_seed(1)) + 0.01
-    for batch in (1, 4, 16):
-        assert all((prototype_similarity_change(part, part.clone()) == 0).all() for part in scores.split(batch))
-
-
 @pytest.mark.parametrize("bad", [NAN, math.inf, -math.inf])
 def test_not_finite_is_undefined(bad):
     scores, broken = torch.ones(1, 2), torch.tensor([[bad, 1.0]])
@@ -48,8 +69,12 @@ def test_not_finite_is_undefined(bad):
     assert prototype_similarity_change(broken, scores).isnan().tolist() == [[True, False]]
 
 
-def test_no_image_and_errors():
-    assert prototype_similarity_change(torch.zeros(0, 3), torch.zeros(0, 3)).shape == (0, 3)
+def test_errors():
+    ids = torch.tensor([[0, 1]])
+    with pytest.raises(ValueError, match="`unit_ids` to be of shape"):
+        PrototypeSimilarityChange().update(torch.zeros(1, 3), torch.zeros(1, 3), ids.int())
+    with pytest.raises(ValueError, match="to be of shape"):
+        PrototypeSimilarityChange().update(torch.zeros(1, 3), torch.zeros(1, 3, 3), ids)
     with pytest.raises(ValueError, match="`scores` to be of shape"):
         prototype_similarity_change(torch.zeros(3), torch.zeros(3))
     with pytest.raises(ValueError, match="`perturbed_scores` to be of shape"):

@@ -1,0 +1,102 @@
+import math
+from functools import partial
+from typing import ClassVar
+
+import pytest
+import torch
+
+from metrics import ClassificationActivationChange
+from metrics.functional import classification_activation_change
+from tests.metrics.change.changes import NAN, change_record, finite, image_first, ratio
+from tests.metrics.tester import Case, ChangeTests, nowhere_finite
+
+LOGITS = change_record("logits")
+
+
+def softmax(row):
+    powers = [math.exp(logit) for logit in row]
+    return [power / sum(powers) for power in powers]
+
+
+def sigmoid(row):
+    return [1 / (1 + math.exp(-logit)) for logit in row]
+
+
+def descending(row):
+    return sorted(row, reverse=True)
+
+
+class SlowChange:
+    """The metric of a record, by its definition, where ``link`` makes what is compared."""
+
+    def __init__(self, link):
+        self.link = link
+
+    def __call__(self, record):
+        pairs = zip(record["logits"].tolist(), record["perturbed_logits"].tolist(), strict=True)
+        values = [ratio(self.link(one), self.link(other)) if finite(one, other) else NAN for one, other in pairs]
+        return image_first([[value] for value in values])
+
+
+def build_sigmoid():
+    return ClassificationActivationChange("sigmoid")
+
+
+def build_published():
+    return ClassificationActivationChange(variant="quanproto")
+
+
+class TestClassificationActivationChange(ChangeTests):
+    cases: ClassVar = {
+        build.__name__: Case(build, LOGITS, SlowChange(link), nowhere_finite(LOGITS), 13)
+        for build, link in (
+            (ClassificationActivationChange, softmax),
+            (build_sigmoid, sigmoid),
+            (build_published, descending),
+        )
+    }
+
+
+def test_by_hand():
+    # shared .3 + .3 + .2 of .5 + .5 + .2
+    logits, perturbed = torch.tensor([[0.5, 0.3, 0.2]]).log(), torch.tensor([[0.3, 0.5, 0.2]]).log()
+    assert classification_activation_change(logits, perturbed).item() == pytest.approx(1 - 0.8 / 1.2)
+    assert classification_activation_change(logits, perturbed, variant="quanproto").item() == 0
+    # (1/2, 1/2) against (3/4, 1/2): shared 1 of 1.25
+    logits, perturbed = torch.tensor([[0.0, 0.0]]), torch.tensor([[math.log(3), 0.0]])
+    assert classification_activation_change(logits, perturbed, "sigmoid").item() == pytest.approx(0.2)
+
+
+def test_raw_logits_whose_maxima_cancel():
+    logits, perturbed = torch.tensor([[1.0, -1.0]]), torch.tensor([[-1.0, 1.0]])
+    assert classification_activation_change(logits, perturbed, variant="quanproto").isnan()
+    p = 1 / (1 + math.exp(-2))
+    assert classification_activation_change(logits, perturbed).item() == pytest.approx(1 - (1 - p) / p)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_total_variation(dtype):
+    generator = torch.Generator().manual_seed(0)
+    logits, perturbed = (10 * torch.randn(2, 40, 6, generator=generator)).to(dtype)
+    value = classification_activation_change(logits, perturbed)
+    assert value.dtype == torch.float64
+    distance = (logits.double().softmax(1) - perturbed.double().softmax(1)).abs().sum(1) / 2
+    assert torch.allclose(value, 2 * distance / (1 + distance), rtol=0, atol=1e-12)
+    assert ((value >= 0) & (value <= 1)).all()
+    shifted = classification_activation_change(logits.double() + 3, perturbed.double() - 7)
+    assert torch.allclose(shifted, value, rtol=0, atol=1e-12)
+    for link in ("softmax", "sigmoid"):
+        assert (classification_activation_change(logits, logits.clone(), link) == 0).all()
+
+
+def test_errors():
+    logits = torch.zeros(2, 3)
+    for check in (partial(classification_activation_change, logits, logits), ClassificationActivationChange):
+        with pytest.raises(ValueError, match=r"`link` to be one of \('softmax', 'sigmoid'\), but got 'tanh'"):
+            check(link="tanh")
+        with pytest.raises(ValueError, match="`variant` to be one of"):
+            check(variant="raw")
+    with pytest.raises(ValueError, match="`logits` to be of shape"):
+        classification_activation_change(logits[0], logits[0])
+    with pytest.raises(ValueError, match="`perturbed_logits` to be of shape"):
+        classification_activation_change(logits, logits[:, :2])

@@ -1,0 +1,47 @@
+from typing import ClassVar
+
+import pytest
+import torch
+
+from metrics import ClassificationRankChange
+from metrics.functional import classification_rank_change
+from tests.metrics.change.changes import NAN, change_record, finite, image_first, slow_rank
+from tests.metrics.tester import Case, ChangeTests, nowhere_finite
+
+LOGITS = change_record("logits")
+
+
+def slow_values(record):
+    pairs = zip(record["logits"].tolist(), record["perturbed_logits"].tolist(), strict=True)
+    return [
+        slow_rank(other, one.index(max(one)), [True] * len(one)) if finite(one, other) else NAN for one, other in pairs
+    ]
+
+
+def slow_crc(record):
+    return image_first([[value] for value in slow_values(record)])
+
+
+class TestClassificationRankChange(ChangeTests):
+    cases: ClassVar = {"crc": Case(ClassificationRankChange, LOGITS, slow_crc, nowhere_finite(LOGITS), 13)}
+
+
+def test_by_hand():
+    logits = torch.tensor([[2.0, 1, 0, -1], [2, 2, 0, 0], [0, 1, 0, 0]])
+    # class 0 last; of two that tie class 0 is predicted, then overtaken once; a tie at the top is rank 0
+    perturbed = torch.tensor([[0.0, 1, 2, 3], [2, 3, 2, 0], [5, 5, 0, 5]])
+    assert classification_rank_change(logits, perturbed).tolist() == [3, 1, 0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_every_precision(dtype):
+    change = classification_rank_change(*(logits.to(dtype) for logits in LOGITS.values()))
+    assert change.tolist() == pytest.approx(slow_values(LOGITS), abs=0, nan_ok=True)
+    assert change.dtype == torch.float64
+
+
+def test_errors():
+    with pytest.raises(ValueError, match="`logits` to be of shape"):
+        classification_rank_change(torch.zeros(3), torch.zeros(3))
+    with pytest.raises(ValueError, match="`perturbed_logits` to be of shape"):
+        classification_rank_change(torch.zeros(1, 3), torch.zeros(1, 2))

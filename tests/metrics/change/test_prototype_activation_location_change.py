@@ -1,0 +1,66 @@
+from typing import ClassVar
+
+import pytest
+import torch
+
+from metrics import PrototypeActivationLocationChange
+from metrics.functional import prototype_activation_location_change
+from tests.metrics.change.changes import (
+    MapChangeTests,
+    at,
+    case,
+    noisy_maps,
+    one,
+    slow_palc,
+)
+from tests.metrics.tester import updated
+
+
+class TestPrototypeActivationLocationChange(MapChangeTests):
+    cases: ClassVar = {"palc": case("maps", PrototypeActivationLocationChange, slow_palc)}
+    kernel = staticmethod(prototype_activation_location_change)
+    change = staticmethod(slow_palc)
+
+
+def test_by_hand():
+    # {1, .6} against {1, .9}: one of three shared
+    value = prototype_activation_location_change(one([[0, 1], [0.6, 0.2]]), one([[1, 0.9], [0, 0]]))
+    assert value.item() == pytest.approx(2 / 3)
+
+
+def test_threshold():
+    # above 0.25 of the range: {1, .6} against {1, .9, .3}; above 0.75: {1} against {1, .9}
+    maps, perturbed = one([[0, 1], [0.6, 0.2]]), one([[0.9, 1], [0.3, 0.0]])
+    for threshold, expected in ((0.25, 1 / 3), (0.75, 1 / 2)):
+        assert prototype_activation_location_change(maps, perturbed, threshold).item() == pytest.approx(expected)
+        metric = updated(PrototypeActivationLocationChange(threshold), {"maps": maps, "perturbed_maps": perturbed})
+        assert metric.compute().item() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("flat", [0.0, 1.0])
+def test_flat_is_undefined(flat):
+    flat = torch.full((1, 1, 2, 2), flat)
+    assert prototype_activation_location_change(flat, at(2, 2, (0, 0))).isnan()
+    assert prototype_activation_location_change(at(2, 2, (0, 0)), flat).isnan()
+
+
+def test_one_flat_map_among_ten():
+    # a constant map has no active region: mean of nine, n = 9
+    maps = torch.eye(4).view(1, 1, 4, 4).repeat(10, 1, 1, 1)
+    maps[3] = 0.5
+    metric = updated(PrototypeActivationLocationChange(), {"maps": maps, "perturbed_maps": maps.clone()})
+    summary = metric.summary()
+    assert (summary["value"], summary["low"], summary["n"], summary["skipped"]) == (0, 0, 9, 1)
+
+
+def test_each_map_on_its_own_scale():
+    maps = noisy_maps(0)
+    scaled = maps * torch.logspace(-3, 3, len(maps))[:, None, None, None]
+    assert prototype_activation_location_change(maps, scaled).nansum() == 0
+
+
+def test_errors():
+    with pytest.raises(ValueError, match=r"`threshold` to lie in \[0, 1\), but got 1"):
+        prototype_activation_location_change(at(2, 2), at(2, 2), 1)
+    with pytest.raises(ValueError, match="`threshold` to lie in"):
+        PrototypeActivationLocationChange(1.5)

@@ -1,0 +1,111 @@
+import math
+from functools import partial
+from typing import ClassVar
+
+import pytest
+import torch
+
+from metrics import PrototypeRankChange
+from metrics.functional import prototype_rank_change
+from tests.metrics.change.changes import NAN, change_record, image_first, slow_rank
+from tests.metrics.tester import Case, ChangeTests, nowhere_finite, updated
+
+ACTIVE = torch.tensor([True, False, True, True, True, True])
+SCORES = torch.tensor([[9.0, 7.0, 5.0, 3.0]])
+
+
+def slow_values(record):
+    """The change of every unit of every image."""
+    values, active = [], ACTIVE.tolist()
+    for image, ids in enumerate(record["unit_ids"].tolist()):
+        before, perturbed = record["scores"][image].tolist(), record["perturbed_scores"][image]
+        row = []
+        for slot, unit in enumerate(ids):
+            after = (perturbed[slot] if perturbed.ndim == 2 else perturbed).tolist()
+            row.append(abs(slow_rank(after, unit, active) - slow_rank(before, unit, active)) if unit >= 0 else NAN)
+        values.append(row)
+    return values
+
+
+def slow_prc(record):
+    return image_first(slow_values(record), record["valid"].tolist())
+
+
+def case(fields):
+    record = change_record(fields)
+    return Case(partial(PrototypeRankChange, active=ACTIVE), record, slow_prc, nowhere_finite(record), 39)
+
+
+class TestPrototypeRankChange(ChangeTests):
+    cases: ClassVar = {"one_perturbed_image": case("scores"), "one_per_unit": case("scores_per_unit")}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("fields", ["scores", "scores_per_unit"])
+def test_every_precision(dtype, fields):
+    record = change_record(fields)
+    scores, perturbed = record["scores"].to(dtype), record["perturbed_scores"].to(dtype)
+    change = prototype_rank_change(scores, perturbed, record["unit_ids"], ACTIVE)
+    assert change.dtype == torch.float64
+    expected = torch.tensor(slow_values(record), dtype=torch.float64)
+    assert torch.equal(change.nan_to_num(-1), expected.nan_to_num(-1))
+
+
+@pytest.mark.parametrize(
+    ("perturbed", "active", "expected"),
+    [
+        ([9.0, 2, 5, 3], None, 2),  # from rank 1 to 3
+        ([5.0, 5, 5, 3], None, 1),  # from rank 1 to 0, which three units share
+        ([9.0, 4, 5, 3], [True, True, False, True], 0),  # the unit that overtakes does not take part
+        ([9.0, 4, 5, 3], None, 1),
+    ],
+)
+def test_by_hand(perturbed, active, expected):
+    active = None if active is None else torch.tensor(active)
+    change = prototype_rank_change(SCORES, torch.tensor([perturbed]), torch.tensor([[1]]), active)
+    assert change.tolist() == [[expected]]
+    record = {
+        "scores": SCORES,
+        "perturbed_scores": torch.tensor([perturbed]),
+        "unit_ids": torch.tensor([[1]]),
+    }
+    assert updated(PrototypeRankChange(active), record).compute() == expected
+
+
+def test_one_perturbed_image_per_unit():
+    perturbed = torch.tensor([[[9.0, 2, 5, 3], [9, 7, 10, 3], [9, 7, 5, 3]]])
+    change = prototype_rank_change(SCORES, perturbed, torch.tensor([[1, 2, -1]]))
+    # unit 1: 1 -> 3; unit 2: 2 -> 0; an empty slot
+    assert change.flatten().tolist() == pytest.approx([2, 2, NAN], nan_ok=True)
+
+
+def test_relabelled_units():
+    scores = torch.randint(0, 4, (16, 9), generator=torch.Generator().manual_seed(1)).float()
+    ids = torch.tensor([[0, 4, 8]]).expand(16, 3)
+    order = torch.randperm(9, generator=torch.Generator().manual_seed(2))
+    perturbed = scores.flip(0)
+    moved = prototype_rank_change(scores[:, order], perturbed[:, order], order.argsort()[ids])
+    assert torch.equal(moved, prototype_rank_change(scores, perturbed, ids))
+
+
+@pytest.mark.parametrize("bad", [NAN, math.inf, -math.inf])
+def test_not_finite_is_undefined(bad):
+    broken = torch.tensor([[9.0, bad, 5.0, 3.0]])
+    ids = torch.tensor([[0, 1]])
+    assert prototype_rank_change(broken, SCORES, ids).isnan().all()
+    assert prototype_rank_change(SCORES, broken, ids).isnan().all()
+    active = torch.tensor([True, False, True, True])
+    assert prototype_rank_change(SCORES, broken, ids, active).isnan().tolist() == [[False, True]]
+
+
+def test_errors():
+    ids = torch.tensor([[0, 1]])
+    with pytest.raises(ValueError, match="`scores` to be of shape"):
+        prototype_rank_change(SCORES[0], SCORES, ids)
+    for perturbed in (SCORES[:, :3], SCORES[:, None].expand(1, 3, 4), SCORES.expand(2, 4)):
+        with pytest.raises(ValueError, match="`perturbed_scores` to be of shape"):
+            prototype_rank_change(SCORES, perturbed, ids)
+    with pytest.raises(ValueError, match="`unit_ids` to be of shape"):
+        prototype_rank_change(SCORES, SCORES, ids.int())
+    with pytest.raises(ValueError, match="`active` to be of shape"):
+        updated(PrototypeRankChange(torch.ones(2)), change_record("scores"))

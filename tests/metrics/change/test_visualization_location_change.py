@@ -1,0 +1,103 @@
+from functools import partial
+from typing import ClassVar
+
+import pytest
+import torch
+
+from metrics import VisualizationLocationChange
+from metrics.functional import clip_saliency, visualization_location_change
+from tests.metrics.change.changes import (
+    WIDTH,
+    SaliencyChangeTests,
+    at,
+    case,
+    change_record,
+    image_first,
+    noisy_maps,
+    share,
+)
+from tests.metrics.tester import check_undefined, updated
+
+
+def filled_box(values):
+    pixels = [(cell % WIDTH, cell // WIDTH) for cell, value in enumerate(values) if value > 0]
+    if not pixels:
+        return set()
+    (x0, y0), (x1, y1) = (tuple(map(limit, *pixels)) if len(pixels) > 1 else pixels[0] for limit in (min, max))
+    return {(x, y) for x in range(x0, x1 + 1) for y in range(y0, y1 + 1)}
+
+
+def slow_vlc(one, other):
+    return 1 - share(filled_box(one), filled_box(other))
+
+
+class TestVisualizationLocationChange(SaliencyChangeTests):
+    cases: ClassVar = {
+        "vlc": case("saliency", partial(VisualizationLocationChange, quantile=0.7), slow_vlc, quantile=0.7)
+    }
+    kernel = staticmethod(visualization_location_change)
+    change = staticmethod(slow_vlc)
+
+
+def test_by_hand():
+    # boxes (0, 0, 1, 1) and (1, 1, 2, 2) share 1 of 7 pixels, the regions 1 of 3
+    saliency, perturbed = at(4, 4, (0, 0), (1, 1)), at(4, 4, (1, 1), (2, 2))
+    assert visualization_location_change(saliency, perturbed).item() == pytest.approx(6 / 7)
+    assert visualization_location_change(saliency, perturbed, "mask").item() == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize("region", ["box", "mask"])
+def test_ends(region):
+    assert visualization_location_change(at(4, 6, (1, 5)), at(4, 6, (1, 5)), region).item() == 0
+    assert visualization_location_change(at(4, 6, (1, 5)), at(4, 6, (3, 0)), region).item() == 1
+    apart = visualization_location_change(at(9, 9, (0, 0), (1, 1)), at(9, 9, (7, 7), (8, 8)), region)
+    assert apart.item() == 1
+
+
+@pytest.mark.parametrize("region", ["box", "mask"])
+def test_empty_is_undefined(region):
+    for saliency, perturbed in ((at(3, 3), at(3, 3, (0, 0))), (at(3, 3, (0, 0)), at(3, 3)), (at(3, 3), at(3, 3))):
+        assert visualization_location_change(saliency, perturbed, region).isnan()
+
+
+def test_options_reach_the_kernel():
+    raw = {name: maps for name, maps in change_record("saliency").items() if name != "valid"}
+    regions = {name: clip_saliency(maps, 0.6) for name, maps in raw.items()}
+    for metric, record, region in (
+        (VisualizationLocationChange(None, "mask"), regions, "mask"),
+        (VisualizationLocationChange(None), regions, "box"),
+        (VisualizationLocationChange(0.6), raw, "box"),
+    ):
+        expected = image_first(visualization_location_change(*regions.values(), region).tolist())
+        assert updated(metric, record).compute().item() == pytest.approx(expected, abs=1e-12)
+
+
+def test_one_flat_map_among_ten():
+    maps = torch.eye(4).view(1, 1, 4, 4).repeat(10, 1, 1, 1)
+    maps[3] = 0.5
+    record = {"saliency": maps, "perturbed_saliency": maps}
+    summary = updated(VisualizationLocationChange(0.5), record).summary()
+    assert (summary["value"], summary["low"], summary["n"], summary["skipped"]) == (0, 0, 9, 1)
+
+
+def test_a_plateau_at_the_percentile_is_undefined_and_counted():
+    # a quarter of the pixels tie at the maximum: none is above the 0.95 quantile
+    record = {name: torch.eye(4)[None, None] for name in ("saliency", "perturbed_saliency")}
+    check_undefined(VisualizationLocationChange, record, skipped=1)
+
+
+def test_raw_maps_of_the_batch_do_not_touch_each_other():
+    # one image with values a thousand times larger: the regions of the others stay the same
+    maps = noisy_maps(5)
+    maps[0] *= 1000
+    assert torch.equal(clip_saliency(maps)[1:], clip_saliency(maps[1:]))
+
+
+def test_errors():
+    for quantile in (0.0, 1.0, 95):
+        with pytest.raises(ValueError, match="`quantile` to lie strictly between 0 and 1"):
+            VisualizationLocationChange(quantile)
+    with pytest.raises(ValueError, match="`region` to be one of"):
+        VisualizationLocationChange(region="boxes")
+    with pytest.raises(ValueError, match=r"`region` to be one of \('box', 'mask'\), but got 'pixels'"):
+        visualization_location_change(at(2, 2), at(2, 2), region="pixels")
