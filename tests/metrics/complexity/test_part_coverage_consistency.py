@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from metrics import PartCoverageConsistency
-from metrics.functional import clip_saliency
+from metrics.functional import clip_saliency, part_coverage_consistency
 from tests.metrics.tester import Case, MetricTests, updated
 
 NAN = math.nan
@@ -124,6 +124,24 @@ def test_dtypes_and_strides(dtype):
     assert updated(build(), data).compute() == pytest.approx(slow(data))
 
 
+def test_by_hand():
+    hits, visible, shown = torch.tensor([[3, 1, 0]]), torch.tensor([[4, 2, 4]]), torch.tensor([4])
+    assert part_coverage_consistency(hits, visible, shown).tolist() == [0.625]  # (.75 + .5) / 2
+    assert part_coverage_consistency(hits, visible, shown, "quanproto").tolist() == [0.5]  # (.75 + .25) / 2
+
+
+def test_edges():
+    two, none, both, once = torch.tensor([2]), *(torch.tensor([counts]) for counts in ([0, 0], [2, 2], [2, 1]))
+    for variant in ("paper", "quanproto"):
+        assert part_coverage_consistency(none, once, two, variant).tolist() == [0]
+        assert part_coverage_consistency(none, none, two, variant).isnan().all()
+        assert part_coverage_consistency(both, both, two, variant).tolist() == [1]
+        # the region was always empty: parts in sight, none covered
+        assert part_coverage_consistency(none, once, two * 0, variant).tolist() == [0]
+    # a part in sight once and hit then is no worse for the other image
+    assert part_coverage_consistency(once, once, two).tolist() == [1]
+
+
 def test_errors():
     data = one_image()
     with pytest.raises(ValueError, match="`variant` to be one of"):
@@ -136,3 +154,12 @@ def test_errors():
     ):
         with pytest.raises(ValueError, match=text):
             updated(PartCoverageConsistency(1, 3), data | {name: value})
+    hits, shown = torch.tensor([[1, 1]]), torch.tensor([1])
+    for arguments, text in (
+        ((hits.float(), hits, shown), r"`hits` to be of shape \(U, N\) and dtype int64"),
+        ((hits, hits[:, :1], shown), r"`visible` to be of shape \(1, 2\)"),
+        ((hits, hits, hits), r"`shown` to be of shape \(1,\)"),
+        ((hits, hits, shown, "published"), "`variant` to be one of"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            part_coverage_consistency(*arguments)

@@ -1,0 +1,185 @@
+"""Overlap of saliency with the object and its background, and the difference of relevance between them."""
+
+import math
+from typing import ClassVar
+
+import pytest
+import torch
+
+from metrics import BackgroundOverlap, InsideOutsideRelevanceDifference, ObjectOverlap
+from metrics.functional import background_overlap, clip_saliency, inside_outside_relevance_difference, object_overlap
+from metrics.primitives import chunks
+from tests.metrics.tester import Case, MetricTests, updated
+
+NAN = math.nan
+NO_OBJECT = {"object_masks": torch.zeros(11, 5, 6, dtype=torch.bool)}
+
+
+def record():
+    """Eleven images of two units: a flat map, negative ones, one not finite, an empty object and a full one."""
+    generator = torch.Generator().manual_seed(5)
+    saliency = torch.randn(11, 2, 5, 6, generator=generator)
+    masks = torch.rand(11, 5, 6, generator=generator) < 0.4
+    saliency[1, 0], saliency[2], masks[3], masks[4] = 1, -saliency[2].abs(), False, True
+    saliency[5, 1, 2, 2] = NAN
+    return {"saliency": saliency, "object_masks": masks}
+
+
+def cut(values):
+    """The 0.95 quantile of 30 values: place 27.55 of the sorted ones."""
+    low, high = sorted(values)[27:29]
+    return low + 0.55 * (high - low)
+
+
+def usable(values):
+    """Whether a map has a region."""
+    return all(map(math.isfinite, values)) and max(values) > 0 and max(values) - min(values) > 1e-5 * max(values)
+
+
+def image_mean(value):
+    """The mean over the usable maps of an image, then over images, of the value of a map and a mask."""
+
+    def oracle(data):
+        means = []
+        for maps, mask in zip(data["saliency"].double().flatten(2), data["object_masks"].flatten(1), strict=True):
+            entries = [value(row, mask.tolist()) for row in maps.tolist() if usable(row)]
+            entries = [entry for entry in entries if math.isfinite(entry)]
+            if entries:
+                means.append(sum(entries) / len(entries))
+        return sum(means) / len(means) if means else NAN
+
+    return oracle
+
+
+def object_share(v, m):
+    return sum(a > cut(v) and b for a, b in zip(v, m, strict=True)) / sum(m) if any(m) else NAN
+
+
+def background_share(v, m):
+    region = [b for a, b in zip(v, m, strict=True) if a > cut(v)]
+    return 1 - sum(region) / len(region) if any(m) else NAN
+
+
+def difference(v, m):
+    sides = []
+    for side in (True, False):
+        kept = [a / max(v) for a, b in zip(v, m, strict=True) if a > cut(v) and b == side]
+        sides.append(sum(kept) / len(kept) if kept else 0)
+    return sides[0] - sides[1] if any(m) and not all(m) else NAN
+
+
+# definition and undefined entries of the record: 3 maps flat or negative, 1 not finite, empty object, and, where a full
+# object is not fine, full object
+CLASSES = {
+    ObjectOverlap: (object_share, 6),
+    BackgroundOverlap: (background_share, 6),
+    InsideOutsideRelevanceDifference: (difference, 8),
+}
+KERNELS = (object_overlap, background_overlap, inside_outside_relevance_difference)
+
+
+class TestEveryClass(MetricTests):
+    cases: ClassVar = {
+        metric.__name__: Case(metric, record(), image_mean(definition), NO_OBJECT, 22)
+        for metric, (definition, _) in CLASSES.items()
+    }
+
+
+@pytest.mark.parametrize(("metric_class", "skipped"), [(metric, count) for metric, (_, count) in CLASSES.items()])
+def test_what_is_undefined_is_counted(metric_class, skipped):
+    assert updated(metric_class(), record()).summary()["skipped"] == skipped
+
+
+def hand_case():
+    """3×4, object = columns 0 and 1, relevance 4 and 2 inside, 1 outside."""
+    saliency = torch.zeros(1, 1, 3, 4)
+    saliency[0, 0, 0, 0], saliency[0, 0, 1, 1], saliency[0, 0, 2, 3] = 4, 2, 1
+    masks = torch.zeros(1, 3, 4, dtype=torch.bool)
+    masks[0, :, :2] = True
+    return {"saliency": saliency, "object_masks": masks}
+
+
+def test_hand_case():
+    for metric_class, value in (
+        (ObjectOverlap, 1 / 3),
+        (BackgroundOverlap, 1 / 3),
+        (InsideOutsideRelevanceDifference, 0.5),  # (1 + .5) / 2 - .25
+    ):
+        assert updated(metric_class(quantile=None), hand_case()).compute() == pytest.approx(value)
+
+
+def test_clipping_once():
+    # 12 pixels: the 0.95 quantile of the raw map keeps the 4 alone; of the kept values none is taken again
+    data = hand_case()
+    assert updated(ObjectOverlap(), data).compute() == 1 / 6
+    assert updated(BackgroundOverlap(), data).compute() == 0
+    assert updated(InsideOutsideRelevanceDifference(), data).compute() == 1
+    assert updated(BackgroundOverlap(quantile=0.5), data).compute() == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_every_precision_and_layout(dtype):
+    data = record()
+    saliency = clip_saliency(data["saliency"].to(dtype))
+    for kernel, metric, (definition, _) in zip(KERNELS, CLASSES, CLASSES.values(), strict=True):
+        for strided in (saliency, saliency.transpose(2, 3).contiguous().transpose(2, 3)):
+            values = kernel(strided, data["object_masks"])
+            assert values.dtype == torch.float64
+            expected = image_mean(definition)(data | {"saliency": data["saliency"].to(dtype)})
+            assert values.nanmean(dim=1).nanmean().item() == pytest.approx(expected, abs=1e-12), metric
+
+
+def test_range_and_ends():
+    masks = hand_case()["object_masks"]
+    inside = masks[:, None].float()
+    assert [kernel(inside, masks).item() for kernel in KERNELS] == [1, 0, 1]
+    assert [kernel(1 - inside, masks).item() for kernel in KERNELS] == [0, 1, -1]
+    even = torch.ones(1, 1, 3, 4)
+    assert [kernel(even, masks).item() for kernel in KERNELS] == [1, 0.5, 0]
+
+
+def test_empty_is_undefined_never_perfect():
+    saliency, masks = hand_case().values()
+    for kernel in KERNELS:
+        assert kernel(torch.zeros_like(saliency), masks).isnan().all()
+        assert kernel(saliency, torch.zeros_like(masks)).isnan().all()
+    full = torch.ones_like(masks)
+    assert object_overlap(saliency, full).tolist() == [[3 / 12]]
+    assert background_overlap(saliency, full).tolist() == [[0]]
+    assert inside_outside_relevance_difference(saliency, full).isnan().all()
+
+
+def test_fractional_relevance_is_kept():
+    saliency, masks = hand_case().values()
+    for kernel in KERNELS:
+        assert kernel(saliency / 8, masks).tolist() == kernel(saliency, masks).tolist()  # 0.5, 0.25, 0.125
+
+
+@pytest.mark.parametrize("at_once", [1, 2 * 60])
+def test_size_of_chunks(monkeypatch, at_once):
+    generator = torch.Generator().manual_seed(4)
+    saliency = torch.randn(5, 3, 4, 5, generator=generator).clamp(min=0)
+    masks = torch.rand(5, 4, 5, generator=generator) < 0.5
+    whole = inside_outside_relevance_difference(saliency, masks)
+    monkeypatch.setattr(chunks, "CPU_ELEMENTS", at_once)
+    assert torch.equal(inside_outside_relevance_difference(saliency, masks), whole)
+
+
+@pytest.mark.parametrize("bad", [NAN, math.inf])
+def test_not_finite_is_undefined(bad):
+    saliency, masks = hand_case().values()
+    saliency = saliency.repeat(1, 2, 1, 1)
+    saliency[0, 0, 2, 0] = bad
+    for kernel in KERNELS:
+        assert kernel(saliency, masks).isnan().tolist() == [[True, False]]
+
+
+def test_errors():
+    saliency, masks = hand_case().values()
+    for kernel in KERNELS:
+        with pytest.raises(ValueError, match="`saliency` to be of shape"):
+            kernel(saliency[0], masks)
+        with pytest.raises(ValueError, match=r"`object_masks` to be of shape \(1, 3, 4\) and dtype bool"):
+            kernel(saliency, masks.float())
+    with pytest.raises(ValueError, match="`quantile` to lie strictly between 0 and 1, but got 95"):
+        updated(ObjectOverlap(quantile=95), hand_case())
