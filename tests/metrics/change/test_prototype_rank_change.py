@@ -64,19 +64,6 @@ def test_by_hand(perturbed, active, expected):
     active = None if active is None else torch.tensor(active)
     change = prototype_rank_change(SCORES, torch.tensor([perturbed]), torch.tensor([[1]]), active)
     assert change.tolist() == [[expected]]
-    record = {
-        "scores": SCORES,
-        "perturbed_scores": torch.tensor([perturbed]),
-        "unit_ids": torch.tensor([[1]]),
-    }
-    assert updated(PrototypeRankChange(active), record).compute() == expected
-
-
-def test_one_perturbed_image_per_unit():
-    perturbed = torch.tensor([[[9.0, 2, 5, 3], [9, 7, 10, 3], [9, 7, 5, 3]]])
-    change = prototype_rank_change(SCORES, perturbed, torch.tensor([[1, 2, -1]]))
-    # unit 1: 1 -> 3; unit 2: 2 -> 0; an empty slot
-    assert change.flatten().tolist() == pytest.approx([2, 2, NAN], nan_ok=True)
 
 
 def test_relabelled_units():
