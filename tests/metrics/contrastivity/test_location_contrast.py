@@ -19,10 +19,11 @@ from tests.metrics.change.changes import (
 )
 from tests.metrics.tester import Case, MetricTests, nowhere_finite, updated
 
-CONTRAST = {"maps": change_record("maps")["maps"]}
+KERNELS = (prototype_location_contrast, prototype_activation_location_contrast)
+RECORD = {"maps": change_record("maps")["maps"]}
 
 
-def slow_contrast(change, record):
+def slow(change, record):
     values = []
     for maps in record["maps"]:
         units = grid(maps[None])
@@ -34,53 +35,50 @@ def slow_contrast(change, record):
 
 class TestContrasts(MetricTests):
     cases: ClassVar = {
-        "plc": Case(
-            PrototypeLocationContrast, CONTRAST, partial(slow_contrast, slow_plc), nowhere_finite(CONTRAST), 13
-        ),
-        "palc": Case(
-            PrototypeActivationLocationContrast,
-            CONTRAST,
-            partial(slow_contrast, slow_palc),
-            nowhere_finite(CONTRAST),
-            13,
-        ),
+        "plc": Case(PrototypeLocationContrast, RECORD, partial(slow, slow_plc), nowhere_finite(RECORD), 13),
+        "palc": Case(PrototypeActivationLocationContrast, RECORD, partial(slow, slow_palc), nowhere_finite(RECORD), 13),
     }
 
 
-class TestContrast:
-    def test_peaks_by_hand(self):
-        # peaks (0, 0), (0, 2), (2, 2): distances 2, 4, 2
-        maps = torch.cat([at(3, 3, (0, 0)), at(3, 3, (0, 2)), at(3, 3, (2, 2))], dim=1)
-        assert prototype_location_contrast(maps).item() == pytest.approx(8 / 3)
+def test_hand_cases():
+    # peaks (0, 0), (0, 2), (2, 2): distances 2, 4, 2
+    maps = torch.cat([at(3, 3, (0, 0)), at(3, 3, (0, 2)), at(3, 3, (2, 2))], dim=1)
+    assert prototype_location_contrast(maps).item() == pytest.approx(8 / 3)
+    # {a, b}, {b}, {c}: 1/2, 1, 1
+    maps = torch.cat([at(1, 3, (0, 0), (0, 1)), at(1, 3, (0, 1)), at(1, 3, (0, 2))], dim=1)
+    assert prototype_activation_location_contrast(maps).item() == pytest.approx(2.5 / 3)
 
-    def test_regions_by_hand(self):
-        # {a, b}, {b}, {c}: 1/2, 1, 1
-        maps = torch.cat([at(1, 3, (0, 0), (0, 1)), at(1, 3, (0, 1)), at(1, 3, (0, 2))], dim=1)
-        assert prototype_activation_location_contrast(maps).item() == pytest.approx(2.5 / 3)
 
-    def test_undefined_pairs_do_not_spoil_the_mean(self):
-        maps = torch.cat([at(1, 3, (0, 0)), at(1, 3), at(1, 3, (0, 0), (0, 2)), torch.full((1, 1, 1, 3), NAN)], dim=1)
-        # the flat map peaks at the first cell, as the others do; its region is undefined
-        assert prototype_location_contrast(maps).item() == 0
-        assert prototype_activation_location_contrast(maps).item() == 0.5
+def test_undefined_pairs_do_not_spoil_the_mean():
+    maps = torch.cat([at(1, 3, (0, 0)), at(1, 3), at(1, 3, (0, 0), (0, 2)), torch.full((1, 1, 1, 3), NAN)], dim=1)
+    # the flat map peaks at the first cell, as the others do; its region is undefined
+    assert prototype_location_contrast(maps).item() == 0
+    assert prototype_activation_location_contrast(maps).item() == 0.5
 
-    def test_no_pair(self):
-        for kernel in (prototype_location_contrast, prototype_activation_location_contrast):
-            assert kernel(at(3, 4, (1, 1))).isnan().tolist() == [True]
-            assert kernel(torch.full((2, 3, 2, 2), NAN)).isnan().all()
-            assert kernel(torch.zeros(0, 3, 2, 2)).shape == (0,)
-        assert prototype_activation_location_contrast(torch.zeros(1, 3, 2, 2)).isnan().all()
 
-    def test_order_of_units(self):
-        maps = noisy_maps(3)
-        for kernel in (prototype_location_contrast, prototype_activation_location_contrast):
-            assert torch.allclose(kernel(maps.flip(1)), kernel(maps), equal_nan=True)
-            with pytest.raises(ValueError, match="`maps` to be of shape"):
-                kernel(maps[0])
+def test_no_pair():
+    for kernel in KERNELS:
+        assert kernel(at(3, 4, (1, 1))).isnan().tolist() == [True]
+        assert kernel(torch.full((2, 3, 2, 2), NAN)).isnan().all()
+        assert kernel(torch.zeros(0, 3, 2, 2)).shape == (0,)
+    assert prototype_activation_location_contrast(torch.zeros(1, 3, 2, 2)).isnan().all()
 
-    def test_threshold(self):
-        values = prototype_activation_location_contrast(CONTRAST["maps"], 0.2)
-        metric = updated(PrototypeActivationLocationContrast(0.2), CONTRAST)
-        assert metric.compute().item() == pytest.approx(values.nanmean().item(), abs=1e-12)
-        with pytest.raises(ValueError, match="`threshold` to lie in"):
-            PrototypeActivationLocationContrast(1.5)
+
+def test_order_of_units():
+    maps = noisy_maps(3)
+    for kernel in KERNELS:
+        assert torch.allclose(kernel(maps.flip(1)), kernel(maps), equal_nan=True)
+
+
+def test_the_threshold_reaches_the_kernel():
+    metric = updated(PrototypeActivationLocationContrast(0.2), RECORD)
+    values = prototype_activation_location_contrast(RECORD["maps"], 0.2)
+    assert metric.compute().item() == pytest.approx(values.nanmean().item(), abs=1e-12)
+
+
+def test_errors():
+    for kernel in KERNELS:
+        with pytest.raises(ValueError, match="`maps` to be of shape"):
+            kernel(noisy_maps(3)[0])
+    with pytest.raises(ValueError, match="`threshold` to lie in"):
+        PrototypeActivationLocationContrast(1.5)

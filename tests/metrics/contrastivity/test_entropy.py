@@ -1,6 +1,7 @@
 import math
 import pickle
 import warnings
+from functools import partial
 from typing import ClassVar
 
 import pytest
@@ -31,25 +32,23 @@ def build_published():
     return PrototypeEntropy(5, active=ACTIVE, variant="quanproto")
 
 
-def slow_entropy(column):
+def slow_entropy(column, bins=10, variant="paper"):
     column = [score for score in column if math.isfinite(score)]
     if not column or max(column) <= 0:
-        return []
-    cells = [min(max(math.floor(score / max(column) * 10), 0), 9) for score in column]
+        return NAN
+    cells = [min(max(math.floor(score / max(column) * bins), 0), bins - 1) for score in column]
     shares = [cells.count(cell) / len(cells) for cell in set(cells)]
-    return [-sum(share * math.log2(share) for share in shares)]
+    if variant == "quanproto":
+        return min(-sum(share * math.log2(share) for share in shares if share >= 0.001), 1)
+    return -sum(share * math.log2(share) for share in shares)
 
 
-def slow(data):
-    values = [slow_entropy(data["scores"][:, unit].tolist()) for unit in range(5) if ACTIVE[unit]]
-    values = [value for entry in values for value in entry]
-    return sum(values) / len(values) if values else NAN
-
-
-def slow_published(data):
-    shown = {unit for ids in data["unit_ids"].tolist() for unit in ids if unit >= 0} or set(range(5))
-    values = [slow_entropy(data["scores"][:, unit].tolist()) for unit in shown if ACTIVE[unit]]
-    values = [min(value, 1) for entry in values for value in entry]
+def slow(data, variant="paper"):
+    shown = set(range(5))
+    if variant == "quanproto":
+        shown = {unit for ids in data["unit_ids"].tolist() for unit in ids if unit >= 0} or shown
+    columns = [data["scores"][:, unit].tolist() for unit in shown if ACTIVE[unit]]
+    values = [value for column in columns if not math.isnan(value := slow_entropy(column, variant=variant))]
     return sum(values) / len(values) if values else NAN
 
 
@@ -86,10 +85,13 @@ def test_copies_do_not_share_room():
 
 
 def test_hand_case():
+    # x = 1, 1, .5, .05: bins 9, 9, 5, 0; shares ½, ¼, ¼
     metric = updated(PrototypeEntropy(1), {"scores": CASE}, 3)
     assert metric.compute() == 1.5
     assert updated(PrototypeEntropy(1, variant="quanproto"), {"scores": CASE}).compute() == 1
     assert updated(PrototypeEntropy(1, bins=1), {"scores": CASE}).compute() == 0
+    # bins 9, 0 (negative), 9, 0
+    assert prototype_entropy(torch.tensor([[1.0], [-0.5], [0.95], [0.05]])).tolist() == [1.0]
     # two units, 1.5 and 0 bits: the interval is that of 1 of 2 units with 1.5, of Wilson with t = 12.7062
     metric = updated(PrototypeEntropy(3), {"scores": torch.cat([CASE, CASE * 0 + 1, -CASE], dim=1)})
     summary = metric.summary()
@@ -103,7 +105,7 @@ NOT_POSITIVE = {"scores": -record()["scores"].nan_to_num(0, 0, 0).abs()}
 class TestBothVariants(MetricTests):
     cases: ClassVar = {
         "paper": Case(build, record(), slow, NOT_POSITIVE, 5),
-        "quanproto": Case(build_published, record(), slow_published, NOT_POSITIVE, 5),
+        "quanproto": Case(build_published, record(), partial(slow, variant="quanproto"), NOT_POSITIVE, 5),
     }
 
 
@@ -141,13 +143,58 @@ def test_what_is_left_out_is_counted():
     assert updated(build(), record()).summary()["skipped"] == 2 + 2
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_dtypes_and_strides(dtype):
+    for seed in range(3):
+        generator = torch.Generator().manual_seed(seed)
+        scores = torch.randn(40, 5, generator=generator).to(dtype).T.contiguous().T
+        scores[:, 3] = -scores[:, 3].abs()
+        scores[4, 0], scores[5, 1], scores[6, 1] = NAN, math.inf, -math.inf
+        for bins in (1, 7, 10):
+            for variant in ("paper", "quanproto"):
+                expected = [slow_entropy(column, bins, variant) for column in scores.double().T.tolist()]
+                values = prototype_entropy(scores, bins, variant)
+                assert values.dtype == torch.float64
+                assert values.tolist() == pytest.approx(expected, abs=1e-12, nan_ok=True)
     data = record()["scores"].to(dtype)
-    expected = prototype_entropy(data.float())[ACTIVE]
     for scores in (data, data.T.contiguous().T):
         values = updated(build(), {"scores": scores}).values()[ACTIVE]
-        torch.testing.assert_close(values, expected, rtol=0, atol=0, equal_nan=True)
+        torch.testing.assert_close(values, prototype_entropy(data.float())[ACTIVE], rtol=0, atol=0, equal_nan=True)
+
+
+def test_only_the_published_tables_clamp_at_one_and_drop_negligible_bins():
+    middles = torch.arange(10.0).add(0.5).div(9.5)[:, None]
+    assert prototype_entropy(middles).item() == pytest.approx(math.log2(10))
+    assert prototype_entropy(middles, variant="quanproto").tolist() == [1]
+    scores = torch.ones(2000, 1)
+    scores[0] = 0.05  # share 0.0005
+    kept = 1999 / 2000
+    assert prototype_entropy(scores, variant="quanproto").item() == pytest.approx(-kept * math.log2(kept))
+    scores[1] = 0.05  # share 0.001 is not below
+    kept, other = 1998 / 2000, 0.001
+    expected = -kept * math.log2(kept) - other * math.log2(other)
+    assert prototype_entropy(scores, variant="quanproto").item() == pytest.approx(expected)
+
+
+def test_ends_and_edges():
+    assert prototype_entropy(torch.full((5, 1), 0.3)).tolist() == [0]
+    assert prototype_entropy(torch.tensor([[3.0]])).tolist() == [0]
+    assert prototype_entropy(torch.tensor([[0.0], [-1.0]])).isnan().all()
+    assert prototype_entropy(torch.tensor([[NAN], [math.inf]])).isnan().all()
+    assert prototype_entropy(torch.zeros(0, 2)).isnan().tolist() == [True, True]
+    # edges belong to the bin above, also after division in float64: 0.5 / 1 in bin 5
+    assert prototype_entropy(torch.tensor([[1.0], [0.5], [0.55]])).item() == pytest.approx(slow_entropy([1, 0.5, 0.55]))
+
+
+def test_scale_order_and_other_units_change_nothing():
+    scores = torch.rand(30, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    before, expected = scores.clone(), prototype_entropy(scores)
+    assert torch.equal(scores, before)
+    torch.testing.assert_close(prototype_entropy(scores * 8), expected, rtol=0, atol=0)
+    torch.testing.assert_close(prototype_entropy(scores.flip(0)), expected, rtol=0, atol=0)
+    torch.testing.assert_close(prototype_entropy(scores[:, [2, 0]]), expected[[2, 0]], rtol=0, atol=0)
+    many = prototype_entropy(scores.repeat(1, 5_000))  # three images at a time
+    torch.testing.assert_close(many, expected.repeat(5_000), rtol=0, atol=0)
 
 
 def test_errors():
@@ -163,3 +210,10 @@ def test_errors():
         build().update(torch.zeros(2, 3))
     with pytest.raises(ValueError, match="`unit_ids` to be of shape"):
         build().update(torch.zeros(2, 5), torch.zeros(3, 1, dtype=torch.int64))
+    for call, text in (
+        (lambda: prototype_entropy(CASE[:, 0]), "`scores` to be of shape"),
+        (lambda: prototype_entropy(CASE, bins=0), "`bins` to be at least 1, but got 0"),
+        (lambda: prototype_entropy(CASE, variant="published"), "`variant` to be one of"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            call()

@@ -1,0 +1,97 @@
+import math
+from functools import partial
+from typing import ClassVar
+
+import pytest
+import torch
+
+from metrics import LocalSize
+from metrics.functional import local_size
+from tests.metrics.tester import Case, MetricTests, updated
+
+NAN = math.nan
+ACTIVE = torch.tensor([True, True, False, True, True])
+
+
+def record():
+    scores = torch.randn(13, 5, generator=torch.Generator().manual_seed(2))
+    scores[3], scores[7, 0], scores[8, 2] = -1, NAN, NAN
+    return {"scores": scores}
+
+
+def slow_size(row, active, threshold):
+    chosen = [score for score, is_active in zip(row, active, strict=True) if is_active]
+    if not chosen or not all(map(math.isfinite, chosen)) or max(chosen) <= 0:
+        return NAN
+    return sum(score / max(chosen) > threshold for score in chosen)
+
+
+def slow(data):
+    sizes = [slow_size(row, ACTIVE.tolist(), 0.1) for row in data["scores"].tolist()]
+    sizes = [size for size in sizes if not math.isnan(size)]
+    return sum(sizes) / len(sizes) if sizes else NAN
+
+
+class TestLocalSize(MetricTests):
+    cases: ClassVar = {
+        "local_size": Case(
+            partial(LocalSize, ACTIVE), record(), slow, {"scores": -record()["scores"].nan_to_num().abs()}, 13
+        )
+    }
+
+    def test_hand_case(self):
+        # shares 1, .5, .15, .095 and one score alone: counts 3 and 1, and an image without a positive score
+        metric = LocalSize()
+        metric.update(torch.tensor([[2.0, 1.0, 0.3, 0.19], [1.0, 0.0, 0.0, 0.0], [-1.0, -1.0, -1.0, 0.0]]))
+        summary = metric.summary()
+        assert (summary["value"], summary["n"], summary["skipped"]) == (2, 2, 1)
+        assert updated(LocalSize(threshold=0.4), {"scores": torch.tensor([[2.0, 1.0, 0.3]])}).compute() == 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_dtypes(dtype):
+    for seed in range(4):
+        generator = torch.Generator().manual_seed(seed)
+        scores = torch.randn(8, 6, generator=generator).to(dtype)
+        active = torch.rand(6, generator=generator) < 0.6
+        for threshold in (0.1, 0.5):
+            expected = [slow_size(row, active.tolist(), threshold) for row in scores.double().tolist()]
+            values = local_size(scores, active, threshold)
+            assert values.dtype == torch.float64
+            assert values.tolist() == pytest.approx(expected, nan_ok=True)
+
+
+def test_inactive_units_neither_count_nor_set_the_maximum():
+    scores = torch.tensor([[100.0, 1.0, 0.5, NAN]])
+    assert local_size(scores, torch.tensor([False, True, True, False])).tolist() == [2]
+    assert local_size(scores, torch.zeros(4, dtype=torch.bool)).isnan().all()
+
+
+def test_a_maximum_that_is_not_positive_is_undefined():
+    scores = torch.tensor([[-1.0, -2.0], [0.0, 0.0], [0.0, -1.0], [1e-30, 0.0]])
+    assert local_size(scores).tolist() == pytest.approx([NAN, NAN, NAN, 1], nan_ok=True)
+
+
+def test_strict_in_float64():
+    # float32 0.1 is 0.100000001490116 in float64 and passes; float64 0.1 does not
+    assert local_size(torch.tensor([[1.0, 0.1]])).tolist() == [2]
+    assert local_size(torch.tensor([[1.0, 0.1]], dtype=torch.float64)).tolist() == [1]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_not_finite_is_undefined(bad):
+    assert local_size(torch.tensor([[1.0, bad], [1.0, 1.0]])).tolist() == pytest.approx([NAN, 2], nan_ok=True)
+
+
+def test_scale_and_permutation_change_nothing():
+    scores = torch.randn(5, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    for same_units in (scores * 8, scores.flip(1), scores.T.contiguous().T):
+        torch.testing.assert_close(local_size(same_units), local_size(scores), rtol=0, atol=0, equal_nan=True)
+    assert local_size(torch.zeros(0, 6)).shape == (0,)
+
+
+def test_errors():
+    with pytest.raises(ValueError, match="`scores` to be of shape"):
+        local_size(torch.zeros(3))
+    with pytest.raises(ValueError, match="`active` to be of shape"):
+        local_size(torch.zeros(1, 3), torch.ones(2, dtype=torch.bool))

@@ -1,0 +1,157 @@
+import math
+from typing import ClassVar
+
+import pytest
+import torch
+
+from metrics import AverageFeatureDistance
+from metrics.functional import average_feature_distance, nearest_features
+from tests.metrics.contrastivity.distances import CHANNELS, CLASSES, MODES, NAN, approx, mean, slow_distance
+from tests.metrics.tester import Case, MetricTests, check_undefined, updated
+from tests.rounding import tolerance
+
+DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+FEATURES = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])
+LABELS = torch.tensor([0, 0, 1, 1])
+
+
+def record():
+    generator = torch.Generator().manual_seed(1)
+    latent = torch.randn(11, CHANNELS, 2, 3, generator=generator)
+    latent[3] = 0
+    maps = torch.randn(11, 2, 2, 3, generator=generator)
+    maps[5, 1, 0, 0] = NAN
+    return {"latent": latent, "maps": maps, "labels": torch.randint(CLASSES - 1, (11,), generator=generator)}
+
+
+def oracle(mode):
+    def slow(data):
+        features = []
+        for latent, maps, label in zip(data["latent"], data["maps"], data["labels"].tolist(), strict=True):
+            for grid in maps.flatten(1).tolist():
+                feature = latent.flatten(1).double()[:, grid.index(max(grid))].tolist()
+                if all(map(math.isfinite, grid)) and any(feature):
+                    features.append((label, feature))
+        return mean(slow_classes(features, CLASSES, mode))
+
+    return slow
+
+
+def slow_classes(features, classes, mode):
+    """Values of all classes from pairs of a label and a feature."""
+    return [
+        slow_distance([f for label, f in features if label == k], [f for label, f in features if label != k], mode)
+        for k in range(classes)
+    ]
+
+
+def build(mode):
+    return lambda: AverageFeatureDistance(CLASSES, CHANNELS, mode)
+
+
+def close(values):
+    return pytest.approx(values, abs=tolerance(1), nan_ok=True)  # 0.6 and 0.8 are float32
+
+
+class TestBothModes(MetricTests):
+    cases: ClassVar = {
+        mode: Case(build(mode), record(), oracle(mode), {"latent": torch.zeros(11, CHANNELS, 2, 3)}, 22 + CLASSES)
+        for mode in MODES
+    }
+
+
+def test_what_is_left_out_is_counted():
+    # a latent of zeros (2 features) and one map; one absent class
+    assert updated(build("inter")(), record()).summary()["skipped"] == 3 + 1
+    # a single class has nothing to compare with
+    check_undefined(build("inter"), record() | {"labels": torch.zeros(11, dtype=torch.int64)}, skipped=3 + CLASSES)
+
+
+def test_hand_cases():
+    # every pair: (1 + .4 + 1 + .4) / 4 from either side; a repeated feature counts twice
+    assert average_feature_distance(FEATURES, LABELS, 2).tolist() == close([0.7, 0.7])
+    assert average_feature_distance(FEATURES, LABELS, 2, "intra").tolist() == close([0, 0.2])
+    latent = torch.tensor([[[[1.0, 1.0]], [[0.0, 0.0]]], [[[0.0, 0.6]], [[1.0, 0.8]]]])
+    maps = torch.tensor([[[[1.0, 0.0]], [[0.0, 1.0]]]]).repeat(2, 1, 1, 1)
+    for mode, value in (("inter", 0.7), ("intra", 0.1)):
+        metric = AverageFeatureDistance(2, 2, mode)
+        metric.update(latent, maps, torch.tensor([0, 1]))
+        assert metric.compute() == pytest.approx(value)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_dtypes(dtype):
+    for seed in range(3):
+        generator = torch.Generator().manual_seed(seed)
+        features = torch.randn(15, 4, generator=generator).to(dtype)
+        labels = torch.randint(4, (15,), generator=generator)
+        features[3], features[5, 1], features[6, 0] = 0, NAN, math.inf
+        pairs = list(zip(labels.tolist(), features.tolist(), strict=True))
+        pairs = [pair for i, pair in enumerate(pairs) if i not in (3, 5, 6)]
+        for mode in MODES:
+            values = average_feature_distance(features, labels, 5, mode)
+            assert values.tolist() == approx(slow_classes(pairs, 5, mode))
+
+
+def test_undefined():
+    assert average_feature_distance(FEATURES, torch.zeros(4, dtype=torch.int64), 2).isnan().all()
+    assert average_feature_distance(FEATURES[:1], LABELS[:1], 2, "intra").isnan().all()
+    assert average_feature_distance(FEATURES[:0], LABELS[:0], 2).isnan().all()
+
+
+class TestNearestFeatures:
+    @pytest.mark.parametrize("dtype", DTYPES)
+    def test_peak_of_a_grid_that_is_not_square(self, dtype):
+        # channel 0 holds the row, channel 1 the column
+        latent = torch.stack(torch.meshgrid(torch.arange(2), torch.arange(5), indexing="ij")).to(dtype)[None]
+        maps = torch.zeros(1, 3, 2, 5, dtype=dtype)
+        maps[0, 0, 1, 4], maps[0, 1, 0, 3], maps[0, 2, 1, 0] = 1, 1, 1
+        features = nearest_features(latent, maps)
+        assert features.dtype == dtype
+        assert features.tolist() == [[[1, 4], [0, 3], [1, 0]]]
+
+    def test_ties_and_flat_maps_take_the_first_cell(self):
+        latent = torch.arange(6.0).view(1, 1, 2, 3)
+        maps = torch.tensor([[[[0.0, 2, 2], [2, 0, 0]], [[5.0, 5, 5], [5, 5, 5]]]])
+        assert nearest_features(latent, maps).tolist() == [[[1], [0]]]
+
+    def test_another_grid(self):
+        # centres of 2 columns lie at 1/4 and 3/4, that is in cells 1 and 3 (of 4: 3/4 * 4 = 3); rows alike
+        latent = torch.arange(16.0).view(1, 1, 4, 4)
+        maps = torch.zeros(1, 2, 2, 2)
+        maps[0, 0, 0, 0], maps[0, 1, 1, 0] = 1, 1
+        assert nearest_features(latent, maps).flatten().tolist() == [5, 13]
+        # the other way round, 4 columns onto 2: cells 0, 0, 1, 1
+        fine = torch.eye(16).view(1, 16, 4, 4)
+        coarse = nearest_features(torch.arange(4.0).view(1, 1, 2, 2), fine).flatten()
+        assert coarse.tolist() == [0, 0, 1, 1, 0, 0, 1, 1, 2, 2, 3, 3, 2, 2, 3, 3]
+
+    @pytest.mark.parametrize("bad", [NAN, math.inf, -math.inf])
+    def test_maps_that_are_not_finite(self, bad):
+        maps = torch.rand(1, 2, 2, 2, generator=torch.Generator().manual_seed(0))
+        maps[0, 1, 1, 1] = bad
+        features = nearest_features(torch.ones(1, 3, 2, 2), maps)
+        assert features[0, 0].tolist() == [1, 1, 1]
+        assert features[0, 1].isnan().all()
+
+    def test_no_image(self):
+        assert nearest_features(torch.zeros(0, 3, 2, 2), torch.zeros(0, 4, 2, 2)).shape == (0, 4, 3)
+
+
+def test_errors():
+    maps = torch.zeros(1, 1, 2, 2)
+    for call, text in (
+        (lambda: average_feature_distance(FEATURES[0], LABELS, 2), "`features` to be of shape"),
+        (lambda: average_feature_distance(FEATURES, LABELS[:2], 2), "`labels` to be of shape"),
+        (lambda: average_feature_distance(FEATURES, LABELS, 2, mode="between"), "`mode` to be one of"),
+        (lambda: nearest_features(torch.zeros(3, 2, 2), maps), "`latent` to be of shape"),
+        (lambda: nearest_features(torch.zeros(2, 3, 2, 2), maps), "`maps` to be of shape"),
+        (lambda: AverageFeatureDistance(CLASSES, CHANNELS, mode="between"), "`mode` to be one of"),
+        (lambda: AverageFeatureDistance(CLASSES, 0), "`num_channels` to be at least 1, but got 0"),
+        (
+            lambda: build("inter")().update(torch.zeros(1, 2, 2, 2), maps, torch.zeros(1).long()),
+            r"`latent` to be of shape \(B, 3, h, w\)",
+        ),
+    ):
+        with pytest.raises(ValueError, match=text):
+            call()

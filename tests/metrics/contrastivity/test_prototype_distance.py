@@ -1,0 +1,194 @@
+import math
+from typing import ClassVar
+
+import pytest
+import torch
+
+from metrics import AveragePrototypeDistance
+from metrics.functional import average_prototype_distance
+from tests.metrics.contrastivity.distances import CHANNELS, CLASSES, MODES, NAN, approx, mean, slow_distance
+from tests.metrics.tester import Case, MetricTests, updated
+from tests.rounding import tolerance
+
+DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+UNITS = 7
+VECTORS = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.6, 0.8]])
+MEMBERSHIP = torch.tensor([[1, 1, 0, 0], [0, 5, 0, 2], [0, 0, 0, 0]])
+DRAWN = torch.randn(UNITS, CHANNELS, generator=torch.Generator().manual_seed(2))
+ACTIVE = torch.tensor([True, True, True, True, False, True, True])
+
+
+def record():
+    generator = torch.Generator().manual_seed(0)
+    unit_ids = torch.stack([torch.randperm(UNITS, generator=generator)[:2] for _ in range(11)])
+    unit_ids[4] = -1
+    return {"unit_ids": unit_ids, "labels": torch.randint(CLASSES - 1, (11,), generator=generator)}
+
+
+def oracle(mode):
+    def slow(data):
+        members = [set() for _ in range(CLASSES)]
+        for ids, label in zip(data["unit_ids"].tolist(), data["labels"].tolist(), strict=True):
+            members[label] |= {unit for unit in ids if unit >= 0 and ACTIVE[unit]}
+        rows, usable = DRAWN.double().tolist(), {unit for unit in range(UNITS) if ACTIVE[unit]}
+        return mean([slow_distance([rows[u] for u in own], [rows[u] for u in usable - own], mode) for own in members])
+
+    return slow
+
+
+def build(mode):
+    return lambda: AveragePrototypeDistance(DRAWN, CLASSES, mode, ACTIVE)
+
+
+def close(values):
+    return pytest.approx(values, abs=tolerance(1), nan_ok=True)  # 0.6 and 0.8 are float32
+
+
+class TestBothModes(MetricTests):
+    cases: ClassVar = {
+        mode: Case(build(mode), record(), oracle(mode), {"unit_ids": torch.full((11, 2), -1)}, 22 + CLASSES)
+        for mode in MODES
+    }
+
+
+def test_hand_cases():
+    for mode, value in (("inter", 0.55), ("intra", 0.6)):  # class 2 is absent
+        metric = AveragePrototypeDistance(VECTORS, 3, mode)
+        metric.update(torch.tensor([[0, 1], [0, 1], [1, 3]]), torch.tensor([0, 0, 1]))
+        summary = metric.summary()
+        # n = 2: half width 12.706205 |difference| / 2, wider than the range
+        assert [summary["value"], summary["low"], summary["high"]] == pytest.approx([value, 0, 2], abs=1e-3)
+        assert (summary["n"], summary["skipped"]) == (2, 1)
+    # an empty slot pair, and one absent class
+    assert updated(build("inter")(), record()).summary()["skipped"] == 2 + 1
+
+
+def test_the_kernel_by_hand():
+    # class 0: {0, 1} against {2, 3}: (0 + .4 + 1 + .2) / 4; class 1: {1, 3} against {0, 2}: (1 + 1 + .4 + .4) / 4
+    assert average_prototype_distance(VECTORS, MEMBERSHIP).tolist() == close([0.4, 0.7, NAN])
+    # {(1, 0), (0, 1)} and {(0, 1), (.6, .8)}
+    assert average_prototype_distance(VECTORS, MEMBERSHIP, mode="intra").tolist() == close([1, 0.2, NAN])
+
+
+def test_counts_are_a_set():
+    for mode in ("inter", "intra"):
+        once = average_prototype_distance(VECTORS, MEMBERSHIP > 0, mode)
+        assert once.dtype == torch.float64
+        assert average_prototype_distance(VECTORS, MEMBERSHIP * 7, mode).tolist() == approx(once.tolist())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_slow_oracle(dtype):
+    for seed in range(3):
+        generator = torch.Generator().manual_seed(seed)
+        vectors = torch.randn(9, 4, generator=generator).to(dtype)
+        vectors[2] = 0
+        membership = torch.rand(5, 9, generator=generator) < 0.4
+        active = torch.rand(9, generator=generator) < 0.8
+        usable = [u for u in range(9) if active[u] and u != 2]
+        rows = vectors.double().tolist()
+        for mode in ("inter", "intra"):
+            expected = [
+                slow_distance(
+                    [rows[u] for u in usable if membership[k, u]],
+                    [rows[u] for u in usable if not membership[k, u]],
+                    mode,
+                )
+                for k in range(5)
+            ]
+            values = average_prototype_distance(vectors, membership, mode, active)
+            assert values.tolist() == approx(expected)
+
+
+def test_not_slot_against_slot_and_absent_classes_change_nothing():
+    vectors = torch.eye(2)
+    present = average_prototype_distance(vectors, torch.eye(2, dtype=torch.bool))
+    assert present.tolist() == [1, 1]
+    with_absent = torch.zeros(5, 2, dtype=torch.bool)
+    with_absent[[1, 3]] = torch.eye(2, dtype=torch.bool)
+    assert average_prototype_distance(vectors, with_absent).nanmean() == present.mean()
+
+
+def test_shared_units_are_not_among_the_others():
+    # unit 1 belongs to both classes: each compares its two units with the one left
+    vectors = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    membership = torch.tensor([[True, True, False], [False, True, True]])
+    assert average_prototype_distance(vectors, membership).tolist() == [1, 0.5]
+    everything = torch.ones(1, 3, dtype=torch.bool)
+    assert average_prototype_distance(vectors, everything).isnan().all()
+
+
+def test_ends():
+    same, opposite = torch.ones(2, 3), torch.tensor([[1.0, 2.0], [-2.0, -4.0]])
+    both, one = torch.tensor([[True, True]]), torch.tensor([[True, False]])
+    assert average_prototype_distance(same, one).tolist() == approx([0])
+    assert average_prototype_distance(same, both, "intra").tolist() == approx([0])
+    assert average_prototype_distance(opposite, one).tolist() == approx([2])
+    assert average_prototype_distance(opposite, both, "intra").tolist() == approx([2])
+    assert average_prototype_distance(same, one, "intra").isnan().all()  # a single unit
+    for values in (average_prototype_distance(torch.rand(30, 1), torch.rand(8, 30) < 0.5, m) for m in MODES):
+        assert ((values >= 0) & (values <= 2)).all()
+
+
+def test_small_distances_are_kept():
+    vectors = torch.tensor([[1.0, 0.0], [1.0, 1e-4]], dtype=torch.float64)
+    value = average_prototype_distance(vectors, torch.tensor([[True, False]]))
+    assert value.item() == pytest.approx(5e-9, abs=tolerance(10, dtype=torch.float64))
+
+
+def test_scale_and_relabelling_change_nothing():
+    generator = torch.Generator().manual_seed(7)
+    vectors = torch.randn(8, 3, generator=generator, dtype=torch.float64)
+    membership, active = torch.rand(4, 8, generator=generator) < 0.5, torch.rand(8, generator=generator) < 0.8
+    order = torch.randperm(8, generator=generator)
+    scale = torch.rand(8, 1, generator=generator, dtype=torch.float64) + 0.1
+    for mode in MODES:
+        expected = average_prototype_distance(vectors, membership, mode, active).tolist()
+        relabelled = average_prototype_distance(vectors[order], membership[:, order], mode, active[order])
+        assert relabelled.tolist() == approx(expected)
+        assert average_prototype_distance(vectors * scale, membership, mode, active).tolist() == approx(expected)
+        strided = vectors.T.contiguous().T
+        assert average_prototype_distance(strided, membership, mode, active).tolist() == approx(expected)
+        for tiny in (1e-200, 1e200):
+            assert average_prototype_distance(vectors * tiny, membership, mode, active).tolist() == approx(expected)
+
+
+@pytest.mark.parametrize("bad", [NAN, math.inf])
+def test_not_finite(bad):
+    vectors = VECTORS.clone()
+    vectors[3, 0] = bad
+    assert average_prototype_distance(vectors, MEMBERSHIP).isnan().all()
+    assert average_prototype_distance(vectors, MEMBERSHIP, "intra").tolist() == close([1, NAN, NAN])
+    active = torch.tensor([True, True, True, False])
+    # without unit 3: {0, 1} against {2}, {1} against {0, 2}
+    assert average_prototype_distance(vectors, MEMBERSHIP, "inter", active).tolist() == close([0.5, 1, NAN])
+
+
+def test_the_classes_of_units_are_noted_in_place_in_one_byte_each():
+    metric = build("inter")()
+    kept = metric.membership
+    for _ in range(2):
+        updated(metric, record(), batch=3)
+    assert metric.membership is kept
+    assert (kept.dtype, kept.max().item()) == (torch.uint8, 1)
+
+
+def test_errors():
+    inter = build("inter")()
+    for call, text in (
+        (lambda: average_prototype_distance(VECTORS[0], MEMBERSHIP), "`vectors` to be of shape"),
+        (lambda: average_prototype_distance(VECTORS, MEMBERSHIP.float()), r"`membership` to be of shape \(K, 4\)"),
+        (lambda: average_prototype_distance(VECTORS, MEMBERSHIP, active=ACTIVE[:3]), "`active` to be of shape"),
+        (lambda: average_prototype_distance(VECTORS, MEMBERSHIP, mode="between"), "`mode` to be one of"),
+        (lambda: AveragePrototypeDistance(DRAWN, CLASSES, mode="between"), "`mode` to be one of"),
+        (lambda: AveragePrototypeDistance(DRAWN, 0), "`num_classes` to be at least 1, but got 0"),
+        (lambda: AveragePrototypeDistance(DRAWN[0], CLASSES), "`vectors` to be of shape"),
+        (lambda: AveragePrototypeDistance(DRAWN, CLASSES, active=ACTIVE[:2]), "`active` to be of shape"),
+        (lambda: inter.update(torch.zeros(2, 1).long(), torch.zeros(3).long()), "`labels` to be of shape"),
+        (
+            lambda: inter.update(torch.tensor([[0, UNITS]]), torch.zeros(1).long()),
+            f"`unit_ids` to hold ids below {UNITS}",
+        ),
+    ):
+        with pytest.raises(ValueError, match=text):
+            call()
