@@ -74,6 +74,16 @@ def slow_per_class(statistic, record):
     return mean(values)
 
 
+def slow_f1(tp, fp, fn):
+    """NaN where a class is neither true nor predicted."""
+    return 2 * tp / (2 * tp + fp + fn) if tp + fp + fn else NAN
+
+
+def slow_recall(tp, fp, fn):
+    """NaN where a class is never true."""
+    return tp / (tp + fn) if tp + fn else NAN
+
+
 def drawn(seed, dtype):
     """Logits with many ties, in numbers that every dtype holds."""
     generator = torch.Generator().manual_seed(seed)

@@ -1,10 +1,7 @@
-from functools import partial
-
-import pytest
 import torch
 
-from metrics import Abstention, Accuracy, BalancedAccuracy, F1Score, TopKAccuracy
-from tests.metrics.general.logits import SINGLE, K, mean
+from metrics import Abstention
+from tests.metrics.general.logits import SINGLE, mean
 from tests.metrics.tester import (
     check_attributes,
     check_collection,
@@ -26,10 +23,3 @@ def test_everywhere(ddp_pool):
     check_two_processes(ddp_pool, Abstention, ABSTAINED)
     assert updated(Abstention(), ABSTAINED).compute() == 3 / 13
     assert updated(Abstention(), {"abstained": torch.zeros(4, dtype=torch.bool)}).compute() == 0
-
-
-@pytest.mark.parametrize("build", [Accuracy, TopKAccuracy, partial(BalancedAccuracy, K), partial(F1Score, K)])
-def test_no_abstention_is_the_default(build):
-    never = SINGLE | {"abstained": torch.zeros(13, dtype=torch.bool)}
-    plain = {name: SINGLE[name] for name in ("logits", "labels")}
-    assert updated(build(), never).summary() == updated(build(), plain).summary()

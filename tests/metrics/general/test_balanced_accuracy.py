@@ -6,15 +6,11 @@ import pytest
 import torch
 
 from metrics import BalancedAccuracy
-from metrics.functional import balanced_accuracy, wilson_interval
-from tests.metrics.general.logits import DTYPES, HAND, LABELS, LOGITS, SINGLE, K, drawn, slow_per_class
+from metrics.functional import balanced_accuracy
+from tests.metrics.general.logits import HAND, LABELS, LOGITS, SINGLE, K, drawn, slow_per_class, slow_recall
 from tests.metrics.tester import Case, MetricTests, nowhere_finite, updated
 
 NAN = math.nan
-
-
-def slow_recall(tp, fp, fn):
-    return tp / (tp + fn) if tp + fn else NAN
 
 
 def table(logits, labels, classes=3, abstained=None):
@@ -64,14 +60,6 @@ def test_an_abstention_is_wrong_whatever_the_class():
     assert balanced_accuracy(counts).tolist() == [0.5, 0, 0]
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_dtypes_and_strides(dtype):
-    for seed in range(4):
-        data = drawn(seed, dtype)
-        expected = slow_per_class(slow_recall, data)
-        assert updated(BalancedAccuracy(5), data).compute().item() == pytest.approx(expected)
-
-
 def test_relabelling_classes_moves_the_values():
     logits = torch.randn(9, 5, generator=torch.Generator().manual_seed(0))
     labels = drawn(0, torch.float32)["labels"]
@@ -86,30 +74,8 @@ def test_perfect_and_worst():
     assert balanced_accuracy(table(right.roll(1, dims=1), torch.arange(4), 4)).tolist() == [0] * 4
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_not_finite_is_left_out(bad):
-    logits, labels = torch.cat([LOGITS, torch.tensor([[bad, 0, 0]])]), torch.cat([LABELS, torch.tensor([0])])
-    assert torch.equal(table(logits, labels), table(LOGITS, LABELS))
-
-
-def test_interval_over_the_images_of_each_class():
-    # 8 of 8 and 0 of 2: effective number 4 / (1/8 + 1/2) = 6.4
-    hits = {"logits": torch.tensor([[1.0, 0.0]] * 10), "labels": torch.tensor([0] * 8 + [1] * 2)}
-    summary = updated(BalancedAccuracy(2), hits).summary()
-    expected = wilson_interval(torch.tensor(3.2), torch.tensor(6.4))
-    assert [summary["low"], summary["high"]] == pytest.approx([bound.item() for bound in expected], abs=1e-6)
-
-
 def test_errors():
-    for call, text in (
-        (lambda: BalancedAccuracy(0), "`num_classes` to be at least 1, but got 0"),
-        (lambda: table(LOGITS, LABELS, 4), "to have num_classes = 4 columns, but got 3"),
-        (lambda: table(LOGITS[0], LABELS), "`logits` to be of shape"),
-        (lambda: table(LOGITS, LABELS[:2]), "`labels` to be of shape"),
-        (lambda: table(LOGITS, LABELS.int()), r"`labels` to be of shape .* dtype int64"),
-    ):
-        with pytest.raises(ValueError, match=text):
-            call()
-    for label in (-1, 3):
-        with pytest.raises((RuntimeError, IndexError), match="out of bounds"):
-            table(LOGITS, torch.full((4,), label))
+    with pytest.raises(ValueError, match="`num_classes` to be at least 1, but got 0"):
+        BalancedAccuracy(0)
+    with pytest.raises(ValueError, match="to have num_classes = 4 columns, but got 3"):
+        table(LOGITS, LABELS, 4)

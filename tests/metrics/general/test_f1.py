@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from metrics import F1Score, LabelF1Score
-from metrics.functional import f1_score, label_f1_score, wilson_interval
+from metrics.functional import f1_score, label_f1_score
 from tests.metrics.general.logits import (
     DTYPES,
     HAND,
@@ -21,15 +21,12 @@ from tests.metrics.general.logits import (
     defined,
     drawn,
     mean,
+    slow_f1,
     slow_per_class,
 )
 from tests.metrics.tester import Case, MetricTests, nowhere_finite, updated
 
 NAN = math.nan
-
-
-def slow_f1(tp, fp, fn):
-    return 2 * tp / (2 * tp + fp + fn) if tp + fp + fn else NAN
 
 
 def slow_label_f1(record, threshold=0.5):
@@ -76,12 +73,9 @@ def test_an_abstention_is_no_false_positive():
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_dtypes_and_strides(dtype):
+def test_label_sets_in_any_dtype(dtype):
     for seed in range(4):
-        data = drawn(seed, dtype)
-        expected = slow_per_class(slow_f1, data)
-        assert updated(F1Score(5), data).compute().item() == pytest.approx(expected, abs=1e-12)
-        sets = data | {"labels": torch.rand(9, 5, generator=torch.Generator().manual_seed(seed)) < 0.4}
+        sets = drawn(seed, dtype) | {"labels": torch.rand(9, 5, generator=torch.Generator().manual_seed(seed)) < 0.4}
         for threshold in (0.0, 0.5):
             metric = updated(LabelF1Score(5, threshold), sets)
             assert metric.compute().item() == pytest.approx(slow_label_f1(sets, threshold), abs=1e-12)
@@ -101,14 +95,6 @@ def test_not_finite_is_left_out(bad):
     labels = torch.cat([MULTI_LABELS, torch.ones(1, 3, dtype=torch.bool)])
     metric = updated(LabelF1Score(3), {"logits": logits, "labels": labels})
     assert torch.equal(metric.counts, updated(LabelF1Score(3), HAND_SETS).counts)
-
-
-def test_interval_over_the_images_of_each_class():
-    # 8 of 8 and 0 of 2: effective number 4 / (1/8 + 1/2) = 6.4
-    hits = {"logits": torch.tensor([[1.0, 0.0]] * 10), "labels": torch.tensor([0] * 8 + [1] * 2)}
-    summary = updated(F1Score(2), hits).summary()
-    expected = wilson_interval(torch.tensor(6.4 * 4 / 9), torch.tensor(6.4))
-    assert [summary["low"], summary["high"]] == pytest.approx([bound.item() for bound in expected], abs=1e-6)
 
 
 def test_errors():
