@@ -16,7 +16,8 @@ from metrics.primitives.peaks import peak_cells
 from metrics.primitives.regions import all_finite
 
 
-def _peaks(maps: Tensor) -> Tensor:
+def finite_peaks(maps: Tensor) -> Tensor:
+    """Peak cells of ``(B, k, h, w)`` maps as ``(B, k, 2)`` float64; NaN where a map is not finite."""
     """Peak cells as ``(B, k, 2)`` float64; NaN where a map is not finite."""
     return peak_cells(maps).double().masked_fill(~all_finite(maps)[..., None], torch.nan)
 
@@ -40,7 +41,7 @@ def prototype_location_change(maps: Tensor, perturbed_maps: Tensor, relative: bo
     """
     check_tensor("maps", maps, ("B", "k", "h", "w"), "float")
     check_tensor("perturbed_maps", perturbed_maps, tuple(maps.shape), "float")
-    distance = (_peaks(maps) - _peaks(perturbed_maps)).abs().sum(dim=-1)
+    distance = (finite_peaks(maps) - finite_peaks(perturbed_maps)).abs().sum(dim=-1)
     return distance / (maps.shape[2] + maps.shape[3] - 2) if relative else distance
 
 

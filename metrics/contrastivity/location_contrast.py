@@ -9,17 +9,17 @@ import torch
 from torch import Tensor
 
 from metrics.base import ImageMean
-from metrics.change.prototype_activation_location_change import prototype_activation_location_change
-from metrics.change.prototype_location_change import prototype_location_change
+from metrics.change.prototype_location_change import finite_peaks
 from metrics.entry import MetricEntry, Words
 from metrics.primitives.checks import check_tensor, check_threshold
+from metrics.primitives.intersection_over_union import mask_intersection_over_union
+from metrics.primitives.regions import binarize_maps
 
 
-def _pairs(maps: Tensor) -> tuple[Tensor, Tensor]:
-    """Both sides of the k (k - 1) / 2 pairs of units, ``(B, k, h, w)`` to ``(B, pairs, h, w)`` each."""
-    check_tensor("maps", maps, ("B", "k", "h", "w"), "float")
-    first, second = torch.triu_indices(maps.shape[1], maps.shape[1], offset=1, device=maps.device)
-    return maps.index_select(1, first), maps.index_select(1, second)
+def _pairs(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Both sides of the k (k - 1) / 2 pairs of units, ``(B, k, ...)`` to ``(B, pairs, ...)`` each."""
+    first, second = torch.triu_indices(values.shape[1], values.shape[1], offset=1, device=values.device)
+    return values.index_select(1, first), values.index_select(1, second)
 
 
 def prototype_location_contrast(maps: Tensor) -> Tensor:
@@ -41,7 +41,9 @@ def prototype_location_contrast(maps: Tensor) -> Tensor:
         >>> prototype_location_contrast(torch.eye(4).view(1, 4, 2, 2))  # peaks at the corners of a square
         tensor([1.3333], dtype=torch.float64)
     """
-    return prototype_location_change(*_pairs(maps)).nanmean(dim=1)
+    check_tensor("maps", maps, ("B", "k", "h", "w"), "float")
+    first, second = _pairs(finite_peaks(maps))
+    return (first - second).abs().sum(dim=-1).nanmean(dim=1)
 
 
 def prototype_activation_location_contrast(maps: Tensor, threshold: float = 0.5) -> Tensor:
@@ -65,7 +67,8 @@ def prototype_activation_location_contrast(maps: Tensor, threshold: float = 0.5)
         >>> prototype_activation_location_contrast(maps)  # one cell of two in common
         tensor([0.5000], dtype=torch.float64)
     """
-    return prototype_activation_location_change(*_pairs(maps), threshold).nanmean(dim=1)
+    check_tensor("maps", maps, ("B", "k", "h", "w"), "float")
+    return (1 - mask_intersection_over_union(*_pairs(binarize_maps(maps, threshold)))).nanmean(dim=1)
 
 
 class PrototypeLocationContrast(ImageMean):
