@@ -46,10 +46,11 @@ def _section(family: Family) -> str:
 
 def _row(entry: MetricEntry) -> str:
     kind, words = entry.metric, entry.words
-    unit, ends, part = kind.unit, kind.value_range, {}
-    if entry.part is not None and issubclass(kind, PartsMetric):
-        unit, ends = kind.units[entry.part], kind.value_ranges[entry.part]
-        part = kind.exceptions.get(entry.part, {})
+    if issubclass(kind, PartsMetric):
+        name = entry.part or ""
+        unit, ends, part = kind.units[name], kind.value_ranges[name], kind.exceptions.get(name, {})
+    else:
+        unit, ends, part = kind.unit, kind.value_range, {}
     direction = arrow(part.get("higher_is_better", kind.higher_is_better))
     measured = (printed_range(*ends), direction, unit, part.get("averaged_over", kind.averaged_over))
     return f"| {' | '.join((f'`{entry.key}`', words.name, words.formula, *measured, words.source, words.misread))} |"

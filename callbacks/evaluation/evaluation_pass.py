@@ -12,7 +12,7 @@ from torch import Tensor
 from callbacks.evaluation.clean_view import Clean, Setting, ViewProtocol
 from callbacks.evaluation.views import VIEWS
 from callbacks.forward.observer import Observer, Seen
-from metrics import ItemMean, ModelValue
+from metrics import ItemMean, ModelValue, PartsMetric
 from metrics.entry import AnyMetric
 from metrics.facts import Facts
 from metrics.general.balanced_accuracy import ConfusionMean
@@ -130,9 +130,11 @@ class EvaluationPass:
         summaries = {id(metric): metric.summary() for _, metric in self._distinct()}
         for key, metric in self.metrics.items():
             summary: Any = summaries[id(metric)]
-            part, unit = ENTRIES[key].part, metric.unit
-            if part is not None:
-                summary, unit = summary[part], cast(Any, metric).units[part]
+            if isinstance(metric, PartsMetric):
+                part = cast(str, ENTRIES[key].part)
+                summary, unit = summary[part], metric.units[part]
+            else:
+                unit = metric.unit
             summary = dict(summary)
             yield (
                 key,

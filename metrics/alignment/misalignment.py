@@ -59,7 +59,6 @@ class SpatialMisalignment(SeparateMetric, PartsMetric):
         "prc": (-math.inf, math.inf),
         "ac": (-1.0, 1.0),
     }
-    unit = "fraction, ranks"
     averaged_over: AveragedOver = "image"
     higher_is_better = False
     owner: Tensor

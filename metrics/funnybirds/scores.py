@@ -56,7 +56,6 @@ class FunnyBirdsScores(WrapperMetric, PartsMetric):
         "important_parts": {"higher_is_better": False},
         **{name: {"averaged_over": "none"} for name in units if name.startswith("completeness") or name == "overall"},
     }
-    unit = "fraction, count"
     averaged_over: AveragedOver = "image"
     higher_is_better = True
 
