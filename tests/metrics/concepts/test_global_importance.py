@@ -1,23 +1,29 @@
+"""Cosines of weights and scores with the table of annotators, by hand and by definition."""
+
 import math
+from functools import partial
+from typing import ClassVar
 
 import pytest
 import torch
-from torch.nn import functional as F
 
-from metrics.functional import (
-    concept_activation_maps,
-    concept_auc,
-    concept_existence,
-    concept_existence_baselines,
-    concept_global_importance,
-    concept_importance,
-    concept_location,
-    concept_mask_intersection_over_union,
-    name_units,
+from metrics import ConceptGlobalImportance
+from metrics.functional import concept_global_importance
+from tests.metrics.concepts.decisions import (
+    CLASSES,
+    CONCEPTS,
+    IMAGES,
+    NAN,
+    TABLE,
+    WEIGHT,
+    mean,
+    part_of,
+    ranking,
+    usable,
 )
+from tests.metrics.tester import Case, MetricTests, same, updated
 
-NAN = math.nan
-HALVES = [torch.float16, torch.bfloat16]
+KIND_3 = partial(ConceptGlobalImportance, WEIGHT, TABLE, kind=3)
 
 
 def approx(values):
@@ -28,7 +34,6 @@ def column(*values):
     return torch.tensor(values, dtype=torch.float64)[:, None]
 
 
-# -- CGIM -------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("weight", "annotation", "means", "kind", "plain", "centered"),
     [
@@ -75,173 +80,48 @@ def test_global_importance_by_definition_and_what_it_does_not_see(kind):
     assert (moved - by_class).abs().nan_to_num().max() > 1e-3
 
 
-# -- CEM --------------------------------------------------------------------------------------------------------------
-WEIGHT, VALUES, PRESENT = (
-    torch.tensor([[-1.0, 2.0, 1.0]]), torch.tensor([[-0.9, 0.2, -0.5]]), torch.tensor([[False, True, False]])
-)  # fmt: skip
+def slow_importance(record):
+    """CGIM3 of the concepts."""
+    right = [i for i in usable(record) if ranking(record, i)[1] == record["labels"][i]]
+    rows = {
+        label: [record["scores"][i].double() for i in right if record["labels"][i] == label] for label in range(CLASSES)
+    }
+    means = {label: sum(found) / len(found) * WEIGHT[label].double() for label, found in rows.items() if found}
+    table = TABLE.double()
+    values = [
+        slow_cosine(
+            [means[label][concept].item() for label in means], [table[label, concept].item() for label in means]
+        )
+        for concept in range(CONCEPTS)
+    ]
+    return mean(values) if len(means) > 1 else NAN
 
 
-@pytest.mark.parametrize(
-    ("order", "k", "expected"),
-    [
-        ("signed", 1, 0), ("signed", 2, 0.5), ("signed", 3, 1 / 3), ("abs", 2, 0), ("positive_evidence", 1, 1),
-        ("positive_evidence", 3, 1),  # of one concept
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("dtype", [*HALVES, torch.float64])
-def test_existence_by_hand(order, k, expected, dtype):
-    importance = concept_importance(VALUES.to(dtype), WEIGHT, torch.tensor([0]), order=order)
-    if order == "signed":
-        assert importance[0].tolist() == pytest.approx([0.9, 0.4, -0.5], abs=0.01)
-    assert concept_existence(importance, PRESENT, k).item() == approx(expected)
+class TestGlobalImportance(MetricTests):
+    cases: ClassVar = {
+        "importance": Case(
+            KIND_3,
+            part_of("scores", "logits", "labels"),
+            slow_importance,
+            {"labels": torch.full((IMAGES,), 2)},
+            CONCEPTS + 1,
+        )
+    }
 
 
-def test_existence_ties_baselines_and_what_is_undefined():
-    equal = torch.ones(1, 3)
-    assert concept_existence(equal, torch.tensor([[False, True, True]]), 1).item() == 0
-    labels = torch.tensor([[True, True, False], [True, False, False]])
-    prevalence = labels.double().mean(dim=0)
-    for k, expected in ((1, 1.0), (2, 0.75)):
-        found = concept_existence_baselines(prevalence, k)
-        assert {name: value.item() for name, value in found.items()} == approx({"chance": 0.5, "prevalence": expected})
-    other = concept_existence_baselines(prevalence, 1, order=torch.tensor([2, 1, 0]))
-    assert other["prevalence"].item() == 0
-    for broken in (NAN, math.inf):
-        assert concept_existence(torch.tensor([[1.0, broken]]), torch.ones(1, 2, dtype=torch.bool), 1).isnan().all()
-    assert concept_existence(torch.full((1, 2), -math.inf), torch.ones(1, 2, dtype=torch.bool), 1).isnan().all()
-    for k in (0, 4):
-        with pytest.raises(ValueError, match=f"`k` to be at least 1 and at most the 3 concepts, but got {k}"):
-            concept_existence(equal, labels[:1], k)
+def test_global_importance_of_classes_and_correlations():
+    record = part_of("scores", "logits", "labels")
+    metric = updated(ConceptGlobalImportance(WEIGHT, TABLE, kind=2, axis="class"), record)
+    assert metric.values().isnan().tolist() == [False, False, True]  # no image of the last class is right
+    assert metric.averaged_over == "class"
+    plain = updated(KIND_3(), record).summary()
+    centered = updated(ConceptGlobalImportance(WEIGHT, TABLE, kind=3, centered=True), record).compute()
+    assert same(plain["centered"], centered)
+    assert plain["skipped"] == 1  # the image without finite scores
 
 
-# -- CLM and part-mask IoU --------------------------------------------------------------------------------------------
-SIZE = (4, 6)
-
-
-def maps_of(*cells):
-    """A map of 4 x 6 pixels that is 0 but for {(row, column): value}."""
-    found = torch.zeros(1, len(cells), *SIZE)
-    for index, values in enumerate(cells):
-        for place, value in values.items():
-            found[0, index][place] = value
-    return found
-
-
-def located(values, places, visible=None, alpha=1.0):
-    points = torch.tensor([[[(column + 0.9, row + 0.2) for row, column in places]]])
-    seen = torch.tensor([[visible or [True] * len(places)]])
-    return concept_location(values, points, seen, SIZE, alpha).item()
-
-
-RISING = torch.arange(24.0).view(1, 1, *SIZE)
-FIVES = maps_of({(0, 0): 9, (1, 0): 5, (1, 1): 5, (1, 2): 5, (1, 3): 5})
-
-
-@pytest.mark.parametrize(
-    ("values", "places", "visible", "alpha", "expected"),
-    [
-        (RISING, [(3, 4)], None, 1, 1), (RISING, [(3, 3)], None, 1, 0),  # 2 pixels: the 2nd and the 3rd largest
-        (FIVES, [(1, 2)], None, 1, 1 / 4), (FIVES, [(1, 2)], None, 2, 3 / 4),
-        (FIVES, [(2, 2)], None, 2, 0), (FIVES, [(2, 2)], None, 6, 7 / 19),
-        (torch.full((1, 1, *SIZE), 3.0), [(2, 2)], None, 1, 1 / 12),
-        (torch.zeros(1, 1, 1, 1), [(0, 0)], None, 1, 1 / 12),
-        (RISING, [(0, 0), (3, 5)], None, 1, 1), (RISING, [(0, 0), (3, 5)], [True, False], 1, 0),
-        (RISING, [(0, 0), (3, 5)], [False, False], 1, NAN), (RISING, [(0, 0)], None, 12, 1),
-        (RISING, [(4, 0)], None, 12, NAN), (RISING, [(0, -1)], None, 12, NAN),  # outside the image
-        (RISING / 0, [(0, 0)], None, 12, NAN),
-    ],
-)  # fmt: skip
-def test_location_by_hand(values, places, visible, alpha, expected):
-    assert located(values, places, visible, alpha) == approx(expected)
-    assert located(values * 3 + (0 if values.isnan().any() else 7), places, visible, alpha) == approx(expected)
-
-
-def test_a_constant_map_at_224():
-    points, visible = torch.full((1, 1, 1, 2), 100.0), torch.ones(1, 1, 1, dtype=torch.bool)
-    for dtype in (*HALVES, torch.float32):  # upsampling must not leave a ripple
-        maps = torch.full((1, 1, 7, 7), 0.3, dtype=dtype)
-        assert concept_location(maps, points, visible, (224, 224)).item() == approx(4181 / 50176)
-
-
-def slow_region(cells, alpha):
-    """Probability of every pixel to be in the region, for a map that needs no upsampling."""
-    flat = [value for row in cells for value in row]
-    n = math.floor(alpha * len(flat) / 12)
-    ranks = [(sum(v > value for v in flat), sum(v == value for v in flat)) for value in flat]
-    return [min(max((n - higher) / equal, 0), 1) for higher, equal in ranks], n
-
-
-@pytest.mark.parametrize("alpha", [1, 3.5, 6])
-def test_location_and_overlap_by_definition(alpha):
-    generator = torch.Generator().manual_seed(1)
-    maps = torch.randint(-3, 4, (3, 2, 4, 6), generator=generator).float()
-    points = torch.rand(3, 2, 2, 2, generator=generator) * torch.tensor([6.0, 4.0])
-    visible = torch.rand(3, 2, 2, generator=generator) > 0.3
-    masks = torch.rand(3, 2, 4, 6, generator=generator) > 0.6
-    masks[0, 0] = False
-    located, overlap = [], []
-    for b in range(3):
-        for k in range(2):
-            share, n = slow_region(maps[b, k].tolist(), alpha)
-            sides = [points[b, k, s].tolist() for s in range(2) if visible[b, k, s]]
-            located.append(max((share[int(y) * 6 + int(x)] for x, y in sides), default=NAN))
-            mask = masks[b, k].flatten().tolist()
-            both = sum(s for s, m in zip(share, mask, strict=True) if m)
-            overlap.append(both / (n + sum(mask) - both) if any(mask) else NAN)
-    assert concept_location(maps, points, visible, SIZE, alpha).flatten().tolist() == approx(located)
-    assert concept_mask_intersection_over_union(maps, masks, SIZE, alpha).flatten().tolist() == approx(overlap)
-    turned = maps.transpose(2, 3).contiguous().transpose(2, 3)  # not contiguous
-    assert concept_location(turned, points, visible, SIZE, alpha).flatten().tolist() == approx(located)
-
-
-def test_location_upsamples_bilinearly():
-    maps = torch.randn(1, 1, 3, 4, generator=torch.Generator().manual_seed(2))
-    large = F.interpolate(maps.double(), (9, 8), mode="bilinear", align_corners=False)[0, 0]
-    share, _ = slow_region([[round(value, 9) for value in row] for row in large.tolist()], 6)
-    places = torch.tensor([[(x + 0.5, y + 0.5) for y in range(9) for x in range(8)]])
-    found = concept_location(
-        maps.expand(1, 72, 3, 4), places[:, :, None], torch.ones(1, 72, 1, dtype=torch.bool), (9, 8), alpha=6
-    )
-    assert found[0].tolist() == approx(share)
-
-
-@pytest.mark.parametrize("alpha", [0, -1, 12.5])
-def test_a_region_must_have_a_size(alpha):
-    for kernel, other in (
-        (concept_location, (torch.zeros(1, 1, 1, 2), torch.ones(1, 1, 1, dtype=torch.bool))),
-        (concept_mask_intersection_over_union, (torch.ones(1, 1, 4, 6, dtype=torch.bool),)),
-    ):
-        with pytest.raises(ValueError, match="`alpha` to be above 0 and at most 12"):
-            kernel(RISING, *other, SIZE, alpha)
-
-
-def test_no_image():
-    nothing = torch.zeros(0, 2, 4, 6)
-    assert concept_location(nothing, torch.zeros(0, 2, 1, 2), nothing[..., 0, :1] > 0, SIZE).shape == (0, 2)
-    assert concept_mask_intersection_over_union(nothing, nothing > 0, SIZE).shape == (0, 2)
-
-
-# -- CoAM and names ---------------------------------------------------------------------------------------------------
-def test_activation_maps_have_the_projection_as_their_mean():
-    generator = torch.Generator().manual_seed(3)
-    latent, vectors = torch.randn(2, 5, 3, 4, generator=generator), torch.randn(6, 5, generator=generator)
-    maps = concept_activation_maps(latent, vectors)
-    assert torch.allclose(5 * maps.mean(dim=(2, 3)), latent.mean(dim=(2, 3)) @ vectors.T, atol=1e-6)
-
-
-def test_areas_by_definition():
-    generator = torch.Generator().manual_seed(4)
-    scores = torch.randint(0, 5, (17, 3), generator=generator).float()
-    labels = torch.rand(17, 4, generator=generator) > 0.6
-    labels[:, 2], labels[:, 3] = True, False
-    for unit, row in enumerate(concept_auc(scores, labels).tolist()):
-        for concept, area in enumerate(row):
-            have = [scores[n, unit] for n in range(17) if labels[n, concept]]
-            lack = [scores[n, unit] for n in range(17) if not labels[n, concept]]
-            wins = [float(one > two) + 0.5 * float(one == two) for one in have for two in lack]
-            assert area == approx(sum(wins) / len(wins) if wins else NAN)
-
-
-def test_names():
-    auc = torch.tensor([[0.7, 0.8, 0.8], [0.59, NAN, 0.1], [NAN, NAN, NAN], [0.6, 0.2, NAN]])
-    assert name_units(auc).tolist() == [1, -1, -1, 0]
+def test_bad_input():
+    with pytest.raises(ValueError, match=r"`annotation` to be of shape \(3, 5\)"):
+        ConceptGlobalImportance(WEIGHT, TABLE[:2])
+    with pytest.raises(ValueError, match="`kind` to be 1, 2 or 3, but got 4"):
+        ConceptGlobalImportance(WEIGHT, TABLE, kind=4)

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from metrics import ConceptAccuracy, ConceptAUC, ConceptCalibrationError
+from metrics.functional import concept_auc, name_units
 from tests.metrics.tester import Case, MetricTests, updated
 
 # concept 0 is unit 2, concept 1 no unit, concept 2 unit 3, since unit 0 is not active
@@ -98,3 +99,19 @@ def test_bad_input(kind):
         kind(CONCEPTS, 0)
     with pytest.raises(ValueError, match=r"`concept_labels` to be of shape \(2, 3\)"):
         kind(CONCEPTS, 3).update(torch.rand(2, 4), torch.zeros(2, 4, dtype=torch.bool))
+
+
+def test_areas_of_all_units_and_concepts():
+    generator = torch.Generator().manual_seed(4)
+    scores = torch.randint(0, 5, (17, 3), generator=generator).float()
+    labels = torch.rand(17, 4, generator=generator) > 0.6
+    labels[:, 2], labels[:, 3] = True, False  # nothing to tell apart
+    for unit, row in enumerate(concept_auc(scores, labels).tolist()):
+        for concept, area in enumerate(row):
+            expected = slow_area(list(zip(scores[:, unit].tolist(), labels[:, concept].tolist(), strict=True)))
+            assert area == pytest.approx(math.nan if expected is None else expected, nan_ok=True)
+
+
+def test_names():
+    auc = torch.tensor([[0.7, 0.8, 0.8], [0.59, math.nan, 0.1], [math.nan, math.nan, math.nan], [0.6, 0.2, math.nan]])
+    assert name_units(auc).tolist() == [1, -1, -1, 0]

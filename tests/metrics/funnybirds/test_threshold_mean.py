@@ -21,7 +21,7 @@ from metrics import (
     TotalsNotPositive,
 )
 from metrics.functional import mean_interval, minimal_sufficient_sets, wilson_interval
-from tests.metrics.functional.test_funnybirds import booleans, draws, slow_spearman, variants
+from tests.metrics.funnybirds.test_part_importance import booleans, draws, slow_spearman, variants
 from tests.metrics.tester import (
     Case,
     MetricTests,

@@ -1,0 +1,68 @@
+"""Decisions of a model on images whose concepts are known, and the ranking of concepts by the definition."""
+
+import math
+
+import torch
+from scipy.stats import t
+
+NAN, SIZE, IMAGES, CLASSES, CONCEPTS = math.nan, (6, 4), 13, 3, 5
+GENERATOR = torch.Generator().manual_seed(8)
+WEIGHT = torch.randn(CLASSES, CONCEPTS, generator=GENERATOR)
+TABLE = torch.rand(CLASSES, CONCEPTS, generator=GENERATOR)
+PARTS = torch.tensor([[0, 1], [2, -1], [-1, -1], [2, -1], [3, -1]])  # two sides; the third concept has no part
+MASKS = torch.tensor([0, 1, -1, 1, -1])
+FIRST = torch.tensor([3, 1, 0, 2, 4])  # by how frequent concepts are in training
+
+
+def mean(values):
+    defined = [value for value in values if not math.isnan(value)]
+    return sum(defined) / len(defined) if defined else NAN
+
+
+def concept_record():
+    record = {
+        "scores": torch.randint(-4, 5, (IMAGES, CONCEPTS), generator=GENERATOR) / 4,  # ties
+        "logits": torch.randn(IMAGES, CLASSES, generator=GENERATOR),
+        "labels": torch.randint(0, CLASSES - 1, (IMAGES,), generator=GENERATOR),  # the last class has no image
+        "concept_labels": torch.rand(IMAGES, CONCEPTS, generator=GENERATOR) > 0.5,
+        "concept_maps": torch.randint(0, 4, (IMAGES, CONCEPTS, *SIZE), generator=GENERATOR).float(),
+        "part_locations": torch.rand(IMAGES, 4, 2, generator=GENERATOR) * torch.tensor([4.0, 6.0]),
+        "part_visible": torch.rand(IMAGES, 4, generator=GENERATOR) > 0.4,
+        "part_masks": torch.rand(IMAGES, 2, *SIZE, generator=GENERATOR) > 0.5,
+    }
+    record["concept_maps"] = record["concept_maps"].transpose(2, 3).contiguous().transpose(2, 3)  # not contiguous
+    record["scores"][3], record["part_visible"][4], record["part_masks"][5] = NAN, False, False
+    return record
+
+
+RECORD = concept_record()
+
+
+def part_of(*names):
+    return {name: RECORD[name] for name in names}
+
+
+def ranking(record, image, candidates=range(CONCEPTS)):
+    """Candidates by falling contribution, ties to the lower index; the predicted class."""
+    predicted = max(range(CLASSES), key=record["logits"][image].tolist().__getitem__)
+    contributions = (WEIGHT[predicted].double() * record["scores"][image].double()).tolist()
+    return sorted(candidates, key=lambda concept: -contributions[concept]), predicted
+
+
+def usable(record):
+    return [image for image in range(len(record["logits"])) if record["scores"][image].isfinite().all()]
+
+
+def chances(cells, alpha=1):
+    """Probability of every pixel to be in the region."""
+    flat = [value for row in cells for value in row]
+    n = math.floor(alpha * len(flat) / 12)
+    return [min(max((n - sum(v > w for v in flat)) / flat.count(w), 0), 1) for w in flat]
+
+
+def paired(differences):
+    """Mean over the pairs of the images, and half of its 95 % interval with images as the clusters."""
+    total, count = sum(sum(d) for d in differences), sum(len(d) for d in differences)
+    ratio, n = total / count, len(differences)
+    variance = sum((sum(d) - ratio * len(d)) ** 2 for d in differences) / (n - 1) * n / count**2
+    return ratio, t.ppf(0.975, n - 1) * math.sqrt(variance)

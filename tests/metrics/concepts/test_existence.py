@@ -1,0 +1,118 @@
+"""Whether images have the concepts that decide on them, beside rankings that never look at the image."""
+
+import math
+from functools import partial
+from typing import ClassVar
+
+import pytest
+import torch
+
+from metrics import ConceptExistence
+from metrics.functional import concept_existence, concept_existence_baselines, concept_importance
+from tests.metrics.concepts.decisions import (
+    CONCEPTS,
+    IMAGES,
+    NAN,
+    RECORD,
+    WEIGHT,
+    mean,
+    paired,
+    part_of,
+    ranking,
+    usable,
+)
+from tests.metrics.tester import Case, MetricTests, nowhere_finite, same, updated
+
+FIRST = torch.tensor([3, 1, 0, 2, 4])  # by how frequent concepts are in training
+ALL = partial(ConceptExistence, WEIGHT, k=2, prevalence_order=FIRST)
+CORRECT = partial(ConceptExistence, WEIGHT, k=2, subset="correct")
+READ = part_of("scores", "logits", "labels", "concept_labels")
+
+
+def approx(values):
+    return pytest.approx(values, abs=1e-6)
+
+
+ONE_CLASS, VALUES, PRESENT = (
+    torch.tensor([[-1.0, 2.0, 1.0]]), torch.tensor([[-0.9, 0.2, -0.5]]), torch.tensor([[False, True, False]])
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("order", "k", "expected"),
+    [
+        ("signed", 1, 0), ("signed", 2, 0.5), ("signed", 3, 1 / 3), ("abs", 2, 0), ("positive_evidence", 1, 1),
+        ("positive_evidence", 3, 1),  # of one concept
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_existence_by_hand(order, k, expected, dtype):
+    importance = concept_importance(VALUES.to(dtype), ONE_CLASS, torch.tensor([0]), order=order)
+    if order == "signed":
+        assert importance[0].tolist() == pytest.approx([0.9, 0.4, -0.5], abs=0.01)
+    assert concept_existence(importance, PRESENT, k).item() == approx(expected)
+
+
+def test_existence_ties_baselines_and_what_is_undefined():
+    equal = torch.ones(1, 3)
+    assert concept_existence(equal, torch.tensor([[False, True, True]]), 1).item() == 0
+    labels = torch.tensor([[True, True, False], [True, False, False]])
+    prevalence = labels.double().mean(dim=0)
+    for k, expected in ((1, 1.0), (2, 0.75)):
+        found = concept_existence_baselines(prevalence, k)
+        assert {name: value.item() for name, value in found.items()} == approx({"chance": 0.5, "prevalence": expected})
+    other = concept_existence_baselines(prevalence, 1, order=torch.tensor([2, 1, 0]))
+    assert other["prevalence"].item() == 0
+    for broken in (NAN, math.inf):
+        assert concept_existence(torch.tensor([[1.0, broken]]), torch.ones(1, 2, dtype=torch.bool), 1).isnan().all()
+    assert concept_existence(torch.full((1, 2), -math.inf), torch.ones(1, 2, dtype=torch.bool), 1).isnan().all()
+    for k in (0, 4):
+        with pytest.raises(ValueError, match=f"`k` to be at least 1 and at most the 3 concepts, but got {k}"):
+            concept_existence(equal, labels[:1], k)
+
+
+def existence(record, subset="all"):
+    found = []
+    for image in usable(record):
+        order, predicted = ranking(record, image)
+        if subset == "all" or predicted == record["labels"][image]:
+            found.append((sum(bool(record["concept_labels"][image, c]) for c in order[:2]) / 2, image))
+    return found
+
+
+class TestExistence(MetricTests):
+    cases: ClassVar = {
+        "all": Case(
+            ALL, READ, lambda record: mean([value for value, _ in existence(record)]),
+            nowhere_finite(part_of("scores")), IMAGES,
+        ),
+        "correct": Case(
+            CORRECT, READ, lambda record: mean([value for value, _ in existence(record, "correct")]),
+            {"labels": torch.full((IMAGES,), -1)}, IMAGES,
+        ),
+    }  # fmt: skip
+
+
+def test_existence_beside_its_baselines():
+    summary = updated(ALL(), READ).summary()
+    labels = RECORD["concept_labels"]
+    bases = {"chance": range(CONCEPTS), "prevalence": (3, 1)}  # not the two that are most frequent here
+    for name, concepts in bases.items():
+        base = {image: mean([float(labels[image, c]) for c in concepts]) for _, image in existence(RECORD)}
+        lift, error = paired([[value - base[image]] for value, image in existence(RECORD)])
+        assert same(summary[name], mean(base.values()))
+        assert same(summary[f"lift_over_{name}"], lift)
+        assert same(summary[f"lift_over_{name}"], summary["value"] - summary[name])
+        bounds = [summary[f"lift_over_{name}_{end}"] for end in ("low", "high")]
+        assert bounds == pytest.approx([lift - error, lift + error], abs=1e-6)
+    alone = updated(CORRECT(), READ).summary()
+    counts = sorted((labels[[image for _, image in existence(RECORD, "correct")]].double().mean(dim=0)).tolist())
+    assert same(alone["prevalence"], sum(counts[-2:]) / 2)
+    assert math.isnan(alone["lift_over_prevalence"])
+
+
+def test_bad_input():
+    with pytest.raises(ValueError, match="at most the 5 concepts, but got 6"):
+        ConceptExistence(WEIGHT, k=6)
+    with pytest.raises(ValueError, match="`subset` to be one of"):
+        ConceptExistence(WEIGHT, subset="right")

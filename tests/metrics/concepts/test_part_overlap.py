@@ -1,0 +1,61 @@
+"""How well the maps of the concepts that decide cover their part, beside a random region."""
+
+import math
+from functools import partial
+from typing import ClassVar
+
+import pytest
+import torch
+
+from metrics import ConceptMaskIntersectionOverUnion
+from metrics.functional import concept_mask_intersection_over_union
+from tests.metrics.concepts.decisions import IMAGES, SIZE, WEIGHT, chances, mean, part_of, ranking, usable
+from tests.metrics.tester import Case, MetricTests, same
+
+MASKS = torch.tensor([0, 1, -1, 1, -1])
+
+
+def overlaps(record, alpha):
+    size = math.floor(2 * alpha)
+    found = []
+    for image in usable(record):
+        for concept in ranking(record, image, [0, 1, 3])[0][:2]:
+            mask = record["part_masks"][image, MASKS[concept]].flatten().tolist()
+            region = chances(record["concept_maps"][image, concept].tolist(), alpha)
+            both = sum(share for share, inside in zip(region, mask, strict=True) if inside)
+            found += [both / (size + sum(mask) - both)] if any(mask) else []
+    return mean(found)
+
+
+class TestOverlap(MetricTests):
+    cases: ClassVar = {
+        f"alpha {alpha}": Case(
+            partial(ConceptMaskIntersectionOverUnion, WEIGHT, MASKS, k=2, alpha=alpha),
+            part_of("scores", "logits", "concept_maps", "part_masks"),
+            partial(overlaps, alpha=alpha),
+            {"part_masks": torch.zeros(IMAGES, 2, *SIZE, dtype=torch.bool)},
+            IMAGES,
+        )
+        for alpha in (1, 3.5)
+    }
+
+
+def test_overlap_of_a_random_region():
+    maps, mask = torch.zeros(1, 1, 4, 6), torch.zeros(1, 1, 4, 6, dtype=torch.bool)
+    mask[0, 0, 0, :4] = True
+    metric = ConceptMaskIntersectionOverUnion(torch.ones(1, 1), torch.tensor([0]), k=1)
+    metric.update(torch.ones(1, 1), torch.ones(1, 1), maps, mask)
+    summary = metric.summary()  # a = 1/12, m = 1/6; of a constant map each pixel is in the region with probability 1/12
+    assert same(summary["chance"], (1 / 72) / (1 / 12 + 1 / 6 - 1 / 72))
+    assert same(summary["value"], (4 / 12) / (2 + 4 - 4 / 12))
+
+
+def test_no_image():
+    nothing = torch.zeros(0, 2, 4, 6)
+    assert concept_mask_intersection_over_union(nothing, nothing > 0, (4, 6)).shape == (0, 2)
+
+
+@pytest.mark.parametrize("alpha", [0, -1, 13])
+def test_a_region_must_have_a_size(alpha):
+    with pytest.raises(ValueError, match="`alpha` to be above 0 and at most 12"):
+        ConceptMaskIntersectionOverUnion(WEIGHT, MASKS, k=1, alpha=alpha)
