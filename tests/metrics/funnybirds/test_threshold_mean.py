@@ -1,114 +1,23 @@
+"""The checks of important parts at every threshold, by the definition."""
+
 import math
 import pickle
 import warnings
 from functools import partial
-from typing import ClassVar
 
 import pytest
 import torch
 from torchmetrics import MetricCollection
 
-from metrics import (
-    BackgroundIndependence,
-    ControlledSyntheticDataCheck,
-    DeletionCheck,
-    Distractibility,
-    HiddenParts,
-    ImportantParts,
-    PreservationCheck,
-    SingleDeletion,
-    TargetSensitivity,
-    TotalsNotPositive,
-)
+from metrics import ControlledSyntheticDataCheck, DeletionCheck, Distractibility, ImportantParts, PreservationCheck
 from metrics.functional import mean_interval, minimal_sufficient_sets, wilson_interval
-from tests.metrics.funnybirds.test_part_importance import booleans, draws, slow_spearman, variants
-from tests.metrics.tester import (
-    Case,
-    MetricTests,
-    check_attributes,
-    images,
-    nowhere_finite,
-    rows,
-    same_summaries,
-    updated,
-)
+from tests.metrics.funnybirds.birds import NAN, booleans, draws, mean, variants
+from tests.metrics.tester import check_attributes, images, rows, same_summaries, updated
 
-NAN = math.nan
 THRESHOLDS = 4
 SETS = minimal_sufficient_sets(variants(0, 6))
 
 
-def mean(values):
-    values = [value for value in values if not math.isnan(value)]
-    return sum(values) / len(values) if values else NAN
-
-
-def normal(seed, *shape):
-    return torch.randn(shape, generator=draws(seed))
-
-
-def background_record():
-    valid = booleans(1, 13, 4)
-    valid[2] = False
-    return {
-        "background_drops": normal(2, 13, 4),
-        "label_logits": normal(3, 13) * 10,
-        "background_valid": valid,
-    }
-
-
-def deletion_record():
-    drops = normal(5, 13, 5).round()
-    drops[1] = 0
-    return {"label_importance": normal(4, 13, 5), "part_drops": drops}
-
-
-def target_record():
-    shared = torch.tensor([[True, True, False, False, False], [False, False, False, True, True]]).repeat(13, 1, 1)
-    shared[3] = False
-    drops = normal(7, 13, 2, 2) + 2 * torch.eye(2)
-    return {"pair_importance": normal(6, 13, 2, 5), "shared_parts": shared, "pair_drops": drops}
-
-
-def slow_background(record):
-    matters = objects = 0
-    for drops, logit, valid in zip(*(value.tolist() for value in record.values()), strict=True):
-        for drop in (drop for drop, there in zip(drops, valid, strict=True) if there):
-            matters += drop > 0 and drop >= 0.05 * abs(logit)
-            objects += 1
-    return 1 - matters / objects if objects else NAN
-
-
-def slow_deletion(record):
-    pairs = zip(*(value.tolist() for value in record.values()), strict=True)
-    return mean([(1 + slow_spearman(*pair)) / 2 for pair in pairs])
-
-
-def slow_target(record):
-    values = []
-    for importance, shared, drops in zip(*(value.tolist() for value in record.values()), strict=True):
-        if any(shared[0]) and drops[0][0] > drops[0][1] and drops[1][1] > drops[1][0]:
-            of = [[sum(p for p, s in zip(pi, one, strict=True) if s) for one in shared] for pi in importance]
-            values.append(((of[0][0] > of[1][0]) + (of[1][1] > of[0][1])) / 2)
-    return mean(values)
-
-
-def slow_totals(record):
-    return mean([float(total <= 0) for total in record["label_totals"].tolist()])
-
-
-class TestImageMetrics(MetricTests):
-    bi, sd, ts = background_record(), deletion_record(), target_record()
-    totals: ClassVar = {"label_totals": normal(8, 13).round()}
-    cases: ClassVar = {
-        "bi": Case(BackgroundIndependence, bi, slow_background, nowhere_finite(bi), 13),
-        "sd": Case(SingleDeletion, sd, slow_deletion, nowhere_finite(sd), 13),
-        "ts": Case(TargetSensitivity, ts, slow_target, nowhere_finite(ts), 13),
-        "totals": Case(TotalsNotPositive, totals, slow_totals, nowhere_finite(totals), 13),
-    }
-
-
-# -- metrics over thresholds
 def threshold_record():
     labels = torch.arange(13) % 6
     return {
@@ -118,7 +27,9 @@ def threshold_record():
         "irrelevant": booleans(4, 13, 8) & (torch.arange(13) != 4)[:, None],
         "labels": labels,
         "predictions": torch.where(torch.arange(13) % 4 == 0, 0, labels),
-        "kept_predictions": torch.randint(3, (13, 32), generator=draws(5)),
+        "kept_predictions": torch.where(
+            booleans(7, 13, 32) & booleans(8, 13, 32), -1, torch.randint(3, (13, 32), generator=draws(5))
+        ),
         "sample_ids": torch.randint(-(2**40), 2**40, (13,), generator=draws(6)),
     }
 
@@ -146,10 +57,11 @@ def slow_values(key, record):
                 set(record[name][b, t].nonzero().flatten().tolist())
                 for name in ("label_parts", "predicted_parts", "label_candidates")
             )
+            alone, without = (kept[sum(2**j for j in parts)] for parts in (shown, {*range(5)} - shown))
             row.append({
                 "csdc": max(len(one & label) / len(one) for one in sets) if right and sets else NAN,
-                "pc": float(kept[sum(2**j for j in shown)] == predicted),
-                "dc": float(kept[31 - sum(2**j for j in shown)] != predicted),
+                "pc": NAN if alone < 0 else float(alone == predicted),
+                "dc": NAN if without < 0 else float(without != predicted),
                 "d": 1 - len(candidates & irrelevant) / len(irrelevant) if irrelevant else NAN,
                 "important_parts": float(len(shown)),
             }[key])  # fmt: skip
@@ -190,8 +102,9 @@ class TestThresholdMeans:
                 assert summary["value"] == pytest.approx(means(values)[index])
                 assert summary["n"] + summary["skipped"] == 13
                 assert summary["low"] < summary["value"] < summary["high"]
-                if key in ("pc", "dc"):  # 0 or 1 for each of the 13 images
-                    low = wilson_interval(torch.tensor(summary["value"] * 13), torch.tensor(13))[0]
+                if key in ("pc", "dc"):  # 0 or 1 for each image
+                    n = summary["n"]
+                    low = wilson_interval(torch.tensor(summary["value"] * n), torch.tensor(n))[0]
                     assert summary["low"] == pytest.approx(low.item())
         area = torch.tensor([sum(row) / THRESHOLDS for row in values if not math.isnan(sum(row))], dtype=torch.float64)
         sums = (area.sum(), area.square().sum(), torch.tensor(len(area)))
@@ -231,14 +144,6 @@ class TestThresholdMeans:
                 torch.testing.assert_close(halves, expected.halves(), rtol=0, atol=1e-12)
                 assert same_summaries(summary, expected.summary(1))
                 assert same_summaries(area, expected.summary())
-
-
-def test_hidden_parts_are_those_that_were_drawn():
-    metric = HiddenParts()
-    metric.update(
-        torch.tensor([[True, True, False], [True, True, True]]), torch.tensor([[True, False, False]]).repeat(2, 1)
-    )
-    assert metric.summary()["value"] == 1.5  # one and two
 
 
 def test_a_model_without_any_correct_prediction():

@@ -1,0 +1,52 @@
+"""The rank correlation of the importance of parts with what removing them does."""
+
+import math
+from typing import ClassVar
+
+import pytest
+import torch
+
+from metrics import SingleDeletion
+from metrics.functional import single_deletion
+from tests.metrics.funnybirds.birds import DTYPES, NAN, draws, equal, mean, normal
+from tests.metrics.tester import Case, MetricTests, nowhere_finite
+
+
+def slow_spearman(x, y):
+    ranks = [[sum(o < v for o in side) + (sum(o == v for o in side) + 1) / 2 for v in side] for side in (x, y)]
+    centred = [[rank - (len(side) + 1) / 2 for rank in side] for side in ranks]
+    size = math.sqrt(math.prod(sum(r * r for r in side) for side in centred))
+    return sum(a * b for a, b in zip(*centred, strict=True)) / size if size else NAN
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_single_deletion(dtype):
+    importance = torch.tensor([[5, 1, 4, 0, 2], [1, 2, 3, 4, 5], [1, 1, 1, 1, 1], [NAN, 1, 2, 3, 4]], dtype=dtype)
+    drops = torch.tensor([[3, 1, 2, 0, 0], [5, 4, 3, 2, 1], [1, 2, 3, 4, 5], [1, 2, 3, 4, 5]], dtype=dtype)
+    assert single_deletion(importance, drops)[0].item() == pytest.approx(0.910391, abs=1e-6)
+    equal(single_deletion(importance, drops)[1:], [0, NAN, NAN])
+    assert single_deletion(drops[:3], drops[:3]).tolist() == [1, 1, 1]
+    x, y = (torch.randint(-2, 4, (200, 5), generator=draws(seed)).to(dtype) for seed in (1, 2))
+    equal(single_deletion(x, y), [(1 + slow_spearman(a, b)) / 2 for a, b in zip(x.tolist(), y.tolist(), strict=True)])
+    assert torch.equal(single_deletion(x.exp(), y * 3 - 7).isnan(), single_deletion(x, y).isnan())
+
+
+def test_random_importance_scores_half():
+    values = single_deletion(normal(0, 4000, 5), normal(1, 4000, 5))
+    assert abs(values.mean() - 0.5) < 3 * values.std() / math.sqrt(4000)
+
+
+def deletion_record():
+    drops = normal(5, 13, 5).round()
+    drops[1] = 0
+    return {"label_importance": normal(4, 13, 5), "part_drops": drops}
+
+
+def slow_deletion(record):
+    pairs = zip(*(value.tolist() for value in record.values()), strict=True)
+    return mean([(1 + slow_spearman(*pair)) / 2 for pair in pairs])
+
+
+class TestSingleDeletion(MetricTests):
+    record = deletion_record()
+    cases: ClassVar = {"sd": Case(SingleDeletion, record, slow_deletion, nowhere_finite(record), 13)}
