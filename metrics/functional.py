@@ -1,5 +1,6 @@
 """Kernels of the metrics: pure functions of tensors, without state."""
 
+from metrics.alignment.misalignment_attack import masked_projected_gradient
 from metrics.alignment.misalignment_changes import (
     accuracy_change,
     misalignment_activation_change,
@@ -85,7 +86,6 @@ from metrics.primitives.perturbation import (
     completeness_perturbation,
     keyed_noise,
     keyed_uniform,
-    masked_projected_gradient,
 )
 from metrics.primitives.ranking import gather_units, top_units, unit_ranks
 from metrics.primitives.regions import binarize_maps, clip_saliency, percentile_mask

@@ -10,9 +10,9 @@ from weakref import WeakKeyDictionary, ref
 
 from torch import Tensor, nn
 
+from explanations.relevance.convolution_rules import Filters, Scale, Weighted
 from explanations.relevance.operations import Bounds, Node
 from explanations.relevance.rules import Branching, settle
-from explanations.relevance.weighted_rules import Filters, Scale, Weighted
 from explanations.relevance.window import Window, narrowed
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from explanations.relevance.convolution_rules import ConvolutionMap, Weighted
 from explanations.relevance.rules import Residual, passed
-from explanations.relevance.weighted_rules import ConvolutionMap, Weighted
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from explanations.control import Random
 from explanations.explainer import Explainer
 from explanations.gradients import GradCAM, InputXGradient
 from explanations.integrated_gradients import IntegratedGradients
-from explanations.relevance.explainers import LRP, PRP
+from explanations.relevance.prp_and_lrp import LRP, PRP
 from explanations.summed_maps import BoxMaps, SummedMaps
 from explanations.upsample import Upsample
 

@@ -29,7 +29,7 @@ from tests.lightning_modules.registry import MODELS, tiny_birds
 ROOMS = ("callbacks", "explanations", "lightning_modules", "metrics")
 WAITING = ("aten::_local_scalar_dense", "aten::nonzero", "aten::equal", "aten::masked_select", "aten::bincount")
 CHECK, FINITE = "explanations.explainer._check", "callbacks.forward.observer.refuse_broken"
-LADDER, AMPLIFIED = "explanations.relevance.rules.settle", "explanations.relevance.explainers.attribute"
+LADDER, AMPLIFIED = "explanations.relevance.rules.settle", "explanations.relevance.prp_and_lrp.attribute"
 FIRST = "metrics.primitives.perturbation.normal_quantiles"  # the table of noise, once per process
 SUMMED, BOXES = "explanations.summed_maps", "explanations.summed_maps._boxes"
 PROJECTION = "callbacks.phases.projection.patch_distances"

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from explanations.explainer import Targets
-from explanations.relevance.explainers import LRP, PRP
+from explanations.relevance.prp_and_lrp import LRP, PRP
 from explanations.relevance.recorder import record
 from explanations.relevance.rules import uncropped
 from lightning_modules import BagNet

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from explanations.explainer import Targets
-from explanations.relevance.explainers import LRP, PRP, RecordedOutput
+from explanations.relevance.prp_and_lrp import LRP, PRP, RecordedOutput
 from lightning_modules import Classifier, ProtoPNet
 from lightning_modules.contract import ModelOutput
 from tests.explanations.backbones import UnitReader, moved_statistics, protopnet, taped

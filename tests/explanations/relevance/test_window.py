@@ -5,9 +5,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from explanations.relevance.convolution_rules import ConvolutionMap, Filters, Weighted
 from explanations.relevance.recorder import record
 from explanations.relevance.rules import Residual, passed
-from explanations.relevance.weighted_rules import ConvolutionMap, Filters, Weighted
 from explanations.relevance.window import Window, narrowed
 from tests.explanations.backbones import UnitReader, moved_statistics, protopnet
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from explanations.explainer import Targets
-from explanations.relevance.explainers import LRP, PRP
+from explanations.relevance.prp_and_lrp import LRP, PRP
 from lightning_modules import ProtoPNet
 from tests.explanations.backbones import moved_statistics
 

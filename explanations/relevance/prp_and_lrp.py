@@ -1,7 +1,7 @@
 """The explainers of relevance propagation: PRP for the evidence of a unit, LRP for that of a class.
 
 Both start in the cells in which units found their evidence (:mod:`explanations.relevance.start`) and pass relevance
-backwards by one rule per operation (:mod:`explanations.relevance.rules` and ``weighted_rules``).
+backwards by one rule per operation (:mod:`explanations.relevance.rules` and ``convolution_rules``).
 """
 
 from __future__ import annotations
