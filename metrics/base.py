@@ -82,16 +82,9 @@ class PartsMetric(ReportedMetric):
     def image_values(self) -> dict[str, Tensor]:
         """Part -> its values of the last batch, for the parts that have one for every image; no state.
 
-        ``(B,)``, or ``(B, T)`` where :meth:`threshold_index` decides at the end which of T values is reported.
+        ``(B,)``, or ``(B, T)`` at T thresholds of which one is chosen at the end.
         """
         return {}
-
-    def threshold_index(self) -> int | None:
-        """Which of T values of an image is reported, over all processes; None where there are none to choose from.
-
-        Every process has to call it, as with ``compute``.
-        """
-        return None
 
 
 class SummaryMetric(SeparateMetric):
