@@ -129,11 +129,19 @@ def why_not(key: str, need: str, facts: Facts) -> str | None:
         key: of the metric.
         need: one of its needs.
         facts: what is known about the model and the data set.
+
+    Raises:
+        ValueError: if there is no such need.
     """
     needs = {**NEEDS, **FAMILIES[key.partition("/")[0]].needs}
     if need in needs:
         return needs[need](facts)
-    missing = [facts.missing(field) for field in need.split("|")]
+    try:
+        missing = [facts.missing(field) for field in need.split("|")]
+    except ValueError as error:
+        raise ValueError(
+            f"Expected the needs of {key} to be among {sorted(needs)} or fields of the data, but got {need!r}: {error}"
+        ) from error
     return None if None in missing else "; ".join(reason for reason in missing if reason)
 
 
@@ -144,12 +152,13 @@ def _registered(path: str) -> str:
         family = getattr(import_module(module), attribute, None)
     except ImportError as error:
         raise ValueError(
-            f"Expected {path!r} in argument `suite` to be the import path of a metrics.entry.Family, but {error}. Put "
-            "its module on PYTHONPATH."
+            f"Expected {path!r} in argument `suite` to be the import path of a metrics.entry.Family, but {error}. "
+            "Install it, or put it on PYTHONPATH."
         ) from error
     if not isinstance(family, Family):
-        raise ValueError(f"Expected {path!r} in argument `suite` to be a metrics.entry.Family, but got {family!r}.")
-    if FAMILIES.setdefault(family.name, family) is not family:
+        got = f"{module} has no such name" if family is None else f"got {family!r}"
+        raise ValueError(f"Expected {path!r} in argument `suite` to be a metrics.entry.Family, but {got}.")
+    if family.name in SUITES or FAMILIES.setdefault(family.name, family) is not family:
         raise ValueError(f"Expected the family {path!r} to have a name of its own, but {family.name!r} is taken.")
     ENTRIES.update({entry.key: entry for entry in family.entries})
     return family.name

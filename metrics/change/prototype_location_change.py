@@ -18,7 +18,6 @@ from metrics.primitives.regions import all_finite
 
 def finite_peaks(maps: Tensor) -> Tensor:
     """Peak cells of ``(B, k, h, w)`` maps as ``(B, k, 2)`` float64; NaN where a map is not finite."""
-    """Peak cells as ``(B, k, 2)`` float64; NaN where a map is not finite."""
     return peak_cells(maps).double().masked_fill(~all_finite(maps)[..., None], torch.nan)
 
 

@@ -199,8 +199,8 @@ class _PerClass(ConceptGlobalImportance):
 _CLASSES = {"concept": ConceptGlobalImportance, "class": _PerClass}
 _QUESTIONS = {
     1: "Are the weights of the concepts like the attributes of the classes?",
-    2: "Are the weights, times the scores, like the attributes of the classes?",
-    3: "Are the scores of the concepts like the attributes of the classes?",
+    2: "Are the scores of the concepts like the attributes of the classes?",
+    3: "Are the weights, times the scores, like the attributes of the classes?",
 }
 _COMPARED = {1: "cos(θ; V)", 2: "cos(u*, the mean scores of the class's images that are right; V)", 3: "cos(θ ∘ u*; V)"}
 _MISREAD = {

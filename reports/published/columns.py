@@ -180,7 +180,7 @@ def _facts(result: Result) -> dict[str, str | None]:
         "class": "all",
         "mode": str(arguments["preset"]).split("_")[-1] if result.model == "ConceptBottleneck" and arguments else None,
         "residual": ("yes" if arguments["preset"] == "hybrid" else "no") if "svm_c" in arguments else None,
-        **{word: f"{arguments[name]:g}" for word, name in _ARGUMENTS.items() if name in arguments},
+        **{word: f"{arguments[name]:g}" for word, name in _ARGUMENTS.items() if arguments.get(name) is not None},
     }
 
 

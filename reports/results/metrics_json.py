@@ -210,7 +210,7 @@ def with_baselines(metrics: Mapping[str, Any]) -> dict[str, Any]:
         for name in entry:
             if name in ("majority", "centered"):
                 rows[f"{key}, {name}"] = entry | {"value": entry[name], "ci95": [None, None]}
-            elif f"{name}_low" in entry:
+            elif f"{name}_low" in entry and f"{name}_high" in entry:
                 bounds = [entry[f"{name}_low"], entry[f"{name}_high"]]
                 rows[f"{key}, {name.removeprefix('lift_').replace('_', ' ')}"] = entry | {
                     "value": entry[name],

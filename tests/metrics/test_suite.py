@@ -10,6 +10,7 @@ import torchmetrics
 from torchmetrics import MetricCollection
 
 import metrics
+from datamodules import SketchBirds
 from metrics import ModelValue, suite
 from metrics import functional as kernels
 from metrics.entry import Family, MetricEntry, Words
@@ -211,7 +212,8 @@ WORDS = Words("Is it?", "Own", "1", "none", "Never.")
 def test_a_family_of_ones_own_joins_by_its_import_path_and_may_need_a_field_of_the_data(monkeypatch):
     own = Family("own", "Is it?", (MetricEntry("own/new", metrics.Accuracy, WORDS, needs=("object_mask",)),))
     taken = Family("general", "Is it?", (MetricEntry("general/new", metrics.Accuracy, WORDS),))
-    monkeypatch.setitem(sys.modules, "my_package", SimpleNamespace(OWN=own, TAKEN=taken, NUMBER=1))
+    suite_ = Family("all", "Is it?", ())
+    monkeypatch.setitem(sys.modules, "my_package", SimpleNamespace(OWN=own, TAKEN=taken, NUMBER=1, SUITE=suite_))
     monkeypatch.setattr(suite, "ENTRIES", dict(ENTRIES))
     monkeypatch.setattr(suite, "FAMILIES", dict(FAMILIES))
     assert resolve(["my_package.OWN", "my_package.OWN"]) == ["own/new"]
@@ -220,11 +222,19 @@ def test_a_family_of_ones_own_joins_by_its_import_path_and_may_need_a_field_of_t
     assert build(["own"], absent) == ({}, {"own/new": "object_mask: no segmentations/ under root"})
     for path, reason in (
         ("my_package.TAKEN", "to have a name of its own, but 'general' is taken"),
+        ("my_package.SUITE", "to have a name of its own, but 'all' is taken"),
         ("my_package.NUMBER", "to be a metrics.entry.Family, but got 1"),
-        ("no_package.OWN", "but No module named 'no_package'. Put its module on PYTHONPATH"),
+        ("my_package.NONE", "but my_package has no such name"),
+        ("no_package.OWN", "but No module named 'no_package'. Install it, or put it on PYTHONPATH"),
     ):
         with pytest.raises(ValueError, match=reason):
             resolve([path])
+
+
+def test_an_unknown_need_names_its_metric(monkeypatch):
+    monkeypatch.setitem(ENTRIES, "general/new", MetricEntry("general/new", metrics.Accuracy, WORDS, needs=("unitz",)))
+    with pytest.raises(ValueError, match=r"needs of general/new to be among \[.*'units'.*\] or .*, but got 'unitz'"):
+        build(["general/new"], facts(missing=SketchBirds("tiny").capabilities("test").missing))
 
 
 def test_keys_of_a_family_begin_with_its_name_and_differ():

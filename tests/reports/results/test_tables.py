@@ -342,6 +342,7 @@ def test_models_made_of_concepts_meet_their_published_settings(make):
         ("Classifier", {}, "Dense[backbone=resnet50,input=crop]"),
         ("QPM", {"ternary": False, "num_features": 50}, "QPM[backbone=resnet50,input=crop]"),
         ("QPM", {"ternary": True}, "QSENN[backbone=resnet50,input=crop]"),
+        ("QPM", {"ternary": False, "num_features": None}, "QPM[backbone=resnet50,input=crop]"),
     ],
 )
 def test_models_have_other_names_in_the_tables_of_qpm(make, model, arguments, expected):
