@@ -305,11 +305,11 @@ def simulated(task, observer, seed):
 
 @pytest.mark.slow
 def test_planted_sensitivity_and_criterion_are_recovered_from_simulated_participants():
-    """The intervals of 300 studies, seeds 0 to 299, hold d', criterion and accuracies in at least 93 %."""
+    """The intervals of 1,000 studies, seeds 0 to 999, hold d', criterion and accuracies in at least 93 %."""
     observer = Observer("noisy", d_prime=0.8, criterion=-0.3)
     planted = [0.8, -0.3, ndtr(0.4 + 0.3), ndtr(0.4 - 0.3)]
     held = np.zeros(4)
-    for seed in range(300):
+    for seed in range(1000):
         people, images, _, answers = simulated("agreement", observer, seed)
         right = np.array([key.right for key, _ in answers])
         belief = np.array([believed(given) for _, given in answers])
@@ -317,7 +317,7 @@ def test_planted_sensitivity_and_criterion_are_recovered_from_simulated_particip
         cells = [(belief == right)[kind].reshape(50, 5).mean(axis=1) for kind in (right, ~right)]
         bounds = [found.d_prime_interval, found.criterion_interval, *(Summary.of(cell).interval() for cell in cells)]
         held += [low <= value <= high for value, (low, high) in zip(planted, bounds, strict=True)]
-    assert (held >= 279).all(), held
+    assert (held >= 930).all(), held
 
 
 @pytest.mark.slow
@@ -326,9 +326,9 @@ def test_planted_accuracy_is_recovered_from_simulated_participants(policy, d_pri
     """As above, for the choice among four: the largest of four draws of N(0, 1), d' added to the right one."""
     planted = quad(lambda x: np.exp(-((x - d_prime) ** 2) / 2) / math.sqrt(2 * math.pi) * ndtr(x) ** 3, -8, 9)[0]
     held = 0
-    for seed in range(300):
+    for seed in range(1000):
         *_, study, answers = simulated("distinction", Observer(policy, d_prime=d_prime), seed)
         means = np.reshape([is_right(study, key, given) for key, given in answers], (50, 10)).mean(axis=1)
         low, high = Summary.of(means).interval()
         held += low <= planted <= high
-    assert held >= 279
+    assert held >= 930
