@@ -1,4 +1,4 @@
-"""A checkpoint of a run, from which its model and its data are built again."""
+"""A checkpoint of a run, and the model and data that it describes."""
 
 from __future__ import annotations
 

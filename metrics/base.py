@@ -67,7 +67,7 @@ class PartsMetric(ReportedMetric):
     Attributes:
         units: part -> unit of its value, in the order of results.
         value_ranges: part -> smallest and largest possible value.
-        exceptions: part -> ``higher_is_better`` or ``averaged_over`` where it differs from that of the class.
+        exceptions: part -> ``higher_is_better`` or ``averaged_over`` where the class says otherwise.
     """
 
     units: ClassVar[dict[str, str]]
@@ -82,7 +82,7 @@ class PartsMetric(ReportedMetric):
     def image_values(self) -> dict[str, Tensor]:
         """Part -> its values of the last batch, for the parts that have one for every image; no state.
 
-        ``(B,)``, or ``(B, T)`` at T thresholds of which one is chosen at the end.
+        ``(B,)``, or ``(B, T)`` at T thresholds, one chosen at the end.
         """
         return {}
 

@@ -61,7 +61,7 @@ class FunnyBirdsProtocol:
         return [PartRemoval(clean, self.birds, self._dilation(clean.image_size[0]))]
 
     def chosen(self, metrics: Iterable[object]) -> int | None:
-        """The threshold at which scores are reported, over all processes, each of which has to call it."""
+        """The threshold at which scores are reported, over all processes; every process has to call it."""
         scores = next((metric for metric in metrics if isinstance(metric, FunnyBirdsScores)), None)
         return None if scores is None else scores.threshold_index()
 
