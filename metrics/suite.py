@@ -45,11 +45,17 @@ FAMILIES: dict[str, Family] = {
 }
 ENTRIES: dict[str, MetricEntry] = {entry.key: entry for family in FAMILIES.values() for entry in family.entries}
 
-_QUANPROTO = ("general", "compactness", "completeness", "continuity", "contrastivity", "complexity")
-_LATER = ("general/abstention", "compactness/number_of_features", "compactness/features_per_class")
 # Schlinge et al. (2025): the metrics of their tables 2 to 5, whose accuracy is in fact the balanced one
+_QUANPROTO = {
+    "general": ("accuracy", "balanced_accuracy", "top3_accuracy", "f1"),
+    "compactness": ("global_size", "sparsity", "npr", "local_size"),
+    "completeness": ("vlc", "vac", "plc", "psc", "prc", "palc", "pac"),
+    "continuity": ("plc", "psc", "prc", "palc", "pac", "cac", "crc"),
+    "contrastivity": ("plc", "palc", "apd_intra", "apd_inter", "afd_intra", "afd_inter", "entropy"),
+    "complexity": ("object_overlap", "background_overlap", "iord", "consistency"),
+}
 SUITES: dict[str, tuple[str, ...]] = {
-    "quanproto": tuple(key for name in _QUANPROTO for key in FAMILIES[name].keys if key not in _LATER),
+    "quanproto": tuple(f"{family}/{name}" for family, names in _QUANPROTO.items() for name in names),
     "all": tuple(key for family in FAMILIES.values() for key in family.keys),
     "concepts_full": tuple(entry.key for entry in FAMILIES["concepts"].entries),
 }
