@@ -98,11 +98,12 @@ def mean_interval(
 
 
 def _wilson(share: Tensor, n: Tensor, quantile: Tensor | float) -> Bounds:
+    """Wilson's bounds; rounding aside they hold the share, and are 0 of 0 and 1 of 1."""
     shift = quantile**2 / n
     centre = (share + shift / 2) / (1 + shift)
     spread = (share * (1 - share) / n + shift / (4 * n)).clamp(min=0).sqrt()
     half_width = quantile * spread / (1 + shift)
-    return centre - half_width, centre + half_width
+    return (centre - half_width).minimum(share).clamp(min=0), (centre + half_width).maximum(share).clamp(max=1)
 
 
 def wilson_interval(value_sum: Tensor, count: Tensor, confidence: float = 0.95) -> Bounds:

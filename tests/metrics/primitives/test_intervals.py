@@ -89,6 +89,15 @@ class TestWilsonInterval:
                 Z * math.sqrt(max(bound * (1 - bound), 0) / count), abs=1e-7
             )
 
+    def test_holds_the_share_and_ends_with_it(self):
+        count = torch.arange(2, 600)
+        hits = torch.cat([torch.zeros_like(count), count // 3, count])
+        share = hits.double() / count.repeat(3)
+        low, high = wilson_interval(hits, count.repeat(3))
+        assert ((low <= share) & (share <= high)).all()
+        assert (low[hits == 0] == 0).all()
+        assert (high[share == 1] == 1).all()
+
     def test_too_few(self):
         assert all(math.isnan(bound) for bound in both(wilson_interval(*tensors(1, 1))))
         assert all(math.isnan(bound) for bound in both(wilson_interval(*tensors(0, 0))))
