@@ -105,19 +105,8 @@ OBJECT_OVERLAP = MetricEntry(
 def background_overlap(saliency: Tensor, object_masks: Tensor) -> Tensor:
     """Share of an explanation that lies on the background.
 
-    Source: Schlinge et al. (2025), equation 19: ``1 - |v ∩ m| / |v|`` with v the pixels where ``saliency`` is positive
-    and m the object.
-
-    Args:
-        saliency: ``(B, k, H, W)`` float >= 0, clipped.
-        object_masks: ``(B, H, W)`` bool.
-
-    Returns:
-        ``(B, k)`` float64 fractions, lower is better; NaN for an empty region, an empty object or a map that is not
-        finite.
-
-    Raises:
-        ValueError: if a shape or dtype differs from the above or ``saliency`` is negative somewhere.
+    Source: Schlinge et al. (2025), equation 19: ``1 - |v ∩ m| / |v|`` with v and m, arguments, result and errors as for
+    :func:`object_overlap`.
 
     Example:
         >>> saliency = torch.tensor([[[[4.0, 2.0], [1.0, 1.0]]]])

@@ -63,18 +63,8 @@ def preservation_check(predicted_parts: Tensor, kept_predictions: Tensor, predic
 def deletion_check(predicted_parts: Tensor, kept_predictions: Tensor, predictions: Tensor) -> Tensor:
     """Whether removing the important parts changes the prediction (DC).
 
-    Source: Hesse et al. (2023): ``1[argmax f(x ∖ P_t) ≠ argmax f(x)]``.
-
-    Args:
-        predicted_parts: ``(B, T, N)`` bool, important parts P_t of the explanation of the predicted class.
-        kept_predictions: ``(B, 2^N)`` int64, as for :func:`preservation_check`.
-        predictions: ``(B,)`` int64, of the whole image.
-
-    Returns:
-        ``(B, T)`` float64, 0 or 1, higher is better; NaN where the prediction is not known.
-
-    Raises:
-        ValueError: if a shape or dtype differs from the above.
+    Source: Hesse et al. (2023): ``1[argmax f(x ∖ P_t) ≠ argmax f(x)]``. Arguments, result and errors are those of
+    :func:`preservation_check`.
 
     Example:
         >>> parts = torch.tensor([[[True, False], [False, False]]])
@@ -94,12 +84,29 @@ def _agrees(kept: Tensor, kept_predictions: Tensor, predictions: Tensor) -> Tens
     return (then == predictions[:, None]).double().masked_fill(then < 0, torch.nan)
 
 
-class PreservationCheck(ThresholdMean):
+class PredictionCheck(ThresholdMean):
+    """Share of images that pass a check of the prediction of some of their parts.
+
+    Attributes:
+        kernel: ``(B, T)`` values of a subclass, 0 or 1.
+
+    Inputs: those of :func:`preservation_check`, and ``sample_ids``, ``(B,)`` int64.
+    """
+
+    interval: Interval = "wilson"
+    kernel: staticmethod[[Tensor, Tensor, Tensor], Tensor]
+
+    def update(
+        self, predicted_parts: Tensor, kept_predictions: Tensor, predictions: Tensor, sample_ids: Tensor
+    ) -> None:
+        """Add a batch."""
+        self._accumulate(self.kernel(predicted_parts, kept_predictions, predictions), sample_ids)
+
+
+class PreservationCheck(PredictionCheck):
     """Share of images whose important parts alone keep the prediction (PC, higher is better).
 
     See :func:`preservation_check`, at every threshold t. P_t = all parts scores 1.
-
-    Inputs: those of :func:`preservation_check`, and ``sample_ids``, ``(B,)`` int64.
 
     Example:
         >>> metric, parts = PreservationCheck(num_thresholds=2), torch.tensor([[[True, False], [False, False]]])
@@ -108,37 +115,17 @@ class PreservationCheck(ThresholdMean):
         tensor([1., 0.], dtype=torch.float64)
     """
 
-    interval: Interval = "wilson"
-
-    def update(
-        self, predicted_parts: Tensor, kept_predictions: Tensor, predictions: Tensor, sample_ids: Tensor
-    ) -> None:
-        """Add a batch."""
-        self._accumulate(preservation_check(predicted_parts, kept_predictions, predictions), sample_ids)
+    kernel = staticmethod(preservation_check)
 
 
-class DeletionCheck(ThresholdMean):
+class DeletionCheck(PredictionCheck):
     """Share of images whose prediction changes without the important parts (DC, higher is better).
 
     See :func:`deletion_check`, at every threshold t. P_t = all parts scores 1 but for the class that is predicted of a
     bird without any part.
-
-    Inputs: those of :func:`deletion_check`, and ``sample_ids``, ``(B,)`` int64.
-
-    Example:
-        >>> metric, parts = DeletionCheck(num_thresholds=2), torch.tensor([[[True, False], [False, False]]])
-        >>> metric.update(parts, torch.tensor([[9, 4, 9, 4]]), torch.tensor([4]), torch.tensor([0]))
-        >>> metric.compute()
-        tensor([1., 0.], dtype=torch.float64)
     """
 
-    interval: Interval = "wilson"
-
-    def update(
-        self, predicted_parts: Tensor, kept_predictions: Tensor, predictions: Tensor, sample_ids: Tensor
-    ) -> None:
-        """Add a batch."""
-        self._accumulate(deletion_check(predicted_parts, kept_predictions, predictions), sample_ids)
+    kernel = staticmethod(deletion_check)
 
 
 PC_WORDS = Words(
