@@ -83,19 +83,19 @@ def share(truth: float) -> Case:
     return Case("share", f"0/1, {100 * truth:g} % ones", covered)
 
 
-def ratio(name: str, per_object: float, claimed: bool = True) -> Case:
-    """Events among 1 to 5 objects per image."""
+def ratio(name: str, per_object: float, images: float = 1) -> Case:
+    """Events among 1 to 5 objects per image, in a share of the images."""
 
     def covered(generator: np.random.Generator, draws: int, n: int) -> Floats:
         objects = generator.integers(1, 6, (draws, n))
-        events = generator.binomial(objects, per_object)
+        events = generator.binomial(objects, per_object) * (generator.random((draws, n)) < images)
         sums = [(one * other).sum(axis=1) for one, other in ((events, 1), (objects, 1))]
         sums += [(one * other).sum(axis=1) for one, other in ((events, events), (objects, objects), (events, objects))]
         rows = torch.from_numpy(np.stack(sums, axis=1)).double()
         interval = torch.vmap(lambda row: ratio_interval(row, torch.tensor(n), value_range=FRACTION))
-        return held(per_object, *interval(rows))
+        return held(images * per_object, *interval(rows))
 
-    return Case("ratio", name, covered, claimed=claimed)
+    return Case("ratio", name, covered)
 
 
 def classes(statistic: str, name: str, recalls: Floats, factor: int = 1, claimed: bool = True) -> Case:
@@ -165,7 +165,9 @@ CASES = (
     ),
     mean("lognormal, σ = 1", math.exp(0.5), lambda g, s: g.lognormal(0, 1, s), COUNT, claimed=False),
     ratio("events of 50 % of objects", 0.5),
-    ratio("events of 2 % of objects", 0.02, claimed=False),
+    ratio("events of 2 % of objects", 0.02),
+    ratio("events of half the objects of 10 % of images", 0.5, 0.1),
+    ratio("events of all objects of 2 % of images", 1, 0.02),
     *(
         classes(statistic, *options)
         for statistic in ("balanced accuracy", "F1")

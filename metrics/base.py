@@ -18,7 +18,7 @@ from metrics.primitives.intervals import Range, mean_interval, ratio_interval, w
 
 __all__ = ["ImageMean", "ImageRatio", "ItemMean", "ModelValue", "PartsMetric", "SummaryMetric"]
 
-AveragedOver = Literal["image", "object", "pair", "unit", "class", "concept", "label", "none"]
+AveragedOver = Literal["image", "unit", "class", "concept", "label", "none"]
 Interval = Literal["mean", "wilson"]
 
 
@@ -210,7 +210,7 @@ class ImageRatio(SummaryMetric):
         kwargs: arguments of :class:`torchmetrics.Metric`.
     """
 
-    averaged_over: AveragedOver = "object"
+    averaged_over: AveragedOver = "image"
     sums: Tensor
     image_count: Tensor
     skipped: Tensor

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from metrics.base import AveragedOver, ImageRatio
+from metrics.base import ImageRatio
 from metrics.concepts.maps import best_side, credit, point_ranks, region_size
 from metrics.concepts.ranked_concepts import Order, RankedConcepts, Ranking, most_important, named_weight, ranked_entry
 from metrics.entry import MetricEntry, Words
@@ -92,7 +92,6 @@ class ConceptLocation(RankedConcepts, ImageRatio):
         tensor(1., dtype=torch.float64)
     """
 
-    averaged_over: AveragedOver = "pair"
     compared: ClassVar = ("chance", "other_parts")
     concept_parts: Tensor
     parts: Tensor

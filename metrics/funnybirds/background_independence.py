@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metrics.base import AveragedOver, ImageRatio
+from metrics.base import ImageRatio
 from metrics.entry import MetricEntry, Words
 from metrics.funnybirds.distractibility import irrelevant_candidates
 from metrics.primitives.checks import check_tensor
@@ -70,7 +70,6 @@ class BackgroundIndependence(ImageRatio):
 
     unit = "fraction"
     value_range = (0.0, 1.0)
-    averaged_over: AveragedOver = "object"
     higher_is_better = True
 
     def __init__(self, ratio: float = 0.05, **kwargs: Any) -> None:

@@ -173,8 +173,10 @@ def ratio_interval(
     """Interval of a ratio of sums, with images as the clusters.
 
     Source: the linearised variance of a ratio estimator (Cochran 1977, section 6.3). With ``R = Σa / Σb`` and n =
-    ``count``, the variance is ``Σ (a - R b)² / ((n - 1) n mean(b)²)``; its quantile is Student's t. Images that all
-    have the same ratio are treated as in :func:`mean_interval`.
+    ``count``, the variance is ``Σ (a - R b)² / ((n - 1) n mean(b)²)``; its quantile is Student's t. Of a ratio in
+    [0, 1], it is the interval of Wilson (1927) with the effective number ``R (1 - R) / variance`` (Korn and Graubard
+    1998), which holds for events in few images as well. Images that all have the same ratio are treated as in
+    :func:`mean_interval`.
 
     Args:
         sums: ``(5,)``, over the images: Σa, Σb, Σa², Σb², Σab.
@@ -203,5 +205,9 @@ def ratio_interval(
     ratio = a / b
     residual = aa - 2 * ratio * ab + ratio**2 * bb
     residual = residual.masked_fill(residual <= _ROUNDING * aa, 0)
-    bounds = _around(ratio, quantile * (residual / ((n - 1) * n)).sqrt() / (b / n), count)
+    variance = residual / ((n - 1) * n) / (b / n).square()
+    if value_range == (0.0, 1.0):
+        bounds = _wilson(ratio, ratio * (1 - ratio) / variance, quantile)
+    else:
+        bounds = _around(ratio, quantile * variance.sqrt(), count)
     return _within(bounds, residual, ratio, n, value_range, _normal_quantile(confidence))

@@ -11,7 +11,7 @@ import pickle
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import pytest
 import torch
@@ -20,6 +20,7 @@ from torchmetrics import MetricCollection
 from torchmetrics.utilities import dim_zero_cat, dim_zero_max
 
 from metrics import ModelValue, SummaryMetric
+from metrics.base import AveragedOver
 from tests.rounding import tolerance
 
 Record = dict[str, Tensor]
@@ -119,7 +120,7 @@ def check_attributes(metric: SummaryMetric) -> None:
     assert isinstance(metric.unit, str)
     assert tuple(inspect.signature(metric.update).parameters) == metric.reads
     assert isinstance(type(metric).higher_is_better, bool)
-    assert metric.averaged_over in ("image", "object", "pair", "unit", "class", "concept", "label", "none")
+    assert metric.averaged_over in get_args(AveragedOver)
     assert type(metric).is_differentiable is False
     assert type(metric).full_state_update is False
     for state, default in metric._defaults.items():

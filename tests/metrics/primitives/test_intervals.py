@@ -131,6 +131,13 @@ class TestRatioInterval:
         expected = mean_interval(values.sum(), values.square().sum(), torch.tensor(5))
         assert both(ratio_interval(sums, torch.tensor(5))) == pytest.approx(both(expected))
 
+    def test_of_a_share_it_is_the_one_of_wilson_with_the_effective_number(self):
+        # both of 2 objects in one of ten images: R = .1, residuals 1.8 and nine times -.2, squares sum to 3.6;
+        # variance 3.6 / (9 * 10 * 2²) = .01 as of .1 * .9 / .01 = 9 objects, each in an image of its own
+        bounds = both(ratio_interval(torch.tensor([2.0, 20, 4, 40, 4]), torch.tensor(10), value_range=(0.0, 1.0)))
+        for bound, sign in zip(bounds, (1, -1), strict=True):
+            assert sign * (0.1 - bound) == pytest.approx(2.262157 * math.sqrt(bound * (1 - bound) / 9), abs=1e-6)
+
     def test_undefined(self):
         assert all(math.isnan(bound) for bound in both(ratio_interval(torch.ones(5), torch.tensor(1))))
         assert all(math.isnan(bound) for bound in both(ratio_interval(torch.zeros(5), torch.tensor(4))))

@@ -168,7 +168,8 @@ def test_an_ideal_explanation_of_a_part_reader():
     assert {"funnybirds/completeness", "funnybirds/bi"}.isdisjoint(evaluation.images[1])
     protocol = evaluation.protocol
     assert (protocol["interface"], protocol["explained_by"], protocol["dilation"]) == ("attribution", "ideal()", 1)
-    assert evaluation.metrics["funnybirds/bi"]["n"] == 20  # images with objects
+    bi = evaluation.metrics["funnybirds/bi"]
+    assert (bi["n"], bi["skipped"], bi["averaged_over"]) == (20, 10, "image")  # with objects, and without
     assert evaluation.metrics["funnybirds/correctness"] == evaluation.metrics["funnybirds/sd"]
     assert evaluation.metrics["funnybirds/important_parts"]["higher_is_better"] is False
 
