@@ -30,8 +30,8 @@ from studies.analysis.results import (
 from studies.analysis.similarity import localisation_results, similarity_results
 from studies.analysis.tables import write_answers, write_codebook, write_participants, write_results
 from studies.bundle import Bundle, load_bundle
+from studies.flow import expected
 from studies.participants import read_database
-from studies.questions import expected
 from studies.single_file.read import read_folder
 from studies.statistics.comparisons import Summary, against, between, equivalence
 from studies.study import Arm

@@ -11,8 +11,8 @@ from pathlib import Path
 from studies.analysis.graded import Person
 from studies.analysis.results import Results
 from studies.bundle import Bundle
+from studies.flow import item_questions, page_questions
 from studies.participants import Participant, Visit, way_of
-from studies.questions import item_questions, page_questions
 from studies.sample_size import CHANCE
 from studies.study import FLAGS, Study
 

@@ -11,9 +11,9 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from studies.bundle import Bundle, pictures
-from studies.flow import Step
+from studies.flow import Step, expected
 from studies.grading import believed, is_right
-from studies.questions import NO_SWITCH, Answers, expected, letters
+from studies.questions import NO_SWITCH, Answers, letters
 from studies.server.platforms import WayBack
 from studies.study import TREE_LEAVES, Arm
 from studies.texts import texts

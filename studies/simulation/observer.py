@@ -6,8 +6,8 @@ import random
 from dataclasses import dataclass
 from typing import Literal
 
-from studies.flow import Step
-from studies.questions import Answer, Answers, Question, expected
+from studies.flow import Step, expected
+from studies.questions import Answer, Answers, Question
 from studies.study import ItemKey, Study
 
 Policy = Literal["guesser", "believer", "ideal", "noisy", "straight_liner"]

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 import pytest
 import uvicorn
 
+from studies.flow import expected
 from studies.participants import read_database
-from studies.questions import expected
 from studies.server.app import make_app
 from studies.server.serve import _listening
 from studies.single_file.read import read_folder

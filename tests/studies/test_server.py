@@ -22,8 +22,9 @@ from PIL import Image
 
 from studies.__main__ import main
 from studies.bundle import load_bundle
+from studies.flow import page_questions
 from studies.participants import read_database, way_of
-from studies.questions import page_questions, read_answers
+from studies.questions import read_answers
 from studies.server.app import make_app
 from studies.server.pages import fields_of
 from studies.simulation.browser import read_page

@@ -13,9 +13,8 @@ from scipy.special import expit, ndtr
 from reports.published.numbers import published
 from studies.analysis.graded import Person
 from studies.analysis.results import tradeoff_results
-from studies.flow import Step
+from studies.flow import Step, item_questions
 from studies.grading import believed, is_right
-from studies.questions import item_questions
 from studies.simulation.observer import Observer
 from studies.statistics.clusters import bootstrap_intervals, clustered_test
 from studies.statistics.comparisons import Summary, against, between, equivalence, exact_sign_flip, person_effect
