@@ -11,8 +11,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from studies.questions import POINTS
 from studies.records import read
-from studies.study import OPTIONS, SCHEMA, TREE_LEAVES, Arm, Item, ItemKey, Key, Row, Study
+from studies.study import SCHEMA, Arm, Item, ItemKey, Key, Row, Study
+from studies.tasks import task_of
 
 ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 MEDIA = re.compile(r"[0-9a-f]{64}\.(png|webp|jpg)")
@@ -157,8 +159,8 @@ def _problems(bundle: Bundle) -> Iterator[str]:
             "study.json: fixed forms may show an image in several arms: for several arms per participant, set "
             "`assignment.by` to balanced."
         )
-    if study.pages.output and study.task != "distinction":
-        yield "study.json: `pages.output` asks which class the model chose, which needs the task distinction."
+    if study.pages.output and task_of(study.task, "none").options == 1:
+        yield f"study.json: `pages.output` asks which class the model chose; the task {study.task} shows only that one."
     for name in sorted({item.id for item in items} ^ set(key.items)):
         yield f"key.json: the item {name!r} is {'unknown to study.json' if name in key.items else 'missing'}."
     for arm in study.arms:
@@ -173,12 +175,11 @@ def _problems(bundle: Bundle) -> Iterator[str]:
 
 
 def _item_problems(study: Study, arm: Arm, item: Item) -> Iterator[str]:
-    tree = study.task == "distinction" and arm.form == "tree"
-    wanted = OPTIONS if study.task == "distinction" and not tree else 1
-    if len(item.options) != wanted:
-        yield f"has {len(item.options)} options, but needs {wanted}."
-    if len(item.decisions) != 3 * tree:
-        yield f"has {len(item.decisions)} decisions, but needs {3 * tree}."
+    task = task_of(study.task, arm.form)
+    if len(item.options) != task.options:
+        yield f"has {len(item.options)} options, but needs {task.options}."
+    if len(item.decisions) != task.decisions:
+        yield f"has {len(item.decisions)} decisions, but needs {task.decisions}."
     ids = [item.id, *(option.id for option in item.options), *(row.id for row in _rows(item))]
     yield from (f"{name!r} is no id." for name in ids if not _id(name))
     yield from (f"the id {name!r} is used {n} times." for name, n in _repeated(ids))
@@ -191,18 +192,17 @@ def _item_problems(study: Study, arm: Arm, item: Item) -> Iterator[str]:
             yield f"option {option.id}: a node of the path has no decision."
     yield from (f"row {row.id} has no picture." for row in _rows(item) if not row.pictures)
     yield from (f"{name!r} is no name of a picture." for name in pictures(item) if not MEDIA.fullmatch(name))
-    if item.attention is not None and not 1 <= item.attention <= (4 if study.task == "agreement" else 5):
+    if item.attention is not None and not 1 <= item.attention <= POINTS[task.scale]:
         yield f"asks for the answer {item.attention}, which is not on the scale."
 
 
 def _key_problems(study: Study, arm: Arm, item: Item, key: ItemKey) -> Iterator[str]:
-    tree = study.task == "distinction" and arm.form == "tree"
+    task = task_of(study.task, arm.form)
     options, rows = {option.id for option in item.options}, {row.id for row in _rows(item)}
-    known = set(TREE_LEAVES) if tree else options
-    answers = set((key.answer or "").split("|")) if tree else {key.answer}
-    if study.task == "distinction" and not answers <= known:
+    known = task.answers(item)
+    if known and not {*(key.answer or "").split("|")} <= {*known}:
         yield f"the answer {key.answer!r} is none of {sorted(known)}."
-    if study.pages.output and not tree and key.output not in options:
+    if study.pages.output and task.options > 1 and key.output not in options:
         yield f"the output {key.output!r} is none of {sorted(options)}."
     yield from (f"there is no row {name!r}." for name in sorted(set(key.scores) - rows))
 
@@ -210,14 +210,13 @@ def _key_problems(study: Study, arm: Arm, item: Item, key: ItemKey) -> Iterator[
 def _supply_problems(study: Study, arm: Arm, key: Key) -> Iterator[str]:
     if not 0 < arm.accuracy <= 100:
         yield f"an accuracy of {arm.accuracy} % cannot be told to participants."
-    if arm.rating == "first_disagreement" and (arm.form, study.task) != ("tree", "agreement"):
+    task = task_of(study.task, arm.form)
+    if arm.rating == "first_disagreement" and (arm.form != "tree" or task.decisions):
         yield "the first disagreement can be asked for in agreement with a tree only."
     if sorted(example.right for example in arm.preview) != [False, True]:
         yield "the preview needs one example with a right and one with a wrong prediction."
     for number, example in enumerate(arm.preview):
-        leaves = arm.form == "tree" and study.task == "distinction"
-        allowed = TREE_LEAVES if leaves else [option.id for option in example.item.options]
-        if example.answer not in (None, *allowed):
+        if example.answer not in (None, *(allowed := task.answers(example.item))):
             yield f"preview {number}: the answer {example.answer!r} is none of {list(allowed)}."
     assignment, known = study.assignment, [item for item in arm.items if item.id in key.items]
     for form in sorted({item.form for item in known}) if assignment.by == "forms" else [None]:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from studies.questions import Answers, Question, letters
 from studies.study import Arm, Item, Row, Study
+from studies.tasks import task_of
 from studies.texts import texts
 
 Status = Literal["active", "completed", "screened", "declined", "withdrawn"]
@@ -97,7 +98,7 @@ def item_questions(study: Study, arm: Arm, item: Item) -> list[Question]:
     ``answer`` and ``output``, the last nodes of a tree as ``decision.0`` to ``decision.2``, and the belief in a single
     prediction as ``confidence``.
     """
-    say = texts(study.language)
+    say, task = texts(study.language), task_of(study.task, arm.form)
     rows = [row for option in item.options for row in option.rows]
     found = []
     if arm.rating == "rows" and not item.decisions:
@@ -111,22 +112,13 @@ def item_questions(study: Study, arm: Arm, item: Item) -> list[Question]:
     if arm.rating == "first_disagreement":
         found.append(_disagreement(say, rows))
     choices = tuple((option.id, letter) for option, letter in zip(item.options, letters(say), strict=False))
-    if item.decisions:
-        present = tuple((name, say["items"][name]) for name in ("absent", "present"))
-        found += [
-            Question(f"decision.{number}", "choice", say["questions"]["decision"], present)
-            for number in range(len(item.decisions))
-        ]
-    elif study.task == "distinction":
-        found.append(Question("answer", "choice", say["questions"]["answer"], choices))
-    scale = "belief" if study.task == "agreement" else "confidence"
-    found.append(_scale(say, "confidence", scale, say["questions"][scale]))
-    if study.pages.output and not item.decisions:
+    found += [*task.questions(item, choices, say), _scale(say, "confidence", task.scale)]
+    if study.pages.output and task.options > 1:
         found.append(Question("output", "choice", say["questions"]["output"], choices))
         found.append(_scale(say, "output_confidence", "confidence", say["questions"]["output_confidence"]))
     if item.attention is not None:
-        wanted = say["scales"][scale][item.attention - 1]
-        found.append(_scale(say, "attention", scale, say["questions"]["attention"].format(answer=wanted)))
+        wanted = say["scales"][task.scale][item.attention - 1]
+        found.append(_scale(say, "attention", task.scale, say["questions"]["attention"].format(answer=wanted)))
     return found
 
 

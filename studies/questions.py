@@ -12,8 +12,7 @@ from typing import Any, Literal
 from studies.texts import texts
 
 MAX_TEXT = 2000  # characters
-BELIEF, SIMILARITY, SURE = 4, 4, 5  # points of the scales
-BELIEVED = 3  # from this point of the scale on, a prediction counts as believed
+POINTS = {"belief": 4, "similarity": 4, "alike": 2, "confidence": 5}  # of some scales
 NUMBER = re.compile(r"[0-9]{1,3}([.,][0-9]{1,2})?")
 
 Answer = int | float | str | list[str] | None

@@ -15,8 +15,9 @@ from studies.statistics.power import (
     power_of,
     smallest,
 )
+from studies.study import OPTIONS, Form, TaskName
+from studies.tasks import task_of
 
-CHANCE = {"agreement": 0.5, "distinction": 0.25, "output": 0.25}
 # minutes per participant, mean and standard deviation, of Kim et al. 2022, section 5.1 and supplement
 MINUTES = {"heatmap": (6.9, 3.5), "units": (13.6, 6.2), "tree": (10.4, 3.1), "none": (6.9, 3.5)}
 HEADINGS = {
@@ -38,7 +39,7 @@ class Design:
 
     Args:
         effect: difference of accuracies that should be found: from chance, or between two groups; in (0, 1).
-        task: question that is asked; its accuracy of guessing is .5 (agreement) or .25.
+        task: question that is asked, or the output of the model; decides the accuracy of guessing.
         form: form of the explanation; decides the duration.
         items: answers per person and cell.
         icc: share of the variance of answers that is between people, in [0, 1).
@@ -54,8 +55,8 @@ class Design:
     """
 
     effect: float
-    task: Literal["agreement", "distinction", "output"] = "distinction"
-    form: Literal["heatmap", "units", "tree", "none"] = "heatmap"
+    task: Literal[TaskName, "output"] = "distinction"
+    form: Form = "heatmap"
     items: int = 5
     icc: float = 0.0
     icc_images: float = 0.0
@@ -70,7 +71,7 @@ class Design:
 
     def __post_init__(self) -> None:
         for name, low, high in (
-            ("effect", 0, 1 - CHANCE[self.task]),
+            ("effect", 0, 1 - self.chance),
             ("margin", 0, 1),
             ("alpha", 0, 1),
             ("power", self.alpha, 1),
@@ -90,6 +91,11 @@ class Design:
         if self.icc_images and self.images is None:
             raise ValueError("Expected argument `images`, the number of different images, with `icc_images`.")
 
+    @property
+    def chance(self) -> float:
+        """Accuracy of guessing."""
+        return 1 / OPTIONS if self.task == "output" else task_of(self.task, self.form).chance
+
 
 def plan(design: Design) -> dict[str, float]:
     """Plan a study.
@@ -106,7 +112,7 @@ def plan(design: Design) -> dict[str, float]:
         >>> round(figures["sd"], 3), figures["people"], round(figures["cost"], 2)
         (0.26, 55, 75.9)
     """
-    chance, groups = CHANCE[design.task], design.groups
+    chance, groups = design.chance, design.groups
     sd = accuracy_sd(chance, design.items, design.icc)
     people = people_needed(design.effect / sd, design.power, groups=groups, alpha=design.alpha)
     figures = {"sd": sd, "d": design.effect / sd, "people": people}

@@ -11,7 +11,7 @@ from typing import Literal
 SCHEMA = 1
 OPTIONS = 4  # classes to choose from
 
-Task = Literal["agreement", "distinction"]
+TaskName = Literal["agreement", "distinction"]  # each is a file of studies/tasks
 Form = Literal["heatmap", "units", "tree", "none"]
 Rating = Literal["rows", "first_disagreement", "none"]
 Similarity = Literal["scale", "binary", "pairwise"]
@@ -206,7 +206,7 @@ class Study:
     id: str
     title: str
     seed: int
-    task: Task
+    task: TaskName
     arms: list[Arm]
     assignment: Assignment
     pages: Pages = field(default_factory=Pages)

@@ -35,6 +35,7 @@ from studies.participants import read_database
 from studies.single_file.read import read_folder
 from studies.statistics.comparisons import Summary, against, between, equivalence
 from studies.study import Arm
+from studies.tasks import task_of
 
 
 def analyse(
@@ -139,13 +140,13 @@ def results_of(bundle: Bundle, people: list[Person]) -> Results:
 
 
 def _arm_results(bundle: Bundle, arm: Arm, people: list[Person]) -> dict[str, Result]:
-    study = bundle.study
-    found = accuracy_results(study.task, people)
-    if study.task == "agreement":
+    study, task = bundle.study, task_of(bundle.study.task, arm.form)
+    found = accuracy_results(study.task, task, people)
+    if task.scale == "belief":
         found |= belief_results(people)
-    if study.pages.output and arm.form != "tree":
+    if study.pages.output and task.options > 1:
         found |= output_results(people)
-    found |= confidence_results(study.task, people)
+    found |= confidence_results(task, people)
     found |= similarity_results(people)
     found |= localisation_results(people)
     if arm.form == "tree":

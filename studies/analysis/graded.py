@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from studies.bundle import Bundle
-from studies.grading import believed, chosen, failed_catches, is_right
 from studies.participants import Participant, Visit, way_of
 from studies.questions import Answer, Answers
-from studies.study import Flag, Item, ItemKey
+from studies.study import Arm, Flag, Item, ItemKey
+from studies.tasks import task_of
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,7 @@ class ItemAnswer:
         key: of the item.
         answers: by question.
         right: whether it was answered rightly.
-        believed: whether the prediction was believed; None but in agreement.
-        chosen: option or leaf; None but in distinction.
+        chosen: the option that was believed or chosen, or leaf of a tree.
         seconds: on the page.
     """
 
@@ -32,7 +31,6 @@ class ItemAnswer:
     key: ItemKey
     answers: Answers
     right: bool
-    believed: bool | None
     chosen: str | None
     seconds: float | None
 
@@ -83,7 +81,7 @@ def grade(bundle: Bundle, people: list[Participant], visits: list[Visit]) -> lis
             if step.item is None:
                 person.pages |= visit.answers
             else:
-                person.items.append(_graded(bundle, one, step.item, visit))
+                person.items.append(_graded(bundle, step.arm, step.item, visit))
             known = None not in (person.seconds, visit.seconds)
             person.seconds = (person.seconds or 0) + (visit.seconds or 0) if known else None
         told = flags(bundle, [item for person in in_arms.values() for item in person.items], own)
@@ -93,19 +91,16 @@ def grade(bundle: Bundle, people: list[Participant], visits: list[Visit]) -> lis
     return found
 
 
-def _graded(bundle: Bundle, who: Participant, item: Item, visit: Visit) -> ItemAnswer:
-    key, answers = bundle.key.items[item.id], visit.answers
-    agreement = bundle.study.task == "agreement"
-    return ItemAnswer(
-        person=who.number,
-        item=item,
-        key=key,
-        answers=answers,
-        right=is_right(bundle.study, key, answers),
-        believed=believed(answers) if agreement else None,
-        chosen=None if agreement else chosen(answers),
-        seconds=visit.seconds,
-    )
+def _graded(bundle: Bundle, arm: Arm, item: Item, visit: Visit) -> ItemAnswer:
+    key, answers, task = bundle.key.items[item.id], visit.answers, task_of(bundle.study.task, arm.form)
+    right, chosen = task.is_right(item, key, answers), task.chosen(item, answers)
+    return ItemAnswer(visit.number, item, key, answers, right, chosen, visit.seconds)
+
+
+def failed_catches(key: ItemKey, answers: Answers, attention: int | None) -> int:
+    """How many questions of an item that show attention were not answered as expected."""
+    failed = sum(str(answers.get(name)) not in allowed for name, allowed in key.catch.items())
+    return failed + (attention is not None and answers.get("attention") != attention)
 
 
 def flags(bundle: Bundle, items: list[ItemAnswer], visits: list[Visit]) -> list[Flag]:

@@ -7,7 +7,6 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from reports.published.numbers import published
-from studies.sample_size import CHANCE
 from studies.study import Study
 
 PERCENT = (
@@ -25,9 +24,7 @@ def page(study: Study, summary: dict[str, Any]) -> str:
     environment.filters["figure"] = figure
     ours = {key for entries in summary["results"]["all"].values() for key in entries}
     hive = [record for record in published("hive") if record.base_key in ours]
-    return environment.get_template("index.html").render(
-        study=study, summary=summary, hive=hive, chance=CHANCE[study.task], percent=is_percent
-    )
+    return environment.get_template("index.html").render(study=study, summary=summary, hive=hive, percent=is_percent)
 
 
 def is_percent(key: str) -> bool:

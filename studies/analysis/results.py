@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from studies.analysis.graded import ItemAnswer, Person
-from studies.questions import NO_SWITCH, SURE
-from studies.sample_size import CHANCE
+from studies.questions import NO_SWITCH, POINTS
 from studies.statistics.clusters import clustered_test
 from studies.statistics.comparisons import MAX_EXACT, Summary, TTest, against, exact_sign_flip, person_effect
 from studies.statistics.detection import detection
 from studies.statistics.ratings import brier, gamma
-from studies.study import Arm, Task
+from studies.study import OPTIONS, Arm, TaskName
+from studies.tasks import Task
 
 Floats = NDArray[np.float64]
 
@@ -56,7 +56,7 @@ def test_details(result: TTest) -> dict[str, float | str]:
     return {"reason": result.reason} if result.reason else {"t": result.t, "df": result.df, "p": result.p}
 
 
-def accuracy_results(task: Task, people: list[Person]) -> dict[str, Result]:
+def accuracy_results(name: TaskName, task: Task, people: list[Person]) -> dict[str, Result]:
     """Accuracy and confidence, on right and on wrong predictions and on both.
 
     Returns:
@@ -65,11 +65,11 @@ def accuracy_results(task: Task, people: list[Person]) -> dict[str, Result]:
     """
     found = {}
     for suffix, kinds in (("correct", {True}), ("incorrect", {False}), ("total", {True, False})):
-        name = f"study/{task}_{suffix}"
+        key = f"study/{name}_{suffix}"
         cells = [[one for one in person.items if one.key.right in kinds] for person in people]
         cells = [cell for cell in cells if cell]
-        found[name] = accuracy(cells, [[one.right for one in cell] for cell in cells], CHANCE[task])
-        found[f"{name}_confidence"] = mean_result([_mean([one.number("confidence") for one in cell]) for cell in cells])
+        found[key] = accuracy(cells, [[one.right for one in cell] for cell in cells], task.chance)
+        found[f"{key}_confidence"] = mean_result([_mean([one.number("confidence") for one in cell]) for cell in cells])
     return found
 
 
@@ -110,9 +110,9 @@ def flat(
 
 def belief_results(people: list[Person]) -> dict[str, Result]:
     """Sensitivity and criterion of agreement, and over-belief: how often wrong predictions are believed."""
-    wrong = [[bool(one.believed) for one in person.items if not one.key.right] for person in people]
+    wrong = [[one.chosen is not None for one in person.items if not one.key.right] for person in people]
     cells = [person.items for person in people]
-    person, image, believed = flat(cells, [[bool(one.believed) for one in cell] for cell in cells])
+    person, image, believed = flat(cells, [[one.chosen is not None for one in cell] for cell in cells])
     right = np.array([one.key.right for cell in cells for one in cell], dtype=bool)
     told = detection(believed > 0, right, person, image)
     reason = "" if math.isfinite(told.d_prime) else "there are no answers to right or none to wrong predictions"
@@ -130,7 +130,7 @@ def output_results(people: list[Person]) -> dict[str, Result]:
         cells = [[one for one in person.items if one.key.right == kind] for person in people]
         cells = [cell for cell in cells if cell]
         right = [[one.answers["output"] == one.key.output for one in cell] for cell in cells]
-        found[f"study/output_{suffix}"] = accuracy(cells, right, CHANCE["output"])
+        found[f"study/output_{suffix}"] = accuracy(cells, right, 1 / OPTIONS)
         sure = [_mean([one.number("output_confidence") for one in cell]) for cell in cells]
         found[f"study/output_{suffix}_confidence"] = mean_result(sure)
     return found
@@ -139,16 +139,17 @@ def output_results(people: list[Person]) -> dict[str, Result]:
 def confidence_results(task: Task, people: list[Person]) -> dict[str, Result]:
     """Whether people who are surer are right more often.
 
-    In agreement, the distance of the belief from the middle of its scale is the confidence: 1 or 2.
+    The distance of a belief from the middle of its scale is the confidence in it: 1 or 2.
     """
     answers = [one for person in people for one in person.items]
     levels = np.array([one.number("confidence") for one in answers])
     right = np.array([one.right for one in answers], dtype=bool)
-    if task == "agreement":
+    points = POINTS[task.scale]
+    if task.scale == "belief":
+        points = 2
         levels = np.where(np.isin(levels, [1, 4]), 2.0, 1.0)
-    points = 2 if task == "agreement" else SURE
     by_level = {str(int(level)): float(right[levels == level].mean()) for level in np.unique(levels)}
-    values = {"gamma": gamma(levels, right), "brier": brier(levels, right, points, CHANCE[task])}
+    values = {"gamma": gamma(levels, right), "brier": brier(levels, right, points, task.chance)}
     return {
         f"study/confidence_{name}": Result(
             *(value, math.nan, len(people), (math.nan, math.nan), {"accuracy_by_level": by_level}),

@@ -116,10 +116,7 @@ def _by_class(rated: list[Rated]) -> dict[str, Result]:
     """Mean rating of the rows of the class that was chosen, or believed, and of the others."""
     groups: dict[str, list[float]] = {"chosen": [], "rejected": []}
     for _, one, row, rating in rated:
-        if one.believed is not None:
-            kept = one.believed
-        else:
-            kept = any(option.id == one.chosen and row in {r.id for r in option.rows} for option in one.item.options)
+        kept = any(option.id == one.chosen and row in {r.id for r in option.rows} for option in one.item.options)
         groups["chosen" if kept else "rejected"].append(rating)
     return {
         f"study/similarity_rating_{name}": Result(float(np.mean(values)), n=len(values))

@@ -13,8 +13,8 @@ from studies.analysis.results import Results
 from studies.bundle import Bundle
 from studies.flow import item_questions, page_questions
 from studies.participants import Participant, Visit, way_of
-from studies.sample_size import CHANCE
 from studies.study import FLAGS, Study
+from studies.tasks import task_of
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run what starts so
 ANSWER_COLUMNS = {
@@ -52,16 +52,15 @@ def write_answers(
     """One row per answer of everybody who answered, also of those who did not finish."""
     ways = {person.number: way_of(bundle.study, person) for person in people if person.items}
     right = {(one.person, one.item.id): one.right for person in graded for one in person.items}
-    main = "confidence" if bundle.study.task == "agreement" else "answer"
     rows = []
     for visit in visits:
         key = bundle.key.items.get(visit.item or "")
         for question, value in visit.answers.items():
-            counts = question == main or (question == "decision.0" and main == "answer")
-            graded_as = right.get((visit.number, visit.item or "")) if counts else None
+            arm = ways[visit.number][visit.step].arm
+            main = task_of(bundle.study.task, arm.form).main
+            graded_as = right.get((visit.number, visit.item or "")) if question == main else None
             prediction = ("right" if key.right else "wrong") if key else None
-            arm = ways[visit.number][visit.step].arm.id
-            where = (visit.number, arm, visit.step, visit.name, visit.item, key.image if key else None)
+            where = (visit.number, arm.id, visit.step, visit.name, visit.item, key.image if key else None)
             rows.append((*where, prediction, question, value, graded_as, visit.seconds))
     _write(file, ANSWER_COLUMNS, rows)
 
@@ -78,7 +77,7 @@ def write_participants(file: Path, study: Study, people: list[Participant], grad
         flags = own[0].flags if own else []
         excluded = bool(set(flags) & set(study.quality.exclude))
         pay = study.platform.wage * study.platform.minutes / 60 if one.status in ("completed", "screened") else 0.0
-        bonus = study.platform.bonus if share > CHANCE[study.task] else 0.0
+        bonus = study.platform.bonus if share > task_of(study.task, study.arm(one.arms[0]).form).chance else 0.0
         about = (one.number, one.external, one.session, " ".join(one.arms), one.status, one.seed)
         rows.append((*about, minutes, share, " ".join(flags), excluded, pay, bonus))
     _write(file, PERSON_COLUMNS, rows)

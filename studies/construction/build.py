@@ -10,7 +10,6 @@ from studies.bundle import Bundle, write_bundle
 from studies.construction.drawing import Drawing
 from studies.construction.method import Method, Subject
 from studies.study import (
-    OPTIONS,
     Arm,
     Assignment,
     Example,
@@ -22,16 +21,17 @@ from studies.study import (
     Quality,
     Rating,
     Study,
-    Task,
+    TaskName,
 )
+from studies.tasks import task_of
 
 PAGES, QUALITY, PLATFORM = Pages(), Quality(), Platform()
 
 
 def build(  # noqa: PLR0913
-    out: Path, id: str, title: str, arms: list[Method], assignment: Assignment, consent: Path, task: Task = "agreement",
-    items: int = 50, seed: int = 0, catch_every: int = 5, pages: Pages = PAGES, quality: Quality = QUALITY,
-    platform: Platform = PLATFORM,
+    out: Path, id: str, title: str, arms: list[Method], assignment: Assignment, consent: Path,
+    task: TaskName = "agreement", items: int = 50, seed: int = 0, catch_every: int = 5, pages: Pages = PAGES,
+    quality: Quality = QUALITY, platform: Platform = PLATFORM,
 ) -> Bundle:  # fmt: skip
     """Build a study; the same checkpoints, data and arguments give the same bytes.
 
@@ -42,7 +42,7 @@ def build(  # noqa: PLR0913
         arms: methods of explanation; a participant sees one.
         assignment: how many people see how many items.
         consent: text file with what participants are told before they agree.
-        task: is a prediction right, or which of four classes is?
+        task: what is asked about a photo: a file of ``studies/tasks``.
         items: test images with a right and as many with a wrong prediction per arm, from which participants get theirs;
             none of a kind that participants do not see. With ``assignment.by`` forms, they are divided into forms.
         catch_every: of so many items with a right prediction, and with a wrong one, one asks for a given answer and
@@ -74,18 +74,15 @@ def command(**arguments: Any) -> str:
 
 
 def _arm(  # noqa: PLR0913
-    method: Method, task: Task, items: int, seed: int, catch_every: int, assignment: Assignment,
+    method: Method, name: TaskName, items: int, seed: int, catch_every: int, assignment: Assignment,
     found: tuple[dict[str, bytes], dict[str, ItemKey]],
 ) -> Arm:  # fmt: skip
     media, keys = found
-    subject = Subject(method, seed)
-    if task == "distinction" and len(subject.names) < OPTIONS:
-        raise subject.wrong(f"there are {len(subject.names)} classes, but {OPTIONS} are to choose from")
-    if task == "distinction" and method.form == "tree" and assignment.wrong:
-        raise subject.wrong(
-            "the two last decisions of a tree cannot lead to the right class where the decisions before were wrong: "
-            "give `assignment.wrong` as 0"
-        )
+    subject, task = Subject(method, seed), task_of(name, method.form)
+    if len(subject.names) < task.options:
+        raise subject.wrong(f"there are {len(subject.names)} classes, but {task.options} are to choose from")
+    if assignment.wrong and task.right_only:
+        raise subject.wrong(f"{task.right_only}: give `assignment.wrong` as 0")
     drawing = Drawing(subject, task, media)
     shown, preview = [], []
     for right, wanted in ((True, assignment.right), (False, assignment.wrong)):

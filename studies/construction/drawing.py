@@ -17,9 +17,10 @@ from metrics.functional import energy_pointing_game, pointing_game, region_inter
 from reports.scan import samples_of
 from reports.unit_sources import UnitSources
 from studies.bundle import media_name
-from studies.construction.method import Subject, last_leaves
-from studies.questions import BELIEF, SIMILARITY, SURE
-from studies.study import TREE_LEAVES, Item, ItemKey, Option, Row, Task
+from studies.construction.method import Subject
+from studies.questions import POINTS
+from studies.study import Item, ItemKey, Option, Row
+from studies.tasks import Task
 
 LARGE, SMALL = 448, 224  # longer side of photos and maps, and of the pictures of units, in pixels
 
@@ -51,11 +52,11 @@ class Drawing:
         name = seen.sample_ids[index]
         (sample,) = samples_of(self.test, [name])
         prefix = f"{subject.method.id} {name}"
-        tree = subject.method.form == "tree"
         ids = self._options(index)
         labels = list(ids)
         options: list[Option] = []
         decisions: list[Row] = []
+        leaves: list[int] = []
         scores: dict[str, float] = {}
         localisation: dict[str, float] = {}
         maps = self._maps(sample, labels) if subject.method.form == "heatmap" else None
@@ -66,8 +67,8 @@ class Drawing:
             if maps is not None:
                 pictures = [self._keep(fit(to_image(heat_map(sample["image"], maps[place], scale)), LARGE))]
                 localisation |= {f"{ids[label]}/{key}": value for key, value in _localised(maps[place], sample).items()}
-            elif tree:
-                rows, decisions, scores = self._path(sample, index, prefix)
+            elif subject.method.form == "tree":
+                rows, decisions, leaves = self._path(sample, index, prefix, scores)
             elif subject.method.form == "units":
                 units = subject.rows_of(index, label)
                 known = self._rows(sample, index, units, f"{prefix} class {label}", scores)
@@ -76,32 +77,26 @@ class Drawing:
                     for row, unit in zip(known, units, strict=True)
                 ]
                 rows = sorted(known, key=lambda row: row.id)
-            shown = self.names[label] if subject.method.labels and not tree else None
+            shown = self.names[label] if subject.method.labels and subject.method.form != "tree" else None
             evidence = {"probability": float(seen.logits[index].softmax(0)[label])} if self._tells_probability else {}
             options.append(Option(ids[label], pictures, rows, self._examples(label, name), shown, evidence))
         options.sort(key=lambda option: option.id)
         photo = self._keep(fit(to_image(sample["image"]), LARGE))
-        leaves = [self.names[leaf] for leaf in last_leaves(subject.path(index)[0][-2].node)] if decisions else []
-        leaves = leaves if subject.method.labels else []
-        item = Item(f"i{subject.order(prefix)[:12]}", photo, options, decisions, leaves)
-        truth = seen.labels[index][0]
-        answer = output = None
-        if self.task == "distinction" and not tree:
-            answer, output = ids[truth], ids[labels[0]]
-        elif self.task == "distinction":
-            last = last_leaves(subject.path(index)[0][-2].node)
-            answer = TREE_LEAVES[last.index(truth)] if truth in last else None
+        ends = [self.names[leaf] for leaf in leaves if subject.method.labels]
+        item = Item(f"i{subject.order(prefix)[:12]}", photo, options, decisions, ends)
+        answer = self.task.answer(ids, leaves, seen.labels[index][0])
+        output = ids[labels[0]] if len(ids) > 1 else None
         return item, ItemKey(name, seen.correct[index], answer, output, scores, {}, localisation)
 
     def _options(self, index: int) -> dict[int, str]:
         """Ids of the options of a test image by class, the predicted one first."""
         method, name = self.subject.method, self.subject.seen.sample_ids[index]
-        labels = self.subject.classes(index, "agreement" if method.form == "tree" else self.task)
+        labels = self.subject.classes(index, self.task)
         return {label: f"o{self.subject.order(f'{method.id} {name} class {label}')[:12]}" for label in labels}
 
     def with_attention(self, item: Item) -> Item:
         """An item that asks for a point of the confidence scale, to see that it is read."""
-        points = BELIEF if self.task == "agreement" else SURE
+        points = POINTS[self.task.scale]
         return replace(item, attention=1 + int(self.subject.order(f"attention {item.id}"), 16) % points)
 
     def with_catch_rows(self, index: int, item: Item, key: ItemKey) -> tuple[Item, ItemKey]:
@@ -124,7 +119,7 @@ class Drawing:
         rows = [Row(names[0], [photo, own, own, photo]), Row(names[1], [option.rows[0].pictures[0], other, own, photo])]
         options = [*item.options]
         options[place] = replace(option, rows=sorted([*option.rows, *rows], key=lambda row: row.id))
-        top = SIMILARITY if method.similarity == "scale" else 2
+        top = POINTS["similarity" if method.similarity == "scale" else "alike"]
         lower = [str(point) for point in range(1, top // 2 + 1)]
         catch = {f"similarity.{names[0]}": [str(top)], f"similarity.{names[1]}": lower}
         return replace(item, options=options), replace(key, catch=catch)
@@ -140,22 +135,23 @@ class Drawing:
         maps = self.subject.explainer.attribute(self.subject.model, sample["image"][None], targets, sample_ids=keys)
         return maps[0].detach().nan_to_num().clamp(min=0)
 
-    def _path(self, sample: Any, index: int, prefix: str) -> tuple[list[Row], list[Row], dict[str, float]]:
-        """Nodes with the model's decisions, those that are left to the participant, and all scores."""
-        steps, _ = self.subject.path(index)
-        nodes = [step.node for step in steps]
-        if self.task == "distinction":
-            last = nodes[-2]
-            nodes = [*nodes[:-2], *(node for node in (last, last.absent, last.present) if node is not None)]
-        scores: dict[str, float] = {}
-        units = [node.unit for node in nodes if node.unit is not None]
+    def _path(
+        self, sample: Any, index: int, prefix: str, scores: dict[str, float]
+    ) -> tuple[list[Row], list[Row], list[int]]:
+        """Nodes with the model's decisions, those that are left to the participant, and the classes these lead to.
+
+        The scores of all are added.
+        """
+        parts = self.task.split(self.subject.path(index)[0])
+        assert parts is not None  # looked at before
+        steps, nodes, leaves = parts
+        units = [node.unit for node in (*(step.node for step in steps), *nodes) if node.unit is not None]
         rows = [self._with_evidence(row, scores[row.id]) for row in self._rows(sample, index, units, prefix, scores)]
-        shown = len(steps) if self.task == "agreement" else len(steps) - 2
         decided: list[Row] = [
             replace(row, decision="present" if step.is_present else "absent")
-            for row, step in zip(rows[:shown], steps, strict=False)
+            for row, step in zip(rows, steps, strict=False)
         ]
-        return decided, rows[shown:], scores
+        return decided, rows[len(steps) :], leaves
 
     def _rows(self, sample: Any, index: int, units: list[int], prefix: str, scores: dict[str, float]) -> list[Row]:
         """One row per unit in their order; their scores are added."""

@@ -14,7 +14,7 @@ from studies.construction.build import build
 from studies.construction.method import Method
 from studies.records import read
 from studies.sample_size import Design, plan
-from studies.study import Assignment, Form, Pages, Rating, Task
+from studies.study import Assignment, Form, Pages, Rating, TaskName
 
 PEOPLE_PER_FORM = 5
 
@@ -49,7 +49,7 @@ class HiveStudy:
         rating: what is asked about rows.
     """
 
-    task: Task
+    task: TaskName
     model: str
     right: int = 5
     wrong: int = 5

@@ -17,7 +17,8 @@ from explanations.tree_path import Node, Step, grow, path
 from lightning_modules import load_model
 from lightning_modules.contract import DecidesByTree, InterpretableModel
 from reports.scan import Scan, loaders, scan
-from studies.study import OPTIONS, Form, Rating, Similarity, Task
+from studies.study import Form, Rating, Similarity
+from studies.tasks import Task
 
 
 @dataclass(frozen=True)
@@ -61,16 +62,6 @@ class Method:
     evidence: bool = False
     data: Path | None = None
     data_root: str | None = None
-
-
-SHALLOWEST = 3  # decisions of a path of which the last two are left to the participant
-
-
-def last_leaves(node: Node) -> list[int]:
-    """Classes at the end of the last two decisions, as in ``TREE_LEAVES``; fewer than four where it ends otherwise."""
-    pairs = [pair for pair in (node.absent, node.present) if pair is not None]
-    leaves = [leaf for pair in pairs for leaf in (pair.absent, pair.present) if leaf is not None]
-    return [leaf.label for leaf in leaves if leaf.label is not None]
 
 
 class Subject:
@@ -165,8 +156,7 @@ class Subject:
     def choose(self, right: bool, number: int, task: Task) -> list[int]:
         """Positions of test images with right or with wrong predictions, in an order of chance.
 
-        Of a tree, only those whose path leads to the predicted class and, for distinction, ends in two decisions
-        between four classes.
+        Of a tree, only those whose path leads to the predicted class and can be asked about.
 
         Raises:
             ValueError: if there are too few.
@@ -175,8 +165,7 @@ class Subject:
         kind, which = "right" if right else "wrong", ""
         if self.method.form == "tree":
             found = [index for index in found if self._can_be_shown(index, task)]
-            which = " whose path leads to the predicted class"
-            which += " by two last decisions between four classes" if task == "distinction" else ""
+            which = f" whose path leads to the predicted class{task.paths}"
         if len(found) < number:
             raise self.wrong(
                 f"it has {len(found)} {kind} predictions of {len(self.seen.correct)}{which}, but {number} are needed"
@@ -190,21 +179,12 @@ class Subject:
 
     def _can_be_shown(self, index: int, task: Task) -> bool:
         steps, leaf = self.path(index)
-        if leaf.label != self.seen.predicted[index] or len(steps) < (1 if task == "agreement" else SHALLOWEST):
-            return False
-        return task == "agreement" or len(set(last_leaves(steps[-2].node))) == OPTIONS
+        return leaf.label == self.seen.predicted[index] and task.split(steps) is not None
 
     def classes(self, index: int, task: Task) -> list[int]:
-        """Classes that are shown of an image: the predicted one, or four.
-
-        Of a right prediction, these are the four with the largest logits; of a wrong one, the true class takes the
-        place of the fourth where it is not among them.
-        """
+        """Classes that are shown of an image, the predicted one first."""
         ranked = self.seen.logits[index].argsort(descending=True, stable=True).tolist()
-        if task == "agreement":
-            return ranked[:1]
-        truth = self.seen.labels[index][0]
-        return ranked[:OPTIONS] if truth in ranked[:OPTIONS] else [*ranked[: OPTIONS - 1], truth]
+        return task.classes(ranked, self.seen.labels[index][0])
 
     def rows_of(self, index: int, label: int) -> list[int]:
         """Units that are shown for a class, those that contribute most first.

@@ -12,10 +12,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from studies.bundle import Bundle, pictures
 from studies.flow import Step, expected
-from studies.grading import believed, is_right
 from studies.questions import NO_SWITCH, Answers, letters
 from studies.server.platforms import WayBack
-from studies.study import TREE_LEAVES, Arm
+from studies.study import Arm
+from studies.tasks import task_of
 from studies.texts import texts
 
 NO_WAY_BACK = WayBack()
@@ -99,7 +99,7 @@ class Pages:
             page=page,
             title=self.say["titles"][page].format(number=step.number, of=number if step.item else cards),
             leaves=[self.say["warm_up"]["leaf"].format(letter=letter) for letter in "ABCD"],
-            tree_leaves=TREE_LEAVES,
+            task=task_of(self.bundle.study.task, step.arm.form),
             paragraphs=[part for part in self.bundle.consent.split("\n\n") if part.strip()],
             index=index,
             pages=len(way),
@@ -111,17 +111,16 @@ class Pages:
     def _result(self, way: list[Step], arm: Arm, earlier: Mapping[int, Answers]) -> str:
         """How many items of an arm were answered rightly."""
         study, key = self.bundle.study, self.bundle.key.items
+        task = task_of(study.task, arm.form)
         seen = [
-            (step.item, earlier[number])
+            (step.item, key[step.item.id], earlier[number])
             for number, step in enumerate(way)
             if step.item and step.arm is arm and number in earlier
         ]
-        pairs = [(key[item.id], answers) for item, answers in seen]
-        facts = {"score": sum(is_right(study, one, answers) for one, answers in pairs), "of": len(pairs)}
-        if study.task == "agreement":
-            for name, kind in (("right", True), ("wrong", False)):
-                belief = [believed(answers) for one, answers in pairs if one.right == kind]
-                facts |= {name: len(belief), f"believed_{name}": sum(belief)}
+        facts = {"score": sum(task.is_right(*one) for one in seen), "of": len(seen)}
+        for name, kind in (("right", True), ("wrong", False)):
+            belief = [task.chosen(item, answers) is not None for item, one, answers in seen if one.right == kind]
+            facts |= {name: len(belief), f"believed_{name}": sum(belief)}
         text: str = self.say["result"][study.task].format(**facts)
         return text
 

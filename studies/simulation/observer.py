@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import Literal
 
 from studies.flow import Step, expected
 from studies.questions import Answer, Answers, Question
 from studies.study import ItemKey, Study
-
-Policy = Literal["guesser", "believer", "ideal", "noisy", "straight_liner"]
+from studies.tasks import task_of
+from studies.tasks.task import Ability
 
 
 @dataclass(frozen=True)
-class Observer:
+class Observer(Ability):
     """A simulated participant.
 
     Policies: a ``guesser`` answers uniformly; a ``believer`` believes every prediction and takes the first option; an
@@ -35,9 +34,6 @@ class Observer:
         leave_at: index of the page at which the participant leaves.
     """
 
-    policy: Policy = "guesser"
-    d_prime: float = 1.0
-    criterion: float = 0.0
     lapse: float = 0.0
     slope: float = 3.0
     person_sd: float = 0.3
@@ -81,7 +77,7 @@ class Observer:
             answers["attention"] = step.item.attention
         if chance.random() < self.lapse:
             return answers
-        answers |= self._agreement(step, key, chance) if study.task == "agreement" else self._choice(step, key, chance)
+        answers |= task_of(study.task, step.arm.form).simulated(self, step.item, key, chance)
         return {name: answers[name] for name in (question.name for question in step.questions)}
 
     def _any(self, question: Question, chance: random.Random) -> Answer:
@@ -94,36 +90,3 @@ class Observer:
         else:
             value = chance.choice(question.options)[0]
         return int(value) if question.kind == "scale" else value
-
-    def _agreement(self, step: Step, key: ItemKey, chance: random.Random) -> Answers:
-        if self.policy == "believer":
-            return {"confidence": 4}
-        if self.policy == "ideal":
-            mean = sum(key.scores.values()) / len(key.scores) if key.scores else 1.0
-            return {"confidence": 4 if mean >= 0.5 else 1}
-        latent = (self.d_prime if key.right else -self.d_prime) / 2 + chance.gauss(0, 1) - self.criterion
-        return {"confidence": (4 if latent > 0.7 else 3) if latent > 0 else (1 if latent < -0.7 else 2)}
-
-    def _choice(self, step: Step, key: ItemKey, chance: random.Random) -> Answers:
-        right = (key.answer or "").split("|")
-        if step.item is not None and step.item.decisions:
-            if self.policy == "believer":
-                return {f"decision.{number}": "present" for number in range(3)}
-            leaves = ["absent absent", "absent present", "present absent", "present present"]
-            evidence = {leaf: chance.gauss(self.d_prime if leaf in right else 0, 1) for leaf in leaves}
-            best = right[0] if self.policy == "ideal" else max(evidence, key=evidence.__getitem__)
-            first, second = best.split()
-            return {"decision.0": first, "decision.1" if first == "absent" else "decision.2": second}
-        options = [option.id for option in step.item.options] if step.item else []
-        if self.policy == "believer":
-            chosen = {"answer": options[0], "output": options[0]}
-        elif self.policy == "ideal":
-            chosen = {"answer": key.output or right[0], "output": key.output or right[0]}
-        else:
-            noise = {
-                name: {option: chance.gauss(self.d_prime if option in truth else 0, 1) for option in options}
-                for name, truth in (("answer", right), ("output", [key.output]))
-            }
-            chosen = {name: max(evidence, key=evidence.__getitem__) for name, evidence in noise.items()}
-        asked = {question.name for question in step.questions}
-        return {name: value for name, value in chosen.items() if name in asked}

@@ -17,7 +17,7 @@ from studies.simulation.observer import Observer
 from studies.simulation.simulate import answer_all, simulate
 from studies.store import Store
 from studies.study import Platform, Quality
-from tests.studies.toy import make_bundle
+from tests.studies.toy import TASKS, make_bundle
 
 
 class Scripted(Observer):
@@ -81,7 +81,8 @@ def test_agreement_by_hand(tmp_path):
     assert sum(row["right"] != "" for row in answers) == 8
 
 
-@pytest.mark.parametrize(("task", "form"), [("distinction", "units"), ("distinction", "tree"), ("agreement", "tree")])
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("form", ["units", "tree"])
 def test_perfect_participants_survive(tmp_path, task, form):
     """Ten of ten is ten: a released form stored the score 10 as 1 and 0."""
     bundle = make_bundle(tmp_path, task, form, items=10, assignment={"right": 5, "wrong": 5})
@@ -94,7 +95,7 @@ def test_perfect_participants_survive(tmp_path, task, form):
     assert bundle.hash in (tmp_path / "analysis/summary.json").read_text("utf-8")
 
 
-@pytest.mark.parametrize("task", ["agreement", "distinction"])
+@pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("form", ["units", "tree"])
 @pytest.mark.parametrize("people", [0, 1])
 def test_nobody_and_one_are_no_result(tmp_path, task, form, people):

@@ -12,11 +12,11 @@ import pytest
 from studies.bundle import load_bundle
 from studies.records import read
 from studies.study import Assignment, Study
-from tests.studies.toy import make_bundle
+from tests.studies.toy import TASKS, make_bundle
 
 
 @pytest.mark.parametrize("form", ["heatmap", "units", "tree", "none"])
-@pytest.mark.parametrize("task", ["agreement", "distinction"])
+@pytest.mark.parametrize("task", TASKS)
 def test_bundles_are_read_back_and_repeatable(tmp_path, task, form):
     first = make_bundle(tmp_path / "first", task, form)
     assert load_bundle(tmp_path / "first") == first

@@ -26,6 +26,7 @@ from studies.simulation.observer import Observer
 from studies.simulation.simulate import simulate
 from studies.study import TREE_LEAVES, Assignment, Pages
 from tests.lightning_modules.registry import MODELS, tiny_birds
+from tests.studies.toy import TASKS
 from tests.tiny_runs import ROOT
 
 PLACES = Assignment(people=4, right=2, wrong=2)
@@ -153,7 +154,7 @@ def test_the_same_study_is_the_same_bytes_and_can_be_answered(run, tmp_path):
     assert simulate(again.folder, tmp_path / "a.sqlite", Observer("noisy"), 1) == 1
 
 
-@pytest.mark.parametrize("task", ["agreement", "distinction"])
+@pytest.mark.parametrize("task", TASKS)
 def test_rows_and_questions_that_show_attention(run, tmp_path, task):
     """In items 0, 2 of each kind a question, in 1, 3 two rows; who rates the rows as they are is not flagged."""
     bundle, _ = run("ProtoPNet", task=task, items=4, catch_every=2, places=replace(PLACES, people=2))

@@ -14,7 +14,6 @@ from reports.published.numbers import published
 from studies.analysis.graded import Person
 from studies.analysis.results import tradeoff_results
 from studies.flow import Step, item_questions
-from studies.grading import believed, is_right
 from studies.simulation.observer import Observer
 from studies.statistics.clusters import bootstrap_intervals, clustered_test
 from studies.statistics.comparisons import Summary, against, between, equivalence, exact_sign_flip, person_effect
@@ -29,6 +28,7 @@ from studies.statistics.ratings import (
     weighted_spearman,
 )
 from studies.study import Arm, Assignment, Item, ItemKey, Option, Study
+from studies.tasks import task_of
 
 NAN = math.nan
 TEXTBOOK = np.array(
@@ -286,20 +286,19 @@ def test_errors_of_the_first_kind_at_chance():
     assert rejected[1.5][0] > 0.10, rejected
 
 
-def simulated(task, observer, seed):
-    """Items, and answers of 50 simulated participants in 10 forms of 5 photos with a right and 5 with a wrong one."""
+def simulated(name, observer, seed):
+    """Whether predictions are right, and whether 50 simulated participants are: 10 forms of 5 photos of each kind."""
     people = np.repeat(np.arange(50), 10)
     images = np.tile(np.arange(10), 50) + 10 * (people // 5)
     arm = Arm("main", "none", 80.0, [], [])
-    study = Study("toy", "Toy", 0, task, [arm], Assignment(50, 5, 5))
-    options = [Option(f"o{number}") for number in range(4 if task == "distinction" else 1)]
-    item = Item("item", "photo", options)
-    answers = []
+    study, task = Study("toy", "Toy", 0, name, [arm], Assignment(50, 5, 5)), task_of(name, "none")
+    item = Item("item", "photo", [Option(f"o{number}") for number in range(task.options)])
+    found = []
     for person, image in zip(people.tolist(), images.tolist(), strict=True):
         step = Step("item", arm, item_questions(study, arm, item), item, image)
-        key = ItemKey(str(image), image % 2 == 0, None if task == "agreement" else f"o{image % 4}")
-        answers.append((key, observer.respond(study, step, key, f"{seed} {person}")))
-    return people, images, study, answers
+        key = ItemKey(str(image), image % 2 == 0, f"o{image % 4}")
+        found.append((key.right, task.is_right(item, key, observer.respond(study, step, key, f"{seed} {person}"))))
+    return people, images, *np.array(found).T
 
 
 @pytest.mark.slow
@@ -309,11 +308,9 @@ def test_planted_sensitivity_and_criterion_are_recovered_from_simulated_particip
     planted = [0.8, -0.3, ndtr(0.4 + 0.3), ndtr(0.4 - 0.3)]
     held = np.zeros(4)
     for seed in range(1000):
-        people, images, _, answers = simulated("agreement", observer, seed)
-        right = np.array([key.right for key, _ in answers])
-        belief = np.array([believed(given) for _, given in answers])
-        found = detection(belief, right, people, images, seed)
-        cells = [(belief == right)[kind].reshape(50, 5).mean(axis=1) for kind in (right, ~right)]
+        people, images, right, judged = simulated("agreement", observer, seed)
+        found = detection(judged == right, right, people, images, seed)
+        cells = [judged[kind].reshape(50, 5).mean(axis=1) for kind in (right, ~right)]
         bounds = [found.d_prime_interval, found.criterion_interval, *(Summary.of(cell).interval() for cell in cells)]
         held += [low <= value <= high for value, (low, high) in zip(planted, bounds, strict=True)]
     assert (held >= 930).all(), held
@@ -326,8 +323,8 @@ def test_planted_accuracy_is_recovered_from_simulated_participants(policy, d_pri
     planted = quad(lambda x: np.exp(-((x - d_prime) ** 2) / 2) / math.sqrt(2 * math.pi) * ndtr(x) ** 3, -8, 9)[0]
     held = 0
     for seed in range(1000):
-        *_, study, answers = simulated("distinction", Observer(policy, d_prime=d_prime), seed)
-        means = np.reshape([is_right(study, key, given) for key, given in answers], (50, 10)).mean(axis=1)
+        *_, chosen = simulated("distinction", Observer(policy, d_prime=d_prime), seed)
+        means = chosen.reshape(50, 10).mean(axis=1)
         low, high = Summary.of(means).interval()
         held += low <= planted <= high
     assert held >= 930

@@ -5,15 +5,17 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from PIL import Image
 
 from studies.bundle import Bundle, media_name, write_bundle
-from studies.study import Arm, Assignment, Example, Form, Item, ItemKey, Key, Option, Pages, Row, Study, Task
+from studies.study import Arm, Assignment, Example, Form, Item, ItemKey, Key, Option, Pages, Row, Study, TaskName
+from studies.tasks import task_of
 
 ROWS = 3
+TASKS: tuple[TaskName, ...] = get_args(TaskName)
 
 
 class Pictures:
@@ -33,38 +35,36 @@ class Pictures:
         return name
 
 
-def make_item(name: str, task: Task, form: Form, pictures: Pictures, **fields: Any) -> Item:
+def make_item(name: str, task: TaskName, form: Form, pictures: Pictures, **fields: Any) -> Item:
     def rows(prefix: str, number: int, decided: bool) -> list[Row]:
         decision = "present" if decided else None
         return [Row(f"{prefix}r{i}", [pictures.new() for _ in range(4)], decision) for i in range(number)]
 
-    tree = form == "tree"
+    asked = task_of(task, form)
     options = [
         Option(
             f"o{index}",
             [pictures.new()] if form == "heatmap" else [],
-            rows(f"o{index}", ROWS, tree) if form in ("units", "tree") else [],
+            rows(f"o{index}", ROWS, form == "tree") if form in ("units", "tree") else [],
         )
-        for index in range(4 if task == "distinction" and not tree else 1)
+        for index in range(asked.options)
     ]
-    decisions = rows("d", 3, False) if tree and task == "distinction" else []
-    return Item(name, pictures.new(), options, decisions, **fields)
+    return Item(name, pictures.new(), options, rows("d", asked.decisions, False), **fields)
 
 
-def make_key(item: Item, task: Task, form: Form, number: int) -> ItemKey:
+def make_key(item: Item, task: TaskName, form: Form, number: int) -> ItemKey:
     generator = np.random.default_rng(number)
     rows = [row for option in item.options for row in option.rows]
-    answer = None
-    if task == "distinction":
-        answer = "absent present" if form == "tree" else item.options[number % 4].id
-    output = None if task == "agreement" or form == "tree" else item.options[number // 2 % 4].id
+    answers = task_of(task, form).answers(item)
+    answer = answers[number % 4] if answers else None
+    output = item.options[number // 2 % 4].id if len(item.options) > 1 else None
     scores = dict(zip((row.id for row in rows), generator.random(len(rows)).tolist(), strict=True))
     return ItemKey(f"image{number}", number % 2 == 0, answer, output, scores, {}, {"o0/energy": generator.random()})
 
 
 def make_bundle(
     folder: Path,
-    task: Task = "agreement",
+    task: TaskName = "agreement",
     form: Form = "heatmap",
     *,
     items: int = 8,
@@ -78,14 +78,14 @@ def make_bundle(
     """Write a study with the arm ``main``, and others of the same images; every other item has a right prediction."""
     pictures = Pictures(size)
     shown = [make_item(f"i{number}", task, form, pictures) for number in range(items)]
-    answer = None if task == "agreement" else "absent present" if form == "tree" else "o0"
-    preview = [Example(make_item(f"p{number}", task, form, pictures), number == 0, answer) for number in range(2)]
+    examples = [make_item(f"p{number}", task, form, pictures) for number in range(2)]
+    preview = [Example(item, item is examples[0], make_key(item, task, form, 0).answer) for item in examples]
     arms = [Arm("main", form, 80.0, shown, preview, **(arm or {}))]
     for name in range(others):
         again = [replace(item, id=f"{name}{item.id}") for item in shown]
         arms.append(replace(arms[0], id=f"other{name}", items=again))
     places = Assignment(**{"people": people, "right": 2, "wrong": 2, **(assignment or {})})
-    fields.setdefault("pages", Pages(output=task == "distinction" and form != "tree", demographics=True))
+    fields.setdefault("pages", Pages(output=task_of(task, form).options > 1, demographics=True))
     study = Study("toy", "A toy study", 0, task, arms, places, **fields)
     keys = {item.id: make_key(item, task, form, number) for one in arms for number, item in enumerate(one.items)}
     key = Key("toy", keys)
