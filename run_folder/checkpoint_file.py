@@ -30,7 +30,7 @@ def read_checkpoint(path: str | Path, **options: Any) -> dict[str, Any]:
     if not Path(path).is_file():
         raise FileNotFoundError(f"Expected argument `ckpt_path` to be a checkpoint file, but {path} does not exist.")
     try:
-        _check_sums(path)
+        _check_records(path)
         checkpoint = torch.load(path, weights_only=True, **({"map_location": "cpu"} | options))
     except Exception as error:  # an unpickler that is fed a foreign or damaged file raises any type
         reason = str(error).split("\n")[0] or type(error).__name__
@@ -59,8 +59,10 @@ def folder_of_run(path: Path) -> Path:
     return path.parent.parent if path.parent.name == "checkpoints" else path.parent
 
 
-def _check_sums(path: str | Path) -> None:
-    """Compare the check sums that ``torch.save`` wrote; ``torch.load`` does not look at them."""
+def _check_records(path: str | Path) -> None:
+    """Look at what ``torch.load`` does not: check sums, and compression, under which ``mmap`` reads other numbers."""
     with zipfile.ZipFile(path) as archive:
+        if packed := [record.filename for record in archive.infolist() if record.compress_type != zipfile.ZIP_STORED]:
+            raise ValueError(f"{packed[0]} is compressed, as torch.save never writes it")
         if (name := archive.testzip()) is not None:
             raise ValueError(f"wrong check sum of {name}")

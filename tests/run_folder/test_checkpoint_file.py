@@ -1,5 +1,7 @@
 """Checkpoint files that are missing, damaged or foreign are refused before anything of them is used."""
 
+import zipfile
+
 import pytest
 import torch
 
@@ -21,6 +23,18 @@ def test_a_flipped_bit_of_a_weight_is_found(tmp_path):
             ValueError, match=r"x.ckpt to be a checkpoint .* is damaged or foreign \(wrong check sum of"
         ):
             read_checkpoint(path, **options)
+
+
+def test_a_checkpoint_zipped_again_with_compression_is_refused(tmp_path):
+    path = tmp_path / "x.ckpt"
+    torch.save(WHOLE, tmp_path / "plain.ckpt")
+    with zipfile.ZipFile(tmp_path / "plain.ckpt") as plain, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+        for record in plain.infolist():
+            packed.writestr(record.filename, plain.read(record))
+    mapped = torch.load(path, mmap=True)["state_dict"]["weight"]
+    assert not torch.equal(mapped, WHOLE["state_dict"]["weight"])  # torch itself reads the packed bytes as numbers
+    with pytest.raises(ValueError, match=r"damaged or foreign \(plain/data.pkl is compressed, as torch.save never writes"):
+        read_checkpoint(path)
 
 
 def test_no_file(tmp_path):
