@@ -63,11 +63,8 @@ def log_table(
         step: the trainer's ``global_step``.
     """
     for logger in loggers:
-        if isinstance(logger, WandbLogger):
-            import wandb  # here, because other loggers work where it is broken
-
-            data = [[wandb.Image(v) if isinstance(v, Image.Image) else v for v in row] for row in rows]
-            logger.log_table(key, list(columns), data, step=step)
+        if isinstance(logger, RunWandbLogger):
+            logger.log_table(key, list(columns), rows, step)
         elif isinstance(logger, TensorBoardLogger):
             shown = [i for i in range(len(columns)) if not any(isinstance(row[i], Image.Image) for row in rows)]
             lines = [[columns[i] for i in shown], ["---"] * len(shown)]

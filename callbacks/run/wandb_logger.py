@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import os
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,13 +20,15 @@ from typing import Any, ClassVar
 from lightning.fabric.loggers.logger import rank_zero_experiment
 from lightning.pytorch.loggers import Logger, WandbLogger
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_only, rank_zero_warn
+from PIL import Image
 
 from run_folder.folder import given_folder
 
 CHECKPOINT_KEY = "logger_run_ids"
 BEST_KEY = "logger_best_values"
-# seconds, unless the environment says otherwise; W&B alone would wait 90 s to begin and without end to finish
-WAITS = {"init_timeout": 30.0, "finish_timeout": 120.0}
+# seconds, unless the environment says otherwise; W&B alone would wait 90 s to begin and without end to finish, and
+# would write its file every 15 s: a killed run would lose the rows in between, which a resumed one does not repeat
+WAITS = {"init_timeout": 30.0, "finish_timeout": 120.0, "x_transaction_log_flush_interval": 0.05}
 
 
 def _never_fails(method: Callable[..., None]) -> Callable[..., None]:
@@ -105,7 +107,9 @@ class RunWandbLogger(WandbLogger):
             # pictures of tables wait there to be uploaded, otherwise at home
             os.environ["WANDB_DATA_DIR"] = RunWandbLogger._data_folder = str(self._folder / "wandb")
         waits: dict[str, Any] = {
-            name: seconds for name, seconds in WAITS.items() if f"WANDB_{name.upper()}" not in os.environ
+            name: seconds
+            for name, seconds in WAITS.items()
+            if name in wandb.Settings.model_fields and f"WANDB_{name.upper()}" not in os.environ
         }
         self._folder.mkdir(parents=True, exist_ok=True)  # wandb goes elsewhere if it is missing
         while True:
@@ -161,9 +165,12 @@ class RunWandbLogger(WandbLogger):
 
     @rank_zero_only
     @_never_fails
-    def log_table(self, *args: Any, **kwargs: Any) -> None:
-        """Log a table."""
-        super().log_table(*args, **kwargs)
+    def log_table(self, key: str, columns: list[str], data: Sequence[Sequence[Any]], step: int) -> None:
+        """Log a table, whose cells may be images."""
+        import wandb  # here, because other loggers work where it is broken
+
+        shown = [[wandb.Image(cell) if isinstance(cell, Image.Image) else cell for cell in row] for row in data]
+        super().log_table(key, columns, shown, step=step)
 
     @rank_zero_only
     @_never_fails

@@ -4,6 +4,7 @@ import logging
 import os
 import socket
 import sys
+import time
 import warnings
 
 import pytest
@@ -12,9 +13,9 @@ from PIL import Image
 
 from callbacks.run import wandb_logger
 from callbacks.run.csv_logger import RunCSVLogger
-from callbacks.run.loggers import log_images
+from callbacks.run.loggers import log_images, log_table
 from callbacks.run.wandb_logger import RunWandbLogger, store_run, stored_run, wandb_mode, why_no_wandb
-from tests.wandb_files import segments
+from tests.wandb_files import records, segments
 
 
 def test_resumed_run_continues_the_same_offline_run(offline, caplog):
@@ -161,15 +162,29 @@ def test_a_service_that_cannot_start_ends_logging_there_with_one_warning(offline
     )
 
 
-def test_a_service_that_dies_later_ends_logging_there(offline, monkeypatch):
-    logger = RunWandbLogger(str(offline))
+@pytest.mark.parametrize("part", ["service", "folder of pictures"])
+def test_what_breaks_later_ends_logging_there(offline, monkeypatch, part):
+    logger, rows = RunWandbLogger(str(offline)), [[Image.new("RGB", (2, 2))]]
     logger.log_metrics({"a": 1.0}, 0)
-    monkeypatch.setattr(type(wandb.run), "log", lambda *_, **__: (_ for _ in ()).throw(BrokenPipeError("gone")))
+    broken = (type(wandb.run), "log") if part == "service" else (wandb, "Image")
+    monkeypatch.setattr(*broken, lambda *_, **__: (_ for _ in ()).throw(BrokenPipeError("gone")))
     with pytest.warns(UserWarning, match=r"W&B failed \(BrokenPipeError: gone\)"):
-        logger.log_metrics({"a": 2.0}, 1)
-    logger.log_metrics({"a": 3.0}, 2)
+        log_table([logger], "tables/x", ["x"], rows, 1)
+    log_table([logger], "tables/x", ["x"], rows, 2)
     assert logger.failed
     wandb.run.finish()
+
+
+def test_a_row_is_in_the_file_while_the_run_goes_on(offline):
+    logger = RunWandbLogger(str(offline))
+    logger.log_metrics({"a": 1.0}, 0)
+    (path,) = offline.glob("wandb/offline-run-*/*.wandb")
+    until = time.monotonic() + 10
+    while not (rows := [r for r in records(path) if r.WhichOneof("record_type") == "history"]):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    assert len(rows) == 1
+    logger.finalize("success")
 
 
 def test_a_package_that_cannot_be_imported_says_why(monkeypatch):
