@@ -12,23 +12,13 @@ from pathlib import Path
 
 import pytest
 
+import protometry
+
 ROOT = Path(__file__).parents[1]
-ROOMS = {
-    *(
-        "lightning_modules",
-        "datamodules",
-        "run_folder",
-        "explanations",
-        "metrics",
-        "callbacks",
-        "evaluation",
-        "studies",
-        "reports",
-    ),
-}
+ROOMS = set(protometry.ROOMS)
 FOLDERS = ROOMS | {"configs", "benchmarks", "docs", "tests", ".ci"}
 FILES = {
-    *("setup.cfg", "pyproject.toml", "ruff.toml", ".gitignore", "train.py", "evaluate.py"),
+    *("setup.cfg", "pyproject.toml", "ruff.toml", ".gitignore", "protometry.py", "train.py", "evaluate.py"),
     *("README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md"),
 }
 MAX_LINES = 400
@@ -67,7 +57,7 @@ def test_our_modules_are_not_shadowed(module):
 
 
 def test_packages_are_rooms():
-    assert set(packages()) <= ROOMS
+    assert set(packages()) == ROOMS
 
 
 @pytest.mark.parametrize("package", packages())
