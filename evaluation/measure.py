@@ -10,6 +10,7 @@ from lightning import seed_everything
 from PIL.Image import Image
 
 from callbacks.forward.evaluation_mode import evaluation_mode, full_precision
+from callbacks.run.drawing import drawing
 from callbacks.run.training_record import told_training
 from datamodules.base import ImageDataModule
 from datamodules.transforms.continuity import codec_versions
@@ -18,7 +19,7 @@ from evaluation.protocol import describe, refuse_unfit
 from evaluation.request import Request
 from reports.explained_model import ExplainedModel
 from reports.pictures import Evaluated, evaluation_pictures
-from reports.results.metrics_json import SCHEMA
+from reports.results.schema import SCHEMA
 from reports.results.values_csv import Rows, by_kind
 
 
@@ -76,6 +77,7 @@ def measure(request: Request, hardware: Hardware, other: ImageDataModule | None 
     this_pass = request.engine.this_pass
     subject = ExplainedModel(module, datamodule, this_pass.observer.explainer, class_names=classes)
     found = (evaluation.metrics, evaluation.items, request.split, dataset, this_pass.named_units())
-    with evaluation_mode(module):
+    pictures: dict[str, Image] = {}
+    with evaluation_mode(module), drawing("pictures of the evaluation"):
         pictures = evaluation_pictures(Evaluated(subject, *found, this_pass.observer.class_explainer))
     return Findings(result, values, pictures, subject)

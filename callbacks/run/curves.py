@@ -11,10 +11,12 @@ from lightning import Callback, LightningModule, Trainer
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from callbacks.run.drawing import drawing
 from callbacks.run.loggers import log_images
 from explanations.charts import BLUE, GREY, ORANGE, chart, styled, to_picture
 from explanations.views import cut_text, png
 from lightning_modules.contract import InterpretableModel
+from lightning_modules.phases import PhasePlan
 from run_folder.atomic import write_whole
 
 WIDTH, HEIGHT, MARGIN = 760, 420, 80  # pixels of a panel, and of what lies beside its axes
@@ -49,12 +51,16 @@ class TrainingCurves(Callback):
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Add an epoch."""
         plan, epoch = cast(InterpretableModel, pl_module).phases(), trainer.current_epoch
-        index, _ = plan.locate(epoch)
         keys = [key for panel in PANELS.values() for key in panel if key in trainer.callback_metrics]
         row = {key: trainer.callback_metrics[key].item() for key in keys}
-        self.rows = [*self.rows[:epoch], {"phase": plan.phases[index].name, **row}]
-        if not trainer.is_global_zero or trainer.fast_dev_run:  # type: ignore[attr-defined]
-            return
+        self.rows = [*self.rows[:epoch], {"phase": plan.phases[plan.locate(epoch)[0]].name, **row}]
+        if trainer.is_global_zero and not trainer.fast_dev_run:  # type: ignore[attr-defined]
+            self._draw(trainer, plan)
+
+    @drawing("curves of the training")
+    def _draw(self, trainer: Trainer, plan: PhasePlan) -> None:
+        epoch = trainer.current_epoch
+        index, _ = plan.locate(epoch)
         picture = to_picture(training_curves(self.rows))
         write_whole(Path(trainer.default_root_dir) / "training.png", png(picture))
         if epoch + 1 == trainer.max_epochs or plan.locate(epoch + 1)[0] != index or trainer.should_stop:

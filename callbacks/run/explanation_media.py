@@ -17,6 +17,7 @@ from torch import Tensor
 from callbacks.evaluation.interpretability import Interpretability
 from callbacks.forward.evaluation_mode import evaluation_mode
 from callbacks.run.confusion import log_confusion
+from callbacks.run.drawing import drawing
 from callbacks.run.loggers import log_images, log_table
 from explanations import Explainer, Upsample, choose_explainer, unit_tile, unit_views
 from explanations.views import png, sheet
@@ -64,6 +65,7 @@ class ExplanationMedia(Callback):
                 raise ValueError(f"Expected argument `{name}` of ExplanationMedia to be at least 1, but got {value}.")
         self.images, self.top_k, self.units, self.every_n_epochs = images, top_k, units, every_n_epochs
 
+    @drawing("pictures of explanations")
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Show the images, the units and the confusions, if it is time."""
         plan, epoch = cast(InterpretableModel, pl_module).phases(), trainer.current_epoch
@@ -78,11 +80,13 @@ class ExplanationMedia(Callback):
             names = _datamodule(trainer).class_names
             log_confusion(trainer.loggers, engine.evaluation.confusion, names, "val", step)
 
+    @drawing("pictures of explanations")
     def on_action_start(self, trainer: Trainer, module: LightningModule, action: str) -> None:
         """Show the units before a projection."""
         if action.startswith("project") and _shows(trainer):
             self._show_units(trainer, module, f"before {action}", trainer.global_step)
 
+    @drawing("pictures of explanations")
     def on_action_end(self, trainer: Trainer, module: LightningModule, action: str, report: dict[str, float]) -> None:
         """Show the same units after it."""
         if action.startswith("project") and _shows(trainer):

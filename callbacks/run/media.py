@@ -16,6 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from callbacks.forward.evaluation_mode import evaluation_mode
+from callbacks.run.drawing import drawing
 from callbacks.run.loggers import log_images
 from explanations import Explainer, choose_explainer
 from explanations.unit_view import part_in, unit_tile, unit_views
@@ -87,6 +88,7 @@ class PrototypeMedia(Callback):
         self.limit = limit
         self.explainer = explainer
 
+    @drawing("pictures of prototypes")
     def on_action_end(self, trainer: Trainer, module: LightningModule, action: str, report: dict[str, float]) -> None:
         """Draw after a projection."""
         if not action.startswith("project") or not trainer.is_global_zero:

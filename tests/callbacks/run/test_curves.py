@@ -1,12 +1,15 @@
 """The figure of a training."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from callbacks.run.curves import HEIGHT, WIDTH, TrainingCurves, training_curves
 from explanations.charts import to_picture
+from lightning_modules.phases import Phase, PhasePlan
 
 
 def rows(*losses, **keys):
@@ -58,3 +61,16 @@ def test_a_checkpoint_holds_the_epochs_so_far():
     first.rows = rows(1.0, 2.0)
     second.load_state_dict(first.state_dict())
     assert second.rows == first.rows
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
+def test_a_picture_that_cannot_be_drawn_ends_no_training(tmp_path):
+    curves, plan = TrainingCurves(), PhasePlan((Phase("warm", 9, {"head": 0.1}, {}),))
+    curves.rows = rows(1.7e308)
+    trainer = SimpleNamespace(
+        callback_metrics={"train/loss": torch.tensor(-1.7e308, dtype=torch.float64)},
+        **{"current_epoch": 1, "is_global_zero": True, "fast_dev_run": False, "default_root_dir": tmp_path},
+    )
+    with pytest.warns(UserWarning, match="No curves of the training: they could not be drawn or written .Singular"):
+        curves.on_train_epoch_end(trainer, SimpleNamespace(phases=lambda: plan))
+    assert curves.rows == rows(1.7e308, -1.7e308)
