@@ -185,6 +185,10 @@ class PhasedModule(Protocol):
         """Loss terms by name."""
         ...
 
+    def steps_per_epoch(self) -> int:
+        """Steps of the optimiser in an epoch of the data of the trainer."""
+        ...
+
     def reads_scores_only(self) -> bool:
         """Whether steps of the phase take ``scores`` as well as an ``image``."""
         ...

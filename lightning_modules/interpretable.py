@@ -262,14 +262,14 @@ class InterpretableModule(LightningModule, ABC):
     def configure_optimizers(self) -> Any:
         """Optimiser and scheduler of the stored phase; never a function of ``trainer.current_epoch``."""
         per_step = self.phase.scheduler is not None and self.phase.scheduler.per == "step"
-        steps = self._steps_per_epoch() if per_step else 1
+        steps = self.steps_per_epoch() if per_step else 1
         optimizer, scheduler = self.plan.build(self.phase_index, self.parameter_groups(), steps)
         if scheduler is None:
             return optimizer
         interval = "step" if per_step else "epoch"
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": interval}}
 
-    def _steps_per_epoch(self) -> int:
+    def steps_per_epoch(self) -> int:
         """Optimiser steps; counted here since ``fit_loop.setup_data`` would start workers before a resume is done."""
         batches = len(self.trainer.datamodule.train_dataloader())  # type: ignore[attr-defined]
         limit = self.trainer.limit_train_batches

@@ -313,7 +313,7 @@ class PIPNet(InterpretableModule):
         if restarts is None or restarts.name != "CosineAnnealingWarmRestarts":
             return super().configure_optimizers()
         optimizer, _ = PhasePlan((replace(self.phase, scheduler=None),)).build(0, self.parameter_groups(), 1)
-        stage, steps = [p for p in self.plan.phases if p.scheduler == restarts], self._steps_per_epoch()
+        stage, steps = [p for p in self.plan.phases if p.scheduler == restarts], self.steps_per_epoch()
         first = next(p for p in stage if p is self.phase or p.goes_on_with(self.phase))
         before = stage[: stage.index(first)]  # phases that share a scheduler count on
         done = sum(phase.epochs for phase in before)

@@ -103,8 +103,11 @@ class PhaseSchedule(Callback):
                 "Expected `trainer.strategy` to be a single device or ddp, but got "
                 f"{type(trainer.strategy).__name__}; switching phases is not verified under it."
             )
+        if not trainer.limit_train_batches:
+            raise ValueError("Expected `trainer.limit_train_batches` to leave a batch to train on, but got 0.")
         groups = cast(InterpretableModel, pl_module).parameter_groups()
-        plan.check(groups, module.loss_terms(), [*ACTIONS, *module.actions])
+        steps = {"steps_per_epoch": module.steps_per_epoch()} if plan.steps_per_batch else {}
+        plan.check(groups, module.loss_terms(), [*ACTIONS, *module.actions], **steps)
         loop = trainer.fit_loop
         if loop.max_epochs in (None, -1):
             loop.max_epochs = plan.total_epochs
@@ -114,8 +117,6 @@ class PhaseSchedule(Callback):
                 f"got {loop.max_epochs} (1 is the least). Pass -1, or change the plan with "
                 "`model.init_args.phases`."
             )
-        if not trainer.limit_train_batches:
-            raise ValueError("Expected `trainer.limit_train_batches` to leave a batch to train on, but got 0.")
         self._module, self._trainer = module, trainer
         module.enter_phase(self.index)
 

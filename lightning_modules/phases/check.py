@@ -22,6 +22,7 @@ def problems_of(
     groups: Collection[str],
     losses: Collection[str],
     actions: Collection[str],
+    steps_per_epoch: int,
 ) -> list[str]:
     """Everything that is wrong, a sentence each."""
     problems = []
@@ -40,20 +41,25 @@ def problems_of(
                     f"Expected `phases.{phase.name}.{place}` to use only {sorted(known)}, but got {unknown}."
                 )
         try:
-            _try_out(phase, partial(build, index))
+            _try_out(phase, partial(build, index), steps_per_epoch)
         except Exception as error:  # torch's optimisers and schedulers raise any type
             said = f"Expected `phases.{phase.name}` to have an optimizer and a scheduler that work, but {error}."
             problems.append(str(error) if str(error).startswith("Expected `phases") else said)
     return [*problems, *_unequal_with_one_key(phases)]
 
 
-def _try_out(phase: Phase, build: Callable[[Parameters, int], Built]) -> None:
+def _try_out(phase: Phase, build: Callable[[Parameters, int], Built], steps_per_epoch: int) -> None:
     """Run the optimiser and the scheduler of a phase through it, on numbers that stand for its parameters."""
     groups = {name: [nn.Parameter(torch.zeros(()))] for name in phase.trainable}
-    optimizer, scheduler = build(groups, 9)
+    optimizer, scheduler = build(groups, steps_per_epoch)
+    for (parameter,) in groups.values():
+        parameter.grad = torch.zeros(())  # without a gradient, an optimiser does nothing
     optimizer.step(lambda: 0.0)
     if phase.scheduler is None or scheduler is None:
         return
+    length = phase.epochs * (1 if phase.scheduler.per == "epoch" else steps_per_epoch)
+    if (total := getattr(scheduler, "total_steps", length)) < length:
+        raise ValueError(f"its scheduler has {total} steps for the {length} of the phase; leave `total_steps` out")
     for _ in range(phase.epochs if phase.scheduler.per == "epoch" else 1):
         scheduler.step()
         rates = [float(group["lr"]) for group in optimizer.param_groups]

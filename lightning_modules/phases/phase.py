@@ -48,7 +48,7 @@ class Phase:
     """One stage of training.
 
     Args:
-        name: unique within the plan.
+        name: unique within the plan; a printable text of at most 100 characters.
         epochs: from 1 to 100,000.
         trainable: parameter group -> learning rate, at least 0; all other groups are frozen.
         losses: loss term -> finite coefficient; terms not named are not computed.
@@ -81,6 +81,8 @@ class Phase:
 
     def _problems(self) -> list[str]:
         problems = []
+        if not (isinstance(self.name, str) and self.name.strip() and self.name.isprintable()) or len(self.name) > 100:
+            problems.append(f"Expected the name of a phase to be a printable text, but got {self.name!r:.100}.")
         if not 1 <= self.epochs <= LONGEST:
             problems.append(
                 f"Expected argument `epochs` of phase {self.name!r} to be at least 1 and at most {LONGEST}, but got "

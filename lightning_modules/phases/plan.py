@@ -49,6 +49,11 @@ class PhasePlan:
             raise ValueError(f"Expected argument `phases` to have unique names, but got {names}.")
 
     @property
+    def steps_per_batch(self) -> bool:
+        """Whether a scheduler of a phase steps after every batch."""
+        return any(phase.scheduler is not None and phase.scheduler.per == "step" for phase in self.phases)
+
+    @property
     def total_epochs(self) -> int:
         """Epochs of all phases together."""
         return sum(phase.length for phase in self.phases)
@@ -128,13 +133,15 @@ class PhasePlan:
             )
         return merged(known.get(name, Phase(name, 1, {"": 0.0}, {})), change)
 
-    def check(self, groups: Collection[str], losses: Collection[str], actions: Collection[str]) -> None:
-        """Refuse names the model does not have, before any work starts.
+    def check(
+        self, groups: Collection[str], losses: Collection[str], actions: Collection[str], steps_per_epoch: int = 9
+    ) -> None:
+        """Refuse names the model does not have, and optimisers and schedulers that would fail, before any work starts.
 
         Raises:
             ValueError: with all that is wrong, naming the phase, the field and what is known.
         """
-        if problems := problems_of(self.phases, self.build, groups, losses, actions):
+        if problems := problems_of(self.phases, self.build, groups, losses, actions, steps_per_epoch):
             raise ValueError(" ".join(problems))
 
     def build(

@@ -95,6 +95,8 @@ def test_override_takes_plain_data():
     ({"warm": {"losses": {"clutser": None}}}, r"`phases.warm.losses` to remove only .*'cluster'.* got \['clutser'\]"),
     ({"warm": {"trainable": {"addon": None}}}, "at least one group"),
     ({"warm": {"epochs": 0}}, "at least 1"),
+    ({1: {"epochs": 1, "trainable": {"head": 1.0}, "losses": CE}}, "name of a phase to be a printable text, but got 1"),
+    ({" ": {"epochs": 1, "trainable": {"head": 1.0}, "losses": CE}}, "a printable text, but got ' '"),
     ({name.name: None for name in PLAN.phases}, "at least one phase"),
 ])  # fmt: skip
 def test_override_errors(changes, message):
@@ -163,6 +165,11 @@ def test_check_names_the_phase_the_field_and_what_is_known(field, value, unknown
     ({"scheduler": SchedulerSpec("StepLR", {"step_size": 0})}, "`phases.warm` .* a scheduler that work, but .*zero"),
     ({"scheduler": SchedulerSpec("StepLR", {"step_size": 1, "gamma": -1})}, r"but its learning rates become \[-0.003"),
     ({"scheduler": SchedulerSpec("ReduceLROnPlateau")}, "a scheduler that work, but .*'metrics'"),  # nothing gives it
+    ({"optimizer": OptimizerSpec("SparseAdam")}, "an optimizer .* but SparseAdam does not support dense grad"),
+    (
+        {"scheduler": SchedulerSpec("OneCycleLR", {"total_steps": 8}, per="step")},
+        "has 8 steps for the 18 of the phase; leave `total_steps` out",
+    ),
     ({"losses": {"x": 1.0}, "bn": ["y"]}, r"`phases.warm.bn` .*\['y'\]\. Expected `phases.warm.losses` .*\['x'\]"),
 ])  # fmt: skip
 def test_check_refuses_what_would_fail_later(changes, message):

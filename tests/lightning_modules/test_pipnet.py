@@ -381,7 +381,7 @@ class Rates(Callback):
 def test_rates_of_the_stage_are_those_of_the_released_code():
     """The head starts again every 10 epochs; the net waits 3 epochs, then falls along the cosine of 60 epochs."""
     model, table = make(preset="original"), []
-    model._steps_per_epoch = lambda: 2
+    model.steps_per_epoch = lambda: 2
     for index, epochs in ((1, 3), (2, 7), (3, 50)):  # the last three phases have one optimiser and one scheduler
         model.enter_phase(index)
         built = model.configure_optimizers()
