@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, Literal
 from callbacks.evaluation.interpretability import Interpretability
 from callbacks.forward.images_per_forward import default_budget
 from evaluation.trained_model import TrainedModel
+from reports.results.metrics_json import read_content
 
 LONGEST_NAME = 200  # file systems allow 255 bytes
 FORMER_BUDGET = 1.0  # default of evaluations that do not name their device
@@ -91,7 +91,7 @@ class Request:
         for folder in (own,) if self.other_data else (first, own):
             if not (folder / "metrics.json").exists():
                 return folder
-            earlier = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+            earlier = read_content(folder / "metrics.json")
             if self.is_done(earlier):
                 if self.overwrite:
                     return folder

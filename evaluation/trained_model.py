@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -42,8 +41,7 @@ class TrainedModel:
     @classmethod
     def of_result(cls, result: Result, data_root: str | None, allow_classes: str | None) -> TrainedModel:
         """What an evaluation measured, with the flags of a command line."""
-        told = json.loads(result.path.read_text(encoding="utf-8"))
-        return cls.of_flags(result.run / told["checkpoint"], data_root, allow_classes)
+        return cls.of_flags(result.run / result.checkpoint, data_root, allow_classes)
 
     @cached_property
     def checkpoint(self) -> dict[str, Any]:

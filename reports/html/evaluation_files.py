@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
-from reports.results.values_csv import NAMED_BY, ImageValues, read_images
+from reports.results.metrics_json import read_content
+from reports.results.values_csv import NAMED_BY, ImageValues, read_values
 
 
 @dataclass(frozen=True)
@@ -20,13 +19,13 @@ class EvaluationFiles:
     Args:
         result: content of ``metrics.json``.
         images: values of images, or None.
-        items: "units", "classes" or "concepts" -> name -> key -> value as text, empty where undefined.
+        items: "units", "classes" or "concepts" -> name -> key -> value, NaN where undefined.
         figures: name -> picture.
     """
 
     result: dict[str, Any]
     images: ImageValues | None = None
-    items: dict[str, dict[str, dict[str, str]]] = field(default_factory=dict)
+    items: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     figures: dict[str, Image.Image] = field(default_factory=dict)
 
 
@@ -45,15 +44,16 @@ def read_evaluation(folder: Path) -> EvaluationFiles:
             f"Expected an evaluation in {folder}, but there is no metrics.json. Run `evaluate.py run --ckpt_path ...` "
             "first."
         )
-    items: dict[str, dict[str, dict[str, str]]] = {}
-    for name, first in NAMED_BY.items():
+    items: dict[str, dict[str, dict[str, float]]] = {}
+    for name in NAMED_BY:
         path = folder / f"{name}.csv"
         if name != "images" and path.is_file():
-            with path.open(encoding="utf-8", newline="") as rows:
-                items[name] = {row.pop(first): row for row in csv.DictReader(rows)}
+            found = read_values(path)
+            rows = zip(found.sample_ids, found.values.tolist(), strict=True)
+            items[name] = {item: dict(zip(found.keys, row, strict=True)) for item, row in rows}
     figures = {}
     for path in sorted(folder.glob("*.png")):
         with Image.open(path) as picture:
             figures[path.stem] = picture.convert("RGB")
-    images = read_images(folder / "images.csv") if (folder / "images.csv").is_file() else None
-    return EvaluationFiles(json.loads(file.read_text(encoding="utf-8")), images, items, figures)
+    images = read_values(folder / "images.csv") if (folder / "images.csv").is_file() else None
+    return EvaluationFiles(read_content(file), images, items, figures)

@@ -9,16 +9,24 @@ import json
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import jinja2
 from markupsafe import Markup
 from PIL import Image
+from pydantic import Field
 
 from run_folder.atomic import write_whole
+from run_folder.schema import Record, check_content, read_json
 
 MANIFEST, UNFINISHED = "manifest.json", "unfinished"
 QUALITY, METHOD = 82, 2  # of WebP; method 4 takes twice as long for files that are 5 % smaller
+
+
+class Manifest(Record):
+    """The list of all files of a report: pages, and pictures in a folder below."""
+
+    files: dict[Annotated[str, Field(pattern=r"^(images/)?[\w.-]*\.(html|webp)$", max_length=255)], dict[str, Any]]
 
 
 class Site:
@@ -157,13 +165,13 @@ def _clear(folder: Path) -> None:
             path.unlink(missing_ok=True)
         return
     try:
-        files = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
-    except (OSError, ValueError, KeyError) as error:
+        content = read_json(folder / MANIFEST, "")
+        check_content(Manifest, content, MANIFEST, "")
+    except (OSError, ValueError) as error:
         raise FileExistsError(
             f"Expected {folder} to be free or to hold an earlier report, but it holds other files. Move them away, or "
             "name another folder."
         ) from error
     (folder / MANIFEST).unlink()
-    for name in files:
-        if (folder / name).resolve().is_relative_to(folder.resolve()):
-            (folder / name).unlink(missing_ok=True)
+    for name in content["files"]:
+        (folder / name).unlink(missing_ok=True)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
+from reports.results.schema import Entry, MetricsFile
 from run_folder.atomic import write_whole
+from run_folder.schema import check_content, read_json
 
-SCHEMA = 1
 # protocol fields that say on what machine, or what was found, not how it was measured
 _INCIDENTAL = (
     "memory_budget",
@@ -24,7 +25,7 @@ _INCIDENTAL = (
     "asked_explainer",
 )
 UNRECORDED = "not recorded"
-_FIELDS = ("model", "dataset", "fold", "split", "seed", "explainer", "protocol", "metrics", "skipped")
+REMEDY = "Evaluate the run again."
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,8 @@ class Result:
 
     Args:
         path: its ``metrics.json``.
+        checkpoint: what was evaluated, below the folder of its run.
+        step: of the training.
         model: class name.
         dataset: name of the data module's file.
         fold: of cross-validation, or None.
@@ -67,6 +70,8 @@ class Result:
     """
 
     path: Path
+    checkpoint: str
+    step: int
     model: str
     dataset: str
     fold: int | None
@@ -168,25 +173,32 @@ def read_metrics(file: Path) -> Result:
     Args:
         file: a ``metrics.json``.
 
-    Returns:
-        Its content.
+    Raises:
+        ValueError: as :func:`read_content`.
+    """
+    content = read_content(file)
+    rows = with_baselines(content["metrics"])
+    check_content(dict[str, dict[str, Entry]], {"metrics": rows}, file, REMEDY)
+    metrics = {}
+    for key, row in rows.items():
+        low, high = row["ci95"]
+        metrics[key] = Measured(row["value"], low, high, row["unit"], row["higher_is_better"])
+    told = {field.name: content[field.name] for field in fields(Result) if field.name not in ("path", "metrics")}
+    return Result(path=file, metrics=metrics, **told)
+
+
+def read_content(file: Path) -> dict[str, Any]:
+    """The content of a ``metrics.json``, with None for what files had not from the beginning.
+
+    Args:
+        file: its path.
 
     Raises:
-        ValueError: if the file is not strict JSON of this schema.
+        ValueError: if the file is not strict JSON of this schema, naming every key that is wrong.
     """
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
-    except ValueError as error:
-        raise ValueError(f"Expected {file} to hold strict JSON, but {error}. Evaluate the run again.") from error
-    schema = content.get("schema") if isinstance(content, dict) else None
-    if schema != SCHEMA:
-        raise ValueError(f"Expected {file} to have schema {SCHEMA}, but got {schema!r}. Evaluate the run again.")
-    if missing := [name for name in _FIELDS if name not in content]:
-        raise ValueError(f"Expected {file} to hold {', '.join(_FIELDS)}, but it lacks {', '.join(missing)}.")
-    plain = {name: content[name] for name in _FIELDS if name != "metrics"}
-    metrics = {key: _measured(file, key, entry) for key, entry in with_baselines(content["metrics"]).items()}
-    optional = {name: content.get(name) for name in ("limit", "training", "other_data")}
-    return Result(path=file, metrics=metrics, **plain, **optional)
+    content = read_json(file, REMEDY)
+    check_content(MetricsFile, content, file, REMEDY)
+    return {"limit": None, "training": None, "other_data": None, **content}
 
 
 def with_baselines(metrics: Mapping[str, Any]) -> dict[str, Any]:
@@ -225,19 +237,3 @@ def _strict(value: Any) -> Any:
     if isinstance(value, list):
         return [_strict(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _measured(file: Path, key: str, entry: Any) -> Measured:
-    try:
-        low, high = entry["ci95"]
-        if not all(value is None or math.isfinite(value) for value in (entry["value"], low, high)):
-            raise ValueError("a number is not finite")
-        return Measured(entry["value"], low, high, entry["unit"], entry["higher_is_better"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"Expected {file} to give {key!r} a value, ci95, unit and higher_is_better, but got {entry!r}."
-        ) from error
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")

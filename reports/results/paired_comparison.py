@@ -15,7 +15,7 @@ from reports.results.markdown import UNDEFINED, interval, lines, number, printed
 from reports.results.metrics_json import Result
 from reports.results.paired_statistics import Paired, paired
 from reports.results.runs import read
-from reports.results.values_csv import ImageValues, read_images
+from reports.results.values_csv import ImageValues, read_values
 
 # numbers of runs that differ in one of these mean different things
 MUST_AGREE = (
@@ -78,7 +78,7 @@ def compare(
     results = read(run), read(other)
     found = differences(*results)
     _refuse(found, across)
-    first, second = (read_images(result.path.with_name("images.csv")) for result in results)
+    first, second = (read_values(result.path.with_name("images.csv")) for result in results)
     shared = _shared(first, second, common)
     rows = paired(first, second, shared, draws, seed)
     head = [f"### B - A on {len(shared)} images", ""]

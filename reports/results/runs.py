@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from reports.results.metrics_json import Result, read_metrics
+from reports.results.metrics_json import Result, read_content, read_metrics
 
 
 def collect(paths: Sequence[str | Path]) -> list[Result]:
@@ -67,18 +65,16 @@ def _locate(path: Path) -> Path:
 def _refuse_outdated(file: Path) -> None:
     """A folder stands for its first evaluation, unless the run went on and the checkpoint was evaluated again."""
 
-    def told(path: Path) -> tuple[Any, Any]:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(content, dict) or content.get("other_data"):
-            return None, None
-        return content.get("checkpoint"), content.get("step")
+    def told(path: Path) -> tuple[str | None, int]:
+        content = read_content(path)
+        return None if content["other_data"] else content["checkpoint"], content["step"]
 
     try:
         checkpoint, step = told(file)
         others = {path: told(path) for path in sorted(file.parent.glob("*/metrics.json"))}
     except ValueError:
         return  # reading says what is wrong
-    newer = [path for path, (name, at) in others.items() if name == checkpoint and None not in (at, step) and at > step]
+    newer = [path for path, (name, at) in others.items() if name is not None and name == checkpoint and at > step]
     if newer:
         raise ValueError(
             f"Expected {file} to be of the last evaluated step of {checkpoint}, but it is of step {step}, and "

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datamodules.sample import sample_key
+from reports.results.schema import range_of
 from run_folder.atomic import write_whole
 
 Rows = Mapping[str, Mapping[str, float]]
@@ -111,11 +112,11 @@ def by_item(columns: Mapping[str, Sequence[float]], names: Sequence[str] | None 
     return {name: dict(zip(columns, row, strict=True)) for name, row in zip(named, rows, strict=True)}
 
 
-def read_images(path: Path) -> ImageValues:
-    """Read the values of images.
+def read_values(path: Path) -> ImageValues:
+    """Read the values of images, units, classes or concepts.
 
     Args:
-        path: an ``images.csv``.
+        path: an ``images.csv``, or a file of items as its name says, whose names stand for sample ids.
 
     Returns:
         Its content.
@@ -129,24 +130,30 @@ def read_images(path: Path) -> ImageValues:
             f"Expected {path} next to the metrics.json, but there is none. Evaluate the run again with "
             "`evaluate.py run --ckpt_path ... --overwrite true`."
         )
+    first = NAMED_BY[path.stem]
+    table: dict[str, list[float]] = {}
     with path.open(encoding="utf-8", newline="") as file:
-        rows = csv.reader(file)
-        header = next(rows, [])
-        if header[:1] != ["sample_id"] or len(set(header)) < len(header):
-            raise ValueError(f"Expected {path} to start with sample_id and distinct metrics, but got {header[:5]}.")
-        table: dict[str, list[float]] = {}
-        for row in rows:
-            if len(row) != len(header) or row[0] in table:
-                raise ValueError(
-                    f"Expected line {rows.line_num} of {path} to hold a new sample id and {len(header) - 1} values, "
-                    f"but got {row[:5]}."
-                )
-            table[row[0]] = [_value(text, path, rows.line_num) for text in row[1:]]
+        rows = csv.reader(file, strict=True)
+        try:
+            header = next(rows, [])
+            if header[:1] != [first] or len(set(header)) < len(header):
+                raise ValueError(f"Expected {path} to start with {first} and distinct metrics, but got {header[:5]}.")
+            ranges = [range_of(key) for key in header[1:]]
+            for row in rows:
+                if len(row) != len(header) or row[0] in table:
+                    raise ValueError(
+                        f"Expected line {rows.line_num} of {path} to hold a new {first.replace('_', ' ')} and "
+                        f"{len(header) - 1} values, but got {row[:5]}."
+                    )
+                cells = zip(row[1:], header[1:], ranges, strict=True)
+                table[row[0]] = [_value(*cell, f"line {rows.line_num} of {path}") for cell in cells]
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise ValueError(f"Expected {path} to be a table in UTF-8, but {error}. Evaluate the run again.") from error
     values = np.array(list(table.values()), dtype=np.float64).reshape(len(table), len(header) - 1)
     return ImageValues(list(table), header[1:], values)
 
 
-def _value(text: str, path: Path, line: int) -> float:
+def _value(text: str, key: str, ends: tuple[float, float], place: str) -> float:
     """A number, or NaN for an empty cell."""
     if not text:
         return math.nan
@@ -155,5 +162,7 @@ def _value(text: str, path: Path, line: int) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise ValueError(f"Expected line {line} of {path} to hold finite numbers or empty cells, but got {text!r}.")
+        raise ValueError(f"Expected {place} to hold finite numbers or empty cells, but got {text!r:.60}.")
+    if not ends[0] <= value <= ends[1]:
+        raise ValueError(f"Expected {place} to hold a {key} from {ends[0]:.4g} to {ends[1]:.4g}, but got {text}.")
     return value

@@ -100,11 +100,15 @@ def test_two_models_side_by_side(birds, tmp_path):
     assert re.search(r"Both are wrong, each in its own way</th><td class=\"n\">4</td>", pages["index.html"])
 
 
-def test_a_foreign_folder_is_left_alone(birds, tmp_path):
-    (tmp_path / "notes.txt").write_text("mine")
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("notes.txt", "mine"), ("manifest.json", "[]"), ("manifest.json", '{"files": {"../notes.html": {}}}')],
+)
+def test_a_foreign_folder_is_left_alone(birds, tmp_path, name, text):
+    (tmp_path / name).write_text(text)
     with pytest.raises(FileExistsError, match="to be free or to hold an earlier report"):
         build_report(subject_of("BagNet", birds), files(), tmp_path, LIMITS)
-    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+    assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 def test_a_corrupted_weight_stops_the_build_and_names_the_place(birds, tmp_path, monkeypatch):

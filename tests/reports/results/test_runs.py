@@ -14,6 +14,11 @@ def run(tmp_path):
     return write_run(tmp_path / "run", metrics, skipped={"complexity/iord": "no segmentations"})
 
 
+def changed(key, value):
+    """Another value of a key of the file."""
+    return lambda text: json.dumps(json.loads(text) | {key: value})
+
+
 # -- finding ----------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("below", ["", "evaluation", "evaluation/metrics.json"])
 def test_a_run_has_three_names(run, below):
@@ -115,13 +120,24 @@ def test_the_same_evaluation_twice(run):
         (lambda text: text.replace("0.25", "Infinity"), "to hold strict JSON, but Infinity is not JSON"),
         (lambda text: text[:-5], "to hold strict JSON, but"),
         (lambda text: "", "to hold strict JSON, but"),
-        (lambda text: "[1]", "to have schema 1, but got None"),
-        (lambda text: text.replace('"schema": 1', '"schema": 2'), "to have schema 1, but got 2"),
-        (lambda text: text.replace('"skipped": {\n    "comp', '"skip": {\n    "comp'), "but it lacks skipped"),
-        (lambda text: text.replace("0.25", "1e999"), "to give 'general/f1' a value, ci95"),
-        (lambda text: text.replace("0.25", '"a"'), "to give 'general/f1' a value, ci95"),
-        (lambda text: text.replace('"ci95"', '"ci"'), "to give 'general/f1' a value, ci95"),
-        (lambda text: text.replace("      0.2,\n", ""), "to give 'general/f1' a value, ci95"),
+        (lambda text: "[" * 100_000, "to hold strict JSON, but maximum recursion depth exceeded"),
+        (lambda text: "[1]", "input should be a valid dictionary"),
+        (changed("schema", 2), "`schema`: input should be 1, got 2"),
+        (lambda text: text.replace('"skipped": {\n    "comp', '"skip": {\n    "comp'), "but it lacks `skipped`"),
+        (
+            lambda text: text.replace("0.25", "1e999"),
+            "`metrics.general/f1.value`: input should be a finite number, got inf",
+        ),
+        (lambda text: text.replace('"ci95"', '"ci"'), "it lacks `metrics.general/f1.ci95`"),
+        (lambda text: text.replace("      0.2,\n", ""), "`metrics.general/f1.ci95`: list should have at least 2 items"),
+        (changed("metrics", {"general/f1": entry(5.0)}), "`general/f1` is 5.0, outside its range from -1e-09 to 1"),
+        (
+            changed("metrics", {"general/f1": entry(0.5) | {"lift": "x", "lift_low": 0, "lift_high": 0}}),
+            "f1, lift.value`",
+        ),
+        (changed("metrics", []), "`metrics`: input should be a valid dictionary"),
+        (changed("split", None), "`split`: input should be 'test' or 'val', got None"),
+        (changed("training", {"complete": False}), "which is not complete, lacks epochs, phase, phases, projected"),
     ],
 )
 def test_a_wrong_file_is_named(run, change, message):

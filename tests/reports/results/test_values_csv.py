@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from reports.results.values_csv import read_images, write_values
+from reports.results.values_csv import read_values, write_values
 
 
 def test_written_values_come_back(tmp_path):
     images = {"b,1": {"x/y": 0.1 + 0.2, "z": float("nan")}, 'a "2"\nc': {"x/y": -1e-300, "z": 1 / 3}}
     write_values(dict(sorted(images.items())), tmp_path / "images.csv", "sample_id")
-    found = read_images(tmp_path / "images.csv")
+    found = read_values(tmp_path / "images.csv")
     assert found.sample_ids == sorted(images)
     assert found.keys == ["x/y", "z"]
     np.testing.assert_array_equal(found.rows(["b,1", 'a "2"\nc']), [[0.1 + 0.2, np.nan], [-1e-300, 1 / 3]])
@@ -27,15 +27,21 @@ def test_written_values_come_back(tmp_path):
         ("sample_id,x\na,1\nb,nan\n", "Expected line 3 of .* finite numbers or empty cells, but got 'nan'"),
         ("sample_id,x\na,inf\n", "but got 'inf'"),
         ("sample_id,x\na,one\n", "but got 'one'"),
+        (
+            "sample_id,general/accuracy\na,5.0\n",
+            "line 2 of .* to hold a general/accuracy from -1e-09 to 1, but got 5.0",
+        ),
+        (b"sample_id,x\n\xe9,1\n", "images.csv to be a table in UTF-8, but 'utf-8' codec can't decode"),
+        (f'sample_id,x\n"{"a" * 200_000}",1\n', "images.csv to be a table in UTF-8, but field larger than"),
     ],
 )
 def test_wrong_files(tmp_path, text, message):
     path = tmp_path / "images.csv"
-    path.write_text(text)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ValueError, match=message):
-        read_images(path)
+        read_values(path)
 
 
 def test_an_older_evaluation_has_none(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"Expected .*images.csv next to the metrics.json.*--overwrite true"):
-        read_images(tmp_path / "images.csv")
+        read_values(tmp_path / "images.csv")

@@ -1,0 +1,116 @@
+"""The schema of ``metrics.json``: what an evaluation writes, and what every reader may rely on."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from metrics.base import PartsMetric
+from metrics.suite import ENTRIES
+from run_folder.schema import Record
+
+SCHEMA = 1
+ROUNDING = 1e-9  # of sums of many values
+Count = Annotated[int, Field(ge=0)]
+Bound = float | None
+
+
+class Entry(Record):
+    """One metric."""
+
+    value: float | None
+    ci95: Annotated[list[Bound], Field(min_length=2, max_length=2)]
+    n: Count
+    skipped: Count
+    unit: str
+    higher_is_better: bool | None
+
+
+class Protocol(Record):
+    """How the numbers were made."""
+
+    variant: str = "paper"
+    memory_budget: float | None = None
+    device: str | None = None
+    data: dict[str, Any] | None = None
+
+
+class Training(Record):
+    """What decided the weights; all but the model may lack in files from before it was recorded."""
+
+    model: dict[str, Any] | None = None
+    phases: dict[str, dict[str, Any]] | None = None
+    epochs: dict[str, Count] | None = None
+    phase: str | None = None
+    complete: bool | None = None
+    projected: bool | None = None
+
+    @model_validator(mode="after")
+    def _says_where_it_was_cut_short(self) -> Training:
+        lacking = {"phases", "epochs", "phase", "projected"} - self.model_fields_set
+        if self.complete is False and lacking:
+            raise ValueError(f"the schedule of `training`, which is not complete, lacks {', '.join(sorted(lacking))}")
+        return self
+
+
+class Timing(Record):
+    """How long it took."""
+
+    images: Count
+
+
+class OtherData(Record):
+    """What was evaluated on if not the data of the run."""
+
+    config: str
+    classes: Count
+    matched: Count
+
+
+def range_of(key: str, variant: str | None = None) -> tuple[float, float]:
+    """The smallest and largest value of a metric, a little wider for rounding.
+
+    Args:
+        key: of a result; one that is not known has no bounds.
+        variant: of the formulas; ranges are those of ``"paper"``, and only the family general has no other variant.
+
+    Example:
+        >>> range_of("general/accuracy"), range_of("continuity/cac")
+        ((-1e-09, 1.000000001), (-inf, inf))
+    """
+    if (entry := ENTRIES.get(key)) is None or not (variant == "paper" or key.startswith("general/")):
+        return -math.inf, math.inf
+    kind = entry.metric
+    low, high = kind.value_ranges[entry.part or ""] if issubclass(kind, PartsMetric) else kind.value_range
+    return low - ROUNDING, high + ROUNDING
+
+
+class MetricsFile(Record):
+    """The content of ``metrics.json``."""
+
+    schema_: Annotated[Literal[1], Field(alias="schema")]
+    checkpoint: str
+    step: Count
+    split: Literal["test", "val"]
+    seed: Count
+    limit: Annotated[int, Field(ge=1)] | None = None
+    model: str
+    dataset: str
+    fold: Count | None
+    explainer: str | None
+    protocol: Protocol
+    training: Training | None = None
+    other_data: OtherData | None = None
+    metrics: dict[str, Entry]
+    skipped: dict[str, str]
+    timing: Timing
+
+    @model_validator(mode="after")
+    def _values_are_in_range(self) -> MetricsFile:
+        for key, found in self.metrics.items():
+            low, high = range_of(key, self.protocol.variant)
+            if found.value is not None and not low <= found.value <= high:
+                raise ValueError(f"`{key}` is {found.value}, outside its range from {low:.4g} to {high:.4g}")
+        return self

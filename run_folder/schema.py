@@ -1,0 +1,71 @@
+"""Content of files and checkpoints, held to a schema: what is wrong is said in one line, with the file and its keys."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NoReturn
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+SHOWN = 3  # mistakes of a line
+
+
+class Record(BaseModel):
+    """The base of schemas: types are exact, numbers finite; keys that are not named may hold anything."""
+
+    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False, arbitrary_types_allowed=True)
+
+
+def check_content(schema: Any, content: Any, source: str | Path, remedy: str) -> None:
+    """Refuse content that is not as a schema says.
+
+    Args:
+        schema: a :class:`Record`, or another type.
+        content: plain data.
+        source: where it was read, for the error.
+        remedy: what to do, a sentence.
+
+    Raises:
+        ValueError: with the keys of what is missing or wrong.
+
+    Example:
+        >>> check_content(dict[str, int], {"a": "x"}, "a.json", "Remove it.")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ...
+        ValueError: Expected a.json to hold what belongs there, but `a`: input should be a valid integer, got 'x'. ...
+    """
+    try:
+        TypeAdapter(schema).validate_python(content, strict=True)
+    except ValidationError as error:
+        found = [_told(each) for each in error.errors(include_url=False)]
+        more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+        raise ValueError(
+            f"Expected {source} to hold what belongs there, but {'; '.join(found[:SHOWN])}{more}. {remedy}"
+        ) from None
+
+
+def _told(error: Any) -> str:
+    place, said = ".".join(map(str, error["loc"])), error["msg"][:1].lower() + error["msg"][1:]
+    if error["type"] == "missing":
+        return f"it lacks `{place}`"
+    if error["type"] == "value_error":  # of a check of ours, which says what it got
+        return str(error["ctx"]["error"])
+    return f"{f'`{place}`: ' if place else ''}{said}, got {error['input']!r:.60}"
+
+
+def read_json(file: Path, remedy: str) -> Any:
+    """The content of a file of strict JSON, which knows neither NaN nor infinity.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it is no such text.
+    """
+    try:
+        return json.loads(file.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"Expected {file} to hold strict JSON, but {error}. {remedy}") from error
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
