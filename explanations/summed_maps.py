@@ -67,7 +67,8 @@ class BoxMaps(Explainer):
     elsewhere. A flat map has no box.
 
     Args:
-        variant: ``"reference"`` loses the last row and column of a box, as the released code did.
+        variant: ``"reference"`` has two slips of the released code: a box is that of the pixels that are not below the
+            quantile, for a flat map the whole image, and loses its last row and column.
 
     Raises:
         ValueError: if ``variant`` is unknown.
@@ -128,11 +129,15 @@ class BoxMaps(Explainer):
         image, unit = (owned_by(model, classes) & (classes >= 0)[:, None]).nonzero().unbind(dim=1)
         step = max(1, _PIXELS_AT_ONCE // (size[0] * size[1]))
         pairs = zip(torch.split(image, step), torch.split(unit, step), strict=True)
-        found = [bounding_boxes(percentile_mask(upsample_maps(output.maps[b, u], size))) for b, u in pairs if len(b)]
+        found = [bounding_boxes(self._mask(upsample_maps(output.maps[b, u], size))) for b, u in pairs if len(b)]
         boxes = torch.cat(found) if found else image.new_empty(0, 4)
         if self.variant == "reference":
             boxes = boxes - torch.tensor([0, 0, 1, 1], device=boxes.device)
         return image, unit, boxes
+
+    def _mask(self, maps: Tensor) -> Tensor:
+        """``(P, H, W)`` bool, the pixels of which a box is made."""
+        return percentile_mask(maps) if self.variant == "fixed" else ~percentile_mask(-maps, 0.05)
 
 
 def owned_by(model: InterpretableModel, classes: Tensor) -> Tensor:

@@ -57,22 +57,35 @@ def test_units_that_are_not_active_have_no_weight(monkeypatch):
     )
 
 
-@pytest.mark.parametrize(("variant", "lost"), [("fixed", 0), ("reference", 1)])
-def test_boxes_by_hand(variant, lost):
+def test_boxes_by_hand():
     images = torch.zeros(1, 3, 10, 10)  # 5 % of 100 pixels lie above the quantile
     images[0, 0, 2, 3] = images[0, 0, 5, 4] = 1  # of class 0: rows 2 to 5, columns 3 and 4
     images[0, 2, 5, 4] = images[0, 2, 8, 9] = 2  # of both: rows 5 to 8, columns 4 to 9
-    explainer = BoxMaps(variant)
-    maps = explain(explainer, images, torch.tensor([[0, 1]]))
+    maps = explain(BoxMaps(), images, torch.tensor([[0, 1]]))
     expected = torch.zeros(2, 10, 10)
-    expected[0, 2 : 6 - lost, 3 : 5 - lost] += 2 * 0.02  # weight times mean
-    expected[0, 5 : 9 - lost, 4 : 10 - lost] += 0.5 * 0.04
-    expected[1, 5 : 9 - lost, 4 : 10 - lost] += 1 * 0.04  # the map of unit 1 is flat: no box
+    expected[0, 2:6, 3:5] += 2 * 0.02  # weight times mean
+    expected[0, 5:9, 4:10] += 0.5 * 0.04
+    expected[1, 5:9, 4:10] += 1 * 0.04  # the map of unit 1 is flat: no box
     close(maps[0], expected)
     model = Owned((10, 10))
-    region = explainer.region(model, model(images), torch.tensor([[0, 1, -1]]), (10, 10))
+    region = BoxMaps().region(model, model(images), torch.tensor([[0, 1, -1]]), (10, 10))
     assert torch.equal(region[0, :2], expected > 0)
     assert not region[0, 2].any()
+
+
+def test_boxes_of_the_released_code_by_hand():
+    images = torch.zeros(1, 3, 10, 10)
+    images[0, 0] = torch.arange(100).view(10, 10) / 1000
+    images[0, 0, 2, 3] = images[0, 0, 5, 4] = 1  # the five highest: rows 2 to 9, columns 3 to 9
+    model = Owned((10, 10))
+    for map in (torch.zeros(10, 10), torch.eye(100)[33].view(10, 10)):  # most pixels are at the quantile, none below
+        images[0, 1:] = map
+        regions = BoxMaps("reference").region(model, model(images), torch.tensor([[0, 1]]), (10, 10))[0]
+        boxes = [region.nonzero()[[0, -1]].flatten().tolist() for region in regions]
+        assert boxes == [[0, 0, 8, 8]] * 2
+    images[0, 2] = images[0, 0]  # of class 0 alone
+    region = BoxMaps("reference").region(model, model(images), torch.tensor([[0]]), (10, 10))[0, 0]
+    assert region.nonzero()[[0, -1]].flatten().tolist() == [2, 3, 8, 8]
 
 
 def test_boxes_in_any_batch(monkeypatch):
