@@ -23,6 +23,7 @@ class Facts:
         active: ``(U,)`` bool, the model's active units.
         owner: ``(U, K)`` bool.
         missing: for the name of an optional field of the data set, None if it is there, else the reason.
+        asked: keys that are built from these facts; empty for all.
         weight: ``(K, U)`` float head weights, or None.
         vectors: ``(U, D)`` float unit vectors, or None.
         channels: D of the latent, or None.
@@ -58,6 +59,7 @@ class Facts:
     active: Tensor
     owner: Tensor
     missing: Callable[[str], str | None]
+    asked: frozenset[str] = frozenset()
     weight: Tensor | None = None
     vectors: Tensor | None = None
     channels: int | None = None

@@ -7,6 +7,7 @@ reported.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import import_module
 
 from metrics import (
@@ -115,7 +116,9 @@ def build(keys: Sequence[str], facts: Facts) -> tuple[dict[str, AnyMetric], dict
     metrics: dict[str, AnyMetric] = {}
     skipped: dict[str, str] = {}
     built: dict[str, AnyMetric] = {}
-    for key in resolve(keys):
+    asked = resolve(keys)
+    facts = replace(facts, asked=frozenset(asked))
+    for key in asked:
         entry = ENTRIES[key]
         reasons = [f"{need}: {reason}" for need in entry.needs if (reason := why_not(key, need, facts)) is not None]
         if reasons:

@@ -38,8 +38,8 @@ class ViewProtocol(Protocol):
     def facts(self, num_classes: int) -> dict[str, Any]:
         """Fields of :class:`metrics.facts.Facts`."""
 
-    def classes(self, labels: Tensor) -> Tensor:
-        """``(B, c)`` int64, the classes to explain besides the predicted one, -1 for none."""
+    def classes(self, fields: frozenset[str], labels: Tensor, predictions: Tensor) -> Tensor:
+        """``(B, c)`` int64, the classes to explain for the fields that are read, -1 for none."""
 
     def told(self, height: int) -> dict[str, Any]:
         """What a result says of its explanations, at this height of the images."""
@@ -139,7 +139,9 @@ class Clean:
             self.images,
             explain=setting.explain,
             keep_maps=setting.keep_maps,
-            classes=None if protocol is None else protocol.classes(self.labels),
+            classes=None
+            if protocol is None
+            else lambda rows, predictions: protocol.classes(setting.fields, self.labels[rows], predictions),
         )
         self.logits, self.scores, self.latent = self.seen.logits, self.seen.scores, self.seen.latent
         self.unit_ids, self.maps, self.saliency = self.seen.unit_ids, self.seen.maps, self.seen.saliency

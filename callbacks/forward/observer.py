@@ -7,7 +7,7 @@ images then give equal bits, in whatever batch, order or process they come.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, cast
@@ -48,8 +48,8 @@ class Seen:
         residual: ``(B, K)``, the part of the logits that passes the units by, or None.
         all_maps: ``(B, U, h, w)`` if asked for.
         saliency: ``(B, k, H, W)`` if asked for, signed; of the predicted class, k = 1, if only classes are explained.
-        class_maps: ``(B, c + 1, H, W)`` of the classes asked for and of the predicted one, signed; NaN in empty slots.
-        class_regions: ``(B, c + 1, H, W)`` bool that boxes cover, or None where there are no boxes.
+        class_maps: ``(B, c, H, W)`` of the classes asked for, signed; NaN in empty slots.
+        class_regions: ``(B, c, H, W)`` bool that boxes cover, or None where there are no boxes.
     """
 
     logits: Tensor
@@ -99,7 +99,7 @@ class Observer:
         unit_ids: Tensor | None = None,
         explain: bool = False,
         keep_maps: bool = False,
-        classes: Tensor | None = None,
+        classes: Callable[[Tensor, Tensor], Tensor] | None = None,
     ) -> Seen:
         """One forward per image, and one explanation per image and unit if asked for.
 
@@ -108,7 +108,8 @@ class Observer:
             unit_ids: ``(B, k)`` units to look at; the top units of each image by default.
             explain: whether to make ``saliency``.
             keep_maps: whether to keep ``all_maps``.
-            classes: ``(B, c)`` int64, classes to explain besides the predicted one; -1 is an empty slot.
+            classes: of rows of the images and their predicted classes, the classes to explain, ``(rows, c)`` int64; -1
+                is an empty slot.
 
         Outputs that are not finite are noted for :meth:`refuse_broken`.
         """
@@ -130,7 +131,8 @@ class Observer:
                 "saliency": self._saliency(pixels, ids, output, keys) if explain else None,
             }
             if classes is not None:
-                seen |= self._classes(pixels, classes[rows], output, keys)
+                ids = classes(rows, output.logits.argmax(dim=1))
+                seen |= self._classes(pixels, ids, output, keys)
             parts.append({name: None if values is None else values[:count] for name, values in seen.items()})
             finite = [_finite(values) for values in (output.logits, output.scores, output.maps)]
             self.signed |= (cast(Tensor, seen["maps"]) < 0).any()
@@ -203,10 +205,9 @@ class Observer:
             rows = torch.arange(begin, begin + self.chunk, device=self.active.device)
             yield rows.clamp(max=images - 1), min(self.chunk, images - begin)
 
-    def _classes(self, pixels: Tensor, classes: Tensor, output: ModelOutput, keys: Tensor) -> dict[str, Tensor | None]:
+    def _classes(self, pixels: Tensor, ids: Tensor, output: ModelOutput, keys: Tensor) -> dict[str, Tensor | None]:
         """``class_maps`` and ``class_regions``."""
         explainer = cast(Explainer, self.class_explainer)
-        ids = torch.cat([classes, output.logits.argmax(dim=1, keepdim=True)], dim=1)
         maps = explainer.attribute(self.model, pixels, Targets("class", ids), output=output, sample_ids=keys)
         size = (pixels.shape[2], pixels.shape[3])
         boxes = explainer.region(self.model, output, ids, size) if isinstance(explainer, BoxMaps) else None

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -126,24 +125,35 @@ class ImportantParts(ThresholdMean):
 
     Source: none. To be read beside the completeness checks, which an explanation that calls all parts important passes.
 
+    Args:
+        num_thresholds: T.
+        num_parts: N, which the interval does not exceed.
+        kwargs: arguments of :class:`torchmetrics.Metric`.
+
     Inputs:
         predicted_parts: ``(B, T, N)`` bool, important parts P_t of the explanation of the predicted class.
         sample_ids: ``(B,)`` int64.
 
     Example:
-        >>> metric, parts = ImportantParts(num_thresholds=2), torch.tensor([[[True, True], [True, False]]])
+        >>> metric, parts = ImportantParts(2, num_parts=2), torch.tensor([[[True, True], [True, False]]])
         >>> metric.update(parts, torch.tensor([0]))
         >>> metric.compute()
         tensor([2., 1.], dtype=torch.float64)
     """
 
     unit = "count"
-    value_range = (0.0, math.inf)
+    value_range = (0.0, 5.0)
     higher_is_better = False
+
+    def __init__(self, num_thresholds: int = 80, num_parts: int = 5, **kwargs: Any) -> None:
+        super().__init__(num_thresholds, **kwargs)
+        check_at_least("num_parts", num_parts, 1)
+        self.value_range = (0.0, float(num_parts))
 
     def update(self, predicted_parts: Tensor, sample_ids: Tensor) -> None:
         """Add a batch."""
-        check_tensor("predicted_parts", predicted_parts, ("B", self.num_thresholds, "N"), "bool")
+        shape = ("B", self.num_thresholds, int(self.value_range[1]))
+        check_tensor("predicted_parts", predicted_parts, shape, "bool")
         self._accumulate(predicted_parts.sum(dim=2).double(), sample_ids)
 
 

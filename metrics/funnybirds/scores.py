@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any, ClassVar, cast
 
@@ -28,6 +29,7 @@ from metrics.funnybirds.threshold_mean import ThresholdMean
 from metrics.primitives.intervals import Range
 
 _COMPLETENESS = ("csdc", "pc", "dc", "d")  # of which completeness is made, at one threshold
+_SAME = {"correctness": "sd", "contrastivity": "ts"}  # a number under another name
 
 
 class FunnyBirdsScores(WrapperMetric, PartsMetric):
@@ -40,9 +42,10 @@ class FunnyBirdsScores(WrapperMetric, PartsMetric):
     Args:
         sufficient_sets: ``(K, Q, N)`` bool, see :func:`metrics.functional.minimal_sufficient_sets`.
         num_thresholds: T.
+        parts: the scores to report, names in ``units``; None for all. No check is fed that none of them needs.
         kwargs: arguments of :class:`torchmetrics.Metric`.
 
-    Inputs: those of the checks.
+    Inputs: those of the checks, by name.
     """
 
     units: ClassVar[dict[str, str]] = {
@@ -51,7 +54,9 @@ class FunnyBirdsScores(WrapperMetric, PartsMetric):
         **dict.fromkeys(("completeness_mean", "completeness_area", "completeness_heldout"), "fraction"),
         **dict.fromkeys(("correctness", "contrastivity", "overall"), "fraction"),
     }
-    value_ranges: ClassVar[dict[str, Range]] = dict.fromkeys(units, (0.0, 1.0)) | {"important_parts": (0.0, math.inf)}
+    value_ranges: ClassVar[dict[str, Range]] = dict.fromkeys(units, (0.0, 1.0)) | {
+        "important_parts": ImportantParts.value_range
+    }
     exceptions: ClassVar[dict[str, dict[str, Any]]] = {
         "important_parts": {"higher_is_better": False},
         **{name: {"averaged_over": "none"} for name in units if name.startswith("completeness") or name == "overall"},
@@ -59,38 +64,31 @@ class FunnyBirdsScores(WrapperMetric, PartsMetric):
     averaged_over: AveragedOver = "image"
     higher_is_better = True
 
-    def __init__(self, sufficient_sets: Tensor, num_thresholds: int = 80, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        sufficient_sets: Tensor,
+        num_thresholds: int = 80,
+        parts: Collection[str] | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.num_thresholds = num_thresholds
+        self.parts = [part for part in self.units if parts is None or part in parts]
         checks = {
             "csdc": ControlledSyntheticDataCheck(sufficient_sets, num_thresholds, **kwargs),
             "pc": PreservationCheck(num_thresholds, **kwargs),
             "dc": DeletionCheck(num_thresholds, **kwargs),
             "d": Distractibility(num_thresholds, **kwargs),
-            "important_parts": ImportantParts(num_thresholds, **kwargs),
+            "important_parts": ImportantParts(num_thresholds, sufficient_sets.shape[2], **kwargs),
             "sd": SingleDeletion(**kwargs),
             "ts": TargetSensitivity(**kwargs),
         }
-        self.checks = nn.ModuleDict(checks)
+        needed = {check for part in self.parts for check in _checks_of(part)}
+        self.checks = nn.ModuleDict({name: check for name, check in checks.items() if name in needed})
+        self.reads = tuple(dict.fromkeys(field for check in self._each().values() for field in check.reads))
 
-    def update(  # noqa: PLR0913 - one record feeds all checks
-        self,
-        label_parts: Tensor,
-        predicted_parts: Tensor,
-        label_candidates: Tensor,
-        irrelevant: Tensor,
-        kept_predictions: Tensor,
-        labels: Tensor,
-        predictions: Tensor,
-        sample_ids: Tensor,
-        label_importance: Tensor,
-        part_drops: Tensor,
-        pair_importance: Tensor,
-        shared_parts: Tensor,
-        pair_drops: Tensor,
-    ) -> None:
+    def update(self, **fields: Tensor) -> None:
         """Add a batch."""
-        fields = locals()
         for check in self._each().values():
             check.update(**{name: fields[name] for name in check.reads})
 
@@ -102,7 +100,7 @@ class FunnyBirdsScores(WrapperMetric, PartsMetric):
 
     def compute(self) -> dict[str, Tensor]:
         """The values of :meth:`summary` over all processes, float64 scalars."""
-        device = self._each()["csdc"].device
+        device = next(iter(self._each().values())).device
         return {
             name: torch.tensor(summary["value"], dtype=torch.float64, device=device)
             for name, summary in self.summary().items()
@@ -113,32 +111,44 @@ class FunnyBirdsScores(WrapperMetric, PartsMetric):
 
         Every process has to call it, as with ``compute``.
         """
-        curves = [self._each()[name].compute() for name in _COMPLETENESS]
-        return select_threshold(*curves) if all(bool(curve.isfinite().all()) for curve in curves) else None
+        curves = [self._each()[name].compute() for name in _COMPLETENESS if name in self.checks]
+        defined = bool(curves) and all(bool(curve.isfinite().all()) for curve in curves)
+        return select_threshold(*curves) if defined else None
 
     def summary(self) -> dict[str, dict[str, Any]]:
-        """All scores with the intervals of those that are means, over all processes.
+        """The scores with the intervals of those that are means, over all processes.
 
         Every process has to call it, as with ``compute``.
 
         Returns:
-            For each of ``units``: ``value``, the bounds ``low`` and ``high`` of the 95 % interval, ``n`` images and the
-            number of undefined ones ``skipped``; NaN for what is undefined. Beside completeness, the ``threshold``.
+            For each of ``parts``: ``value``, the bounds ``low`` and ``high`` of the 95 % interval, ``n`` images and the
+            number of undefined ones ``skipped``; NaN for what is undefined: without a threshold, all that is reported
+            at it, of all images. Beside completeness, the ``threshold``.
         """
         each, index = self._each(), self.threshold_index()
         found: dict[str, dict[str, Any]] = {
-            name: check.summary() if name in ("sd", "ts") else _at(check, index) for name, check in each.items()
+            name: check.summary() if name in _SAME.values() else _at(check, index) for name, check in each.items()
         }
-        values = {name: each[name].compute() for name in (*_COMPLETENESS, "sd", "ts")}
-        thresholds = part_thresholds(self.num_thresholds).to(values["sd"].device)
-        scores = funnybirds_aggregate(**values, thresholds=thresholds)
+        if "csdc" in each:
+            found |= self._sums(found)
+        found |= {name: found[check] for name, check in _SAME.items() if check in each}
+        return {name: found[name] | self.exceptions.get(name, {}) for name in self.parts}
+
+    def _sums(self, found: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        """What sums up the checks, given their summaries."""
+        each = self._each()
+        values = {name: each[name].compute() for name in (*_COMPLETENESS, "sd", "ts") if name in each}
+        thresholds = part_thresholds(self.num_thresholds).to(values["csdc"].device)
+        unknown = dict.fromkeys(("sd", "ts"), thresholds.new_tensor(math.nan))
+        scores = funnybirds_aggregate(**(unknown | values), thresholds=thresholds)
         scores["completeness_heldout"] = heldout_completeness(*(each[name].halves() for name in _COMPLETENESS))
-        threshold = scores.pop("threshold")
+        threshold, images = scores.pop("threshold"), found["pc"]["n"] + found["pc"]["skipped"]
+        sums: dict[str, dict[str, Any]] = {}
         for name, value in scores.items():
-            found[name] = {"value": value, "low": math.nan, "high": math.nan, "n": found["pc"]["n"], "skipped": 0}
-        found["completeness"]["threshold"] = threshold
-        found["correctness"], found["contrastivity"] = found["sd"], found["ts"]
-        return {name: summary | self.exceptions.get(name, {}) for name, summary in found.items()}
+            n = 0 if math.isnan(value) else images
+            sums[name] = {"value": value, "low": math.nan, "high": math.nan, "n": n, "skipped": images - n}
+        sums["completeness"]["threshold"] = threshold
+        return sums
 
     @property
     def image_values(self) -> dict[str, Tensor]:
@@ -149,15 +159,26 @@ class FunnyBirdsScores(WrapperMetric, PartsMetric):
         return cast(dict[str, Any], self.checks)
 
 
+def _checks_of(part: str) -> tuple[str, ...]:
+    """The checks that a score needs; which threshold is chosen depends on four."""
+    if part in ("sd", "ts", *_SAME):
+        return (_SAME.get(part, part),)
+    return (*_COMPLETENESS, "important_parts", *(_SAME.values() if part == "overall" else ()))
+
+
 def _at(metric: ThresholdMean, index: int | None) -> dict[str, float]:
-    """The summary at the chosen threshold; without one, that of the first, whose value is not to be told."""
+    """The summary at the chosen threshold; without one, nothing is defined."""
     summary = metric.summary(index or 0)
-    return summary if index is not None else summary | dict.fromkeys(("value", "low", "high"), math.nan)
+    if index is not None:
+        return summary
+    undefined = {"n": 0, "skipped": summary["n"] + summary["skipped"]}
+    return dict.fromkeys(("value", "low", "high"), math.nan) | undefined
 
 
 def _build(facts: Facts) -> FunnyBirdsScores:
     assert facts.class_parts is not None
-    return FunnyBirdsScores(minimal_sufficient_sets(facts.class_parts))
+    parts = [part for part in FunnyBirdsScores.units if f"funnybirds/{part}" in facts.asked]
+    return FunnyBirdsScores(minimal_sufficient_sets(facts.class_parts), parts=parts or None)
 
 
 _COMPLETENESS_WORDS = Words(
@@ -168,7 +189,7 @@ _COMPLETENESS_WORDS = Words(
     misread="An explanation that calls all parts important is nearly perfect for a model that uses all: read "
     "`important_parts`. The threshold is chosen on these very images.",
 )
-_SAME = "The same number under the name of the dimension."
+_NAME = "The same number under the name of the dimension."
 _WORDS = {
     "csdc": CSDC_WORDS,
     "pc": PC_WORDS,
@@ -199,9 +220,9 @@ _WORDS = {
         source="none",
         misread="Half of the images. What `completeness` is above it is gained by the choice, or by chance.",
     ),
-    "correctness": replace(SD_WORDS, name="Correctness", formula="as `funnybirds/sd`", source="[H23a]", misread=_SAME),
+    "correctness": replace(SD_WORDS, name="Correctness", formula="as `funnybirds/sd`", source="[H23a]", misread=_NAME),
     "contrastivity": replace(
-        TS_WORDS, name="Contrastivity", formula="as `funnybirds/ts`", source="[H23a]", misread=_SAME
+        TS_WORDS, name="Contrastivity", formula="as `funnybirds/ts`", source="[H23a]", misread=_NAME
     ),
     "overall": Words(
         question="How good are explanations on the whole?",

@@ -27,7 +27,19 @@ from metrics.functional import (
 )
 
 FIRST_OBJECT_CODE = 32  # in label maps: of background object 0
-_LABEL, _PAIR, _PREDICTION = 0, (1, 2), 3  # places of the explained classes in ``Seen.class_maps``
+_EXPLAINED = {  # the class that is explained -> the fields that read its explanation
+    "label": {"label_importance", "label_totals", "label_candidates", "label_parts"},
+    "first of pair": {"pair_importance"},
+    "second of pair": {"pair_importance"},
+    "prediction": {"predicted_parts", "kept_predictions"},
+}
+EXPLAINING = frozenset[str]().union(*_EXPLAINED.values())  # all of these fields
+
+
+def places(fields: frozenset[str]) -> dict[str, int]:
+    """The classes to explain for some fields, and where their explanations stand in ``Seen.class_maps``."""
+    read = [name for name, readers in _EXPLAINED.items() if not fields.isdisjoint(readers)]
+    return {name: place for place, name in enumerate(read)}
 
 
 class PartRemoval(View):
@@ -45,6 +57,7 @@ class PartRemoval(View):
         self._rows = self._birds.rows(clean.images.names)
         self._parts = len(self._birds.names)
         self._everything = 2**self._parts - 1
+        self._places = places(clean.setting.fields)
 
     @cached_property
     def predictions(self) -> Tensor:
@@ -77,23 +90,23 @@ class PartRemoval(View):
     @cached_property
     def label_importance(self) -> Tensor:
         """``(B, N)`` float64, importance of the parts in the explanation of the label."""
-        return self._importance(_LABEL)[:, : self._parts]
+        return self._importance("label")[:, : self._parts]
 
     @cached_property
     def pair_importance(self) -> Tensor:
         """``(B, 2, N)`` float64, the same of both classes of the pair."""
-        both = [self._importance(at)[:, : self._parts] for at in _PAIR]
+        both = [self._importance(name)[:, : self._parts] for name in ("first of pair", "second of pair")]
         return torch.stack(both, dim=1)
 
     @cached_property
     def label_totals(self) -> Tensor:
         """``(B,)`` float64, the sum of the explanation of the label."""
-        return self._maps[:, _LABEL].double().sum(dim=(1, 2))
+        return self._map("label").double().sum(dim=(1, 2))
 
     @cached_property
     def label_candidates(self) -> Tensor:
         """``(B, T, N + M)`` bool, important parts and background objects in the explanation of the label."""
-        return self._important(_LABEL)
+        return self._important("label")
 
     @property
     def label_parts(self) -> Tensor:
@@ -103,7 +116,7 @@ class PartRemoval(View):
     @cached_property
     def predicted_parts(self) -> Tensor:
         """``(B, T, N)`` bool, important parts in the explanation of the predicted class."""
-        return self._important(_PREDICTION)[:, :, : self._parts]
+        return self._important("prediction")[:, :, : self._parts]
 
     @cached_property
     def visible(self) -> Tensor:
@@ -114,23 +127,22 @@ class PartRemoval(View):
         seen.scatter_add_(1, part[:, instances], masks[:, instances].flatten(2).any(dim=2).long())
         return seen[:, : self._parts] > 0
 
-    @property
-    def _maps(self) -> Tensor:
-        """``(B, 4, H, W)`` of the label, the pair and the prediction."""
-        return cast(Tensor, self.clean.seen.class_maps)
+    def _map(self, explained: str) -> Tensor:
+        """``(B, H, W)``, one of the explanations."""
+        return cast(Tensor, self.clean.seen.class_maps)[:, self._places[explained]]
 
-    def _importance(self, at: int) -> Tensor:
+    def _importance(self, explained: str) -> Tensor:
         """``(B, N + M)`` float64, importance of parts and background objects in one of the explanations."""
-        return part_importance(self._maps[:, at], *self._instances, self._candidates, self._dilation)
+        return part_importance(self._map(explained), *self._instances, self._candidates, self._dilation)
 
-    def _important(self, at: int) -> Tensor:
+    def _important(self, explained: str) -> Tensor:
         """``(B, T, N + M)`` bool, important parts and background objects in one of the explanations."""
-        regions, thresholds = self.clean.seen.class_regions, part_thresholds().to(self._maps.device)
-        if regions is not None:
-            rule = cast(BoxMaps, self.clean.observer.class_explainer).variant
-            return covered_parts(regions[:, at], *self._instances, thresholds, self._candidates, rule)
-        total = self._maps[:, at].double().sum(dim=(1, 2))
-        return important_parts(self._importance(at), total, thresholds)
+        thresholds = part_thresholds().to(self.clean.labels.device)
+        if (regions := self.clean.seen.class_regions) is not None:
+            region, rule = regions[:, self._places[explained]], cast(BoxMaps, self.clean.observer.class_explainer)
+            return covered_parts(region, *self._instances, thresholds, self._candidates, rule.variant)
+        total = self._map(explained).double().sum(dim=(1, 2))
+        return important_parts(self._importance(explained), total, thresholds)
 
     @property
     def _candidates(self) -> int:
@@ -201,20 +213,25 @@ class PartRemoval(View):
     def _kept(self) -> tuple[Tensor, Tensor]:
         """Logits of images and subsets, and the row of every subset among them, ``(B, 2^N)``, -1 where not shown.
 
-        A part that was not drawn cannot be removed: its subsets are those of the parts that were drawn, and all of
-        those are the image itself, which the model has seen.
+        Shown are those that some metric reads. A part that was not drawn cannot be removed: its subsets are those of
+        the parts that were drawn, and all of those are the image itself, which the model has seen.
         """
-        kept = subset_codes(self.predicted_parts)
-        asked = torch.cat([self._without_each, self._without_shared, kept, self._everything - kept], dim=1)
-        drawn = subset_codes(self.present)[:, None]
-        needed = torch.zeros(len(kept), self._everything + 1, dtype=torch.bool, device=kept.device)
-        image, code = needed.scatter_(1, asked & drawn, True).scatter_(1, drawn, False).nonzero().unbind(dim=1)
+        reads, drawn = self.clean.setting.fields, subset_codes(self.present)[:, None]
+        needed = torch.zeros(len(drawn), self._everything + 1, dtype=torch.bool, device=drawn.device)
+        if not reads.isdisjoint({"part_drops", "irrelevant"}):
+            needed.scatter_(1, self._without_each & drawn, True)
+        if "pair_drops" in reads:
+            needed.scatter_(1, self._without_shared & drawn, True)
+        if "kept_predictions" in reads:
+            kept = subset_codes(self.predicted_parts)
+            needed.scatter_(1, torch.cat([kept, self._everything - kept], dim=1) & drawn, True)
+        image, code = needed.scatter_(1, drawn, False).nonzero().unbind(dim=1)
         pairs = zip(image.tolist(), code.tolist(), strict=True)
         removed = self._show(image, [partial(self._birds.without, self._rows[b], c) for b, c in pairs])
         place = needed.long() - 1
-        place[image, code] = len(kept) + torch.arange(len(image), device=kept.device)
-        place.scatter_(1, drawn, torch.arange(len(kept), device=kept.device)[:, None])
-        every = torch.arange(self._everything + 1, device=kept.device)
+        place[image, code] = len(drawn) + torch.arange(len(image), device=drawn.device)
+        place.scatter_(1, drawn, torch.arange(len(drawn), device=drawn.device)[:, None])
+        every = torch.arange(self._everything + 1, device=drawn.device)
         return torch.cat([self.clean.logits, removed]), place.gather(1, every & drawn)
 
     def _show(self, image: Tensor, made: list[Callable[[], Tensor]]) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 from callbacks.evaluation.clean_view import Clean, View
 from callbacks.evaluation.funnybirds.birds import Birds, find_birds
 from callbacks.evaluation.funnybirds.interface import Interface, part_explainer
-from callbacks.evaluation.funnybirds.part_removal import PartRemoval
+from callbacks.evaluation.funnybirds.part_removal import EXPLAINING, PartRemoval, places
 from explanations import BoxMaps, Explainer
 from metrics import FunnyBirdsScores
 from metrics.functional import part_dilation
@@ -27,7 +27,7 @@ class FunnyBirdsProtocol:
     """
 
     view = "part_removal"
-    of_classes = frozenset({"label_parts", "label_totals"})
+    of_classes = EXPLAINING
 
     def __init__(self, interface: Interface, explainer: Explainer, birds: Birds | None) -> None:
         self.explainer, self.birds = part_explainer(interface, explainer), birds
@@ -45,11 +45,12 @@ class FunnyBirdsProtocol:
             "part_shares": not isinstance(self.explainer, BoxMaps),
         }
 
-    def classes(self, labels: Tensor) -> Tensor:
-        """``(B, 3)`` int64, the label and its pair of classes, -1 without one."""
+    def classes(self, fields: frozenset[str], labels: Tensor, predictions: Tensor) -> Tensor:
+        """``(B, c)`` int64, of the label, its pair (-1 without one) and the prediction those that are read."""
         assert self.birds is not None
-        pairs = self.birds.pairs[0].to(labels.device)
-        return torch.cat([labels[:, None], pairs[labels]], dim=1)
+        first, second = self.birds.pairs[0].to(labels.device)[labels].unbind(dim=1)
+        ids = {"label": labels, "first of pair": first, "second of pair": second, "prediction": predictions}
+        return torch.stack([ids[name] for name in places(fields)], dim=1)
 
     def told(self, height: int) -> dict[str, Any]:
         """Side in pixels of the square that dilates parts before explanations are summed over them."""

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from metrics import ImportantParts
 from metrics.functional import covered_parts, important_parts, part_importance, part_thresholds
 from tests.metrics.funnybirds.birds import T, booleans, equal, scene, sets_of
 
@@ -51,6 +52,16 @@ def test_coverage_oracle_and_nestedness(seed):
     positive = attribution.sum((1, 2)) > 0
     assert (shares[positive, 1:] <= shares[positive, :-1]).all()
     assert (shares[~positive, 1:] >= shares[~positive, :-1]).all()
+
+
+def test_no_interval_ends_above_the_number_of_parts():
+    metric, parts = ImportantParts(1), torch.ones(12, 1, 5, dtype=torch.bool)
+    parts[:3, :, :2] = False
+    metric.update(parts, torch.arange(12))
+    summary = metric.summary(0)
+    assert summary["low"] < summary["value"] == 4.5 < summary["high"] < 5  # 5.08 by Student's t
+    with pytest.raises(ValueError, match=r"`predicted_parts` to be of shape \(B, 1, 4\)"):
+        ImportantParts(1, num_parts=4).update(parts, torch.arange(12))
 
 
 def test_no_image_and_an_unknown_variant():

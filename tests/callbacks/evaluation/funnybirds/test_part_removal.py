@@ -221,7 +221,8 @@ def slow_logits(model, data, i, **removed):
 def removed_from(model, birds, explainer, batch):
     units, protocol = model.units(), FunnyBirdsProtocol("attribution", explainer, birds)
     facts = Facts(len(birds.data.classes), False, units.active, units.owner, missing=lambda flag: None)
-    setting = Setting(facts, frozenset({(protocol.view, "label_parts")}), protocol=protocol)
+    reads = ("label_parts", "pair_importance", "kept_predictions", "part_drops", "pair_drops")
+    setting = Setting(facts, frozenset((protocol.view, name) for name in reads), protocol=protocol)
     (fields,) = protocol.views(Clean(batch, Observer(model, Upsample(), 4, 1, explainer), setting))
     return fields
 
@@ -319,6 +320,30 @@ def test_the_number_of_forwards(interface):
     assert shown <= 20 * 16 + objects
 
 
+@pytest.mark.parametrize(
+    ("key", "birds_shown", "explained"),
+    # one bird lacks an eye; for three classes of six there is a pair, of two parts and two
+    [("sd", 149, 1), ("ts", 30, 2), ("bi", 0, 0), ("totals_not_positive", 0, 1), ("hidden_parts", 0, 0)],
+)
+def test_one_number_costs_what_it_needs_and_is_the_one_of_the_family(key, birds_shown, explained):
+    shown, asked = [], []
+
+    class Counted(Planted):
+        def intervene(self, i, drop=(), drop_background=()):
+            shown.extend([i] if drop else [])
+            return super().intervene(i, drop, drop_background)
+
+    class Asked(Ideal):
+        def _maps(self, model, question):
+            asked.append(question)
+            return super()._maps(model, question)
+
+    alone = run(PlantedData(30, Counted()), explainer=Asked(), suite=[f"funnybirds/{key}"])
+    assert (len(shown), len(asked)) == (birds_shown, explained)
+    family = run(PlantedData(30), explainer=Ideal()).metrics
+    assert repr(alone.metrics) == repr({f"funnybirds/{key}": family[f"funnybirds/{key}"]})
+
+
 def test_exported_birds_give_the_numbers_of_live_ones(tmp_path):
     export("funnybirds", tiny_birds(), tmp_path / "birds")
     for file in (tmp_path / "birds" / "test_interventions").rglob("*1.png"):
@@ -376,8 +401,13 @@ def test_a_model_without_any_correct_prediction():
 
     with pytest.warns(UserWarning, match="ControlledSyntheticDataCheck is NaN"):
         evaluation = run(PlantedData(), Wrong(), explainer=Ideal())
-    undefined = {name for name, value in found(evaluation).items() if math.isnan(value)}
-    assert {"csdc", "pc", "completeness", "completeness_heldout", "overall"} <= undefined
+    # without CSDC there is no threshold, and without a threshold none of the others
+    numbers = {name.removeprefix("funnybirds/"): entry for name, entry in evaluation.metrics.items()}
+    undefined = {name for name, entry in numbers.items() if math.isnan(entry["value"])}
+    assert {
+        *("csdc", "pc", "dc", "d", "important_parts", "completeness", "completeness_heldout", "overall")
+    } <= undefined
+    assert {(numbers[name]["n"], numbers[name]["skipped"]) for name in undefined} == {(0, 30)}
     assert evaluation.metrics["funnybirds/accuracy"]["value"] == 0
     assert math.isnan(evaluation.images[1]["funnybirds/pc"])
 
