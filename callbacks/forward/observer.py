@@ -18,6 +18,7 @@ from torch import Tensor
 from explanations import BoxMaps, Explainer, Targets
 from lightning_modules.contract import InterpretableModel, ModelOutput, ScoresUnits
 from metrics.functional import gather_units, masked_projected_gradient, top_units
+from metrics.primitives.regions import all_finite
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,10 @@ class Observer:
                 is an empty slot.
 
         Outputs that are not finite are noted for :meth:`refuse_broken`.
+
+        Raises:
+            ValueError: if an explanation of a class is not finite, with its explainer and the sample ids; before that
+                as :meth:`refuse_broken`.
         """
         parts: list[dict[str, Tensor | None]] = []
         broken = []
@@ -142,6 +147,9 @@ class Observer:
             name: None if first is None else torch.cat([cast(Tensor, part[name]) for part in parts])
             for name, first in parts[0].items()
         }
+        if classes is not None:
+            self.refuse_broken()
+            self._refuse_unexplained(joined.pop("unexplained"), images.names)
         return Seen(**joined)
 
     def note_broken(self, broken: Tensor, names: list[str]) -> None:
@@ -205,13 +213,23 @@ class Observer:
             rows = torch.arange(begin, begin + self.chunk, device=self.active.device)
             yield rows.clamp(max=images - 1), min(self.chunk, images - begin)
 
+    def _refuse_unexplained(self, broken: Tensor, names: list[str]) -> None:
+        """Refuse explanations that are not finite, which no metric could tell from those that mark nothing."""
+        if named := [name for name, is_bad in zip(names, broken.tolist(), strict=True) if is_bad]:
+            raise ValueError(
+                f"Expected finite explanations, but those of explainer {cast(Explainer, self.class_explainer).key!r} "
+                f"hold NaN or infinity for the samples {', '.join(named[:10])}{' ...' if len(named) > 10 else ''}. "
+                "Choose another explainer, or leave these samples out of the split."
+            )
+
     def _classes(self, pixels: Tensor, ids: Tensor, output: ModelOutput, keys: Tensor) -> dict[str, Tensor | None]:
-        """``class_maps`` and ``class_regions``."""
+        """``class_maps`` and ``class_regions``, and ``(B,)`` bool, whose maps are ``unexplained``: not finite."""
         explainer = cast(Explainer, self.class_explainer)
         maps = explainer.attribute(self.model, pixels, Targets("class", ids), output=output, sample_ids=keys)
         size = (pixels.shape[2], pixels.shape[3])
         boxes = explainer.region(self.model, output, ids, size) if isinstance(explainer, BoxMaps) else None
-        return {"class_maps": maps, "class_regions": boxes}
+        unexplained = (~all_finite(maps) & (ids >= 0)).any(dim=1)
+        return {"class_maps": maps, "class_regions": boxes, "unexplained": unexplained}
 
     def _saliency(self, pixels: Tensor, ids: Tensor, output: ModelOutput, keys: Tensor) -> Tensor:
         units = "unit" in self.explainer.explains

@@ -10,7 +10,7 @@ from torch import Tensor
 from metrics.entry import Words
 from metrics.funnybirds.part_importance import check_instances, slots
 from metrics.funnybirds.threshold_mean import ThresholdMean
-from metrics.primitives.checks import check_at_least, check_choice, check_tensor
+from metrics.primitives.checks import check_at_least, check_choice, check_tensor, check_values
 from metrics.primitives.chunks import image_chunks
 from metrics.primitives.regions import count_pixels
 
@@ -54,10 +54,11 @@ def important_parts(importance: Tensor, total: Tensor, thresholds: Tensor) -> Te
         thresholds: ``(T,)`` float.
 
     Returns:
-        ``(B, T, N)`` bool; nothing is important where the attribution is not finite.
+        ``(B, T, N)`` bool.
 
     Raises:
-        ValueError: if a shape or dtype differs from the above.
+        ValueError: if a shape or dtype differs from the above, or a value is not finite: parts of which nothing is
+            known would count as unimportant.
 
     Example:
         >>> importance, total = torch.tensor([[4.0, 1.0, 0.0, -1.0, 2.0]]), torch.tensor([10.0])
@@ -67,6 +68,11 @@ def important_parts(importance: Tensor, total: Tensor, thresholds: Tensor) -> Te
     check_tensor("importance", importance, ("B", "N"), "float")
     check_tensor("total", total, (len(importance),), "float")
     check_tensor("thresholds", thresholds, ("T",), "float")
+    check_values(
+        importance.isfinite().all(dim=1) & total.isfinite(),
+        "Expected arguments `importance` and `total` to be finite, but got NaN or infinity. Leave out images whose "
+        "attribution is not finite.",
+    )
     needed = thresholds.double() * total.double()[:, None]
     return importance.double()[:, None] > needed[:, :, None]
 

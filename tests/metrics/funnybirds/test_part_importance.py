@@ -41,7 +41,8 @@ def test_importance_that_is_undefined_and_empty_batches():
     attribution[3, 0, 0] = NAN  # in no mask, and yet the map is broken
     masks[3, :, 0, 0] = False
     assert part_importance(attribution, masks, part, 3, 1).isnan().all(dim=1).tolist() == [False] * 3 + [True, False]
-    assert not important_parts(part_importance(attribution, masks, part, 3), attribution.sum((1, 2)), T)[3].any()
+    with pytest.raises(ValueError, match="`importance` and `total` to be finite, but got NaN or infinity"):
+        important_parts(part_importance(attribution, masks, part, 3), attribution.sum((1, 2)), T)
     assert part_importance(attribution[:0], masks[:0], part[:0], 3).shape == (0, 3)
     assert not part_importance(attribution[:1], masks[:1, :0], part[:1, :0], 3).any()
 

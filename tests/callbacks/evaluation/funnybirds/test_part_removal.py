@@ -344,6 +344,15 @@ def test_one_number_costs_what_it_needs_and_is_the_one_of_the_family(key, birds_
     assert repr(alone.metrics) == repr({f"funnybirds/{key}": family[f"funnybirds/{key}"]})
 
 
+def test_an_explanation_that_is_not_finite_is_refused():
+    class Broken(Ideal):
+        def _maps(self, model, asked):
+            return super()._maps(model, asked) / (asked.sample_ids != 8)[:, None, None]
+
+    with pytest.raises(ValueError, match=r"those of explainer 'ideal' hold NaN or infinity for the samples test/8\."):
+        run(PlantedData(), explainer=Broken())
+
+
 def test_exported_birds_give_the_numbers_of_live_ones(tmp_path):
     export("funnybirds", tiny_birds(), tmp_path / "birds")
     for file in (tmp_path / "birds" / "test_interventions").rglob("*1.png"):
