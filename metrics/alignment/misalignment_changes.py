@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from metrics.general.accuracy import accuracy, subset_accuracy
-from metrics.primitives.checks import check_tensor
+from metrics.primitives.checks import check_labels, check_tensor
 from metrics.primitives.intersection_over_union import mask_intersection_over_union
 from metrics.primitives.regions import percentile_mask
 
@@ -129,7 +129,7 @@ def misalignment_rank_change(
     if labels.dtype == torch.bool:
         check_tensor("labels", labels, (images, owner.shape[1]), "bool")
     else:
-        check_tensor("labels", labels, (images,), "int64")
+        check_labels(labels, images, owner.shape[1])
     if active is None:
         active = torch.ones(num_units, dtype=torch.bool, device=scores.device)
     check_tensor("active", active, (num_units,), "bool")

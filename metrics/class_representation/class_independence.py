@@ -10,14 +10,13 @@ from torch import Tensor
 from metrics.base import AveragedOver, ItemMean
 from metrics.class_representation.contrastiveness import measured_units
 from metrics.entry import MetricEntry, Words
-from metrics.primitives.checks import check_at_least, check_ids, check_tensor
+from metrics.primitives.checks import check_at_least, check_labels, check_tensor
 
 
 def _sums_by_class(scores: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Sums ``(K, U)`` and numbers ``(K,)`` of scores by class, their minimum and maximum ``(U,)``."""
     check_tensor("scores", scores, ("B", "U"), "float")
-    check_tensor("labels", labels, (len(scores),), "int64")
-    check_ids("labels", labels, num_classes)
+    check_labels(labels, len(scores), num_classes)
     values = scores.detach().double()
     sums = values.new_zeros(num_classes, values.shape[1]).index_add(0, labels, values)
     counts = labels.new_zeros(num_classes).index_add(0, labels, torch.ones_like(labels))
@@ -47,7 +46,7 @@ def class_independence(scores: Tensor, labels: Tensor, num_classes: int) -> Tens
         ``(U,)`` float64 in [0, 1 − 1/K], higher is better; NaN where all scores are equal or one is not finite.
 
     Raises:
-        ValueError: if a shape or dtype differs from the above, or a label is not below K.
+        ValueError: if a shape or dtype differs from the above, or a label is not a class.
 
     Example:
         >>> class_independence(torch.tensor([[1.0], [3.0], [2.0], [1.0]]), torch.tensor([0, 0, 1, 1]), 2)

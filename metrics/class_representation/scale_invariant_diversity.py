@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from metrics.base import ImageMean
 from metrics.entry import MetricEntry, Words
-from metrics.primitives.checks import check_at_least, check_ids, check_tensor
+from metrics.primitives.checks import check_at_least, check_labels, check_tensor
 from metrics.primitives.chunks import image_chunks
 from metrics.primitives.ranking import gather_units
 
@@ -35,7 +35,7 @@ def scale_invariant_diversity(maps: Tensor, weight: Tensor, predictions: Tensor,
         or a map is not finite.
 
     Raises:
-        ValueError: if a shape or dtype differs from the above, ``k`` is below 1, or a prediction is not below K.
+        ValueError: if a shape or dtype differs from the above, ``k`` is below 1, or a prediction is not a class.
 
     Example:
         >>> maps = torch.tensor([[[[2.0, 0.0]], [[0.0, 2.0]]]])
@@ -44,8 +44,7 @@ def scale_invariant_diversity(maps: Tensor, weight: Tensor, predictions: Tensor,
     """
     check_tensor("maps", maps, ("B", "U", "h", "w"), "float")
     check_tensor("weight", weight, ("K", maps.shape[1]), "float")
-    check_tensor("predictions", predictions, (len(maps),), "int64")
-    check_ids("predictions", predictions, len(weight))
+    check_labels(predictions, len(maps), len(weight), "predictions")
     check_at_least("k", k, 1)
     largest, units = weight.masked_fill(weight == 0, -torch.inf).sort(dim=1, descending=True, stable=True)
     units = units[:, :k].masked_fill(largest[:, :k].isinf(), -1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 from metrics.base import ModelValue
 from metrics.entry import MetricEntry, Words
 from metrics.facts import Facts
-from metrics.primitives.checks import check_at_least, check_tensor
+from metrics.primitives.checks import check_at_least, check_range, check_tensor
 
 _RANKED_DIGITS = 12  # two computations of one cosine differ in later ones
 
@@ -56,6 +57,7 @@ def similar_class_pairs(class_attributes: Tensor, pairs: int = 25) -> Tensor:
         [[0, 1], [1, 2]]
     """
     check_tensor("class_attributes", class_attributes, ("K", "A"), "float")
+    check_range("class_attributes", class_attributes, 0, math.inf)
     check_at_least("pairs", pairs, 1)
     classes = len(class_attributes)
     every = torch.triu_indices(classes, classes, offset=1, device=class_attributes.device)
@@ -127,6 +129,7 @@ class StructuralGrounding(ModelValue):
     def __init__(self, class_attributes: Tensor, pairs: int = 25, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_tensor("class_attributes", class_attributes, ("K", "A"), "float")
+        check_range("class_attributes", class_attributes, 0, math.inf)
         check_at_least("pairs", pairs, 1)
         self.pairs = pairs
         self.register_buffer("class_attributes", class_attributes, persistent=False)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from metrics.concepts.prediction import PREDICTED, ConceptPrediction, build
 from metrics.entry import MetricEntry, Words
+from metrics.primitives.checks import check_range
 
 
 class ConceptAccuracy(ConceptPrediction):
@@ -21,7 +22,7 @@ class ConceptAccuracy(ConceptPrediction):
     Args: see :class:`ConceptPrediction`.
 
     Inputs:
-        concept_probabilities: ``(B, U)`` float; what is not finite is left out and counted.
+        concept_probabilities: ``(B, U)`` float in [0, 1]; what is not finite is left out and counted.
         concept_labels: ``(B, L)`` bool.
 
     Example:
@@ -43,6 +44,7 @@ class ConceptAccuracy(ConceptPrediction):
     def update(self, concept_probabilities: Tensor, concept_labels: Tensor) -> None:
         """Add a batch."""
         predicted = self._by_concept(concept_probabilities, concept_labels, "concept_probabilities")
+        check_range("concept_probabilities", predicted, 0, 1)
         finite = predicted.isfinite()
         right = ((predicted >= 0.5) == concept_labels) & finite
         self.counts = self.counts + torch.stack([finite, right, concept_labels & finite]).sum(dim=1)

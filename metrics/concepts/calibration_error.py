@@ -9,7 +9,7 @@ from torch import Tensor
 
 from metrics.concepts.prediction import PREDICTED, ConceptPrediction, build
 from metrics.entry import MetricEntry, Words
-from metrics.primitives.checks import check_at_least, check_tensor
+from metrics.primitives.checks import check_at_least, check_range, check_tensor
 
 
 def calibration_bins(probabilities: Tensor, present: Tensor, bins: int = 15) -> Tensor:
@@ -35,6 +35,7 @@ def calibration_bins(probabilities: Tensor, present: Tensor, bins: int = 15) -> 
     """
     check_tensor("probabilities", probabilities, ("B", "L"), "float")
     check_tensor("present", present, tuple(probabilities.shape), "bool")
+    check_range("probabilities", probabilities, 0, 1)
     check_at_least("bins", bins, 1)
     finite = probabilities.isfinite()
     values = probabilities.detach().double().masked_fill(~finite, 0)

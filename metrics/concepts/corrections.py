@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from metrics.primitives.checks import check_tensor
+from metrics.primitives.checks import check_range, check_tensor
 
 TRIALS = 5  # random orders of Koh et al. (2020)
 
@@ -71,7 +71,9 @@ def group_uncertainty(probabilities: Tensor, groups: Tensor, num_groups: int) ->
         tensor([[-0.1250, -0.5000]], dtype=torch.float64)
     """
     check_tensor("probabilities", probabilities, ("B", "U"), "float")
+    check_range("probabilities", probabilities, 0, 1)
     check_tensor("groups", groups, (probabilities.shape[1],), "int64")
+    check_range("groups", groups, -1, num_groups - 1)
     member = (groups[:, None] == torch.arange(num_groups, device=groups.device)).double()
     return -(probabilities.double() - 0.5).abs() @ member / member.sum(dim=0)
 
@@ -96,6 +98,7 @@ def intervention_masks(priority: Tensor, groups: Tensor) -> Tensor:
     """
     check_tensor("priority", priority, ("B", "T", "G"), "float")
     check_tensor("groups", groups, ("U",), "int64")
+    check_range("groups", groups, -1, priority.shape[2] - 1)
     order = priority.argsort(dim=2, descending=True, stable=True)
     place = order.argsort(dim=2)  # of every group, from 0
     corrected_at = place.index_select(2, groups.clamp(min=0)).masked_fill(groups < 0, priority.shape[2])

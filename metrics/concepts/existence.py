@@ -12,7 +12,7 @@ from metrics.base import ImageMean
 from metrics.concepts.ranked_concepts import Order, RankedConcepts, Ranking, most_important, named_weight, ranked_entry
 from metrics.entry import MetricEntry, Words
 from metrics.facts import Facts
-from metrics.primitives.checks import check_choice, check_tensor
+from metrics.primitives.checks import check_choice, check_labels, check_range, check_tensor, check_values
 
 Subset = Literal["all", "correct"]
 
@@ -68,11 +68,18 @@ def concept_existence_baselines(prevalence: Tensor, k: int, order: Tensor | None
         {'chance': 0.5, 'prevalence': 0.75}
     """
     check_tensor("prevalence", prevalence, ("L",), "float")
+    check_range("prevalence", prevalence, 0, 1)
     by_prevalence, _ = most_important(prevalence[None], k)
     if order is not None:
-        check_tensor("order", order, tuple(prevalence.shape), "int64")
+        _check_order("order", order, len(prevalence))
     first = by_prevalence[0] if order is None else order[:k]
     return {"chance": prevalence.double().mean(), "prevalence": prevalence.double()[first].mean()}
+
+
+def _check_order(name: str, order: Tensor, concepts: int) -> None:
+    check_tensor(name, order, (concepts,), "int64")
+    once = order.sort().values == torch.arange(concepts, device=order.device)
+    check_values(once, f"Expected argument `{name}` to hold every concept once, but got others.")
 
 
 class ConceptExistence(RankedConcepts, ImageMean):
@@ -126,7 +133,7 @@ class ConceptExistence(RankedConcepts, ImageMean):
         super().__init__(weight=weight, k=k, ranking=ranking, order=order, **kwargs)
         check_choice("subset", subset, get_args(Subset))
         if prevalence_order is not None:
-            check_tensor("prevalence_order", prevalence_order, (weight.shape[1],), "int64")
+            _check_order("prevalence_order", prevalence_order, weight.shape[1])
         self.subset = subset
         self.register_buffer("prevalence_order", prevalence_order, persistent=False)
         self.add_state("concept_counts", torch.zeros(weight.shape[1], dtype=torch.int64), dist_reduce_fx="sum")
@@ -134,7 +141,7 @@ class ConceptExistence(RankedConcepts, ImageMean):
     def update(self, scores: Tensor, logits: Tensor, labels: Tensor, concept_labels: Tensor) -> None:
         """Add a batch."""
         check_tensor("logits", logits, ("B", len(self.weight)), "float")
-        check_tensor("labels", labels, (len(logits),), "int64")
+        check_labels(labels, *logits.shape)
         predictions = logits.argmax(dim=1)
         values = concept_existence(self._importance(scores, predictions), concept_labels, self.k)
         if self.subset == "correct":

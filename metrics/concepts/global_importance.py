@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from itertools import product
 from typing import Any, Literal, get_args
@@ -12,7 +13,7 @@ from torch import Tensor
 from metrics.base import AveragedOver, ItemMean
 from metrics.entry import MetricEntry, Words
 from metrics.facts import Facts
-from metrics.primitives.checks import check_choice, check_tensor
+from metrics.primitives.checks import check_choice, check_labels, check_range, check_tensor
 
 Kind = Literal[1, 2, 3]
 Axis = Literal["concept", "class"]
@@ -59,6 +60,7 @@ def concept_global_importance(
     """
     check_tensor("weight", weight, ("K", "L"), "float")
     check_tensor("annotation", annotation, tuple(weight.shape), "float")
+    check_range("annotation", annotation, 0, math.inf)
     check_choice("axis", axis, get_args(Axis))
     if kind not in get_args(Kind):
         raise ValueError(f"Expected argument `kind` to be 1, 2 or 3, but got {kind!r}.")
@@ -100,7 +102,7 @@ class ConceptGlobalImportance(ItemMean):
 
     Args:
         weight: ``(K, L)`` float head weights.
-        annotation: ``(K, L)`` float in 0..1, strength of every concept in every class; NaN throughout a column that
+        annotation: ``(K, L)`` float >= 0, strength of every concept in every class; NaN throughout a column that
             takes no part and is undefined.
         kind: as for :func:`concept_global_importance`.
         axis: as there.
@@ -143,6 +145,7 @@ class ConceptGlobalImportance(ItemMean):
         super().__init__(**kwargs)
         check_tensor("weight", weight, ("K", "L"), "float")
         check_tensor("annotation", annotation, tuple(weight.shape), "float")
+        check_range("annotation", annotation, 0, math.inf)
         check_choice("axis", axis, get_args(Axis))
         if kind not in get_args(Kind):
             raise ValueError(f"Expected argument `kind` to be 1, 2 or 3, but got {kind!r}.")
@@ -161,7 +164,7 @@ class ConceptGlobalImportance(ItemMean):
         classes, concepts = self.weight.shape
         check_tensor("scores", scores, ("B", concepts), "float")
         check_tensor("logits", logits, (len(scores), classes), "float")
-        check_tensor("labels", labels, (len(scores),), "int64")
+        check_labels(labels, len(scores), classes)
         broken = ~(scores.isfinite().all(dim=1) & logits.isfinite().all(dim=1))
         counted = (logits.argmax(dim=1) == labels) & ~broken
         values = scores.detach().double().masked_fill(~counted[:, None], 0)

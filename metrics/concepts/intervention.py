@@ -13,7 +13,7 @@ from metrics.concepts.corrections import CORRECTIONS, Correction
 from metrics.concepts.prediction import PREDICTED
 from metrics.entry import MetricEntry, Words
 from metrics.general.accuracy import accuracy
-from metrics.primitives.checks import check_tensor
+from metrics.primitives.checks import check_labels, check_tensor
 
 
 def intervention_curve(intervened_logits: Tensor, labels: Tensor) -> Tensor:
@@ -36,7 +36,7 @@ def intervention_curve(intervened_logits: Tensor, labels: Tensor) -> Tensor:
         tensor([[[0., 1.]]], dtype=torch.float64)
     """
     check_tensor("intervened_logits", intervened_logits, ("B", "T", "S", "K"), "float")
-    check_tensor("labels", labels, (len(intervened_logits),), "int64")
+    check_labels(labels, len(intervened_logits), intervened_logits.shape[3])
     shape = intervened_logits.shape[:3]
     repeated = labels[:, None, None].expand(shape).flatten()
     return accuracy(intervened_logits.flatten(0, 2), repeated).view(shape)

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from metrics.base import ImageRatio
-from metrics.concepts.maps import best_side, credit, point_ranks, region_size
+from metrics.concepts.maps import best_side, check_parts, credit, point_ranks, region_size
 from metrics.concepts.ranked_concepts import Order, RankedConcepts, Ranking, most_important, named_weight, ranked_entry
 from metrics.entry import MetricEntry, Words
-from metrics.primitives.checks import check_tensor
+from metrics.primitives.checks import check_range, check_tensor
 from metrics.primitives.ranking import gather_units
 
 
@@ -33,7 +33,8 @@ def concept_location(
         alpha: size of the region, above 0 and at most 12.
 
     Returns:
-        ``(B, k)`` float64 in [0, 1], higher is better; NaN without a visible side and for a map that is not finite.
+        ``(B, k)`` float64 in [0, 1], higher is better; NaN without a visible side, for a map that is not finite and
+        for a region without a pixel.
 
     Raises:
         ValueError: if an argument differs from the above.
@@ -111,10 +112,12 @@ class ConceptLocation(RankedConcepts, ImageRatio):
         **kwargs: Any,
     ) -> None:
         check_tensor("concept_parts", concept_parts, (weight.shape[1], "S"), "int64")
+        check_range("concept_parts", concept_parts, -1, math.inf)
         candidates = (concept_parts >= 0).any(dim=1)
         super().__init__(weight=weight, k=k, ranking=ranking, order=order, candidates=candidates, **kwargs)
         region_size((1, 1), alpha)
         self.alpha = alpha
+        self.num_parts = int(concept_parts.max()) + 1  # at least
         rows = concept_parts.tolist()
         parts = sorted(map(list, {tuple(row) for row in rows}))
         self.register_buffer("parts", concept_parts.new_tensor(parts), persistent=False)
@@ -138,6 +141,7 @@ class ConceptLocation(RankedConcepts, ImageRatio):
         check_tensor("concept_maps", concept_maps, (images, self.weight.shape[1], "h", "w"), "float")
         check_tensor("part_locations", part_locations, (images, "N", 2), "float")
         check_tensor("part_visible", part_visible, (images, part_locations.shape[1]), "bool")
+        check_parts("part_locations", part_locations.shape[1], self.num_parts)
         ids, eligible = most_important(self._importance(scores, logits.argmax(dim=1)), self.k)
         sides = self.parts.clamp(min=0).flatten()  # of all parts: G * S
         places = part_locations[:, sides][:, None].expand(-1, self.k, -1, -1)
@@ -165,7 +169,8 @@ class ConceptLocation(RankedConcepts, ImageRatio):
         index = part[:, :, None, None].expand(-1, -1, 1, self.parts.shape[1])
         own_higher, own_equal = (rank.gather(2, index)[:, :, 0] for rank in (higher, equal))
         sizes = [region_size(image_size, alpha) for alpha in ALPHAS]
-        curve = [best_side(credit(own_higher, own_equal, each)).nansum() for each in sizes]
+        curves = [best_side(credit(own_higher, own_equal, each)) for each in sizes]
+        curve = [values.masked_fill(own.isnan(), 0).sum() for values in curves]  # NaN where only this region is empty
         self.curve_sums = self.curve_sums + torch.stack(curve)
 
     def baselines(self) -> dict[str, Tensor]:

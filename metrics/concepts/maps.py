@@ -122,8 +122,14 @@ def upsampled(
 
 
 def credit(higher: Tensor, equal: Tensor, size: int) -> Tensor:
-    """Probability that a pixel is in the region of ``size`` pixels, given what :func:`point_ranks` returns."""
-    return ((size - higher) / equal).clamp(0, 1)
+    """Probability that a pixel is in the region of ``size`` pixels, from :func:`point_ranks`; NaN if there are none."""
+    return ((size - higher) / equal).clamp(0, 1) if size else torch.full_like(higher, torch.nan)
+
+
+def check_parts(name: str, parts: int, least: int) -> None:
+    """Refuse data with fewer parts than concepts are about, with a ``ValueError``."""
+    if parts < least:
+        raise ValueError(f"Expected argument `{name}` to hold the {least} parts of the concepts, but got {parts}.")
 
 
 def best_side(values: Tensor) -> Tensor:

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from metrics.base import ImageRatio
-from metrics.concepts.maps import region_size, upsampled
+from metrics.concepts.maps import check_parts, region_size, upsampled
 from metrics.concepts.ranked_concepts import Order, RankedConcepts, Ranking, most_important, named_weight, ranked_entry
 from metrics.entry import MetricEntry, Words
-from metrics.primitives.checks import check_tensor
+from metrics.primitives.checks import check_range, check_tensor
 from metrics.primitives.ranking import gather_units
 
 
@@ -117,9 +117,11 @@ class ConceptMaskIntersectionOverUnion(RankedConcepts, ImageRatio):
         **kwargs: Any,
     ) -> None:
         check_tensor("concept_parts", concept_parts, (weight.shape[1],), "int64")
+        check_range("concept_parts", concept_parts, -1, math.inf)
         super().__init__(weight=weight, k=k, ranking=ranking, order=order, candidates=concept_parts >= 0, **kwargs)
         region_size((1, 1), alpha)
         self.alpha = alpha
+        self.num_parts = int(concept_parts.max()) + 1  # at least
         self.register_buffer("concept_parts", concept_parts.clone(), persistent=False)
         self.add_state("chance_sum", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
 
@@ -129,6 +131,7 @@ class ConceptMaskIntersectionOverUnion(RankedConcepts, ImageRatio):
         check_tensor("logits", logits, ("B", len(self.weight)), "float")
         check_tensor("concept_maps", concept_maps, (images, self.weight.shape[1], "h", "w"), "float")
         check_tensor("part_masks", part_masks, (images, "G", "H", "W"), "bool")
+        check_parts("part_masks", part_masks.shape[1], self.num_parts)
         ids, eligible = most_important(self._importance(scores, logits.argmax(dim=1)), self.k)
         rows = torch.arange(images, device=ids.device)[:, None]
         masks = part_masks[rows, self.concept_parts[ids].clamp(min=0)] & eligible[:, :, None, None]

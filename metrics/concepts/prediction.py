@@ -9,7 +9,7 @@ from torch import Tensor
 
 from metrics.base import AveragedOver, ItemMean
 from metrics.facts import Facts
-from metrics.primitives.checks import check_at_least, check_tensor
+from metrics.primitives.checks import check_at_least, check_range, check_tensor
 
 CONCEPTS = ("concepts", "single_label", "concepts_class|concepts_image")
 PREDICTED = ("corrections", *CONCEPTS)
@@ -42,6 +42,7 @@ class ConceptPrediction(ItemMean):
         super().__init__(**kwargs)
         check_tensor("concepts", concepts, ("U",), "int64")
         check_at_least("num_concepts", num_concepts, 1)
+        check_range("concepts", concepts, -1, num_concepts - 1)
         active = torch.ones_like(concepts, dtype=torch.bool) if active is None else active
         check_tensor("active", active, tuple(concepts.shape), "bool")
         stands = (concepts == torch.arange(num_concepts, device=concepts.device)[:, None]) & active

@@ -12,7 +12,7 @@ from torch import Tensor
 from metrics.base import SummaryMetric
 from metrics.entry import MetricEntry, Words
 from metrics.facts import Facts
-from metrics.primitives.checks import check_choice, check_tensor
+from metrics.primitives.checks import check_choice, check_labels, check_tensor
 from metrics.primitives.intervals import ratio_interval
 
 Ranking = Literal["contribution", "weight", "score"]
@@ -54,7 +54,7 @@ def concept_importance(
     """
     check_tensor("scores", scores, ("B", "L"), "float")
     check_tensor("weight", weight, ("K", scores.shape[1]), "float")
-    check_tensor("predictions", predictions, (len(scores),), "int64")
+    check_labels(predictions, len(scores), len(weight), "predictions")
     check_choice("ranking", ranking, get_args(Ranking))
     check_choice("order", order, get_args(Order))
     values, weights = scores.double(), weight.double()[predictions]

@@ -11,7 +11,7 @@ from metrics.base import AveragedOver, ItemMean
 from metrics.contrastivity.cosine_distance import Mode, directions, distance_between, distance_within
 from metrics.entry import MetricEntry, Words
 from metrics.facts import Facts
-from metrics.primitives.checks import check_at_least, check_choice, check_tensor
+from metrics.primitives.checks import check_at_least, check_choice, check_labels, check_tensor
 from metrics.primitives.peaks import peak_cells
 from metrics.primitives.regions import all_finite
 
@@ -52,7 +52,7 @@ def nearest_features(latent: Tensor, maps: Tensor) -> Tensor:
 def feature_direction_sums(features: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
     """Sums of directions ``(K, D)`` float64 and counts ``(K,)`` int64 of the classes."""
     check_tensor("features", features, ("M", "D"), "float")
-    check_tensor("labels", labels, (features.shape[0],), "int64")
+    check_labels(labels, len(features), num_classes)
     unit_vectors, has_direction = directions(features)
     sums = unit_vectors.new_zeros(num_classes, features.shape[1]).index_add_(0, labels, unit_vectors)
     counts = labels.new_zeros(num_classes).index_add_(0, labels, has_direction.long())
@@ -146,7 +146,6 @@ class AverageFeatureDistance(ItemMean):
         """Add a batch."""
         num_classes, num_channels = self.direction_sums.shape
         check_tensor("latent", latent, ("B", num_channels, "h", "w"), "float")
-        check_tensor("labels", labels, (latent.shape[0],), "int64")
         features = nearest_features(latent.detach(), maps)
         sums, counts = feature_direction_sums(
             features.flatten(0, 1), labels.repeat_interleave(features.shape[1]), num_classes

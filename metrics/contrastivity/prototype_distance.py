@@ -11,7 +11,7 @@ from metrics.base import AveragedOver, ItemMean
 from metrics.contrastivity.cosine_distance import Mode, directions, distance_between, distance_within
 from metrics.entry import MetricEntry, Words
 from metrics.facts import Facts
-from metrics.primitives.checks import check_at_least, check_choice, check_ids, check_tensor
+from metrics.primitives.checks import check_at_least, check_choice, check_ids, check_labels, check_tensor
 
 
 def average_prototype_distance(
@@ -119,7 +119,7 @@ class AveragePrototypeDistance(ItemMean):
     def update(self, unit_ids: Tensor, labels: Tensor) -> None:
         """Add a batch."""
         check_tensor("unit_ids", unit_ids, ("B", "k"), "int64")
-        check_tensor("labels", labels, (unit_ids.shape[0],), "int64")
+        check_labels(labels, len(unit_ids), len(self.membership))
         check_ids("unit_ids", unit_ids, self.membership.shape[1])
         filled = unit_ids >= 0
         cells = labels[:, None] * self.membership.shape[1] + unit_ids.clamp(min=0)

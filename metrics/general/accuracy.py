@@ -9,14 +9,14 @@ from torch import Tensor
 
 from metrics.base import ImageMean
 from metrics.entry import MetricEntry, Words
-from metrics.primitives.checks import check_tensor
+from metrics.primitives.checks import check_labels, check_tensor
 from metrics.primitives.regions import all_finite
 
 
 def check_single_label(logits: Tensor, labels: Tensor) -> None:
-    """Refuse what is not ``(B, K)`` float logits with ``(B,)`` int64 labels, with a ``ValueError``."""
+    """Refuse what is not ``(B, K)`` float logits with ``(B,)`` int64 labels in ``[0, K)``, with a ``ValueError``."""
     check_tensor("logits", logits, ("B", "K"), "float")
-    check_tensor("labels", labels, (logits.shape[0],), "int64")
+    check_labels(labels, *logits.shape)
 
 
 def check_label_sets(logits: Tensor, labels: Tensor) -> None:
@@ -26,7 +26,7 @@ def check_label_sets(logits: Tensor, labels: Tensor) -> None:
 
 
 def own_logits(logits: Tensor, labels: Tensor) -> Tensor:
-    """The logit of the true class, ``(B,)``; refuses a label out of range."""
+    """The logit of the true class, ``(B,)``."""
     return logits.gather(1, labels[:, None]).squeeze(1)
 
 

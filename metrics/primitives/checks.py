@@ -63,6 +63,20 @@ def check_ids(name: str, ids: Tensor, size: int) -> None:
     check_values(ids < size, f"Expected argument `{name}` to hold ids below {size}, but got larger ones.")
 
 
+def check_range(name: str, values: Tensor, low: float, high: float) -> None:
+    """Refuse finite values outside ``[low, high]``, as :func:`check_values` does; others are for the caller."""
+    check_values(
+        ((values >= low) & (values <= high)) | ~values.isfinite(),
+        f"Expected argument `{name}` to hold values from {low:g} to {high:g}, but got others.",
+    )
+
+
+def check_labels(labels: Tensor, images: int, num_classes: int, name: str = "labels") -> None:
+    """Refuse what is not ``(images,)`` int64 classes in ``[0, num_classes)``, with a ``ValueError``."""
+    check_tensor(name, labels, (images,), "int64")
+    check_range(name, labels, 0, num_classes - 1)
+
+
 def check_maps(name: str, maps: Tensor) -> None:
     """Refuse what is not ``(..., H, W)`` float with at least one pixel, with a ``ValueError``."""
     if maps.ndim < 2 or not maps.is_floating_point() or 0 in maps.shape[-2:]:

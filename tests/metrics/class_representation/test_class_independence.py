@@ -60,7 +60,8 @@ def test_planted_truth():
 
 
 def test_errors():
-    with pytest.raises(ValueError, match="`labels` to hold ids below 2"):
-        class_independence(torch.ones(2, 3), torch.tensor([0, 2]), 2)
+    for label in (2, -1):
+        with pytest.raises(ValueError, match="`labels` to hold values from 0 to 1"):
+            class_independence(torch.ones(2, 3), torch.tensor([0, label]), 2)
     with pytest.raises(ValueError, match="`num_classes` to be at least 1"):
         ClassIndependence(5, 0)

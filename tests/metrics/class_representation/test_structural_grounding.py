@@ -104,6 +104,8 @@ def test_errors():
         (lambda: structural_grounding(WEIGHT[:2], ATTRIBUTES), r"`weight` to be of shape \(3, U\)"),
         (lambda: structural_grounding(WEIGHT, ATTRIBUTES, 0), "`pairs` to be at least 1, but got 0"),
         (lambda: StructuralGrounding(ATTRIBUTES, 0), "`pairs` to be at least 1"),
+        (lambda: StructuralGrounding(-ATTRIBUTES), "`class_attributes` to hold values from 0"),
+        (lambda: structural_grounding(WEIGHT, -ATTRIBUTES), "`class_attributes` to hold values from 0"),
     ):
         with pytest.raises(ValueError, match=text):
             call()

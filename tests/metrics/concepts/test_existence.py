@@ -88,7 +88,7 @@ class TestExistence(MetricTests):
         ),
         "correct": Case(
             CORRECT, READ, lambda record: mean([value for value, _ in existence(record, "correct")]),
-            {"labels": torch.full((IMAGES,), -1)}, IMAGES,
+            {"labels": (RECORD["logits"].argmax(dim=1) + 1) % 3}, IMAGES,
         ),
     }  # fmt: skip
 
@@ -116,3 +116,15 @@ def test_bad_input():
         ConceptExistence(WEIGHT, k=6)
     with pytest.raises(ValueError, match="`subset` to be one of"):
         ConceptExistence(WEIGHT, subset="right")
+    for order in (FIRST[[0, 0, 1, 2, 3]], FIRST + 1):
+        with pytest.raises(ValueError, match="`prevalence_order` to hold every concept once"):
+            ConceptExistence(WEIGHT, prevalence_order=order)
+    with pytest.raises(ValueError, match="`order` to hold every concept once"):
+        concept_existence_baselines(torch.ones(2), 1, torch.zeros(2, dtype=torch.int64))
+    with pytest.raises(ValueError, match="`prevalence` to hold values from 0 to 1"):
+        concept_existence_baselines(torch.tensor([0.5, 1.5]), 1)
+    for label in (-1, 3):
+        with pytest.raises(ValueError, match="`labels` to hold values from 0 to 2"):
+            ALL().update(**READ | {"labels": torch.full((IMAGES,), label)})
+    with pytest.raises(ValueError, match="`predictions` to hold values from 0 to 0"):
+        concept_importance(VALUES, ONE_CLASS, torch.tensor([-1]))

@@ -66,7 +66,7 @@ FIVES = maps_of({(0, 0): 9, (1, 0): 5, (1, 1): 5, (1, 2): 5, (1, 3): 5})
         (RISING, [(0, 0), (3, 5)], None, 1, 1), (RISING, [(0, 0), (3, 5)], [True, False], 1, 0),
         (RISING, [(0, 0), (3, 5)], [False, False], 1, NAN), (RISING, [(0, 0)], None, 12, 1),
         (RISING, [(4, 0)], None, 12, NAN), (RISING, [(0, -1)], None, 12, NAN),  # outside the image
-        (RISING / 0, [(0, 0)], None, 12, NAN),
+        (RISING / 0, [(0, 0)], None, 12, NAN), (RISING, [(3, 5)], None, 0.4, NAN),  # no pixel in the region
     ],
 )  # fmt: skip
 def test_location_by_hand(values, places, visible, alpha, expected):
@@ -173,3 +173,16 @@ def test_bad_input():
         ConceptLocation(WEIGHT, PARTS, k=5)
     with pytest.raises(ValueError, match=r"`concept_parts` to be of shape \(5, S\)"):
         ConceptLocation(WEIGHT, PARTS[:4], k=1)
+    with pytest.raises(ValueError, match="`concept_parts` to hold values from -1"):
+        ConceptLocation(WEIGHT, PARTS - 1, k=1)
+    with pytest.raises(ValueError, match="`part_locations` to hold the 5 parts of the concepts, but got 4"):
+        updated(Location(WEIGHT, PARTS.where(PARTS < 3, 4), k=1), READ)
+
+
+@pytest.mark.parametrize(("alpha", "value"), [(1, NAN), (3, 1)])
+def test_an_image_too_small_for_a_region(alpha, value):
+    metric = ConceptLocation(torch.ones(1, 1), torch.tensor([[0]]), k=1, alpha=alpha)
+    maps = torch.tensor([[[[1.0, 0, 0]]]])
+    metric.update(torch.ones(1, 1), torch.ones(1, 1), maps, torch.zeros(1, 1, 2), torch.tensor([[True]]), (1, 4))
+    summary = metric.summary()
+    assert [summary["value"], summary["curve_a1"], summary["curve_a3"]] == approx([value, NAN, value])

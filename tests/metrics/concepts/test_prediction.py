@@ -99,6 +99,12 @@ def test_bad_input(kind):
         kind(CONCEPTS, 0)
     with pytest.raises(ValueError, match=r"`concept_labels` to be of shape \(2, 3\)"):
         kind(CONCEPTS, 3).update(torch.rand(2, 4), torch.zeros(2, 4, dtype=torch.bool))
+    with pytest.raises(ValueError, match="`concepts` to hold values from -1 to 1"):
+        kind(CONCEPTS, 2)
+    if kind is not ConceptAUC:
+        for wrong in (1.5, -0.1):
+            with pytest.raises(ValueError, match="probabilities` to hold values from 0 to 1"):
+                kind(CONCEPTS, 3).update(torch.full((2, 4), wrong), torch.zeros(2, 3, dtype=torch.bool))
 
 
 def test_areas_of_all_units_and_concepts():
