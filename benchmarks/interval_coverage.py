@@ -141,6 +141,11 @@ def signs(up: float, down: float) -> Draw:
     return draw
 
 
+def falls(generator: np.random.Generator, shape: tuple[int, int]) -> Floats:
+    """1, rarely a little less, and very rarely much less."""
+    return 1 - jumps(0.1, lambda g, s: np.where(g.random(s) < 0.05, 0.5, 0.05))(generator, shape)
+
+
 def uniform(generator: np.random.Generator, shape: tuple[int, int]) -> Floats:
     """In [0, 1)."""
     return generator.random(shape)
@@ -154,6 +159,7 @@ CASES = (
     mean("2 % of images jump, anywhere in 0..1", 0.01, jumps(0.02, uniform), FRACTION),
     mean("5 % of images jump, anywhere in 0..1", 0.025, jumps(0.05, uniform), FRACTION),
     mean("98 % of units at 1, others anywhere", 0.99, lambda g, s: 1 - jumps(0.02, uniform)(g, s), FRACTION),
+    mean("10 % of images fall from 1 by .05, of these 5 % by .5", 0.99275, falls, FRACTION, claimed=False),
     mean("always 0", 0.0, lambda g, s: np.zeros(s), FRACTION),
     mean("0.3, but 2 % jump to 1", 0.314, lambda g, s: np.where(g.random(s) < 0.02, 1.0, 0.3), FRACTION, claimed=False),
     mean("signed: 2 % up, 1 % down", 0.01, signs(0.02, 0.01), SIGNED),
