@@ -35,6 +35,8 @@ REMEDIES = {
     ),
 }
 TOO_LARGE = re.compile("can't allocate memory|out of memory|[Oo]verflow when unpacking|sys.maxsize")
+# what survivors of a distributed run say, over gloo and over NCCL
+PROCESS_LOST = re.compile(r"gloo.*(?:closed by peer|reset by peer|Broken pipe)|remote process exited")
 READING: ContextVar[str] = ContextVar("config file being read", default="")
 # what the parser says of a union besides why its members do not fit
 AROUND_A_UNION = re.compile(
@@ -67,13 +69,24 @@ def from_shell(command: Callable[[], object]) -> None:
             text = f"{text.rstrip('.')}. {REMEDIES[found.errno]}"
         elif _is_too_large(found):
             text = f"Out of memory, or a number too large: {text or type(found).__name__}. Lower batch or model sizes."
+        elif _is_process_lost(found):
+            text = (
+                "Another process of this run has ended, by the error it printed or killed, as for lack of memory. A "
+                "training run goes on from its last epoch with `--ckpt_path last`."
+            )
         print(f"error: {text}", file=sys.stderr)
         sys.exit(2)
 
 
 def _needs_no_traceback(error: BaseException) -> bool:
     ours = isinstance(error, ValueError | TypeError | RuntimeError) and str(error).startswith("Expected")
-    return ours or isinstance(error, OSError | MisconfigurationException) or _is_too_large(error)
+    known = isinstance(error, OSError | MisconfigurationException)
+    return ours or known or _is_too_large(error) or _is_process_lost(error)
+
+
+def _is_process_lost(error: BaseException) -> bool:
+    """Whether another process of the run is gone."""
+    return isinstance(error, RuntimeError) and bool(PROCESS_LOST.search(str(error)))
 
 
 def _is_too_large(error: BaseException) -> bool:

@@ -25,6 +25,13 @@ from run_folder.command_line import StrictParser, from_shell
             "error: [Errno 13] Denied: 'runs'. Make the folder writable",
         ),
         (RuntimeError("can't allocate memory: 9 GB"), 2, "error: Out of memory, or a number too large: can't allocate"),
+        (
+            RuntimeError(
+                "[third_party/gloo/gloo/transport/tcp/pair.cc:561] Connection closed by peer [::1]:4085."
+            ),
+            2,
+            "error: Another process of this run has ended, by the error it printed or killed",
+        ),
         (MisconfigurationException("`a` and `b` exclude"), 2, "error: `a` and `b` exclude\n"),
     ],
 )
