@@ -17,6 +17,7 @@ from datamodules.check.check import check_data
 from datamodules.check.report import new_folder, show_check, write_check
 from datamodules.export import Layout, export
 from datamodules.sketch_birds import SketchBirds
+from run_folder.messages import tidy_messages
 
 # what a run decides, not what the images are; `contexts` has another default for the layout nico
 SKIPPED = {"batch_size", "eval_batch_size", "num_workers", "seed", "task", "contexts"}
@@ -92,4 +93,5 @@ def _export(config: Namespace) -> None:
 
 
 if __name__ == "__main__":
+    tidy_messages()
     sys.exit(main())

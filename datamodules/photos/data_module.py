@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from lightning.pytorch.utilities import rank_zero_warn
 from numpy.typing import NDArray
 from torch import Tensor
 
 from datamodules import splits
 from datamodules.base import ImageDataModule
+from datamodules.photos.alike import in_two_parts, listed, same_but_for_case
 from datamodules.photos.dataset import PhotoDataset, PhotoTable
 from datamodules.photos.download import Archive, is_free
 from datamodules.photos.download import download as download_archives
@@ -154,7 +156,7 @@ class PhotoDataModule(ImageDataModule, ABC):
         return bool(self._parts["val"])
 
     def prepare_data(self) -> None:
-        """Download if asked to, then check every table and every image.
+        """Download if asked to, then check every table and every image; a photo in two parts is warned of.
 
         Raises:
             FileNotFoundError: if the data or a part of it is missing.
@@ -167,8 +169,25 @@ class PhotoDataModule(ImageDataModule, ABC):
         excluded = set(self._excluded(photos.table))
         rows = [row for row, file in enumerate(photos.table.files) if file.sample_id not in excluded]
         files = photos.part(rows).files_to_verify(problems)
-        verify_images(files, self.verify, self.num_workers, problems)
+        equal = verify_images(files, self.verify, self.num_workers, problems)
         problems.raise_any()
+        if names := same_but_for_case(photos.table.class_names):
+            rank_zero_warn(
+                f"Classes of {photos.table.folder} differ in case alone, and fall together where names do not: "
+                f"{listed(names)}."
+            )
+        if equal:
+            self._warn_of_shared(equal)
+
+    def _warn_of_shared(self, equal: list[list[str]]) -> None:
+        self.setup()
+        files = self.photos.table.files
+        parts = {files[row].sample_id: part for part, rows in self._parts.items() for row in rows}
+        if shared := in_two_parts(equal, parts):
+            rank_zero_warn(
+                f"{len(shared)} photos of {self.photos.table.folder} are in two parts, so that results are not on new "
+                f"photos alone: {listed(shared)}. List one of each in `exclude`."
+            )
 
     def setup(self, stage: str | None = None) -> None:
         """Read the tables and make the split; a second call does nothing.

@@ -1,4 +1,5 @@
 import csv
+import re
 import shutil
 
 import pytest
@@ -87,6 +88,24 @@ class TestLayouts:
         (root / "bee/l").symlink_to(root / "ant")
         with pytest.raises(ValueError, match="l/l to hold images, but it links to a folder above it"):
             images_below(root, Problems("toy", ""))
+
+    def test_a_photo_in_two_parts_is_warned_of_at_every_start(self, tmp_path, private_cache):
+        root = make_folders(tmp_path / "root", {"train": 3, "val": 2, "test": 2}, ("ant", "Ant"))
+        shutil.copy(root / "train/ant/0.jpg", root / "test/ant/1.jpg")
+        shutil.copy(root / "test/ant/0.jpg", root / "test/Ant/0.jpg")  # in one part
+        (root / "val/Ant/0.jpg").unlink()
+        (root / "val/Ant/0.jpg").symlink_to(root / "test/Ant/1.jpg")
+        link, copied = (
+            "val/Ant/0.jpg (val) is test/Ant/1.jpg (test)",
+            "train/ant/0.jpg (train) is test/ant/1.jpg (test)",
+        )
+        shared = f"2 photos of .*root are in two parts, .*: {re.escape(link)}; {re.escape(copied)}. List"
+        for _ in range(2):  # the second time, what was found is remembered
+            with (
+                pytest.warns(UserWarning, match=shared),
+                pytest.warns(UserWarning, match="Classes of .*root differ in case alone, .*: Ant and ant"),
+            ):
+                folder(root).prepare_data()
 
     def test_links_are_followed(self, tmp_path):
         make_folders(tmp_path / "elsewhere")

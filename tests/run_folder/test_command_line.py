@@ -26,9 +26,7 @@ from run_folder.command_line import StrictParser, from_shell
         ),
         (RuntimeError("can't allocate memory: 9 GB"), 2, "error: Out of memory, or a number too large: can't allocate"),
         (
-            RuntimeError(
-                "[third_party/gloo/gloo/transport/tcp/pair.cc:561] Connection closed by peer [::1]:4085."
-            ),
+            RuntimeError("[third_party/gloo/gloo/transport/tcp/pair.cc:561] Connection closed by peer [::1]:4085."),
             2,
             "error: Another process of this run has ended, by the error it printed or killed",
         ),
