@@ -118,11 +118,22 @@ class StrictParser(ArgumentParser):
         Returns:
             The settings, all of whose numbers are finite.
         """
-        if isinstance(namespace, Namespace) and args:  # of the arguments of one class, and those read so far
+        if args:
             args = [_merged(word, namespace) for word in args]
         config: Namespace = super().parse_args(args, namespace, **options)
         if found := [f"{value} as `{key}`" for key, value in _not_finite(config)]:
             self.error(f"Expected finite numbers only, but got {', '.join(found)}.")
+        return config
+
+    def parse_object(self, cfg_obj: Any, namespace: Any = None, **options: Any) -> Namespace:  # type: ignore[override]
+        """Parse the arguments of a class, whose phases are merged into those read so far, as flags are.
+
+        Returns:
+            The settings.
+        """
+        if isinstance(cfg_obj, Namespace | dict) and isinstance(cfg_obj.get("phases"), dict):
+            cfg_obj["phases"] = _over(_phases(namespace), cfg_obj["phases"])
+        config: Namespace = super().parse_object(cfg_obj, namespace, **options)
         return config
 
     def parse_path(self, cfg_path: Any, *args: Any, **options: Any) -> Namespace:
@@ -151,22 +162,34 @@ class StrictParser(ArgumentParser):
         super().error(text, ex)
 
 
-def _merged(word: str, earlier: Namespace) -> str:
+def _merged(word: str, earlier: Namespace | None) -> str:
     """A flag of one field of a phase, as the parser understands it: together with all that was said of phases before.
 
     Example:
         >>> _merged("--phases.joint.epochs=2", Namespace(phases={"joint": {"bn": "eval"}, "warm": None}))
         '--phases={joint: {bn: eval, epochs: 2}, warm: null}'
     """
-    flag, _, text = word.partition("=")
+    flag, given, text = word.partition("=")
     argument, *path = flag.removeprefix("--").split(".")
-    if argument != "phases" or not path:
+    if argument != "phases" or not path or not given:
         return word
-    phases = place = json.loads(json.dumps(earlier.get("phases") or {}, default=Namespace.as_dict))
-    for name in path[:-1]:
-        place[name] = place = place.get(name) or {}
-    place[path[-1]] = None if text == "None" else get_loader("yaml")(text)  # the parser's own way to pass on `null`
-    return f"--phases={yaml.safe_dump(phases, default_flow_style=True, width=math.inf).strip()}"
+    said = None if text == "None" else get_loader("yaml")(text)  # the parser's own way to pass on `null`
+    for name in reversed(path):
+        said = {name: said}
+    return f"--phases={yaml.safe_dump(_over(_phases(earlier), said), default_flow_style=True, width=math.inf).strip()}"
+
+
+def _phases(earlier: Namespace | None) -> dict[str, Any]:
+    """What was said of phases so far."""
+    said: dict[str, Any] = json.loads(json.dumps((earlier or {}).get("phases") or {}, default=Namespace.as_dict))
+    return said
+
+
+def _over(earlier: Any, later: Any) -> Any:
+    """The later of two settings, with all that it does not name as it was."""
+    if not isinstance(earlier, dict) or not isinstance(later, dict):
+        return later
+    return earlier | {name: _over(earlier.get(name), value) for name, value in later.items()}
 
 
 def _not_finite(value: Any, key: str = "") -> Iterator[tuple[str, float]]:

@@ -87,6 +87,8 @@ def _unequal_with_one_key(phases: Iterable[Phase]) -> list[str]:
             if (value := getattr(phase, name)) != getattr(other, name):
                 problems.append(
                     f"Expected the phases with optimizer key {key!r} to have equal `{name}`, because they share "
-                    f"one optimiser, but {other.name!r} has {getattr(other, name)} and {phase.name!r} has {value}."
+                    f"one optimiser, but {other.name!r} has {getattr(other, name)} and {phase.name!r} has {value}. "
+                    f"Change `phases.{other.name}.{name}` and `phases.{phase.name}.{name}` alike, or give one of them "
+                    "another `optimizer.key`."
                 )
     return problems

@@ -12,7 +12,7 @@ import yaml
 import train
 from callbacks import read_checkpoint
 from callbacks.run import wandb_logger
-from tests.tiny_runs import EPOCHS, STEPS_PER_EPOCH, differences, fit, fit_args, state
+from tests.tiny_runs import EPOCHS, ROOT, STEPS_PER_EPOCH, differences, fit, fit_args, state
 from tests.wandb_files import segments
 
 MOMENTS = ("warm-epoch00", "joint-epoch02", "last-epoch03", "joint2-epoch04")  # the ends of the four phases
@@ -122,6 +122,18 @@ def test_flags_of_phases_and_a_run_without_bars_and_checkpoints(tmp_path, capsys
     left = {"config.yaml", "explanations", "metrics.csv", "prototypes", "training.png"}
     assert {name.split("/")[0] for name in contents(tmp_path / "run")} == left
     assert "· epoch" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("model", [["--config", f"{ROOT}/configs/quickstart.yaml"], ["--model", "ProtoPNet"]])
+def test_phases_of_configs_and_flags_are_merged(model, tmp_path, capsys):
+    (tmp_path / "later.yaml").write_text("model: {init_args: {phases: {warm: null, last: {losses: {cluster: 1}}}}}")
+    flags = ["--model.phases.last.epochs", "3", "--config", str(tmp_path / "later.yaml"), "--data=SketchBirds"]
+    with pytest.raises(SystemExit):
+        train.main(["fit", *model, *flags, "--print_config"])
+    phases = yaml.safe_load(capsys.readouterr().out)["model"]["init_args"]["phases"]
+    assert phases["warm"] is None
+    assert {"losses": {"cluster": 1}, "epochs": 3}.items() <= phases["last"].items()
+    assert ("settle" in phases) == ("--config" in model)  # only the quick start names that phase
 
 
 def test_a_trial_run_leaves_nothing_in_the_way(tmp_path):
