@@ -103,7 +103,7 @@ def report(  # noqa: PLR0913 - every argument is a flag
 
     Args:
         ckpt_path: the checkpoint file.
-        evaluation: folder of the evaluation of this checkpoint; ``evaluation`` in the run folder by default.
+        evaluation: folder of the evaluation of this checkpoint; by default the newest in the run folder.
         explainer: as in ``run``.
         output: folder of the pages; ``report`` in the folder of the evaluation by default.
         limits: the most pages of each kind.
@@ -112,7 +112,7 @@ def report(  # noqa: PLR0913 - every argument is a flag
         allow_classes: as in ``run``.
     """
     trained = TrainedModel.of_flags(ckpt_path, data_root, allow_classes)
-    folder = Path(evaluation) if evaluation else trained.run_folder / "evaluation"
+    folder = Path(evaluation) if evaluation else trained.newest_evaluation()
     subject, files = trained.evaluated(folder, explainer, size)
     print(f"report: {build_report(subject, files, Path(output) if output else folder / 'report', limits)}")
 
@@ -186,10 +186,17 @@ def explain(  # noqa: PLR0913 - every argument is a flag
         raise ValueError("Expected argument `image` or `sample` to name an image, but got none.")
     trained = TrainedModel.of_flags(ckpt_path, data_root, allow_classes)
     subject = trained.explained(explainer)
-    samples: list[Any] = [read_photo(path, subject.datamodule) for path in image]
-    samples += samples_of(subject.datamodule.dataset(split), sample) if sample else []
-    folder = Path(output) if output else trained.run_folder / "explained"
-    print("\n".join(write_explained(subject, samples, folder)))
+    samples: list[Any] = samples_of(subject.datamodule.dataset(split), sample) if sample else []
+    unread = []
+    for path in image:
+        try:
+            samples.append(read_photo(path, subject.datamodule))
+        except (OSError, ValueError) as error:
+            unread.append(str(error))
+    if samples:
+        print("\n".join(write_explained(subject, samples, Path(output or trained.run_folder / "explained"))))
+    if unread:
+        raise ValueError(" ".join(unread))
 
 
 class CommandLine(StrictParser):

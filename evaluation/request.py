@@ -97,6 +97,6 @@ class Request:
                     return folder
                 raise FileExistsError(
                     f"Expected no earlier result, but {folder / 'metrics.json'} holds this evaluation already. "
-                    "Pass `--overwrite true` to replace it."
+                    "`evaluate.py run` with `--overwrite true` replaces it."
                 )
         raise FileExistsError(f"Expected {own} to be free, but it holds another result. Move it away.")

@@ -94,6 +94,23 @@ class TrainedModel:
         """
         return ExplainedModel(self.model(inference), self.data(), explainer, size, self.class_names)
 
+    def newest_evaluation(self) -> Path:
+        """The folder of its last evaluation on the data of its run.
+
+        Raises:
+            FileNotFoundError: if there is none.
+        """
+        main, asked = self.run_folder / "evaluation", {**self.identity, "other_data": None}
+        files = [file for file in (main / "metrics.json", *main.glob("*/metrics.json")) if file.is_file()]
+        for file in sorted(files, key=lambda file: file.stat().st_mtime_ns, reverse=True):
+            told = json.loads(file.read_text(encoding="utf-8"))
+            if all(told.get(name) == value for name, value in asked.items()):
+                return file.parent
+        raise FileNotFoundError(
+            f"Expected an evaluation of {self.path}, step {asked['step']}, on the data of its run, but {main} holds "
+            f"none of it among {len(files)}. Run `evaluate.py run --ckpt_path {self.path}` first."
+        )
+
     def evaluated(
         self, folder: Path, explainer: Explainer | None = None, size: int = 144
     ) -> tuple[ExplainedModel, EvaluationFiles]:

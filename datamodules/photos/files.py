@@ -105,8 +105,8 @@ def decode_image(path: Path, mode: Literal["RGB", "L"] = "RGB") -> NDArray[np.ui
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         words = "the file is empty" if path.is_file() and path.stat().st_size == 0 else str(error)
         raise ValueError(
-            f"Expected {path} to be an image, but it cannot be decoded: {words}. Replace the file or list its id in "
-            "`exclude`."
+            f"Expected {path} to be an image, but it cannot be decoded: {words}. Replace the file; a data set leaves "
+            "it out if `exclude` lists its id."
         ) from error
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from run_folder.atomic import write_whole
 
 
 def write_explained(subject: ExplainedModel, samples: Sequence[Mapping[str, Any]], folder: Path) -> list[str]:
-    """Explain images, each by a picture and a page named after it; two of one name get the key of their ids, too.
+    """Explain images, each by a picture and a page named after it, and numbered where such files are there already.
 
     Args:
         subject: the model.
@@ -29,12 +30,11 @@ def write_explained(subject: ExplainedModel, samples: Sequence[Mapping[str, Any]
     Raises:
         ValueError: if the contributions do not sum to the logit.
     """
-    written: list[str] = []
     lines = []
     for explained in subject.explain(samples, "the page"):
         name = re.sub(r"[^\w=-]+", "-", explained.sample_id)[:100].strip("-") or key_of(explained.sample_id)
-        name += f"-{key_of(explained.sample_id)}" if name in written else ""
-        written.append(name)
+        numbered = (name if number == 1 else f"{name}-{number}" for number in count(1))
+        name = next(each for each in numbered if not any(folder.glob(f"{each}.*")))
         write_whole(folder / f"{name}.png", png(explained_figure(explained, subject)))
         write_whole(folder / f"{name}.html", standalone_page(explained, subject))
         said = subject.class_names[explained.predicted]

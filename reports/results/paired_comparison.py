@@ -76,6 +76,8 @@ def compare(
         What was printed.
     """
     results = read(run), read(other)
+    if results[0].path.resolve() == results[1].path.resolve():
+        raise ValueError(f"Expected two evaluations to compare, but got {results[0].path} twice.")
     found = differences(*results)
     _refuse(found, across)
     first, second = (read_values(result.path.with_name("images.csv")) for result in results)

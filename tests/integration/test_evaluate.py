@@ -305,6 +305,8 @@ def test_runs_next_to_published_numbers(evaluated_run, capsys):
 
 def test_two_runs_image_by_image(evaluated_run, evaluated_copy, capsys):
     run_evaluation(evaluated_copy, "--overwrite", "true", checkpoint="best")
+    with pytest.raises(ValueError, match="Expected two evaluations to compare, but got"):
+        evaluate.main(["compare", str(evaluated_run), f"{evaluated_run}/evaluation"])
     evaluate.main(["compare", str(evaluated_run), str(evaluated_copy)])
     (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| completeness/vac")]
     assert [cell.strip() for cell in row.split("|")[5:9]] == ["0.00", "undefined", "1", "1"]
@@ -449,8 +451,11 @@ def test_explain_writes_a_picture_and_a_page_for_photos_and_ids(evaluated_copy, 
         (["--sample", "nothing"], "ids of the 33 images, such as 'test/00000', but got 'nothing'"),
         (["--image", str(tmp_path)], "there is none at"),
     ):
-        with pytest.raises((ValueError, FileNotFoundError), match=message):
+        with pytest.raises(ValueError, match=message):
             evaluate.main(["explain", *checkpoint, *bad])
+    with pytest.raises(ValueError, match="there is none at"):  # after the photos that can be read
+        evaluate.main(["explain", *checkpoint, "--image", str(tmp_path), str(photo)])
+    assert {path.stem for path in (evaluated_copy / "explained").iterdir()} == {*stems, "my-photo-png-2"}
 
 
 # -- pages ------------------------------------------------------------------------------------------------------------
@@ -465,7 +470,7 @@ def test_pages_are_written_with_an_evaluation_and_again_on_their_own(evaluated_c
     assert "9 images" in overview
     evaluation = page.parents[1]
     command = ["report", "--ckpt_path", str(evaluated_copy / "checkpoints" / "last.ckpt"), "--allow_classes", "tests"]
-    evaluate.main([*command, "--evaluation", str(evaluation), *limits])
+    evaluate.main([*command, *limits])  # beside the evaluation of another checkpoint
     assert len(list(page.parent.glob("image-*.html"))) == 2
     with pytest.raises(ValueError, match=r"to be the evaluation of .*best\.ckpt, step 16, on the data of its run, but"):
         evaluate.main([*[word.replace("last", "best") for word in command], "--evaluation", str(evaluation)])
