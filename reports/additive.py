@@ -161,7 +161,7 @@ def _with_units(
     own, other = (contributions(model, units, image, label)[0] for label in (table.label, table.rival))
     active = units.active.cpu()
     order = own.abs().masked_fill(~active, -1).argsort(descending=True, stable=True)
-    shown = order[: min(most, max(1, int(own.count_nonzero())))]  # others add nothing
+    shown = order[: min(most, max(1, int(own.count_nonzero())), int(active.sum()))]  # others add nothing
     lines = [
         Line(
             unit=unit,

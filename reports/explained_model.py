@@ -163,7 +163,8 @@ class ExplainedModel:
     ) -> list[dict[tuple[int, Any], UnitView]]:
         """By unit and cell, what the lines of each image's tables saw."""
         wanted = [list(dict.fromkeys(line.unit for table in own for line in table.lines)) for own in tables]
-        width = max(map(len, wanted))
+        if not (width := max(map(len, wanted))):  # no unit is active, as in a tree that was pruned to one leaf
+            return [{} for _ in samples]
         ids = torch.tensor([units + units[:1] * (width - len(units)) for units in wanted])
         keys = torch.stack([sample["sample_key"] for sample in samples]) if "sample_key" in samples[0] else None
         found: list[dict[tuple[int, Any], UnitView]] = []

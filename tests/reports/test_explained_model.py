@@ -8,6 +8,7 @@ import torch
 
 from explanations import Upsample
 from lightning_modules.contract import empty_sources
+from lightning_modules.heads.tree import LEFT
 from reports import explain
 from reports.explained_figure import explained_figure
 from reports.explained_model import ExplainedModel
@@ -101,6 +102,16 @@ def test_an_image_that_nothing_speaks_for(birds):
     (explained,) = (subject := ExplainedModel(model, birds, size=48)).explain([birds.dataset("test")[0]])
     assert explained.abstains
     assert "the model abstains" in standalone_page(explained, subject)
+
+
+def test_a_tree_that_was_pruned_to_one_leaf(birds):
+    model = built("ProtoTree")
+    model.tree.route.fill_(LEFT)
+    model.prototypes.active.fill_(False)
+    (explained,) = (subject := ExplainedModel(model, birds, size=48)).explain([birds.dataset("test")[0]])
+    assert [rows for _, rows in explained.tables] == [[], [], []]
+    assert explained_figure(explained, subject).mode == "RGB"
+    assert "node" not in standalone_page(explained, subject).split("</style>")[1]
 
 
 def test_bad_input(birds):
