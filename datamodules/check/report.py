@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import count
 from pathlib import Path
 
 from datamodules.base import ImageDataModule
@@ -14,7 +15,8 @@ def new_folder(out: str | None, data: ImageDataModule) -> Path:
     """Make the folder of the result before the work, which may take long.
 
     Args:
-        out: what the user asked for, or None for ``runs/check/<data set>`` under the current directory.
+        out: what the user asked for, or None for the first of ``runs/check/<data set>``, ``<data set>-2`` and so on
+            under the current directory that has no content.
         data: the data module; nothing is written below its ``root``.
 
     Returns:
@@ -24,17 +26,22 @@ def new_folder(out: str | None, data: ImageDataModule) -> Path:
         ValueError: if the folder has content or lies below the data root.
         OSError: if it cannot be made.
     """
-    folder = Path(out).expanduser() if out else Path("runs/check") / file_name(data)
+    names = (f"{file_name(data)}-{number}" if number > 1 else file_name(data) for number in count(1))
+    folder = Path(out).expanduser() if out else next(filter(_is_free, (Path("runs/check") / name for name in names)))
     root = data.hparams.get("root")
     if root is not None and folder.resolve().is_relative_to(Path(root).expanduser().resolve()):
         raise ValueError(f"Expected argument `out` to lie outside the data, but {folder} is below {root}.")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if not _is_free(folder):
         raise ValueError(
             f"Expected argument `out` to be a folder that is missing or empty, but {folder} has content. Choose "
             "another with `--out`."
         )
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def _is_free(folder: Path) -> bool:
+    return not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
 
 
 def write_check(check: DataCheck, folder: Path) -> None:

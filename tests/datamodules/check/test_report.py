@@ -21,8 +21,8 @@ def test_the_default_is_named_after_the_data_set(cub_tree, tmp_path, monkeypatch
     assert new_folder(None, data) == Path("runs/check/cub200")
     assert new_folder(None, data).is_dir()  # empty: welcome again
     (tmp_path / "runs/check/cub200/check.json").touch()
-    with pytest.raises(ValueError, match=r"runs/check/cub200 has content\. Choose another with `--out`"):
-        new_folder(None, data)
+    (tmp_path / "runs/check/cub200-2").touch()
+    assert new_folder(None, data) == Path("runs/check/cub200-3")
 
 
 def test_findings_and_pictures_are_written_once(tmp_path):
