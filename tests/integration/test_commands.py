@@ -1,0 +1,105 @@
+"""The commands of the README, of ``docs/`` and of the headers of configs, run as printed on small stand-ins.
+
+A block that is not run says why in a comment above it: ``<!-- not run: it serves until it is stopped -->``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torchvision
+from PIL import Image
+
+import datamodules.__main__
+import evaluate
+import studies.__main__
+import train
+from tests.cub_tree import make_cub
+from tests.tiny_runs import ROOT, fit
+
+MAIN = {"train.py": train.main, "evaluate.py": evaluate.main, "studies": studies.__main__.main}
+MAIN["datamodules"] = datamodules.__main__.main
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
+BLOCK = re.compile(r"(?P<why><!-- not run: .+? -->\n)?^```bash\n(?P<text>.*?)^```", re.DOTALL | re.MULTILINE)
+BLOCKS = [
+    pytest.param(block["text"], id=f"{path.stem}-{block['text'].split(' --')[0]}")
+    for path in PAGES
+    for block in BLOCK.finditer(path.read_text("utf-8"))
+    if not block["why"]
+]
+RUNS = {  # a small model for every run folder that a page names
+    "ProtoPNet": ["quickstart", "first", "birds/seed0", "cub200/protopnet-mobilenet", "protopnet/0", "protopool/0"],
+    "Classifier": ["second", "birds/seed1", "classifier/0", "hive/cub-classifier", "pipnet/0", "bagnet/0"],
+    "ConceptBottleneck": ["my_run", "concepts/sketch_birds_bottleneck", "protopnet_pruned/0", "prototree/0"],
+    "PosthocCBM": ["concepts/cub_posthoc", "qpm/0"],
+}
+ON_CPU = "--trainer.accelerator=cpu"
+SMALLER = {  # a training is run for one batch, an evaluation on a few images
+    "train.py fit": [
+        "--trainer.fast_dev_run=true",
+        "--trainer.accelerator=cpu",
+        "--data.batch_size=32",
+        "--runs=trials",
+    ],
+    "evaluate.py run": ["--limit=8", "--trainer.accelerator=cpu"],
+    "studies build": ["--items=1", "--assignment={people: 4, right: 1, wrong: 1}"],
+    "studies simulate": ["--number=4"],
+}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with everything that the pages name."""
+    place = tmp_path_factory.mktemp("place")
+    (place / "configs").symlink_to(ROOT / "configs")
+    shutil.copy(ROOT / "configs/study/consent.md", place)
+    for model, names in RUNS.items():
+        trained = place / "trained" / model
+        phases = ["--model.phases.joint2=null"] if model == "ProtoPNet" else []  # ends with what was projected
+        data = ["--data.train_size=320", "--data.batch_size=32"]
+        fit(trained, "--test_after_fit=true", *data, *phases, model=model)
+        for name in names:
+            shutil.copytree(trained, place / "runs" / name)
+    for name in ("PHOTO", "OTHER_PHOTO"):
+        Image.effect_noise((50, 40), 60).convert("RGB").save(place / name, "png")
+    for name in ("DIR", "CUB"):
+        make_cub(place / name, classes=10)
+    torch.save(torchvision.models.mobilenet_v2().state_dict(), place / "FILE")
+    for block in re.finditer(
+        r"^```yaml\n# (\w+\.yaml): .*?^```", (ROOT / "docs/studies.md").read_text("utf-8"), re.DOTALL | re.M
+    ):
+        (place / block[1]).write_text(block[0].strip("`").removeprefix("yaml"))
+    return place
+
+
+def calls(block: str, place: Path) -> list[list[str]]:
+    """The arguments of every ``python`` of a block, after the shell has seen them; other programs are left out."""
+    say = 'python() { "$PYTHON" -S -c "import json, sys; print(json.dumps(sys.argv[1:]))" "$@"; }\n'
+    others = "".join(f"{name}() {{ :; }}\n" for name in ("pip", "pytest", "tensorboard"))
+    script, known = say + others + block, os.environ | {"PYTHON": sys.executable}
+    done = subprocess.run(["bash", "-euc", script], cwd=place, env=known, text=True, check=True, capture_output=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", BLOCKS)
+def test_a_block_runs_as_printed(block, place, monkeypatch):
+    monkeypatch.chdir(place)
+    for words in calls(block, place):
+        if "--seed_everything" in words and words[words.index("--seed_everything") + 1] != "0":
+            continue  # the same with another seed
+        name, command, *rest = words[1:] if words[0] == "-m" else words
+        if command == "serve":  # until it is stopped; meanwhile people answer
+            (database,) = Path(*rest).glob("simulated.sqlite")
+            shutil.copy(database, Path(*rest) / "answers.sqlite")
+            continue
+        code = MAIN[name]([command, *rest, *SMALLER.get(f"{name} {command}", [])])
+        assert not isinstance(code, int) or code == 0, words
