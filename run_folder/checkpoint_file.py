@@ -28,7 +28,9 @@ def read_checkpoint(path: str | Path, **options: Any) -> dict[str, Any]:
         ValueError: if it is truncated, holds anything but tensors and plain types, or was not written by this project.
     """
     if not Path(path).is_file():
-        raise FileNotFoundError(f"Expected argument `ckpt_path` to be a checkpoint file, but {path} does not exist.")
+        named = f"is a folder; name a file, such as {path}/checkpoints/last.ckpt"
+        found = named if Path(path).is_dir() else "does not exist"
+        raise FileNotFoundError(f"Expected argument `ckpt_path` to be a checkpoint file, but {path} {found}.")
     try:
         _check_records(path)
         checkpoint = torch.load(path, weights_only=True, **({"map_location": "cpu"} | options))

@@ -38,10 +38,8 @@ def test_a_checkpoint_zipped_again_with_compression_is_refused(tmp_path):
 
 
 def test_no_file(tmp_path):
-    for path in (tmp_path, tmp_path / "x.ckpt"):
-        with pytest.raises(
-            FileNotFoundError, match=r"Expected argument `ckpt_path` to be a checkpoint file, but .* does"
-        ):
+    for path, found in (tmp_path, "is a folder; name a file"), (tmp_path / "x.ckpt", "does not exist"):
+        with pytest.raises(FileNotFoundError, match=rf"`ckpt_path` to be a checkpoint file, but .* {found}"):
             read_checkpoint(path)
 
 
