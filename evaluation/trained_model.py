@@ -14,7 +14,7 @@ from explanations import Explainer
 from lightning_modules import load_model
 from reports.explained_model import ExplainedModel
 from reports.html import EvaluationFiles, read_evaluation
-from reports.results.metrics_json import Result
+from reports.results.metrics_json import Result, read_content
 from run_folder import folder_of_run, read_checkpoint
 
 
@@ -103,8 +103,8 @@ class TrainedModel:
         main, asked = self.run_folder / "evaluation", {**self.identity, "other_data": None}
         files = [file for file in (main / "metrics.json", *main.glob("*/metrics.json")) if file.is_file()]
         for file in sorted(files, key=lambda file: file.stat().st_mtime_ns, reverse=True):
-            told = json.loads(file.read_text(encoding="utf-8"))
-            if all(told.get(name) == value for name, value in asked.items()):
+            told = read_content(file)
+            if all(told[name] == value for name, value in asked.items()):
                 return file.parent
         raise FileNotFoundError(
             f"Expected an evaluation of {self.path}, step {asked['step']}, on the data of its run, but {main} holds "
