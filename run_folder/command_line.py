@@ -125,7 +125,7 @@ class StrictParser(ArgumentParser):
             self.error(f"Expected finite numbers only, but got {', '.join(found)}.")
         return config
 
-    def parse_object(self, cfg_obj: Any, namespace: Any = None, **options: Any) -> Namespace:  # type: ignore[override]
+    def parse_object(self, cfg_obj: Any, namespace: Any = None, **options: Any) -> Namespace:
         """Parse the arguments of a class, whose phases are merged into those read so far, as flags are.
 
         Returns:
@@ -181,7 +181,8 @@ def _merged(word: str, earlier: Namespace | None) -> str:
 
 def _phases(earlier: Namespace | None) -> dict[str, Any]:
     """What was said of phases so far."""
-    said: dict[str, Any] = json.loads(json.dumps((earlier or {}).get("phases") or {}, default=Namespace.as_dict))
+    told = earlier.get("phases") if earlier else None
+    said: dict[str, Any] = json.loads(json.dumps(told or {}, default=Namespace.as_dict))
     return said
 
 

@@ -68,6 +68,10 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "QPM": {"num_features": 12, "features_per_class": 3, "phases": "{dense: {epochs: 2}, finetune: {epochs: 2}}"},
 }
 EPOCHS, STEPS_PER_EPOCH = 5, 4
+LEARNING: dict[str, list[str]] = {  # for models that are right more often than by guessing, projected where they end
+    "BagNet": ["--model.phases.train.epochs=16"],
+    "ProtoPNet": ["--model.phases.joint.epochs=6", "--model.phases.joint2=null"],
+}
 
 
 def fit_args(folder: Path, *more: str, model: str = NOISY, data: str = "SketchBirds") -> list[str]:
@@ -86,6 +90,13 @@ def fit_args(folder: Path, *more: str, model: str = NOISY, data: str = "SketchBi
 def fit(folder: Path, *more: str, **kinds: str) -> train.TrainCLI:
     """Train a tiny run in process."""
     return train.main(fit_args(folder, *more, **kinds))
+
+
+def fit_learning(folder: Path, *more: str, model: str, weights: Path | None = None) -> None:
+    """Train a model on more images, on the backbone of a trained black box if its checkpoint is given."""
+    started = [f"--model.backbone={{name: sketch, weights: {weights}}}"] if weights and model != "BagNet" else []
+    data = ["--data.train_size=320", "--data.batch_size=32"]
+    fit(folder, *data, *started, *LEARNING.get(model, []), *more, model=model)
 
 
 def run_evaluation(folder: Path, *more: str, checkpoint: str = "last") -> None:

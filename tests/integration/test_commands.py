@@ -23,7 +23,7 @@ import evaluate
 import studies.__main__
 import train
 from tests.cub_tree import make_cub
-from tests.tiny_runs import ROOT, fit
+from tests.tiny_runs import ROOT, fit_learning
 
 MAIN = {"train.py": train.main, "evaluate.py": evaluate.main, "studies": studies.__main__.main}
 MAIN["datamodules"] = datamodules.__main__.main
@@ -63,9 +63,7 @@ def place(tmp_path_factory):
     shutil.copy(ROOT / "configs/study/consent.md", place)
     for model, names in RUNS.items():
         trained = place / "trained" / model
-        phases = ["--model.phases.joint2=null"] if model == "ProtoPNet" else []  # ends with what was projected
-        data = ["--data.train_size=320", "--data.batch_size=32"]
-        fit(trained, "--test_after_fit=true", *data, *phases, model=model)
+        fit_learning(trained, "--test_after_fit=true", model=model)
         for name in names:
             shutil.copytree(trained, place / "runs" / name)
     for name in ("PHOTO", "OTHER_PHOTO"):
@@ -73,10 +71,9 @@ def place(tmp_path_factory):
     for name in ("DIR", "CUB"):
         make_cub(place / name, classes=10)
     torch.save(torchvision.models.mobilenet_v2().state_dict(), place / "FILE")
-    for block in re.finditer(
-        r"^```yaml\n# (\w+\.yaml): .*?^```", (ROOT / "docs/studies.md").read_text("utf-8"), re.DOTALL | re.M
-    ):
-        (place / block[1]).write_text(block[0].strip("`").removeprefix("yaml"))
+    page = (ROOT / "docs/studies.md").read_text("utf-8")
+    for text, name in re.findall(r"^```yaml\n(# (\w+\.yaml): .*?)^```", page, re.DOTALL | re.MULTILINE):
+        (place / name).write_text(text)
     return place
 
 
@@ -93,6 +90,7 @@ def calls(block: str, place: Path) -> list[list[str]]:
 @pytest.mark.parametrize("block", BLOCKS)
 def test_a_block_runs_as_printed(block, place, monkeypatch):
     monkeypatch.chdir(place)
+    shutil.rmtree("studies", ignore_errors=True)  # of another block, by the same name
     for words in calls(block, place):
         if "--seed_everything" in words and words[words.index("--seed_everything") + 1] != "0":
             continue  # the same with another seed

@@ -13,43 +13,38 @@ import evaluate
 import studies.__main__ as studies
 from datamodules import load_datamodule
 from lightning_modules import load_model
-from tests.tiny_runs import ARGUMENTS, ROOT, fit
+from tests.tiny_runs import ARGUMENTS, ROOT, fit_learning
 
 pytestmark = pytest.mark.slow
 
 MODELS = [*ARGUMENTS, "ProtoPNet", "ProtoPNet pruned"]
+PRUNING = ["--config", f"{ROOT}/configs/model/protopnet_pruned.yaml", "--model.phases.prune.epochs=1"]
+ALL = ["--test_after_fit=true", "--evaluation.suite=[all]"]
 ACROSS = ["--across+=explainer", "--across+=explained_by"]  # BagNet's maps are its own
 FORMS = {"ProtoTree": "tree", **dict.fromkeys(("ProtoPNet", "ProtoPNet pruned", "ProtoPool", "PIPNet"), "units")}
 
 
-def train(folder: Path, name: str, *more: str) -> None:
-    """Train a model, and evaluate it at its end with every metric."""
-    model, *pruned = name.split()
-    phases = {
-        "BagNet": ["--model.phases.train.epochs=16"],
-        "ProtoPNet": ["--model.phases.joint2=null"],  # as the plan ends, units are the patches they were projected onto
-    }
-    pruning = ["--config", f"{ROOT}/configs/model/protopnet_pruned.yaml", "--model.phases.prune.epochs=1"]
-    data = ["--data.train_size=320", "--data.batch_size=32", "--test_after_fit=true", "--evaluation.suite=[all]"]
-    fit(folder, *data, *phases.get(model, []), *(pruning if pruned else []), *more, model=model)
-
-
 @pytest.fixture(scope="module")
 def other(tmp_path_factory):
+    """A run to compare with, whose backbone the other models start from."""
     folder = tmp_path_factory.mktemp("runs") / "other"
-    train(folder, "Classifier")
+    fit_learning(folder, *ALL, model="Classifier")
     return folder
 
 
 class Journey:
-    """One model on its way, on the backbone of a trained black box where it has the same."""
+    """One model on its way."""
 
     def __init__(self, folder: Path, name: str, weights: Path) -> None:
         self.folder, self.name = folder, name
-        started = f"--model.backbone={{name: sketch, weights: {weights}}}"
-        self.more = [] if name in ("Classifier", "BagNet") else [started]
-        train(folder, name, *self.more)
         self.checkpoint = str(folder / "checkpoints" / "last.ckpt")
+        self.weights = weights
+        self.fit()
+
+    def fit(self, *more: str) -> None:
+        """Train, and evaluate the best checkpoint with every metric."""
+        model, *pruned = self.name.split()
+        fit_learning(self.folder, *(PRUNING if pruned else []), *ALL, *more, model=model, weights=self.weights)
 
 
 @pytest.fixture(scope="module", params=MODELS)
@@ -59,17 +54,17 @@ def journey(request, tmp_path_factory, other):
 
 
 def test_evaluate_and_report(journey, capsys):
-    evaluate.main(
-        ["run", "--ckpt_path", journey.checkpoint, "--suite", "all", "--limit", "12", "--trainer.accelerator=cpu"]
-    )
+    few = ["--suite", "all", "--limit", "12", "--trainer.accelerator=cpu"]
+    evaluate.main(["run", "--ckpt_path", journey.checkpoint, *few])
     assert "index.html" in capsys.readouterr().out
     evaluate.main(["report", "--ckpt_path", journey.checkpoint])
 
 
 def test_table(journey, other, capsys):
     evaluate.main(["table", str(journey.folder), str(other)])
+    assert "general/accuracy" in capsys.readouterr().out
     evaluate.main(["table", str(journey.folder), str(other), "--published", "quanproto"])
-    print(capsys.readouterr().out)
+    assert "general/accuracy" in capsys.readouterr().out
 
 
 def test_compare(journey, other, capsys):
@@ -101,7 +96,7 @@ def test_study(journey, tmp_path):
 
 
 def test_resume(journey):
-    train(journey.folder, journey.name, *journey.more, "--ckpt_path", "last")
+    journey.fit("--ckpt_path", "last")
 
 
 def test_load(journey):
