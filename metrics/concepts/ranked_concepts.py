@@ -29,7 +29,7 @@ def concept_importance(
     """Importance of every concept to the decision on every image.
 
     Source: Aysel et al. (2025), section 3.3: ``θ_kj u_j`` with u = ``scores``, θ = ``weight`` and the predicted class
-    k; for comparison θ or u alone.
+    k; for comparison θ or u alone. They rank by its magnitude, here ``order="abs"``.
 
     Args:
         scores: ``(B, L)`` float concept values.
