@@ -56,24 +56,34 @@ def similar_class_pairs(class_attributes: Tensor, pairs: int = 25) -> Tensor:
         >>> similar_class_pairs(torch.tensor([[1.0, 0.0], [4.0, 3.0], [0.0, 1.0]]), pairs=2).tolist()
         [[0, 1], [1, 2]]
     """
+    every, cosines = _pair_cosines(class_attributes, pairs)
+    return every.T[cosines.argsort(descending=True, stable=True)[:pairs]]
+
+
+def _pair_cosines(class_attributes: Tensor, pairs: int) -> tuple[Tensor, Tensor]:
+    """All pairs of classes ``(2, P)``, and the cosines by which they rank, minus infinity if undefined."""
     check_tensor("class_attributes", class_attributes, ("K", "A"), "float")
     check_range("class_attributes", class_attributes, 0, math.inf)
     check_at_least("pairs", pairs, 1)
     classes = len(class_attributes)
     every = torch.triu_indices(classes, classes, offset=1, device=class_attributes.device)
     cosines = class_similarity(class_attributes)[every[0], every[1]].round(decimals=_RANKED_DIGITS)
-    order = cosines.nan_to_num(-torch.inf).argsort(descending=True, stable=True)
-    return every.T[order[:pairs]]
+    return every, cosines.nan_to_num(-torch.inf)
 
 
 def _grounding_sums(weight: Tensor, class_attributes: Tensor, pairs: int) -> tuple[Tensor, Tensor]:
     """Structural grounding, and the number of pairs left out of it."""
     check_tensor("weight", weight, (len(class_attributes), "U"), "float")
-    first, second = similar_class_pairs(class_attributes, pairs).T
+    (first, second), cosines = _pair_cosines(class_attributes, pairs)
+    count = min(pairs, len(cosines))
+    least = cosines.topk(count).values[-1:]
+    above, tied = cosines > least, cosines == least
+    chance = above + tied * (count - above.sum()) / tied.sum()  # of a pair to be among them
     model, truth = class_similarity(weight)[first, second], class_similarity(class_attributes)[first, second]
     undefined = ~(model.isfinite() & truth.isfinite())
-    value = model.masked_fill(undefined, 0).sum() / truth.masked_fill(undefined, 0).sum()
-    return value, undefined.sum()
+    kept = chance.masked_fill(undefined, 0)
+    value = (kept * model.nan_to_num()).sum() / (kept * truth.nan_to_num()).sum()
+    return value, (undefined & (chance > 0)).sum()
 
 
 def structural_grounding(weight: Tensor, class_attributes: Tensor, pairs: int = 25) -> Tensor:
@@ -81,7 +91,9 @@ def structural_grounding(weight: Tensor, class_attributes: Tensor, pairs: int = 
 
     Source: Norrenbrock et al. (2025): ``Σ S_model / Σ S_gt`` over the ``pairs`` pairs of classes with the largest S_gt,
     the cosine similarity of the rows of ``class_attributes``; S_model is that of the rows of ``weight``, signs kept.
-    A pair in which a class has no attributes or no weights is left out of both sums.
+    Of pairs that tie at the last place, to 12 digits, each counts with its chance in a random choice, so that the order
+    of classes changes nothing; the paper leaves ties open. A pair in which a class has no attributes or no weights is
+    left out of both sums.
 
     Args:
         weight: ``(K, U)`` float head weights without bias.

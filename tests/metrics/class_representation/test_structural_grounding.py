@@ -1,3 +1,4 @@
+import itertools
 import math
 import pickle
 
@@ -63,6 +64,20 @@ def test_order_and_scale_change_nothing():
         structural_grounding(weight * drawn(3, 8, 1).abs(), attributes * 100),
     ):
         assert same.item() == pytest.approx(value)
+
+
+@pytest.mark.parametrize("pairs", [1, 2, 3, 5, 6])
+def test_ties_count_with_the_chance_of_their_choice(pairs):
+    """Over all choices among the five pairs that tie below (0, 1), and in any order of the classes."""
+    attributes = torch.tensor([[1.0, 1, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 0, 1]])
+    weight = drawn(0, 4, 6).double()
+    tied = [(0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]
+    cosines = {pair: slow_cosine(*(weight[c].tolist() for c in pair)) for pair in [(0, 1), *tied]}
+    choices = list(itertools.combinations(tied, pairs - 1))
+    expected = [(cosines[0, 1] + sum(cosines[pair] for pair in chosen)) / (1 + len(chosen) / 2) for chosen in choices]
+    for order in itertools.permutations(range(4)):
+        found = structural_grounding(weight[list(order)], attributes[list(order)], pairs).item()
+        assert found == pytest.approx(sum(expected) / len(expected))
 
 
 def test_equal_pairs_come_in_row_major_order_at_any_scale():
