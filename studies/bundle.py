@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -16,8 +15,6 @@ from studies.records import read
 from studies.study import SCHEMA, Arm, Item, ItemKey, Key, Row, Study
 from studies.tasks import task_of
 
-ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-MEDIA = re.compile(r"[0-9a-f]{64}\.(png|webp|jpg)")
 FILES = ("study.json", "key.json", "consent.md")
 
 
@@ -141,18 +138,14 @@ def _problems(bundle: Bundle) -> Iterator[str]:
         yield f"key.json: belongs to the study {key.study!r}, not to {study.id!r}."
     if not bundle.consent.strip():
         yield "consent.md: is empty; nobody may take part without being told what happens."
-    names = [study.id, *(arm.id for arm in study.arms)]
     items = [item for arm in study.arms for item in arm.items]
     yield from (
-        f"study.json: {name!r} is no id (lower-case letters, digits, - and _)." for name in names if not _id(name)
+        f"study.json: the id {name!r} is used {n} times." for name, n in _repeated(arm.id for arm in study.arms)
     )
-    yield from (f"study.json: the id {name!r} is used {n} times." for name, n in _repeated(names[1:]))
     yield from (f"study.json: the item id {name!r} is used {n} times." for name, n in _repeated(i.id for i in items))
-    if not study.arms:
-        yield "study.json: there is no arm."
     if study.assignment.people < 1 or study.assignment.right + study.assignment.wrong < 1:
         yield "study.json: `assignment` needs at least one person and one item."
-    if not 1 <= study.assignment.arms <= max(len(study.arms), 1):
+    if not 1 <= study.assignment.arms <= len(study.arms):
         yield f"study.json: a participant cannot see {study.assignment.arms} of {len(study.arms)} arms."
     if study.assignment.arms > 1 and study.assignment.by == "forms":
         yield (
@@ -181,7 +174,6 @@ def _item_problems(study: Study, arm: Arm, item: Item) -> Iterator[str]:
     if len(item.decisions) != task.decisions:
         yield f"has {len(item.decisions)} decisions, but needs {task.decisions}."
     ids = [item.id, *(option.id for option in item.options), *(row.id for row in _rows(item))]
-    yield from (f"{name!r} is no id." for name in ids if not _id(name))
     yield from (f"the id {name!r} is used {n} times." for name, n in _repeated(ids))
     for option in item.options:
         if (arm.form == "heatmap") != bool(option.pictures):
@@ -190,8 +182,6 @@ def _item_problems(study: Study, arm: Arm, item: Item) -> Iterator[str]:
             yield f"option {option.id} has {len(option.rows)} rows in an arm of the form {arm.form}."
         if arm.form == "tree" and any(row.decision is None for row in option.rows):
             yield f"option {option.id}: a node of the path has no decision."
-    yield from (f"row {row.id} has no picture." for row in _rows(item) if not row.pictures)
-    yield from (f"{name!r} is no name of a picture." for name in pictures(item) if not MEDIA.fullmatch(name))
     if item.attention is not None and not 1 <= item.attention <= POINTS[task.scale]:
         yield f"asks for the answer {item.attention}, which is not on the scale."
 
@@ -208,8 +198,6 @@ def _key_problems(study: Study, arm: Arm, item: Item, key: ItemKey) -> Iterator[
 
 
 def _supply_problems(study: Study, arm: Arm, key: Key) -> Iterator[str]:
-    if not 0 < arm.accuracy <= 100:
-        yield f"an accuracy of {arm.accuracy} % cannot be told to participants."
     task = task_of(study.task, arm.form)
     if arm.rating == "first_disagreement" and (arm.form != "tree" or task.decisions):
         yield "the first disagreement can be asked for in agreement with a tree only."
@@ -236,7 +224,7 @@ def _supply_problems(study: Study, arm: Arm, key: Key) -> Iterator[str]:
 
 
 def _media_problems(bundle: Bundle) -> Iterator[str]:
-    for name in sorted(filter(MEDIA.fullmatch, bundle.media())):
+    for name in sorted(bundle.media()):
         file = bundle.folder / "media" / name
         if not file.is_file() or file.is_symlink():
             yield f"media/{name}: is missing."
@@ -246,10 +234,6 @@ def _media_problems(bundle: Bundle) -> Iterator[str]:
 
 def _rows(item: Item) -> list[Row]:
     return [*(row for option in item.options for row in option.rows), *item.decisions]
-
-
-def _id(name: str) -> bool:
-    return ID.fullmatch(name) is not None
 
 
 def _repeated(names: Iterable[str]) -> list[tuple[str, int]]:

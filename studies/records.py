@@ -31,7 +31,7 @@ def read(kind: type[T], value: object, where: str) -> T:
         >>> read(Assignment, {"people": "1", "right": 2, "wrong": 2}, "study.yaml")
         Traceback (most recent call last):
         ...
-        ValueError: study.yaml.people: expected a valid integer, but got '1'.
+        ValueError: study.yaml.people: expected to be a valid integer, but got '1'.
     """
     listed: Any = GenericAlias(list, (kind,))  # a dataclass alone takes no settings
     try:
@@ -42,4 +42,4 @@ def read(kind: type[T], value: object, where: str) -> T:
         place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"][1:])
         known = {"missing": "is missing", "unexpected_keyword_argument": "is no known key"}
         said = known.get(first["type"], f"{first['msg']}, but got {first['input']!r:.80}")
-        raise ValueError(f"{where}{place}: {said.replace('Input should be', 'expected')}.") from None
+        raise ValueError(f"{where}{place}: {said.replace('Input should be', 'expected to be')}.") from None

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 SCHEMA = 1
 OPTIONS = 4  # classes to choose from
@@ -16,6 +18,10 @@ Form = Literal["heatmap", "units", "tree", "none"]
 Rating = Literal["rows", "first_disagreement", "none"]
 Similarity = Literal["scale", "binary", "pairwise"]
 TREE_LEAVES = ("absent absent", "absent present", "present absent", "present present")
+
+
+Id = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
+Media = Annotated[str, Field(pattern=r"^[0-9a-f]{64}\.(png|webp|jpg)$")]
 
 
 @dataclass(frozen=True)
@@ -29,8 +35,8 @@ class Row:
         evidence: ``score``, ``weight`` and ``contribution``, in an arm that shows them.
     """
 
-    id: str
-    pictures: list[str]
+    id: Id
+    pictures: Annotated[list[Media], Field(min_length=1)]
     decision: Literal["present", "absent"] | None = None
     evidence: dict[str, float] = field(default_factory=dict)
 
@@ -48,10 +54,10 @@ class Option:
         evidence: ``probability`` that the model gives the class, in an arm of maps that shows it.
     """
 
-    id: str
-    pictures: list[str] = field(default_factory=list)
+    id: Id
+    pictures: list[Media] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
-    examples: list[str] = field(default_factory=list)
+    examples: list[Media] = field(default_factory=list)
     label: str | None = None
     evidence: dict[str, float] = field(default_factory=dict)
 
@@ -71,8 +77,8 @@ class Item:
         attention: an answer of the confidence scale that the page asks for, to see that it is read.
     """
 
-    id: str
-    photo: str
+    id: Id
+    photo: Media
     options: list[Option]
     decisions: list[Row] = field(default_factory=list)
     leaves: list[str] = field(default_factory=list)
@@ -106,9 +112,9 @@ class Arm:
         origin: model, SHA-256 of checkpoint and data, and explainer.
     """
 
-    id: str
+    id: Id
     form: Form
-    accuracy: float
+    accuracy: Annotated[float, Field(gt=0, le=100)]
     items: list[Item]
     preview: list[Example]
     rating: Rating = "rows"
@@ -151,7 +157,6 @@ class Pages:
     contact: str = ""
 
 
-FLAGS = ("straight_line", "fast", "focus_lost", "failed_catch", "pictures_missing", "no_javascript", "clock")
 Flag = Literal["straight_line", "fast", "focus_lost", "failed_catch", "pictures_missing", "no_javascript", "clock"]
 
 
@@ -203,11 +208,11 @@ class Platform:
 class Study:
     """Everything a participant may see, and how participants are treated."""
 
-    id: str
+    id: Id
     title: str
     seed: int
     task: TaskName
-    arms: list[Arm]
+    arms: Annotated[list[Arm], Field(min_length=1)]
     assignment: Assignment
     pages: Pages = field(default_factory=Pages)
     quality: Quality = field(default_factory=Quality)

@@ -41,7 +41,13 @@ from studies.tasks import task_of
 def analyse(
     folder: Path, database: Path | None = None, out: Path | None = None, answers: Path | None = None
 ) -> dict[str, Any]:
-    """Analyse a study and write its results; the arguments are those of :func:`command`.
+    """Analyse a study and write its results.
+
+    Args:
+        folder: the bundle.
+        database: of the answers; ``answers.sqlite`` in the bundle if None.
+        out: folder for the results; ``analysis`` in the bundle if None. Results of an earlier analysis are replaced.
+        answers: folder with answers that were saved from files without a server, in place of a database.
 
     Returns:
         The content of ``summary.json``. Beside it: ``answers.csv``, ``participants.csv``, ``tables.csv``,
@@ -94,22 +100,9 @@ def analyse(
     return summary
 
 
-def command(
-    folder: Path, database: Path | None = None, out: Path | None = None, answers: Path | None = None
-) -> str:  # fmt: skip
-    """Analyse a study, and give the results that are tested as lines of text.
-
-    Args:
-        folder: the bundle.
-        database: of the answers; ``answers.sqlite`` in the bundle if None.
-        out: folder for the results; ``analysis`` in the bundle if None. Results of an earlier analysis are replaced.
-        answers: folder with answers that were saved from files without a server, in place of a database.
-    """
-    return _printed(analyse(folder, database, out, answers))
-
-
-def _printed(summary: dict[str, Any]) -> str:
-    """The results that are tested, as lines of text."""
+def command(**arguments: Any) -> str:
+    """Analyse a study, and give the results that are tested as lines; the arguments are those of :func:`analyse`."""
+    summary = analyse(**arguments)
     lines = [f"{'arm':<20} {'result':<34} {'value':>9} {'SD':>9} {'n':>5}  p"]
     for arm, entries in summary["results"]["all"].items():
         for key, one in entries.items():

@@ -19,7 +19,7 @@ def similarity_results(people: list[Person]) -> dict[str, Result]:
     """Ratings of rows: against the scores of the model, against each other, and by the class that was chosen.
 
     Returns:
-        ``study/similarity_spearman`` and ``similarity_pearson`` over rows, positive where people and model agree;
+        ``study/similarity_spearman`` over rows, positive where people and model agree;
         ``similarity_rank_position``, the correlation of HIVE: mean rating at the model's rank against the rank,
         *negative* where they agree; ``similarity_alpha``, the agreement of people; ``similarity_rating_chosen`` and
         ``_rejected``; ``similarity_pairwise``, how often people choose the row that the model scores higher;

@@ -7,13 +7,14 @@ import json
 import math
 from collections.abc import Iterable
 from pathlib import Path
+from typing import get_args
 
 from studies.analysis.graded import Person
 from studies.analysis.results import Results
 from studies.bundle import Bundle
 from studies.flow import item_questions, page_questions
 from studies.participants import Participant, Visit, way_of
-from studies.study import FLAGS, Study
+from studies.study import Flag, Study
 from studies.tasks import task_of
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run what starts so
@@ -102,7 +103,7 @@ def write_codebook(file: Path, study: Study) -> None:
         lines += [f"## {name}", "", "| column | meaning |", "|---|---|"]
         lines += [f"| {column} | {meaning} |" for column, meaning in columns.items()] + [""]
     lines += [
-        "Flags: " + ", ".join(FLAGS) + ".",
+        "Flags: " + ", ".join(get_args(Flag)) + ".",
         "",
         "## Questions",
         "",

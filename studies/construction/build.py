@@ -23,7 +23,6 @@ from studies.study import (
     Study,
     TaskName,
 )
-from studies.tasks import task_of
 
 PAGES, QUALITY, PLATFORM = Pages(), Quality(), Platform()
 
@@ -74,20 +73,18 @@ def command(**arguments: Any) -> str:
 
 
 def _arm(  # noqa: PLR0913
-    method: Method, name: TaskName, items: int, seed: int, catch_every: int, assignment: Assignment,
+    method: Method, task: TaskName, items: int, seed: int, catch_every: int, assignment: Assignment,
     found: tuple[dict[str, bytes], dict[str, ItemKey]],
 ) -> Arm:  # fmt: skip
     media, keys = found
-    subject, task = Subject(method, seed), task_of(name, method.form)
-    if len(subject.names) < task.options:
-        raise subject.wrong(f"there are {len(subject.names)} classes, but {task.options} are to choose from")
-    if assignment.wrong and task.right_only:
-        raise subject.wrong(f"{task.right_only}: give `assignment.wrong` as 0")
-    drawing = Drawing(subject, task, media)
+    subject = Subject(method, task, seed)
+    if assignment.wrong and subject.task.right_only:
+        raise subject.wrong(f"{subject.task.right_only}: give `assignment.wrong` as 0")
+    drawing = Drawing(subject, media)
     shown, preview = [], []
     for right, wanted in ((True, assignment.right), (False, assignment.wrong)):
         number = items if wanted else 0
-        *some, last = subject.choose(right, number + 1, task)
+        *some, last = subject.choose(right, number + 1)
         kind = []
         for place, index in enumerate(some):
             item, key = drawing.item(index)

@@ -20,7 +20,6 @@ from studies.bundle import media_name
 from studies.construction.method import Subject
 from studies.questions import POINTS
 from studies.study import Item, ItemKey, Option, Row
-from studies.tasks import Task
 
 LARGE, SMALL = 448, 224  # longer side of photos and maps, and of the pictures of units, in pixels
 
@@ -29,22 +28,17 @@ class Drawing:
     """Draws items of one arm.
 
     Args:
-        subject: method, model and data.
-        task: of the study.
+        subject: method, task, model and data.
         media: contents of the pictures by name; filled.
     """
 
-    def __init__(self, subject: Subject, task: Task, media: dict[str, bytes]) -> None:
-        self.subject, self.task, self.media = subject, task, media
+    def __init__(self, subject: Subject, media: dict[str, bytes]) -> None:
+        self.subject, self.task, self.media = subject, subject.task, media
         self.names = subject.names
         self.test = subject.data.dataset("test")
         self.sources = UnitSources(subject.model, subject.training, subject.explainer, self.names, SMALL)
         if subject.method.form in ("units", "tree") and not self.sources.there:
             raise subject.wrong("there are no training images that its units could come from")
-
-    @property
-    def _tells_probability(self) -> bool:
-        return self.subject.method.evidence and self.subject.method.form == "heatmap"
 
     def item(self, index: int) -> tuple[Item, ItemKey]:
         """An item of a test image, and what is true of it."""
@@ -78,7 +72,8 @@ class Drawing:
                 ]
                 rows = sorted(known, key=lambda row: row.id)
             shown = self.names[label] if subject.method.labels and subject.method.form != "tree" else None
-            evidence = {"probability": float(seen.logits[index].softmax(0)[label])} if self._tells_probability else {}
+            told = subject.method.evidence and maps is not None
+            evidence = {"probability": float(seen.logits[index].softmax(0)[label])} if told else {}
             options.append(Option(ids[label], pictures, rows, self._examples(label, name), shown, evidence))
         options.sort(key=lambda option: option.id)
         photo = self._keep(fit(to_image(sample["image"]), LARGE))
@@ -91,7 +86,7 @@ class Drawing:
     def _options(self, index: int) -> dict[int, str]:
         """Ids of the options of a test image by class, the predicted one first."""
         method, name = self.subject.method, self.subject.seen.sample_ids[index]
-        labels = self.subject.classes(index, self.task)
+        labels = self.subject.classes(index)
         return {label: f"o{self.subject.order(f'{method.id} {name} class {label}')[:12]}" for label in labels}
 
     def with_attention(self, item: Item) -> Item:

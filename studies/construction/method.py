@@ -17,8 +17,8 @@ from explanations.tree_path import Node, Step, grow, path
 from lightning_modules import load_model
 from lightning_modules.contract import DecidesByTree, InterpretableModel
 from reports.scan import Scan, loaders, scan
-from studies.study import Form, Rating, Similarity
-from studies.tasks import Task
+from studies.study import Form, Rating, Similarity, TaskName
+from studies.tasks import task_of
 
 
 @dataclass(frozen=True)
@@ -69,14 +69,15 @@ class Subject:
 
     Args:
         method: of the arm.
+        task: of the study.
         seed: of the study; decides which images come first.
 
     Raises:
         ValueError: if the model or the data do not allow this form of explanation.
     """
 
-    def __init__(self, method: Method, seed: int) -> None:
-        self.method, self.seed = method, seed
+    def __init__(self, method: Method, task: TaskName, seed: int) -> None:
+        self.method, self.task, self.seed = method, task_of(task, method.form), seed
         self.model = cast(InterpretableModel, load_model(method.ckpt_path).eval())
         changes = {"root": method.data_root} if method.data_root else {}
         self.training = load_datamodule(method.ckpt_path, **({} if method.data else changes))
@@ -108,6 +109,8 @@ class Subject:
             raise self.wrong("the model does not decide by a tree")
         if self.data.capabilities("test").multi_label is True:
             raise self.wrong("images of several classes have no one right class")
+        if len(self.names) < self.task.options:
+            raise self.wrong(f"there are {len(self.names)} classes, but {self.task.options} are to choose from")
         self.kind: Literal["unit", "class"] = "unit" if self._is_of_units() else "class"
         self.explainer = self._explainer()
         self.tree: Node | None = grow(self.model) if isinstance(self.model, DecidesByTree) else None
@@ -153,7 +156,7 @@ class Subject:
         """What images, classes and ids are sorted by: no order of theirs, and the same for every arm."""
         return hashlib.sha256(f"{self.seed} {name}".encode()).hexdigest()
 
-    def choose(self, right: bool, number: int, task: Task) -> list[int]:
+    def choose(self, right: bool, number: int) -> list[int]:
         """Positions of test images with right or with wrong predictions, in an order of chance.
 
         Of a tree, only those whose path leads to the predicted class and can be asked about.
@@ -164,8 +167,8 @@ class Subject:
         found = [index for index, correct in enumerate(self.seen.correct) if correct == right]
         kind, which = "right" if right else "wrong", ""
         if self.method.form == "tree":
-            found = [index for index in found if self._can_be_shown(index, task)]
-            which = f" whose path leads to the predicted class{task.paths}"
+            found = [index for index in found if self._can_be_shown(index)]
+            which = f" whose path leads to the predicted class{self.task.paths}"
         if len(found) < number:
             raise self.wrong(
                 f"it has {len(found)} {kind} predictions of {len(self.seen.correct)}{which}, but {number} are needed"
@@ -177,14 +180,14 @@ class Subject:
         assert self.tree is not None  # looked at before
         return path(self.tree, self.seen.scores[index])
 
-    def _can_be_shown(self, index: int, task: Task) -> bool:
+    def _can_be_shown(self, index: int) -> bool:
         steps, leaf = self.path(index)
-        return leaf.label == self.seen.predicted[index] and task.split(steps) is not None
+        return leaf.label == self.seen.predicted[index] and self.task.split(steps) is not None
 
-    def classes(self, index: int, task: Task) -> list[int]:
+    def classes(self, index: int) -> list[int]:
         """Classes that are shown of an image, the predicted one first."""
         ranked = self.seen.logits[index].argsort(descending=True, stable=True).tolist()
-        return task.classes(ranked, self.seen.labels[index][0])
+        return self.task.classes(ranked, self.seen.labels[index][0])
 
     def rows_of(self, index: int, label: int) -> list[int]:
         """Units that are shown for a class, those that contribute most first.
