@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
@@ -180,12 +181,13 @@ class PhotoDataModule(ImageDataModule, ABC):
             self._warn_of_shared(equal)
 
     def _warn_of_shared(self, equal: list[list[str]]) -> None:
-        self.setup()
-        files = self.photos.table.files
-        parts = {files[row].sample_id: part for part, rows in self._parts.items() for row in rows}
+        twin = copy.copy(self)  # to divide the photos without a state of this one
+        twin.setup()
+        files = twin.photos.table.files
+        parts = {files[row].sample_id: part for part, rows in twin._parts.items() for row in rows}
         if shared := in_two_parts(equal, parts):
             rank_zero_warn(
-                f"{len(shared)} photos of {self.photos.table.folder} are in two parts, so that results are not on new "
+                f"{len(shared)} photos of {twin.photos.table.folder} are in two parts, so that results are not on new "
                 f"photos alone: {listed(shared)}. List one of each in `exclude`."
             )
 
