@@ -12,7 +12,7 @@ from torch import Tensor
 from callbacks.evaluation.clean_view import Clean, Setting, ViewProtocol
 from callbacks.evaluation.views import VIEWS
 from callbacks.forward.observer import Observer, Seen
-from metrics import ItemMean, ModelValue, PartsMetric
+from metrics import ItemMean, ModelValue, PartsMetric, Ties
 from metrics.entry import AnyMetric
 from metrics.facts import Facts
 from metrics.general.balanced_accuracy import ConfusionMean
@@ -73,6 +73,7 @@ class EvaluationPass:
         self.observer = observer
         reads = frozenset((ENTRIES[key].view, name) for key, metric in metrics.items() for name in metric.reads)
         self.setting = Setting(facts, reads, seed, noise, protocol=protocol)
+        self.ties = Ties().to(facts.active.device)  # whatever is asked for, since ties make it meaningless
         self._views = VIEWS if protocol is None else VIEWS | {protocol.view: protocol.views}
         self._images: list[tuple[Tensor, dict[str, Tensor]]] = []
         self._by_view: dict[str, list[AnyMetric]] = {}
@@ -100,6 +101,8 @@ class EvaluationPass:
                 for metric in metrics:
                     metric.update(**{field: getattr(view, field) for field in metric.reads})
         self.observer.refuse_broken()
+        if not self.setting.facts.multi_label:
+            self.ties.update(clean.logits, clean.abstained)
         if keep_images:
             self._images.append((clean.sample_ids, self._image_values()))
 

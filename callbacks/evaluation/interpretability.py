@@ -82,9 +82,9 @@ class Interpretability(Callback):
             )
         if not 0 <= seed < SEEDS:
             raise ValueError(f"Expected argument `seed` to be at least 0 and below 2^32, but got {seed}.")
-        if noise < 0 or (memory_budget is not None and memory_budget <= 0):
+        if not 0 <= noise <= 1 or (memory_budget is not None and memory_budget <= 0):
             raise ValueError(
-                "Expected arguments `noise` to be at least 0 and `memory_budget` to be above 0 GiB, but got "
+                "Expected arguments `noise` to be from 0 to 1 and `memory_budget` to be above 0 GiB, but got "
                 f"{noise} and {memory_budget}."
             )
         self.requested = suite if suite is not None else ["quanproto"]
@@ -229,6 +229,12 @@ class Interpretability(Callback):
     def on_test_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Log under the result keys themselves."""
         self._end(trainer, pl_module, "")
+        tied = self.this_pass.ties.summary()
+        if tied["value"] > 0:
+            rank_zero_warn(
+                f"On {tied['value']:.1%} of the images the two largest logits are equal: the first of these classes "
+                "counts as the prediction (`general/ties`)."
+            )
         self.evaluation.images, self.evaluation.protocol["signed_maps"] = self.this_pass.gather_images()
         self.evaluation.items = self.this_pass.items()
 

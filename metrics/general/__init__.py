@@ -1,19 +1,29 @@
-"""How often the model is right, and how often it decides nothing."""
+"""How often the model is right, and how often it decides nothing, or by the order of classes."""
 
 from metrics.entry import Family
 from metrics.general.abstention import ABSTENTION, Abstention
 from metrics.general.accuracy import ACCURACY, Accuracy, SubsetAccuracy
 from metrics.general.balanced_accuracy import BALANCED_ACCURACY, BalancedAccuracy
 from metrics.general.f1 import F1, F1Score, LabelF1Score
+from metrics.general.ties import TIES, Ties
 from metrics.general.top_k_accuracy import TOP3_ACCURACY, TopKAccuracy
 from metrics.needs import unless
 
-__all__ = ["Abstention", "Accuracy", "BalancedAccuracy", "F1Score", "LabelF1Score", "SubsetAccuracy", "TopKAccuracy"]
+__all__ = [
+    "Abstention",
+    "Accuracy",
+    "BalancedAccuracy",
+    "F1Score",
+    "LabelF1Score",
+    "SubsetAccuracy",
+    "Ties",
+    "TopKAccuracy",
+]
 
 FAMILY = Family(
     "general",
     "Is the model right?",
-    (ACCURACY, BALANCED_ACCURACY, TOP3_ACCURACY, F1, ABSTENTION),
+    (ACCURACY, BALANCED_ACCURACY, TOP3_ACCURACY, F1, ABSTENTION, TIES),
     {
         "num_classes": lambda facts: unless(facts.num_classes > 3, "top-3 accuracy needs more than 3 classes"),
         "abstention": lambda facts: unless(facts.abstains, "the model decides on every image"),

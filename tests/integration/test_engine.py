@@ -169,3 +169,11 @@ def count_images(model, suite, images=8, **options):
 )
 def test_no_forward_is_done_twice(suite, forwards):
     assert count_images(built("ProtoPNet"), suite) == forwards
+
+
+def test_a_last_layer_of_zeros_is_told_whatever_is_asked_for():
+    model = MODELS["Classifier"](num_classes=8, image_size=(32, 32))
+    torch.nn.init.zeros_(model.linear.weight)
+    torch.nn.init.zeros_(model.linear.bias)
+    with pytest.warns(UserWarning, match=r"On 100.0% of the images the two largest logits are equal"):
+        run_engine(Interpretability(["general/accuracy"]), model, tiny_birds())

@@ -161,6 +161,7 @@ def test_reasons():
     }
     assert skipped == {
         "general/balanced_accuracy": labels,
+        "general/ties": labels,
         "general/top3_accuracy": f"{labels}; num_classes: top-3 accuracy needs more than 3 classes",
         "general/abstention": "abstention: the model decides on every image",
         "compactness/sparsity": weight,

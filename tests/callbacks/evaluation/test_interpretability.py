@@ -261,7 +261,8 @@ def test_an_explainer_that_does_not_fit_is_refused():
         ({"every_n_epochs": 0}, "`every_n_epochs` to be at least 1, but got 0"),
         ({"seed": -1}, r"`seed` to be at least 0 and below 2\^32, but got -1"),
         ({"view": "papr"}, "`view` to be one of .* or null, but got 'papr'"),
-        ({"noise": -0.1}, "`noise` to be at least 0"),
+        ({"noise": -0.1}, "`noise` to be from 0 to 1"),
+        ({"noise": 1e300}, "`noise` to be from 0 to 1 .*, but got 1e.300"),
         ({"memory_budget": 0.0}, "`memory_budget` to be above 0 GiB"),
     ],
 )

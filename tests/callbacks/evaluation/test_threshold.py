@@ -118,7 +118,7 @@ def test_metrics_decide_by_the_threshold_in_validation_and_test():
 
 
 SINGLE = {  # metrics that need one label, for the prototypes of ProtoPNet
-    *("general/balanced_accuracy", "general/top3_accuracy", "continuity/crc"),
+    *("general/balanced_accuracy", "general/top3_accuracy", "general/ties", "continuity/crc"),
     *(f"contrastivity/{name}" for name in ("apd_intra", "apd_inter", "afd_intra", "afd_inter")),
     *(f"alignment/{name}" for name in ("consistency", "stability", "stability_nonempty", "parts_covered")),
     *(f"class_representation/{name}" for name in ("structural_grounding", "class_independence")),

@@ -1,0 +1,58 @@
+"""Share of images on which the largest logit is that of several classes."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from metrics.base import ImageMean
+from metrics.entry import MetricEntry, Words
+from metrics.primitives.checks import check_tensor
+from metrics.primitives.regions import all_finite
+
+
+class Ties(ImageMean):
+    """Share of images on which the two largest logits are equal: the order of classes decides (lower is better).
+
+    Images on which the model abstains count as no tie. Interval: Wilson.
+
+    Args:
+        kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Inputs:
+        logits: ``(B, K)`` float.
+        abstained: ``(B,)`` bool, the model decided nothing; by default it always decides.
+
+    Example:
+        >>> metric = Ties()
+        >>> metric.update(torch.tensor([[2.0, 2.0, 0.0], [1.0, 3.0, 0.0]]))
+        >>> metric.compute()
+        tensor(0.5000, dtype=torch.float64)
+    """
+
+    unit = "fraction"
+    value_range = (0.0, 1.0)
+    higher_is_better = False
+    interval = "wilson"
+
+    def update(self, logits: Tensor, abstained: Tensor | None = None) -> None:
+        """Add a batch."""
+        check_tensor("logits", logits, ("B", "K"), "float")
+        tied = (logits == logits.amax(dim=1, keepdim=True)).sum(dim=1) > 1
+        tied = tied if abstained is None else tied & ~abstained
+        self._accumulate(tied.double().masked_fill(~all_finite(logits, dim=1), torch.nan))
+
+
+TIES = MetricEntry(
+    "general/ties",
+    Ties,
+    Words(
+        question="On how many images is there no largest logit, so that the order of classes decides?",
+        name="Ties",
+        formula="share of images of which the two largest logits are equal",
+        source="ours",
+        misread="Accuracy takes the first of tied classes, and so do the metrics that look at the predicted class: "
+        "where ties are many, as with a last layer of zeros, they measure the order of classes.",
+    ),
+    needs=("single_label",),
+)
