@@ -48,6 +48,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "studies": (
         *("explanations", "metrics.functional", "lightning_modules.contract", "datamodules.sample"),
         *("lightning_modules.load_model", "datamodules.load_datamodule", "datamodules.load", "reports"),
+        "run_folder.csv_text",
     ),
 }
 SCRIPTS = ("train", "evaluate")  # may import every room; no room may import them

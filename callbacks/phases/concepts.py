@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,8 @@ from torch import distributed
 
 from callbacks.phases.embeddings import embed_training_images
 from lightning_modules.contract import FitsConcepts
+from run_folder.atomic import write_whole
+from run_folder.csv_text import csv_text
 
 
 def fit_concepts(trainer: Trainer, module: LightningModule) -> dict[str, float]:
@@ -65,7 +66,4 @@ def fit_concepts(trainer: Trainer, module: LightningModule) -> dict[str, float]:
 def _write(module: FitsConcepts, names: list[str], path: Path) -> None:
     """One row per concept."""
     columns = {name: values.tolist() for name, values in module.concept_bank().items()}
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["concept", *columns])
-        writer.writerows(zip(names, *columns.values(), strict=True))
+    write_whole(path, csv_text([["concept", *columns], *zip(names, *columns.values(), strict=True)]))

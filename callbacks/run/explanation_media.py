@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +21,7 @@ from explanations import Explainer, Upsample, choose_explainer, unit_tile, unit_
 from explanations.views import png, sheet
 from lightning_modules.contract import InterpretableModel
 from run_folder.atomic import write_new
+from run_folder.csv_text import csv_text
 
 CONTRIBUTIONS = (
     *("epoch", "phase", "sample_id", "true class", "predicted class", "rank", "unit", "score", "weight"),
@@ -238,9 +237,8 @@ def _publish_table(
     trainer: Trainer, stem: str, key: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int
 ) -> None:
     """The same rows as a file, without the pictures, and in the loggers."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([columns[:-1], *(row[:-1] for row in rows)])
-    write_new(Path(trainer.default_root_dir) / "explanations" / f"{stem}.csv", text.getvalue().encode())
+    text = csv_text([columns[:-1], *(row[:-1] for row in rows)])
+    write_new(Path(trainer.default_root_dir) / "explanations" / f"{stem}.csv", text.encode())
     log_table(trainer.loggers, f"tables/{key}", columns, rows, step)
 
 

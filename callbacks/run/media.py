@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +21,7 @@ from explanations.unit_view import part_in, unit_tile, unit_views
 from explanations.views import Box, png, sheet
 from lightning_modules.contract import InterpretableModel
 from run_folder.atomic import write_new
+from run_folder.csv_text import csv_text
 
 TILE = 112  # longer side of each of the three pictures of a prototype, in pixels
 COLUMNS = (
@@ -209,13 +208,11 @@ def class_sheet(records: Sequence[PrototypeRecord], tiles: Sequence[Image.Image]
 
 
 def _table(records: Sequence[PrototypeRecord], masked: Mapping[str, dict[str, Tensor]]) -> bytes:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    rows: list[Sequence[object]] = [COLUMNS]
     for r in records:
         x0, y0, x1, y1 = r.box
         mask = masked[r.sample_id]["object_mask"] if masked else None
         share = None if mask is None else mask[y0 : y1 + 1, x0 : x1 + 1].double().mean().item()
-        row = (r.unit, r.class_name, r.sample_id, *r.cell, *r.box, r.distance, r.weight, r.duplicate_of, share)
-        writer.writerow(row)
-    return text.getvalue().encode()
+        source = (r.unit, r.class_name, r.sample_id, *r.cell, *r.box)
+        rows.append((*source, r.distance, r.weight, r.duplicate_of, share))
+    return csv_text(rows).encode()

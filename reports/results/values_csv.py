@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from datamodules.sample import sample_key
 from reports.results.schema import range_of
 from run_folder.atomic import write_whole
+from run_folder.csv_text import csv_text, unguarded
 
 Rows = Mapping[str, Mapping[str, float]]
 NAMED_BY = {"images": "sample_id", "units": "unit", "classes": "class", "concepts": "concept"}
@@ -53,13 +53,9 @@ def write_values(rows: Rows, path: Path, kind: str) -> None:
         path: where to write; its folder is made if it is not there.
         kind: head of the column of names, such as ``sample_id``.
     """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    for index, (name, row) in enumerate(rows.items()):
-        if index == 0:
-            writer.writerow([kind, *row])
-        writer.writerow([name, *("" if math.isnan(value) else repr(value) for value in row.values())])
-    write_whole(path, text.getvalue())
+    header = [[kind, *row] for row in list(rows.values())[:1]]
+    cells = ([name, *(None if math.isnan(value) else value for value in row.values())] for name, row in rows.items())
+    write_whole(path, csv_text([*header, *cells]))
 
 
 def write_all_values(tables: Mapping[str, Rows], folder: Path) -> None:
@@ -140,13 +136,13 @@ def read_values(path: Path) -> ImageValues:
                 raise ValueError(f"Expected {path} to start with {first} and distinct metrics, but got {header[:5]}.")
             ranges = [range_of(key) for key in header[1:]]
             for row in rows:
-                if len(row) != len(header) or row[0] in table:
+                if len(row) != len(header) or unguarded(row[0]) in table:
                     raise ValueError(
                         f"Expected line {rows.line_num} of {path} to hold a new {first.replace('_', ' ')} and "
                         f"{len(header) - 1} values, but got {row[:5]}."
                     )
                 cells = zip(row[1:], header[1:], ranges, strict=True)
-                table[row[0]] = [_value(*cell, f"line {rows.line_num} of {path}") for cell in cells]
+                table[unguarded(row[0])] = [_value(*cell, f"line {rows.line_num} of {path}") for cell in cells]
         except (UnicodeDecodeError, csv.Error) as error:
             raise ValueError(f"Expected {path} to be a table in UTF-8, but {error}. Evaluate the run again.") from error
     values = np.array(list(table.values()), dtype=np.float64).reshape(len(table), len(header) - 1)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import get_args
 
+from run_folder.csv_text import csv_text
 from studies.analysis.graded import Person
 from studies.analysis.results import Results
 from studies.bundle import Bundle
@@ -17,7 +17,6 @@ from studies.participants import Participant, Visit, way_of
 from studies.study import Flag, Study
 from studies.tasks import task_of
 
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run what starts so
 ANSWER_COLUMNS = {
     "participant": "number of the participant",
     "arm": "arm of the study that the page belongs to",
@@ -125,15 +124,11 @@ def _cell(text: str) -> str:
 
 
 def _write(file: Path, columns: Iterable[str], rows: Iterable[tuple[object, ...]]) -> None:
-    with file.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows([[_safe(value) for value in row] for row in rows])
+    text = csv_text([list(columns), *([_rounded(value) for value in row] for row in rows)])
+    file.write_text(text, "utf-8", newline="")
 
 
-def _safe(value: object) -> object:
-    if value is None or (isinstance(value, float) and not math.isfinite(value)):
-        return ""
-    if isinstance(value, str) and value.startswith(FORMULA):
-        return f"'{value}"
-    return round(value, 6) if isinstance(value, float) else value
+def _rounded(value: object) -> object:
+    if not isinstance(value, float):
+        return value
+    return round(value, 6) if math.isfinite(value) else None

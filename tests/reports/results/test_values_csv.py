@@ -7,7 +7,11 @@ from reports.results.values_csv import read_values, write_values
 
 
 def test_written_values_come_back(tmp_path):
-    images = {"b,1": {"x/y": 0.1 + 0.2, "z": float("nan")}, 'a "2"\nc': {"x/y": -1e-300, "z": 1 / 3}}
+    images = {
+        "=1+1": {"x/y": -1.0, "z": 0.0},
+        "b,1": {"x/y": 0.1 + 0.2, "z": float("nan")},
+        'a "2"\nc': {"x/y": -1e-300, "z": 1 / 3},
+    }
     write_values(dict(sorted(images.items())), tmp_path / "images.csv", "sample_id")
     found = read_values(tmp_path / "images.csv")
     assert found.sample_ids == sorted(images)
