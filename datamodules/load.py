@@ -16,7 +16,7 @@ from datamodules.base import ImageDataModule
 from datamodules.matching import Matched, match_classes, some
 from datamodules.photos.folders import split_folders
 from datamodules.splits import Split
-from run_folder import folder_of_run, read_checkpoint, stored_class
+from run_folder import folder_of_run, made_as_stored, read_checkpoint, stored_class
 
 
 def load_datamodule(path: str | Path, *, allow_classes: Sequence[str] = (), **changes: Any) -> ImageDataModule:
@@ -52,10 +52,7 @@ def load_datamodule(path: str | Path, *, allow_classes: Sequence[str] = (), **ch
     split_file = folder_of_run(path) / "split.json"
     if "split_file" in stored and split_file.exists():
         changes = {"split_file": str(split_file)} | changes
-    try:
-        return kind(**{name: value for name, value in stored.items() if not name.startswith("_")} | changes)
-    except TypeError as error:
-        raise ValueError(f"Expected {path} to hold arguments of {kind.__name__}, but {error}.") from error
+    return made_as_stored(kind, stored, path, **changes)
 
 
 def read_datamodule(config: Path, image_size: Sequence[int], **changes: Any) -> ImageDataModule:

@@ -67,7 +67,10 @@ class TrainedModel:
     @property
     def class_names(self) -> list[str] | None:
         """Of the logits; older checkpoints do not name them."""
-        return self.checkpoint.get("training", {}).get("class_names")  # type: ignore[no-any-return]
+        names: list[str] | None = self.checkpoint.get("training", {}).get("class_names")
+        if names is not None and len(names) != self.checkpoint["hyper_parameters"].get("num_classes"):
+            raise ValueError(f"Expected {self.path} to name as many classes as it has, but got {len(names)} names.")
+        return names
 
     def model(self, inference: str | None = None) -> Any:
         """The model, in evaluation mode.

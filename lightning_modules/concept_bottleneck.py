@@ -143,6 +143,8 @@ class ConceptBottleneck(InterpretableModule):
         check_choice("concept_weights", concept_weights, get_args(ConceptWeights))
         if not 0 <= label_noise <= 1:
             raise ValueError(f"Expected argument `label_noise` to be in [0, 1], but got {label_noise}.")
+        if not 0 <= noise_seed < 2**63:
+            raise ValueError(f"Expected argument `noise_seed` to be at least 0 and below 2^63, but got {noise_seed}.")
         self.label_noise, self.noise_seed = label_noise, noise_seed
         self.independent = preset.endswith("independent")
         self.values: Values = "binary" if self.independent else "percentiles"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, get_args
 
@@ -44,8 +44,8 @@ class InterpretableModule(LightningModule, ABC):
         num_concepts: L, linked from the data; 0 without concepts.
 
     Raises:
-        ValueError: if there are fewer than 2 classes, the preset or the task is unknown, or class weights are asked for
-            with multilabel data.
+        ValueError: if there are fewer than 2 classes or 0 concepts, the preset or the task is unknown, or class weights
+            are asked for with multilabel data.
     """
 
     presets: ClassVar[dict[str, PhasePlan]] = {}
@@ -71,6 +71,8 @@ class InterpretableModule(LightningModule, ABC):
         self.hparams["phases"] = phases and plain(phases)  # checkpoints hold plain types only
         if num_classes < 2:
             raise ValueError(f"Expected argument `num_classes` to be at least 2, but got {num_classes}.")
+        if num_concepts < 0:
+            raise ValueError(f"Expected argument `num_concepts` to be at least 0, but got {num_concepts}.")
         if preset not in self.presets:
             raise ValueError(f"Expected argument `preset` to be one of {sorted(self.presets)}, but got {preset!r}.")
         if task not in self.tasks:
@@ -147,6 +149,18 @@ class InterpretableModule(LightningModule, ABC):
     def phases(self) -> PhasePlan:
         """What is trained when."""
         return self.plan
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """As any module.
+
+        Raises:
+            ValueError: with all names that do not fit, if they are the weights of another model.
+        """
+        try:
+            return super().load_state_dict(state_dict, strict, assign)
+        except RuntimeError as error:
+            reason = " ".join(str(error).split())
+            raise ValueError(f"Expected weights of {type(self).__name__}, but got others: {reason}") from error
 
     # -- labels ------------------------------------------------------------------------------------------------------
     def setup(self, stage: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_modules.interpretable import InterpretableModule
-from run_folder import read_checkpoint, stored_class
+from run_folder import made_as_stored, read_checkpoint, stored_class
 
 
 def load_model(path: str | Path, *, allow_classes: Sequence[str] = (), **changes: Any) -> InterpretableModule:
@@ -40,21 +40,16 @@ def load_model(path: str | Path, *, allow_classes: Sequence[str] = (), **changes
     kind = stored_class(stored, InterpretableModule, path, allow_classes)  # type: ignore[type-abstract]
     if unknown := [name for name in changes if name not in _arguments(kind)]:
         raise ValueError(_no_such_argument(unknown[0], kind, path))
-    arguments = {name: value for name, value in stored.items() if not name.startswith("_")} | changes
-    if arguments.get("backbone"):
-        arguments["backbone"] = {**arguments["backbone"], "weights": None}
-    try:
-        model = kind(**arguments)
-    except TypeError as error:
-        raise ValueError(f"Expected {path} to hold arguments of {kind.__name__}, but {error}.") from error
+    backbone = (stored | changes).get("backbone")
+    if isinstance(backbone, dict):
+        changes["backbone"] = {**backbone, "weights": None}
+    model = made_as_stored(kind, stored, path, **changes)
     state = checkpoint["state_dict"]
     state.update((name, buffer) for name, buffer in model.named_buffers() if name in changes)
     try:
         model.load_state_dict(state)
-    except RuntimeError as error:
-        raise ValueError(
-            f"Expected {path} to hold the weights of {stored['_class_path']}, but got {' '.join(str(error).split())}"
-        ) from error
+    except ValueError as error:
+        raise ValueError(f"{error} This is {path}.") from error
     return model.eval()
 
 

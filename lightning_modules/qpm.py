@@ -8,6 +8,7 @@ instead of a commercial solver; ternary weights are those of the same selection.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -132,6 +133,30 @@ class QPM(InterpretableModule):
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """Groups ``backbone`` and ``head``, the dense one."""
         return {"backbone": list(self.backbone.parameters()), "head": list(self.linear.parameters())}
+
+    def setup(self, stage: str) -> None:
+        """Refuse to train a dense black box under this name.
+
+        Raises:
+            ValueError: without a phase that selects features.
+        """
+        super().setup(stage)
+        if stage == "fit" and not any({*SELECT} & {*p.on_enter, *p.on_exit} for p in self.plan.phases):
+            raise ValueError(
+                f"Expected a phase of QPM with {SELECT[0]!r} in `on_enter`, but got none of {self.plan.names}: without "
+                "a selection it is a dense classifier, which is `lightning_modules.Classifier`."
+            )
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """As any module.
+
+        Raises:
+            ValueError: if it selects features that there are not.
+        """
+        found = super().load_state_dict(state_dict, strict, assign)
+        if not 0 <= int(self.selection.min()) <= int(self.selection.max()) < self.linear.in_features:
+            raise ValueError(f"Expected `selection` to be among {self.linear.in_features} features, but it is not.")
+        return found
 
     # -- training ----------------------------------------------------------------------------------------------------
     def loss_terms(self) -> dict[str, LossTerm]:

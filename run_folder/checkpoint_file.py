@@ -9,8 +9,10 @@ from typing import Any, cast
 
 import torch
 
-INSTANTIATOR = "lightning.pytorch.cli.instantiate_module"
-NEEDED = ("state_dict", "hyper_parameters", "datamodule_hyper_parameters", "global_step", "loops", "callbacks")
+from run_folder.checkpoint_schema import Checkpoint, is_bounded
+from run_folder.schema import check_content
+
+REMEDY = "Use another checkpoint of the run."
 
 
 def read_checkpoint(path: str | Path, **options: Any) -> dict[str, Any]:
@@ -40,14 +42,11 @@ def read_checkpoint(path: str | Path, **options: Any) -> dict[str, Any]:
             f"Expected {path} to be a checkpoint with tensors and plain types only, but it is damaged or foreign "
             f"({reason}). Use another checkpoint of the run."
         ) from error
-    missing = [key for key in NEEDED if not isinstance(checkpoint, Mapping) or key not in checkpoint]
-    if missing:
-        raise ValueError(f"Expected {path} to be a checkpoint written by train.py, but it lacks {', '.join(missing)}.")
-    for key in ("hyper_parameters", "datamodule_hyper_parameters"):
-        stored = checkpoint[key]
-        builder = stored.get("_instantiator", INSTANTIATOR) if isinstance(stored, Mapping) else type(stored).__name__
-        if builder != INSTANTIATOR:
-            raise ValueError(f"Expected {path} to be a checkpoint of this project, but it wants to run {builder!r}.")
+    if not isinstance(checkpoint, dict):
+        raise ValueError(f"Expected {path} to be a checkpoint written by train.py, but it holds other things.")
+    if not is_bounded({key: value for key, value in checkpoint.items() if isinstance(value, Mapping | list | tuple)}):
+        raise ValueError(f"Expected {path} to be a checkpoint written by train.py, but it is nested without end.")
+    check_content(Checkpoint, checkpoint, path, REMEDY)
     return cast(dict[str, Any], checkpoint)
 
 

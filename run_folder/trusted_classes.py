@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from run_folder.checkpoint_file import folder_of_run
+from run_folder.command_line import StrictParser
 
 PROJECT = ("callbacks", "datamodules", "explanations", "lightning_modules", "metrics")
 HOME = Path(__file__).resolve().parents[1]
@@ -52,6 +53,32 @@ def stored_class(
     if not (inspect.isclass(found) and issubclass(found, base)):
         raise ValueError(f"Expected {path} to name a {base.__name__}, but it names {class_path!r}.")
     return found
+
+
+def made_as_stored(kind: type[Kind], stored: Mapping[str, Any], path: str | Path, **changes: Any) -> Kind:
+    """An object made from the arguments in a checkpoint, each of the type that the signature of its class says.
+
+    Args:
+        kind: the class, as :func:`stored_class` gives it.
+        stored: arguments; names that begin with an underscore are none.
+        path: of the checkpoint.
+        changes: arguments that replace stored ones.
+
+    Raises:
+        ValueError: if the class does not take them.
+    """
+    arguments = {name: value for name, value in stored.items() if not name.startswith("_")}
+    parser = StrictParser(exit_on_error=False)
+    parser.add_class_arguments(kind, fail_untyped=False)
+    try:
+        parser.parse_object(arguments)
+        return kind(**(arguments | changes))
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:  # a constructor that is given anything raises any type
+        if str(error).startswith("Expected"):
+            raise
+        raise ValueError(f"Expected {path} to hold arguments of {kind.__name__}, but {error}.") from error
 
 
 def class_paths(arguments: Any) -> Iterator[str]:

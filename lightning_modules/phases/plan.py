@@ -42,11 +42,16 @@ class PhasePlan:
     phases: tuple[Phase, ...]
 
     def __post_init__(self) -> None:
-        names = [phase.name for phase in self.phases]
+        names = self.names
         if not names:
             raise ValueError("Expected argument `phases` to leave at least one phase to train, but got none.")
         if len(set(names)) < len(names):
             raise ValueError(f"Expected argument `phases` to have unique names, but got {names}.")
+
+    @property
+    def names(self) -> list[str]:
+        """Of the phases, in order."""
+        return [phase.name for phase in self.phases]
 
     @property
     def steps_per_batch(self) -> bool:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from datamodules import Cub200, SketchBirds, load_datamodule
-from run_folder.checkpoint_file import NEEDED
+from tests.empty_checkpoint import EMPTY
 
 
 def saved(folder, data, name="checkpoints/last.ckpt", **changes):
@@ -14,7 +14,7 @@ def saved(folder, data, name="checkpoints/last.ckpt", **changes):
     stored = {**data.hparams, "_class_path": f"{type(data).__module__}.{type(data).__name__}", **changes}
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    torch.save({key: {} for key in NEEDED} | {"datamodule_hyper_parameters": stored}, path)
+    torch.save(EMPTY | {"datamodule_hyper_parameters": stored}, path)
     if record := data.split_record():
         (folder / "split.json").write_text(json.dumps(record))
     return path

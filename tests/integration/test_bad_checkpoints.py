@@ -39,6 +39,12 @@ def without_weight(name):
     return change
 
 
+def itself():
+    nested = []
+    nested.append(nested)
+    return nested
+
+
 def without(*keys):
     return lambda checkpoint: {key: value for key, value in checkpoint.items() if key not in keys}
 
@@ -47,12 +53,21 @@ def without(*keys):
     ("change", "message"),
     [
         (set_item("callbacks", "x", Planted()), "to be a checkpoint with tensors and plain types only"),
-        (lambda checkpoint: checkpoint["state_dict"], "it lacks state_dict, hyper_parameters"),
-        (lambda checkpoint: [1, 2], "it lacks state_dict"),
-        (without("loops", "callbacks"), "it lacks loops, callbacks"),
-        (set_item("hyper_parameters", "_instantiator", "os.system"), "it wants to run 'os.system'"),
-        (set_item("datamodule_hyper_parameters", "_instantiator", "os.system"), "it wants to run 'os.system'"),
-        (set_item("hyper_parameters", 3), "it wants to run 'int'"),
+        (
+            lambda checkpoint: checkpoint["state_dict"],
+            "it lacks `state_dict`; it lacks `hyper_parameters`; .* 3 more",
+        ),
+        (lambda checkpoint: [1, 2], "but it holds other things"),
+        (without("loops", "callbacks"), "it lacks `loops`; it lacks `callbacks`"),
+        (set_item("hyper_parameters", "_instantiator", "os.system"), "_instantiator`: .*, got 'os.system'"),
+        (
+            set_item("datamodule_hyper_parameters", "_instantiator", "os.system"),
+            "_instantiator`: input should be .*, got 'os.system'",
+        ),
+        (set_item("hyper_parameters", 3), "`hyper_parameters`: input should be a valid dictionary .*, got 3"),
+        (set_item("hyper_parameters", "image_size", itself()), "but it is nested without end"),
+        (set_item("training", "settings", []), "`training.settings`: list should have at least 1 item"),
+        (set_item("global_step", "x"), "`global_step`: input should be a valid integer, got 'x'"),
     ],
 )
 def test_foreign_checkpoints(change, message, run_copy):
@@ -70,8 +85,18 @@ def test_foreign_checkpoints(change, message, run_copy):
         (set_item("hyper_parameters", "_class_path", "os.system"), "to name classes of this project, but it names"),
         (set_item("datamodule_hyper_parameters", "_class_path", "builtins.dict"), "to name classes of this project"),
         (
+            set_item("hyper_parameters", "image_size", "x"),
+            "arguments of NoisyProtoPNet, but .*image_size.* Got value: x",
+        ),
+        (
+            set_item("datamodule_hyper_parameters", "test_size", 1.5),
+            "arguments of SketchBirds, but .*test_size.* <class .int.>",
+        ),
+        (set_item("datamodule_hyper_parameters", "test_size", 10**12), "every split to have at most 10000000 images"),
+        (set_item("training", "class_names", ["a"]), "to name as many classes as it has, but got 1 names"),
+        (
             without_weight("linear.weight"),
-            r"to hold the weights of .*NoisyProtoPNet, but got .*linear.weight",
+            r"weights of NoisyProtoPNet, but got others: .*linear.weight.*last.ckpt",
         ),
     ],
 )
@@ -113,3 +138,18 @@ def test_outputs_that_are_not_finite_name_the_samples(run_copy):
     with pytest.raises(ValueError, match=r"Expected finite model outputs, but got .* the samples .*test/0000"):
         run_evaluation(run_copy)
     assert not (run_copy / "evaluation").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (set_item("callbacks", "PhaseSchedule", {"index": "x"}), "lacks `callbacks.PhaseSchedule.entered`"),
+        (set_item("loops", {}), "it lacks `loops.fit_loop`"),
+        (set_item("optimizer_states", None), "`optimizer_states`: input should be a valid list, got None"),
+        (set_item("state_dict", {}), "weights of NoisyProtoPNet, but got others: .*Missing key"),
+    ],
+)
+def test_what_a_resumed_run_goes_on_from(change, message, run_copy):
+    tamper(run_copy, change)
+    with pytest.raises(ValueError, match=message):
+        fit(run_copy, "--ckpt_path", "last")

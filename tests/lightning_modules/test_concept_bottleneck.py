@@ -114,6 +114,7 @@ def test_percentiles_belong_to_the_final_concepts(preset):
             {"num_concepts": 0},
             r"`num_concepts` to be at least 1, but got 0: the data have no concepts\. .* SketchBirds",
         ),
+        ({"noise_seed": -1}, r"`noise_seed` to be at least 0 and below 2\^63, but got -1"),
         ({"label_noise": 1.2}, r"`label_noise` to be in \[0, 1\], but got 1.2"),
         ({"concept_weights": "rare"}, r"`concept_weights` to be one of \('equal', 'imbalance'\), but got 'rare'"),
     ],

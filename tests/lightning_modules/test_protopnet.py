@@ -208,5 +208,7 @@ def test_bad_input(options, message):
 def test_common_arguments_are_checked():
     with pytest.raises(ValueError, match="Expected argument `num_classes` to be at least 2, but got 1"):
         make(num_classes=1)
+    with pytest.raises(ValueError, match="Expected argument `num_concepts` to be at least 0, but got -1"):
+        make(num_concepts=-1)
     with pytest.raises(ValueError, match=r"argument `preset` to be one of \[.*'original', .* but got 'orignal'"):
         make(preset="orignal")

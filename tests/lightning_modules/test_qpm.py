@@ -92,6 +92,12 @@ def test_bad_input(options, message):
         QPM(**({"num_classes": 8, "image_size": SIZE} | options))
 
 
+def test_a_model_that_selects_nothing_is_not_trained():
+    model = QPM(num_classes=8, image_size=SIZE, num_features=12, phases={"finetune": {"on_enter": []}})
+    with pytest.raises(ValueError, match=r"phase of QPM with 'select_features' .* none of \['dense', 'finetune'\]"):
+        tiny_trainer().fit(model, datamodule=tiny_birds())
+
+
 def test_several_labels_per_image_are_refused():
     data = tiny_birds(task="attributes")
     model = QPM(num_features=12, features_per_class=3, num_classes=data.num_classes, image_size=SIZE)
