@@ -19,9 +19,20 @@ from callbacks.run.summary import RunSummary
 from datamodules.base import ImageDataModule
 from evaluation.evaluate import after_fit
 from lightning_modules import InterpretableModule
+from run_folder.checkpoint_file import REMEDY
+from run_folder.checkpoint_schema import Resumable
 from run_folder.command_line import StrictParser, from_shell, trainer_settings
-from run_folder.folder import SaveConfig, belongs_to, check_name, check_unchanged, resume_path, run_name
+from run_folder.folder import (
+    LINKED_MODEL_ARGUMENTS,
+    SaveConfig,
+    belongs_to,
+    check_name,
+    check_unchanged,
+    resume_path,
+    run_name,
+)
 from run_folder.lock import only_process
+from run_folder.schema import check_content
 
 ALWAYS = {
     "schedule": callbacks.PhaseSchedule,
@@ -37,6 +48,7 @@ DEFAULTS = {
     "enable_model_summary": False,  # ours says more
     "logger": [{"class_path": "callbacks.RunCSVLogger"}, {"class_path": "callbacks.RunWandbLogger"}],
 }
+PRECISIONS = ("32", "32-true", "16", "16-mixed", "bf16", "bf16-mixed")  # scores and heads compute in 32 bits
 LEAST = {  # of settings that Lightning does not check
     "seed_everything": 0,
     "trainer.accumulate_grad_batches": 1,
@@ -106,6 +118,8 @@ class TrainCLI(LightningCLI):
             self.until_the_end.enter_context(only_process(folder))
         path = resume_path(folder, self.ckpt_path) if fitting or self.ckpt_path == "last" else self.ckpt_path
         checkpoint = check_unchanged(Path(path), model, data) if path else {}
+        if path and fitting:
+            check_content(Resumable, checkpoint, path, REMEDY)
         self.requested = config.clone()
         config.ckpt_path = str(path) if path else None
         config.trainer.default_root_dir = str(folder)
@@ -159,6 +173,19 @@ def _check_settings(config: Any) -> None:
         wrong.append(f"`seed_everything` to be below 2^32, but got {config.seed_everything}")
     if not config.runs.strip() or not config.runs.isprintable():
         wrong.append(f"`runs` to name a folder, but got {config.runs!r}")
+    trainer = config.trainer
+    if isinstance(trainer.val_check_interval, int | float) and trainer.val_check_interval <= 0:
+        wrong.append(f"`trainer.val_check_interval` to be above 0, but got {trainer.val_check_interval}")
+    if str(trainer.precision or 32) not in PRECISIONS:
+        wrong.append(f"`trainer.precision` to be one of {', '.join(PRECISIONS)}, but got {trainer.precision}")
+    if str(trainer.strategy).endswith(("spawn", "fork", "notebook")):
+        wrong.append(f"`trainer.strategy` to start processes as `ddp` does, but got {trainer.strategy}")
+    given = config.model.get("init_args") or {}
+    wrong += [
+        f"`model.{name}` to be left out, because it is a fact of the data, but got {given[name]}"
+        for name in LINKED_MODEL_ARGUMENTS
+        if given.get(name)  # 0 is the default
+    ]
     if config.get("test_after_fit") and config.trainer.enable_checkpointing is False:
         wrong.append("`trainer.enable_checkpointing` to be true with `test_after_fit`, which evaluates a checkpoint")
     if wrong:

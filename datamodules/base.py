@@ -21,6 +21,7 @@ from datamodules.transforms.continuity import ContinuityVariant
 from datamodules.views import SecondView, Stratified, TwoViews
 
 MOST_WORKERS = 1024  # processes; more bring a machine down
+LARGEST_SIDE = 4096  # pixels; one image then takes 200 MB, before any layer
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class ImageDataModule(LightningDataModule, ABC):
         seed: seed of order and augmentation (linked to ``seed_everything``).
 
     Raises:
-        ValueError: if a number is too small, or ``image_size`` has not one or two.
+        ValueError: if a number is too small or too large, or ``image_size`` has not one or two.
     """
 
     def __init__(
@@ -91,9 +92,10 @@ class ImageDataModule(LightningDataModule, ABC):
         if num_workers > MOST_WORKERS:
             raise ValueError(f"Expected argument `num_workers` to be at most {MOST_WORKERS}, but got {num_workers}.")
         sides = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
-        if len(sides) != 2 or min(sides) < 1:
+        if len(sides) != 2 or not 1 <= min(sides) <= max(sides) <= LARGEST_SIDE:
             raise ValueError(
-                f"Expected argument `image_size` to be one or two positive numbers of pixels, but got {image_size}."
+                f"Expected argument `image_size` to be one or two positive numbers of pixels, at most {LARGEST_SIDE}, "
+                f"but got {image_size}."
             )
         self.image_size = (sides[0], sides[1])
         self.batch_size = batch_size

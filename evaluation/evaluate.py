@@ -70,7 +70,7 @@ def evaluate(
         log_confusion(loggers, confusion, trained.class_names or [], request.split, step)
         _save(found, folder, loggers, step)
         if request.report and found.result["explainer"]:
-            _write_pages(found, folder)
+            _write_pages(found, folder, trained.path)
     return found.result
 
 
@@ -104,6 +104,14 @@ def _save(found: Findings, folder: Path, loggers: Sequence[Logger], step: int) -
 
 
 @rank_zero_only
-def _write_pages(found: Findings, folder: Path) -> None:
-    with evaluation_mode(found.subject.model):  # type: ignore[arg-type]
-        print(f"report:      {build_report(found.subject, read_evaluation(folder), folder / 'report')}")
+def _write_pages(found: Findings, folder: Path, checkpoint: Path) -> None:
+    try:
+        with evaluation_mode(found.subject.model):  # type: ignore[arg-type]
+            print(f"report:      {build_report(found.subject, read_evaluation(folder), folder / 'report')}")
+    except OSError as error:
+        if error.errno is None:  # one of ours, which says what to do
+            raise
+        raise OSError(
+            f"Could not write the pages of the report ({error}); {folder / 'metrics.json'} is whole. Once that is "
+            f"mended, write them with `evaluate.py report --ckpt_path {checkpoint} --evaluation {folder}`."
+        ) from error

@@ -14,8 +14,14 @@ def write_whole(path: Path, content: str | bytes) -> None:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.part")
-    part.write_bytes(content if isinstance(content, bytes) else content.encode())
-    part.replace(path)
+    try:
+        part.write_bytes(content if isinstance(content, bytes) else content.encode())
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        if error.errno is not None:
+            error.filename = str(path)  # a full disk is reported without one
+        raise
 
 
 def write_new(path: Path, data: bytes) -> None:

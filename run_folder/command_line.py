@@ -7,6 +7,7 @@ import json
 import math
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -24,7 +25,8 @@ from run_folder.messages import tidy_messages
 REMEDIES = {
     **dict.fromkeys(
         (errno.ENOSPC, errno.EDQUOT),
-        "Free some space on the disk of the run; training goes on from its last epoch with `--ckpt_path last`.",
+        "Free some space on its disk and run the command again; training goes on from its last epoch with "
+        "`--ckpt_path last`.",
     ),
     **dict.fromkeys(
         (errno.EACCES, errno.EPERM, errno.EROFS), "Make the folder writable, or name another with `--runs`."
@@ -80,8 +82,14 @@ def from_shell(command: Callable[[], object]) -> None:
 
 def _needs_no_traceback(error: BaseException) -> bool:
     ours = isinstance(error, ValueError | TypeError | RuntimeError) and str(error).startswith("Expected")
-    known = isinstance(error, OSError | MisconfigurationException)
-    return ours or known or _is_too_large(error) or _is_process_lost(error)
+    known = isinstance(error, OSError | MisconfigurationException) or _is_too_large(error) or _is_process_lost(error)
+    return ours or known or (isinstance(error, ValueError | RuntimeError) and _raised_by_lightning(error))
+
+
+def _raised_by_lightning(error: BaseException) -> bool:
+    """Whether the very line that raised it is Lightning's, which checks some settings only when it needs them."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return bool(frames) and str(frames[-1].f_globals.get("__name__")).startswith("lightning.")
 
 
 def _is_process_lost(error: BaseException) -> bool:
@@ -118,6 +126,9 @@ class StrictParser(ArgumentParser):
         Returns:
             The settings, all of whose numbers are finite.
         """
+        given = sys.argv[1:] if args is None else args
+        if isinstance(given, list) and (odd := [word for word in given if not _is_utf8(str(word))]):
+            self.error(f"Expected arguments in UTF-8, but got {odd[0]!a}. Rename that file or folder.")
         if args:
             args = [_merged(word, namespace) for word in args]
         config: Namespace = super().parse_args(args, namespace, **options)
@@ -191,6 +202,16 @@ def _over(earlier: Any, later: Any) -> Any:
     if not isinstance(earlier, dict) or not isinstance(later, dict):
         return later
     return earlier | {name: _over(earlier.get(name), value) for name, value in later.items()}
+
+
+def _is_utf8(word: str) -> bool:
+    r"""Whether it can be written to files; the bytes of a name in another encoding cannot.
+
+    Example:
+        >>> _is_utf8("café"), _is_utf8("caf\udce9")
+        (True, False)
+    """
+    return not any("\ud800" <= letter <= "\udfff" for letter in word)
 
 
 def _not_finite(value: Any, key: str = "") -> Iterator[tuple[str, float]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -69,19 +70,37 @@ def write_bundle(folder: Path, study: Study, key: Key, consent: str, media: dict
         The study as :func:`load_bundle` reads it.
 
     Raises:
-        ValueError: if the folder is not empty, or something is wrong with the study.
+        ValueError: if the folder is not empty, or something is wrong with the study, of which nothing is left.
     """
     if folder.exists() and any(folder.iterdir()):
         raise ValueError(f"{folder} is not empty: give a new folder.")
-    (folder / "media").mkdir(parents=True)
-    for name, content in media.items():
-        (folder / "media" / name).write_bytes(content)
-    (folder / "study.json").write_text(_json(asdict(study)), "utf-8")
-    (folder / "consent.md").write_text(consent, "utf-8")
-    descriptor = os.open(folder / "key.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(_json(asdict(key)))
-    return load_bundle(folder)
+    try:
+        (folder / "media").mkdir(parents=True)
+        for name, content in media.items():
+            (folder / "media" / name).write_bytes(content)
+        (folder / "study.json").write_text(_json(asdict(study)), "utf-8")
+        (folder / "consent.md").write_text(consent, "utf-8")
+        descriptor = os.open(folder / "key.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(_json(asdict(key)))
+        return load_bundle(folder)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)  # was new or empty
+        raise
+
+
+def read_consent(file: Path) -> str:
+    """The text of a consent page.
+
+    Raises:
+        ValueError: if it is no regular file, such as a pipe that nobody writes to, or no text in UTF-8.
+    """
+    if not file.is_file():
+        raise ValueError(f"{file} is no text file with what participants are told.")
+    try:
+        return file.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is no text in UTF-8: {error}.") from None
 
 
 def load_bundle(folder: Path) -> Bundle:
@@ -99,7 +118,7 @@ def load_bundle(folder: Path) -> Bundle:
     digest = bundle_hash(folder)
     study = read(Study, _parsed(folder / "study.json"), "study.json")
     key = read(Key, _parsed(folder / "key.json"), "key.json")
-    bundle = Bundle(folder, study, key, (folder / "consent.md").read_text("utf-8"), digest)
+    bundle = Bundle(folder, study, key, read_consent(folder / "consent.md"), digest)
     if found := [*_problems(bundle), *_media_problems(bundle)]:
         more = f"\n… and {len(found) - 20} more" if len(found) > 20 else ""
         raise ValueError(f"{folder} cannot be run:\n" + "\n".join(found[:20]) + more)
@@ -109,7 +128,7 @@ def load_bundle(folder: Path) -> Bundle:
 def _parsed(file: Path) -> object:
     try:
         return json.loads(file.read_bytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{file} is no JSON: {error}.") from None
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageOps
 
 from datamodules.photos.problems import SHOWN
 
@@ -80,7 +80,7 @@ def open_image(path: Path) -> Image.Image:
     return Image.open(regular(path), formats=FORMATS)
 
 
-def decode_image(path: Path, mode: Literal["RGB", "L"] = "RGB") -> NDArray[np.uint8]:
+def decode_image(path: Path, mode: Literal["RGB", "L"] = "RGB", upright: bool = False) -> NDArray[np.uint8]:
     """Decode an image file completely (Pillow: OpenCV returns a picture for truncated files without a word).
 
     Grey, palette and CMYK images become RGB, transparency is dropped, 16 bits are cut to the upper 8.
@@ -88,6 +88,7 @@ def decode_image(path: Path, mode: Literal["RGB", "L"] = "RGB") -> NDArray[np.ui
     Args:
         path: the file.
         mode: ``RGB``, or ``L`` for masks.
+        upright: turn it as its EXIF tag says; the points and boxes of data sets count pixels as they are stored.
 
     Returns:
         ``(H, W, 3)`` or ``(H, W)`` uint8, writable.
@@ -99,6 +100,7 @@ def decode_image(path: Path, mode: Literal["RGB", "L"] = "RGB") -> NDArray[np.ui
     try:
         with open_image(path) as image:
             shown = _eight_bits(image)
+            shown = ImageOps.exif_transpose(shown) if upright else shown
             return np.array(shown if shown.mode == mode else shown.convert(mode))  # convert always copies
     except FileNotFoundError:
         raise

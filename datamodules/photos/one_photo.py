@@ -15,7 +15,7 @@ from datamodules.transforms.photo import Photo, PhotoTransform
 
 
 def read_photo(path: str | Path, datamodule: ImageDataModule) -> dict[str, Any]:
-    """A sample without a label: the photo through the evaluation transform of some data.
+    """A sample without a label: the photo, upright, through the evaluation transform of some data.
 
     The geometry is that of the data, ``stretch`` where they are not photos. Nothing is cut to a box, as the photo has
     none: for a model of ``crop: box``, the file should show little but the object.
@@ -32,6 +32,6 @@ def read_photo(path: str | Path, datamodule: ImageDataModule) -> dict[str, Any]:
         raise FileNotFoundError(f"Expected argument `image` to be an image file, but there is none at {path}.")
     settings: Any = datamodule.hparams
     chosen = {name: settings[name] for name in ("geometry", "variant") if name in settings}
-    framed = PhotoTransform(datamodule.image_size, **chosen)(Photo(decode_image(path)))
+    framed = PhotoTransform(datamodule.image_size, **chosen)(Photo(decode_image(path, upright=True)))
     key = torch.tensor(sample_key(path.name))
     return {"image": image_tensor(torch.from_numpy(framed.image)), "sample_id": path.name, "sample_key": key}

@@ -9,6 +9,7 @@ import numpy as np
 from datamodules.arguments import check_choice
 from datamodules.bird_parts import PARTS
 
+MOST_IMAGES = 10_000_000  # of a split; their ids alone take a gigabyte
 _ALL_VARIANTS = tuple(tuple(range(len(names))) for names in PARTS.values())
 
 
@@ -46,7 +47,7 @@ def preset_numbers(preset: str, **overrides: int | tuple[int, int] | None) -> Pr
     """A preset with its numbers overridden.
 
     Raises:
-        ValueError: if there is no such preset or a number is too small.
+        ValueError: if there is no such preset or a number is too small or too large.
 
     Example:
         >>> preset_numbers("tiny", image_size=96, num_birds=None).image_size
@@ -58,6 +59,8 @@ def preset_numbers(preset: str, **overrides: int | tuple[int, int] | None) -> Pr
     for name, lowest in least.items():
         if getattr(numbers, name) < lowest:
             raise ValueError(f"Expected argument `{name}` to be at least {lowest}, but got {getattr(numbers, name)}.")
+    if (most := max(numbers.sizes.values())) > MOST_IMAGES:
+        raise ValueError(f"Expected every split to have at most {MOST_IMAGES} images, but got {most}.")
     if np.min(numbers.image_size) < 16:
         raise ValueError(f"Expected argument `image_size` to be at least 16, but got {numbers.image_size}.")
     return numbers

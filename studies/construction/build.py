@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from studies.bundle import Bundle, write_bundle
+from studies.bundle import Bundle, read_consent, write_bundle
 from studies.construction.drawing import Drawing
 from studies.construction.method import Method, Subject
 from studies.study import (
@@ -57,7 +57,7 @@ def build(  # noqa: PLR0913
     """
     if out.exists() and any(out.iterdir()):
         raise ValueError(f"{out} is not empty: give a new folder.")
-    words = consent.read_text("utf-8")
+    words = read_consent(consent)
     media: dict[str, bytes] = {}
     keys: dict[str, ItemKey] = {}
     built = [_arm(method, task, items, seed, catch_every, assignment, (media, keys)) for method in arms]

@@ -15,7 +15,7 @@ def birds(**options):
     [
         *(
             ("image_size", size, "one or two positive numbers of pixels")
-            for size in (0, -3, (32,), (32, 0), (8, 8, 3), ())
+            for size in (0, -3, (32,), (32, 0), (8, 8, 3), (), 100_000, (16, 100_000))
         ),
         ("batch_size", 0, "at least 1, but got 0"),
         ("batch_size", None, "at least 1, but got None"),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from studies.bundle import load_bundle
+from studies.bundle import load_bundle, read_consent, write_bundle
 from studies.records import read
 from studies.study import Assignment, Study
 from tests.studies.toy import TASKS, make_bundle
@@ -97,6 +98,9 @@ def test_changed_and_missing_files_are_refused(tmp_path):
     (tmp_path / "study/consent.md").write_text(" \n", "utf-8")
     with pytest.raises(ValueError, match=r"consent\.md: is empty"):
         load_bundle(tmp_path / "study")
+    (tmp_path / "study/consent.md").write_bytes(b"\xe9")
+    with pytest.raises(ValueError, match=r"consent\.md is no text in UTF-8"):
+        load_bundle(tmp_path / "study")
     (tmp_path / "study/key.json").write_text("{", "utf-8")
     with pytest.raises(ValueError, match=r"key\.json is no JSON"):
         load_bundle(tmp_path / "study")
@@ -106,6 +110,20 @@ def test_changed_and_missing_files_are_refused(tmp_path):
         load_bundle(tmp_path / "study")
     with pytest.raises(ValueError, match="is not empty"):
         make_bundle(tmp_path / "study")
+
+
+def test_a_study_that_cannot_be_run_leaves_no_folder(tmp_path):
+    made = make_bundle(tmp_path / "made")
+    media = {name: (made.folder / "media" / name).read_bytes() for name in made.media()}
+    with pytest.raises(ValueError, match="is empty; nobody may take part"):
+        write_bundle(tmp_path / "study", made.study, made.key, " ", media)
+    assert not (tmp_path / "study").exists()
+
+
+def test_a_consent_that_is_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "consent.md")
+    with pytest.raises(ValueError, match=r"consent\.md is no text file"):
+        read_consent(tmp_path / "consent.md")
 
 
 def test_numbers_that_json_does_not_have_are_refused():

@@ -59,6 +59,13 @@ class TestDecode:
         assert (grey[..., 0] == grey[..., 2]).all()
         np.testing.assert_array_equal(decode_image(tmp_path / "g.png", "L"), grey[..., 0])
 
+    def test_a_photo_of_the_user_is_turned_upright(self, tmp_path):
+        image = Image.new("RGB", (20, 10))
+        image.getexif()[0x0112] = 6  # turned by a quarter
+        image.save(tmp_path / "a.jpg", exif=image.getexif())
+        assert decode_image(tmp_path / "a.jpg").shape == (10, 20, 3)
+        assert decode_image(tmp_path / "a.jpg", upright=True).shape == (20, 10, 3)
+
     def test_sixteen_bits_are_cut_to_eight(self, tmp_path):
         values = np.array([[0, 255, 256, 40000, 65535]], np.uint16)
         for name in ("a.png", "a.tif"):
