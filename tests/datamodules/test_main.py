@@ -26,8 +26,8 @@ def test_check(cub_tree, tmp_path, monkeypatch, capsys):
     assert sorted(path.name for path in folder.iterdir()) == ["check.json", "contact_sheet.png"]
     assert json.loads((folder / "check.json").read_text())["splits"]["test"]["checked"] == 8
     assert capsys.readouterr().out.startswith("Cub200: 24 images")  # progress goes to stderr
-    assert check_cub(cub_tree("again")) == 1
-    assert "has content" in capsys.readouterr().err
+    assert check_cub(cub_tree("again")) == 0
+    assert "runs/check/cub200-2/check.json" in capsys.readouterr().out
 
 
 def test_wrong_data(cub_tree, tmp_path, capsys):
