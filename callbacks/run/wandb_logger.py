@@ -38,10 +38,12 @@ def _never_fails(method: Callable[..., None]) -> Callable[..., None]:
     def guarded(self: RunWandbLogger, *args: Any, **kwargs: Any) -> None:
         if self.failed:
             return
-        self.require_credentials()
         try:
+            self.require_credentials()
             method(self, *args, **kwargs)
         except Exception as error:  # whatever it is: W&B must not end a training
+            if isinstance(error, ValueError) and str(error).startswith("Expected WANDB_MODE"):
+                raise
             self.give_up(error)
 
     return guarded

@@ -109,6 +109,17 @@ def test_online_without_credentials_is_an_error_and_no_prompt(offline, monkeypat
         RunWandbLogger(str(offline)).log_metrics({}, 0)
 
 
+@pytest.mark.parametrize(("name", "value"), [("WANDB_API_KEY", "short"), ("WANDB_MODE", "nonsense")])
+def test_settings_that_wandb_refuses_end_logging_there(offline, monkeypatch, name, value):
+    monkeypatch.setenv("WANDB_MODE", "online")
+    monkeypatch.setenv(name, value)
+    wandb.teardown()
+    logger = RunWandbLogger(str(offline))
+    with pytest.warns(UserWarning, match="W&B failed"):
+        logger.log_metrics({}, 0)
+    assert logger.failed
+
+
 def test_a_checkpoint_knows_the_run(tmp_path):
     checkpoint, logger = {}, RunWandbLogger(str(tmp_path), run_id="abc", best={"val/a": 0.5})
     store_run([RunCSVLogger(str(tmp_path)), logger], checkpoint)
