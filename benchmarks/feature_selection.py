@@ -96,7 +96,7 @@ def main() -> None:
             selection = find_selection(constants, size, per_class)
             own = time.process_time() - begin
             problem = problem_of(constants, size, per_class)
-            ours = problem.value(selection.features)
+            ours = problem.bound(selection.features)
             shown = (
                 f"| {features} | {classes} | {size}, {per_class} | {seed} | {ours:.4f} | {own:.2f} | {selection.starts}"
             )

@@ -1,18 +1,23 @@
 """The objective of a selection of features as a set function, and a local search on it.
 
-Source: Norrenbrock et al. 2025 (QPM), quadratic program. For a fixed set S of features the best assignment gives every
-class the k of S that fit it best, so that the objective is a function of S alone, and what every exchange of a member
-for a feature outside is worth can be told at once. Deviation: a local search from several starts instead of a
-commercial solver.
+Source: Norrenbrock et al. 2025 (QPM), quadratic program. For a fixed set S of features the best assignment of rows can
+be computed, so that the objective is a function of S alone. Where two classes may have the same row, every class has
+the k of S that fit it best, and what every exchange of a member for a feature outside is worth can be told at once;
+that is a bound, from whose optima the search goes on with rows that differ. Deviation: a local search from several
+starts instead of a commercial solver.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+
+from lightning_modules.heads.feature_assignment import assign
 
 RANDOM_STARTS = (5, 25)  # the fewest and the most
 WORK = 2**21  # features times classes times random starts, in between
@@ -24,7 +29,7 @@ EMPTY = -4.0  # the fit of a place that is not taken; below any fit
 
 @dataclass(frozen=True)
 class Problem:
-    """max (1000 / (k·K)) Σ_c Σ_{u of c} A[u, c] - Σ_{redundant pairs in S} P[u, v] + Σ_{u in S} b[u].
+    """max (1000 / (k·K)) Σ_c Σ_{u of c} A[u, c] - Σ_{redundant pairs in S} P[u, v] + Σ_{u in S} b[u], rows different.
 
     Args:
         fit: ``(F, K)`` A times 1000 / (k·K).
@@ -41,16 +46,46 @@ class Problem:
     per_class: int
 
     def value(self, members: Tensor) -> float:
-        """Q(S) of members ``(n,)`` int64, with the best assignment, in which rows may be equal."""
-        fit = self.fit[members].topk(self.per_class, dim=0).values.sum()
-        pairs = self.penalty[members][:, members].sum() / 2
-        return float(fit - pairs + self.bonus[members].sum())
+        """The objective of members ``(n,)`` int64 with their best assignment."""
+        fit = self.fit[members]
+        assignment, _ = assign(fit, self.per_class)
+        return float(fit[assignment.T].sum()) + self._of_members(members)
+
+    def bound(self, members: Tensor) -> float:
+        """The same if classes might have equal rows, which is never less."""
+        return float(self.fit[members].topk(self.per_class, dim=0).values.sum()) + self._of_members(members)
+
+    def _of_members(self, members: Tensor) -> float:
+        return float(self.bonus[members].sum() - self.penalty[members][:, members].sum() / 2)
 
 
 def permutations(count: int, number: int, seed: int) -> list[Tensor]:
     """Seeded random orders ``(count,)`` int64."""
     generator = torch.Generator().manual_seed(seed)
     return [torch.randperm(count, generator=generator) for _ in range(number)]
+
+
+def search(problem: Problem, independent: Tensor, seed: int) -> tuple[Tensor, float, int, int]:
+    """The best members that are found from several starts.
+
+    Args:
+        problem: the problem.
+        independent: ``(n,)`` int64 features that are not redundant.
+        seed: of the random starts.
+
+    Returns:
+        Members ``(n,)``, their value, how many starts lead to the optimum of the bound that they come from, and the
+        number of exchanges on the way.
+    """
+    optima = [local_optimum(problem, start) for start in starting_points(problem, independent, seed)]
+    best, value, origin, swaps = independent, -math.inf, math.nan, 0
+    known: dict[frozenset[int], float] = {}
+    for members, bound, before in sorted(optima, key=lambda optimum: -optimum[1]):
+        if bound > value + TOLERANCE and frozenset(members.tolist()) not in known:
+            found, reached, more = _told_apart(problem, members, known)
+            if reached > value + TOLERANCE:
+                best, value, origin, swaps = found, reached, bound, before + more
+    return best, value, sum(abs(bound - origin) < 1e-6 for _, bound, _ in optima), swaps
 
 
 def starting_points(problem: Problem, independent: Tensor, seed: int) -> list[Tensor]:
@@ -82,10 +117,10 @@ def _greedy(problem: Problem) -> Tensor:
 
 
 def local_optimum(problem: Problem, members: Tensor) -> tuple[Tensor, float, int]:
-    """A local optimum: no exchange of one member, and none of two among the weakest, is worth anything.
+    """A local optimum of the bound: no exchange of one member, and none of two among the weakest, is worth anything.
 
     Returns:
-        Members ``(n,)``, their value and the number of exchanges.
+        Members ``(n,)``, their bound and the number of exchanges.
     """
     swaps = 0
     while True:
@@ -95,10 +130,47 @@ def local_optimum(problem: Problem, members: Tensor) -> tuple[Tensor, float, int
         places, more = _climb(_restricted(problem, pool), torch.arange(len(members)))
         if more:
             members, swaps = pool[places], swaps + more
-        elif (better := _paired_swap(problem, members, worth)) is not None:
+        elif (better := next(_paired_swaps(problem, members, worth, TOLERANCE), None)) is not None:
             members, swaps = better, swaps + 1
         else:
-            return members, problem.value(members), swaps
+            return members, problem.bound(members), swaps
+
+
+def _told_apart(problem: Problem, members: Tensor, known: dict[frozenset[int], float]) -> tuple[Tensor, float, int]:
+    """A local optimum of the value: no exchange of one member or two, of those with the largest bounds, is better.
+
+    Args:
+        problem: the problem.
+        members: ``(n,)`` to start from.
+        known: values that are known, to which more are added.
+
+    Returns:
+        Members ``(n,)``, their value and the number of exchanges.
+    """
+
+    def value_of(members: Tensor) -> float:
+        key = frozenset(members.tolist())
+        if key not in known:
+            known[key] = problem.value(members)
+        return known[key]
+
+    value = value_of(members)
+    for swaps in itertools.count():
+        worth, least = _single_swaps(problem, members), value - problem.bound(members) + TOLERANCE
+        single = (members.index_fill(0, place, outsider) for place, outsider in _largest(worth, least))
+        exchanged = itertools.chain(single, _paired_swaps(problem, members, worth, least))
+        better = next((other for other in exchanged if value_of(other) > value + TOLERANCE), None)
+        if better is None:
+            return members, value, swaps
+        members, value = better, value_of(better)
+    raise AssertionError("every exchange raises the value")
+
+
+def _largest(worth: Tensor, least: float) -> Iterator[tuple[Tensor, int]]:
+    """Row and column of the ``PROMISING`` largest entries above ``least``, in descending order."""
+    largest = worth.flatten().topk(min(PROMISING, worth.numel()))
+    for flat in largest.indices[largest.values > least]:
+        yield flat // worth.shape[1], int(flat % worth.shape[1])
 
 
 def _climb(problem: Problem, members: Tensor) -> tuple[Tensor, int]:
@@ -140,8 +212,8 @@ def _single_swaps(problem: Problem, members: Tensor) -> Tensor:
     return worth
 
 
-def _paired_swap(problem: Problem, members: Tensor, worth: Tensor) -> Tensor | None:
-    """Members after the best exchange of two for two, or None if none is worth anything.
+def _paired_swaps(problem: Problem, members: Tensor, worth: Tensor, least: float) -> Iterator[Tensor]:
+    """Members after each of the exchanges of two for two that raise the bound by more than ``least``, the best first.
 
     Exact among the ``PAIRED`` members that are missed least and the features outside that are worth most.
     """
@@ -149,7 +221,7 @@ def _paired_swap(problem: Problem, members: Tensor, worth: Tensor) -> Tensor | N
     outside = worth.amax(0).topk(min(PAIRED, worth.shape[1] - len(members))).indices
     places = worth.amax(1).topk(min(PAIRED, len(members))).indices
     if min(len(outside), len(places), len(members) - 1) < 2 or len(members) - 2 < k:
-        return None
+        return
     out = torch.combinations(places)  # (P, 2) places
     new = torch.combinations(outside)  # (Q, 2) features
     best = fit[members].topk(k + 2, dim=0)
@@ -167,9 +239,5 @@ def _paired_swap(problem: Problem, members: Tensor, worth: Tensor) -> Tensor | N
     value += (crowding[gone].sum(1) - penalty[gone[:, 0], gone[:, 1]])[:, None]
     value -= crowding[new].sum(1) + penalty[new[:, 0], new[:, 1]]
     value += penalty[gone[:, :, None, None], new].sum((1, 3))
-    pair, entering = divmod(int(value.argmax()), len(new))
-    if value[pair, entering] <= fit[members].topk(k, dim=0).values.sum() + TOLERANCE:
-        return None
-    members = members.clone()
-    members[out[pair]] = new[entering]
-    return members
+    for pair, entering in _largest(value - fit[members].topk(k, dim=0).values.sum(), least):
+        yield members.scatter(0, out[pair], new[entering])

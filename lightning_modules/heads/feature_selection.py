@@ -1,12 +1,11 @@
 """Which n features a model keeps, and which k of them each class is recognised by.
 
 Source: Norrenbrock et al. 2025 (QPM). The set of features comes from :mod:`lightning_modules.heads.feature_search`;
-here is what counts as redundant before it, and how classes are told apart after it.
+here is what counts as redundant before it.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,8 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lightning_modules.heads.feature_assignment import assign
 from lightning_modules.heads.feature_constants import FeatureConstants
-from lightning_modules.heads.feature_search import Problem, local_optimum, permutations, starting_points
+from lightning_modules.heads.feature_search import Problem, permutations, search
 
 ORDERS = 8  # of the heuristic for independent sets
 
@@ -29,9 +29,9 @@ class Selection:
         assignment: ``(K, n)`` bool, k True in every row, all rows different.
         objective: value of the objective for this assignment.
         threshold: redundancy from which a pair counts.
-        starts: starts of the search that ended at the best value.
+        starts: starts of the search that ended there.
         swaps: exchanges on the way there.
-        moved: classes whose row was changed because another class has it.
+        moved: classes that do not have the row that fits them best, because another class has it.
     """
 
     features: Tensor
@@ -95,17 +95,13 @@ def find_selection(
     check_sizes(constants.fit.shape[0], constants.fit.shape[1], num_features, features_per_class)
     threshold, independent = redundancy_threshold(constants.redundancy, num_features, seed)
     problem = make_problem(constants, threshold, num_features, features_per_class, signed)
-    found = [local_optimum(problem, start) for start in starting_points(problem, independent, seed)]
-    best, value, swaps = max(found, key=lambda result: result[1])
+    best, value, starts, swaps = search(problem, independent, seed)
     members = best.sort().values
-    fit = problem.fit[members]
-    assignment, moved = assign(fit, features_per_class)
-    lost = fit.topk(features_per_class, dim=0).values.sum() - fit[assignment.T].sum()
+    assignment, moved = assign(problem.fit[members], features_per_class)
     assert len(set(members.tolist())) == num_features
     assert bool((assignment.sum(1) == features_per_class).all())
     assert len(set(map(tuple, assignment.tolist()))) == len(assignment)
-    reached = sum(other > value - 1e-6 for _, other, _ in found)
-    return Selection(members, assignment, value - float(lost), threshold, reached, swaps, moved)
+    return Selection(members, assignment, value, threshold, starts, swaps, moved)
 
 
 def make_problem(constants: FeatureConstants, threshold: float, size: int, per_class: int, signed: bool) -> Problem:
@@ -164,48 +160,3 @@ def _independent_set(adjacent: Tensor, size: int, orders: Iterable[Tensor]) -> T
         if len(taken) == size:
             return torch.stack(taken)
     return None
-
-
-# -- assignment ----------------------------------------------------------------------------------------------------
-def assign(fit: Tensor, per_class: int) -> tuple[Tensor, int]:
-    """The k features that fit each class best, with no two classes alike.
-
-    Of classes with equal rows the one that they fit best keeps them; every other takes the cheapest row that no class
-    has: one feature exchanged, or as many more as it needs.
-
-    Args:
-        fit: ``(n, K)`` of the selected features.
-        per_class: k.
-
-    Returns:
-        ``(K, n)`` bool, and the number of classes that were moved.
-    """
-    best = fit.topk(per_class, dim=0)
-    rows = [frozenset(row) for row in best.indices.T.tolist()]
-    order = best.values.sum(0).argsort(descending=True, stable=True).tolist()
-    used: set[frozenset[int]] = set()
-    moved = []
-    for label in order:
-        moved += [label] if rows[label] in used else []
-        used.add(rows[label])
-    for label in moved:
-        rows[label] = _cheapest_unused(fit[:, label].tolist(), rows[label], used)
-        used.add(rows[label])
-    assignment = torch.zeros(len(rows), len(fit), dtype=torch.bool)
-    index = torch.tensor([sorted(row) for row in rows])
-    return assignment.scatter_(1, index, True), len(moved)
-
-
-def _cheapest_unused(fit: list[float], row: frozenset[int], used: set[frozenset[int]]) -> frozenset[int]:
-    """The unused row with the fewest exchanges, and of these the one that fits best (ties: the first)."""
-    others = [feature for feature in range(len(fit)) if feature not in row]
-    for exchanges in range(1, len(row) + 1):
-        candidates = [
-            (sum(fit[u] for u in new) - sum(fit[u] for u in old), candidate)
-            for old in itertools.combinations(sorted(row), exchanges)
-            for new in itertools.combinations(others, exchanges)
-            if (candidate := row.difference(old).union(new)) not in used
-        ]
-        if candidates:
-            return max(candidates, key=lambda pair: pair[0])[1]
-    raise AssertionError("there are at least as many rows as classes")

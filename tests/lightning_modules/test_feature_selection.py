@@ -8,15 +8,10 @@ import math
 import pytest
 import torch
 
+from lightning_modules.heads.feature_assignment import assign
 from lightning_modules.heads.feature_constants import FeatureConstants
 from lightning_modules.heads.feature_search import Problem, local_optimum
-from lightning_modules.heads.feature_selection import (
-    assign,
-    check_sizes,
-    find_selection,
-    make_problem,
-    redundancy_threshold,
-)
+from lightning_modules.heads.feature_selection import check_sizes, find_selection, make_problem, redundancy_threshold
 
 
 def constants(features, classes, seed):
@@ -54,22 +49,25 @@ def test_the_problem_by_hand():
 @pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize(("seed", "penalised"), [(0, 1), (1, 1), (2, 400), (3, 400)])
 def test_the_best_of_all_subsets(seed, penalised, signed):
-    """Also where the redundancy outweighs the fit; the search alone, from the first features."""
+    """Where classes may be alike: the search from the first features, also if redundancy outweighs the fit."""
     drawn = constants(12, 10, seed)
     threshold, _ = redundancy_threshold(drawn.redundancy, 5)
     plain = make_problem(drawn, threshold, 5, 2, signed)
     problem = Problem(plain.fit, plain.penalty * penalised, plain.bonus, 5, 2)
-    best = max(problem.value(torch.tensor(subset)) for subset in itertools.combinations(range(12), 5))
+    best = max(problem.bound(torch.tensor(subset)) for subset in itertools.combinations(range(12), 5))
     assert local_optimum(problem, torch.arange(5))[1] == pytest.approx(best, rel=1e-9)
-    if penalised == 1:
-        selection = find_selection(drawn, 5, 2, signed)
-        assert problem.value(selection.features) == pytest.approx(best, rel=1e-9)
-        rows = selection.assignment
-        value = problem.value(selection.features) - problem.fit[selection.features].topk(2, dim=0).values.sum()
-        assert selection.objective == pytest.approx(float(value + problem.fit[selection.features][rows.T].sum()))
-        assert rows.sum(1).tolist() == [2] * 10  # every pair of 5 features is a class
-        assert len(rows.unique(dim=0)) == 10
-        assert selection.moved > 0
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_best_of_all_subsets_with_classes_that_differ(seed, signed):
+    """All six pairs of four features are classes: what telling them apart costs decides which four are best."""
+    drawn = constants(7, 6, seed)
+    selection = find_selection(drawn, 4, 2, signed)
+    problem = make_problem(drawn, selection.threshold, 4, 2, signed)
+    best = max(problem.value(torch.tensor(subset)) for subset in itertools.combinations(range(7), 4))
+    assert selection.objective == pytest.approx(best, rel=1e-9)
+    assert selection.moved > 0
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -82,13 +80,26 @@ def test_the_smallest_threshold(seed):
     assert redundancy[found][:, found].max() < threshold
 
 
-def test_alike_classes_are_told_apart_at_the_least_cost():
-    """All three like 0 and 1 best; class 1 likes them most and keeps them. Class 0 gives up 1 for 2 (0.1 less), class
-    2 would as well, but then it is class 0: it gives up 0 for 3 (0.2 less)."""
-    fit = torch.tensor([[0.9, 1.0, 0.7], [0.8, 1.0, 0.8], [0.7, 0.0, 0.1], [0.0, 0.0, 0.5]])
-    assignment, moved = assign(fit, 2)
-    assert moved == 2
-    assert [row.nonzero().flatten().tolist() for row in assignment] == [[0, 2], [0, 1], [1, 3]]
+@pytest.mark.parametrize(("features", "classes", "per_class"), [(4, 6, 2), (5, 4, 2), (4, 3, 1), (5, 3, 4)])
+def test_the_best_of_all_assignments(features, classes, per_class):
+    """Of unlike classes, of nearly alike ones, and with ties."""
+    rows = list(itertools.combinations(range(features), per_class))
+    drawn = torch.rand(features, classes, generator=torch.Generator().manual_seed(features), dtype=torch.float64)
+    for fit in (drawn, drawn[:, :1] + 0.1 * drawn, (3 * drawn).round()):
+        worth = [[float(fit[list(row), label].sum()) for row in rows] for label in range(classes)]
+        ways = itertools.permutations(range(len(rows)), classes)
+        best = max(sum(own[row] for own, row in zip(worth, way, strict=True)) for way in ways)
+        assignment, _ = assign(fit, per_class)
+        assert float(fit[assignment.T].sum()) == pytest.approx(best)
+        assert (assignment.sum(1) == per_class).all()
+        assert len(assignment.unique(dim=0)) == classes
+
+
+def test_the_class_that_loses_less_gives_way():
+    """Both like 0 best. Class 0 gives it up for 1 and loses 0.1, although it likes 0 more than class 1 does."""
+    assignment, moved = assign(torch.tensor([[5.0, 4.0], [4.9, 0.0], [0.0, -9.0]]), 1)
+    assert assignment.int().tolist() == [[0, 1, 0], [1, 0, 0]]
+    assert moved == 1
 
 
 @pytest.mark.parametrize(("features", "per_class"), [(5, 2), (6, 3)])
