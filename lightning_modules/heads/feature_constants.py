@@ -120,15 +120,23 @@ def _locality(concentration: Tensor, edge: Tensor) -> Tensor:
 
 
 def _scaled(values: Tensor) -> Tensor:
-    """Clipped to the range of the largest cluster, centred, and scaled to at most ``LARGEST_LOCALITY`` in size.
+    """Outliers brought to the range of the largest cluster, centred, and scaled to ``LARGEST_LOCALITY`` in size.
 
-    The clusters are those of a mean shift with the bandwidth of scikit-learn, started from the bins of the values.
+    As released, an outlier becomes the bound's magnitude with its own sign, so that of values around 0 those of the
+    other sign than the cluster keep it. Values that then differ by rounding alone become 0.
     """
+    largest = _largest_cluster(values)
+    bounded = values.clamp(largest.min(), largest.max()).abs() * values.sign()
+    if bounded.max() - bounded.min() <= CONSTANT * values.abs().max():
+        return torch.zeros_like(values)
+    centred = bounded - bounded.mean()
+    return centred * (LARGEST_LOCALITY / centred.abs().max())
+
+
+def _largest_cluster(values: Tensor) -> Tensor:
+    """The members of the largest cluster of scikit-learn's mean shift, which needs values that are not all in ties."""
     column = values[:, None].numpy()
-    if (bandwidth := estimate_bandwidth(column)) > 0:
-        labels = torch.from_numpy(MeanShift(bandwidth=bandwidth, bin_seeding=True).fit(column).labels_)
-        largest = values[labels == labels.bincount().argmax()]
-        values = values.clamp(largest.min(), largest.max())
-    centred = values - values.mean()
-    size = centred.abs().max()
-    return centred * (LARGEST_LOCALITY / size) if size > 0 else centred
+    if (bandwidth := estimate_bandwidth(column)) > CONSTANT * float(values.abs().max()):
+        labels = torch.from_numpy(MeanShift(bandwidth=bandwidth).fit(column).labels_)
+        return values[labels == labels.bincount().argmax()]
+    return values[values == values.mode().values]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from lightning_modules.heads.feature_assignment import assign
-from lightning_modules.heads.feature_constants import FeatureConstants
+from lightning_modules.heads.feature_constants import TINY, FeatureConstants
 from lightning_modules.heads.feature_search import Problem, permutations, search
 
 ORDERS = 8  # of the heuristic for independent sets
@@ -105,11 +105,14 @@ def find_selection(
 
 
 def make_problem(constants: FeatureConstants, threshold: float, size: int, per_class: int, signed: bool) -> Problem:
-    """The problem whose redundant pairs are those of at least ``threshold``: P = (R - least R above 0) / largest R."""
+    """The problem whose redundant pairs are those of at least ``threshold``, P = (R - least) / (largest - least).
+
+    The least and the largest are those of all R above 0.
+    """
     fit = constants.fit.abs() if signed else constants.fit
     redundancy = constants.redundancy
     least = redundancy.where(redundancy > 0, torch.inf).min()  # infinity if there is none
-    penalty = (redundancy - least) / redundancy.max()
+    penalty = (redundancy - least) / (redundancy.max() - least).clamp_min(TINY)
     penalty = penalty.where((redundancy > 0) & (redundancy >= threshold), 0.0)
     return Problem(fit * (1000 / (per_class * fit.shape[1])), penalty, constants.locality, size, per_class)
 

@@ -79,9 +79,16 @@ def test_batches_and_their_order_do_not_matter(size):
         torch.testing.assert_close(getattr(other, name), value, rtol=1e-9, atol=1e-9)
 
 
-def test_scaled_by_hand():
-    """Two clusters; 30 and 31 are clipped to 3, the mean is 1.8, and so is the largest distance from it."""
-    values = torch.tensor([0, 1, 2, 3, 0, 1, 2, 3, 30, 31], dtype=torch.float64)
-    expected = (math.sqrt(0.1) * (values.clamp(max=3) - 1.8) / 1.8).tolist()
-    assert _scaled(values).tolist() == pytest.approx(expected)
-    assert _scaled(torch.full((4,), 2.0, dtype=torch.float64)).tolist() == [0.0] * 4
+ROOT = math.sqrt(0.1)
+
+
+@pytest.mark.parametrize(("values", "expected"), [
+    # two clusters; 30 and 31 are brought to 3, the mean is 1.8, and so is the largest distance from it
+    ([0, 1, 2, 3, 0, 1, 2, 3, 30, 31], [ROOT * (v - 1.8) / 1.8 for v in (0, 1, 2, 3, 0, 1, 2, 3, 3, 3)]),
+    # -10 is brought to -3, but 2 to 3: outliers keep their sign; the mean is -2.25
+    ([-3] * 6 + [-10, 2], [ROOT * (v + 2.25) / 5.25 for v in [-3] * 7 + [3]]),
+    ([1] * 4 + [2] * 5 + [3] * 4, [0] * 13),  # all are brought to 2
+    ([0.1] * 3, [0] * 3),  # whose mean is not 0.1 in floating point
+])  # fmt: skip
+def test_scaled_by_hand(values, expected):
+    assert _scaled(torch.tensor(values, dtype=torch.float64)).tolist() == pytest.approx(expected)

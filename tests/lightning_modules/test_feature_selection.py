@@ -36,11 +36,11 @@ def test_the_objective_by_hand():
 
 
 def test_the_problem_by_hand():
-    """A is scaled by 1000 / (k·K); pairs from 0.4 on cost (R - 0.2) / 0.8."""
+    """A is scaled by 1000 / (k·K); pairs from 0.4 on cost (R - 0.2) / (0.8 - 0.2)."""
     redundancy = torch.tensor([[0.0, 0.2, 0.4], [0.2, 0.0, 0.8], [0.4, 0.8, 0.0]])
     drawn = FeatureConstants(torch.tensor([[0.5], [-1.0], [0.2]]), redundancy, *[torch.zeros(3)] * 4)
     problem = make_problem(drawn, 0.4, size=2, per_class=1, signed=False)
-    expected = torch.tensor([[0.0, 0.0, 0.25], [0.0, 0.0, 0.75], [0.25, 0.75, 0.0]])
+    expected = torch.tensor([[0.0, 0.0, 1 / 3], [0.0, 0.0, 1.0], [1 / 3, 1.0, 0.0]])
     torch.testing.assert_close(problem.penalty, expected)
     assert problem.fit.flatten().tolist() == pytest.approx([500, -1000, 200])
     assert make_problem(drawn, 0.4, 2, 1, signed=True).fit.flatten().tolist() == pytest.approx([500, 1000, 200])
