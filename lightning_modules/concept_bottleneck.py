@@ -25,7 +25,7 @@ PERCENTILES = "concept_percentiles"  # action: what a corrected concept becomes
 _CONCEPTS, _EVERYTHING = ("backbone", "concepts"), ("backbone", "concepts", "head")
 _CONCEPT_LOSS, _TRUTH, _LABELS = {"concept_bce": 1.0}, {"truth_cross_entropy": 1.0}, {"cross_entropy": 1.0}
 _LAST: dict[str, Any] = {"bn": "eval", "on_enter": (PERCENTILES,), "selectable": True}  # settings of a last phase
-_STEPS = SchedulerSpec("StepLR", {"step_size": 20, "gamma": 0.1})
+_STEPS = SchedulerSpec("MultiStepLR", {"milestones": [21, 41], "gamma": 0.1})  # as released, never below 1e-4
 _OF_CUB = 112  # concepts of Koh et al., over which their losses are divided
 _JOINT = {"cross_entropy": 1 / (1 + 0.01 * _OF_CUB), "concept_bce": 0.01 / (1 + 0.01 * _OF_CUB)}
 
@@ -52,6 +52,14 @@ _SKETCH, _TUNED = dict.fromkeys(_CONCEPTS, 3e-3), {"backbone": 3e-4, "concepts":
 _FROM_SCRATCH = one_cycle("concepts", 10, _SKETCH, _CONCEPT_LOSS)
 _FROM_WEIGHTS = one_cycle("concepts", 15, _TUNED, _CONCEPT_LOSS, bn="eval")
 
+_BOTTLENECK = _published("concepts", 1000, _CONCEPTS, 1e-2, 4e-5, losses={"concept_bce": 1 / _OF_CUB})
+_OF_THE_PAPER = {
+    "independent": PhasePlan((_BOTTLENECK, _published("labels", 500, ("head",), 1e-3, 5e-5, losses=_TRUTH, **_LAST))),
+    "sequential": PhasePlan((_BOTTLENECK, _published("labels", 1000, ("head",), 1e-3, 4e-5, losses=_LABELS, **_LAST))),
+    "joint": _ending(_published("joint", 1000, _EVERYTHING, 1e-3, 4e-4, losses=_JOINT)),
+    "standard": _ending(_published("joint", 1000, _EVERYTHING, 1e-2, 4e-5, losses=_LABELS, scheduler=_STEPS)),
+}
+
 
 class ConceptBottleneck(InterpretableModule):
     """Backbone, mean over cells, linear layer to L concepts, linear head from concepts to classes.
@@ -72,7 +80,8 @@ class ConceptBottleneck(InterpretableModule):
     Args:
         num_concepts: L, linked from the data.
         concept_weights: v_l of ``concept_bce``: 1, or with ``"imbalance"`` n / n_l - 1 of n training images, n_l of
-            which have the concept by the data's class table.
+            which have the concept by the data's class table. None for what the preset was published with:
+            ``"imbalance"`` for those of the paper, ``"equal"`` for ours.
         label_noise: probability that a concept label of a training image is flipped; a function of (``noise_seed``,
             sample, concept) alone, so that it is the same in every epoch and process and after a resume. Labels of
             classes stay.
@@ -95,20 +104,7 @@ class ConceptBottleneck(InterpretableModule):
     """
 
     presets: ClassVar[dict[str, PhasePlan]] = {
-        "independent": PhasePlan(
-            (
-                _published("concepts", 1000, _CONCEPTS, 1e-2, 4e-5, losses={"concept_bce": 1 / _OF_CUB}),
-                _published("labels", 500, ("head",), 1e-3, 5e-5, losses=_TRUTH, **_LAST),
-            )
-        ),
-        "sequential": PhasePlan(
-            (
-                _published("concepts", 1000, _CONCEPTS, 1e-2, 4e-5, losses={"concept_bce": 1 / _OF_CUB}),
-                _published("labels", 1000, ("head",), 1e-3, 4e-5, losses=_LABELS, **_LAST),
-            )
-        ),
-        "joint": _ending(_published("joint", 1000, _EVERYTHING, 1e-3, 4e-4, losses=_JOINT)),
-        "standard": _ending(_published("joint", 1000, _EVERYTHING, 1e-2, 4e-5, losses=_LABELS, scheduler=_STEPS)),
+        **_OF_THE_PAPER,
         "sketch_independent": _ours_in_turn(_FROM_SCRATCH, _TRUTH),
         "sketch_sequential": _ours_in_turn(_FROM_SCRATCH, _LABELS),
         "sketch_joint": _ending(
@@ -127,7 +123,7 @@ class ConceptBottleneck(InterpretableModule):
     def __init__(
         self,
         num_concepts: int,
-        concept_weights: ConceptWeights = "equal",
+        concept_weights: ConceptWeights | None = None,
         label_noise: float = 0.0,
         noise_seed: int = 0,
         preset: str = "sketch_independent",
@@ -140,7 +136,8 @@ class ConceptBottleneck(InterpretableModule):
                 "concepts. ConceptBottleneck needs SketchBirds, AwA2 with `task: single`, or CUB-200-2011 with its "
                 "attributes."
             )
-        check_choice("concept_weights", concept_weights, get_args(ConceptWeights))
+        chosen = concept_weights or ("imbalance" if preset in _OF_THE_PAPER else "equal")
+        check_choice("concept_weights", chosen, get_args(ConceptWeights))
         if not 0 <= label_noise <= 1:
             raise ValueError(f"Expected argument `label_noise` to be in [0, 1], but got {label_noise}.")
         if not 0 <= noise_seed < 2**63:
@@ -150,8 +147,7 @@ class ConceptBottleneck(InterpretableModule):
         self.values: Values = "binary" if self.independent else "percentiles"
         self.concepts = nn.Linear(self.backbone.out_channels, num_concepts)
         self.linear = nn.Linear(num_concepts, self.num_classes)
-        balanced = concept_weights == "imbalance"
-        self.register_buffer("concept_weights", torch.ones(num_concepts) if balanced else None)
+        self.register_buffer("concept_weights", torch.ones(num_concepts) if chosen == "imbalance" else None)
         self.register_buffer("percentiles", torch.full((2, num_concepts), torch.nan))
 
     # -- decision ----------------------------------------------------------------------------------------------------

@@ -52,6 +52,21 @@ def test_rare_concepts_weigh_as_they_are_rare():
     torch.testing.assert_close(weighted(model(batch["image"]), batch), (each * expected).sum(1).mean().float())
 
 
+def test_published_presets_weigh_concepts_and_stop_lowering_their_rate():
+    """Koh et al. train with ``-weighted_loss multiple``; their rate falls to 1e-4 and no further."""
+    weighed = {preset: made(preset=preset).concept_weights is not None for preset in ConceptBottleneck.presets}
+    assert weighed == {preset: "_" not in preset for preset in weighed}
+    model = made(preset="standard", concept_weights="equal")
+    assert model.concept_weights is None
+    optimizer, scheduler = model.plan.build(0, model.parameter_groups(), 1)
+    rates = []
+    for _ in range(1000):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    assert rates == pytest.approx([1e-2] * 21 + [1e-3] * 20 + [1e-4] * 959)
+
+
 # -- noise ------------------------------------------------------------------------------------------------------------
 def test_a_flip_depends_on_seed_sample_and_concept_alone():
     keys, labels = torch.randint(2**62, (5000,)), torch.rand(5000, 20) < 0.3
