@@ -21,8 +21,9 @@ def scale_invariant_diversity(maps: Tensor, weight: Tensor, predictions: Tensor,
     """How far the features of the predicted class look at different places (SID@k).
 
     Source: Norrenbrock et al. (2025), as released: ``1/k Σ_cells max_u P_u`` over the k features u with the largest
-    signed weights of the predicted class among its non-zero ones (ties: lower index); P_u is the softmax over cells of
-    the map divided by its mean magnitude, which is at least 1e-5.
+    signed weights of the predicted class; P_u is the softmax over cells of the map divided by its mean magnitude, which
+    is at least 1e-5. Deviation: only non-zero weights are considered (ties: lower index). The released code prefers a
+    weight of 0 to a negative one, and so may look at features that the class does not have.
 
     Args:
         maps: ``(B, U, h, w)`` float.
@@ -104,8 +105,8 @@ SCALE_INVARIANT_DIVERSITY = MetricEntry(
     Words(
         question="Do the units of a decision look at different places?",
         name="Scale-invariant diversity",
-        formula="mean of 1/5 Σ over cells of max_u softmax(map_u / mean abs(map_u)), u the 5 largest weights of the "
-        "predicted class",
+        formula="mean of 1/5 Σ over cells of max_u softmax(map_u / mean abs(map_u)), u the 5 largest weights ≠ 0 of "
+        "the predicted class",
         source="released code of [N25]",
         misread="1/5 is the worst value, not 0. Five noisy maps look at different places; it does not say that these "
         "are parts.",

@@ -97,10 +97,10 @@ INTERVENTION = Family(
         "percentiles": lambda facts: unless(facts.percentiles, _NO_PERCENTILES),
         "own_values": lambda facts: unless(facts.own_values == "binary" or facts.percentiles, _NO_PERCENTILES),
     },
-    "After Koh et al. (2020), in five random orders per image, or the most uncertain first (`_uncertainty`); all "
-    "concepts that answer one question at once, such as the colour of a part, or one by one (`_single`). A corrected "
-    "concept becomes what the model takes by itself, 1 or 0 (`_binary`) or a percentile of its training logits "
-    "(`_percentiles`). An entry has the accuracy without correction, `baseline`, and the `lift` above it; an area has "
-    "its `curve` and the standard deviations over orders, `curve_sd` and `standard_deviation`. Not in the default "
-    "suite.",
+    "After Koh et al. (2020), in five random orders per image, or the most uncertain first (`_uncertainty`) after Shin "
+    "et al. (2023); all concepts that answer one question at once, such as the colour of a part, or one by one "
+    "(`_single`). A corrected concept becomes what the model takes by itself, 1 or 0 (`_binary`) or a percentile of "
+    "its training logits (`_percentiles`). An entry has the accuracy without correction, `baseline`, and the `lift` "
+    "above it; an area has its `curve` and the standard deviations over orders, `curve_sd` and `standard_deviation`. "
+    "Not in the default suite.",
 )

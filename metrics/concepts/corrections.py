@@ -52,8 +52,8 @@ CORRECTIONS: dict[str, Correction] = {
 def group_uncertainty(probabilities: Tensor, groups: Tensor, num_groups: int) -> Tensor:
     """How uncertain the concepts of a group are.
 
-    Source: Koh et al. (2020) correct the concepts closest to a probability of 1/2 first. For groups, ours: the mean of
-    ``-|p - 1/2|`` over their concepts.
+    Source: Shin et al. (2023), uncertainty of concept prediction: the concepts closest to a probability of 1/2 first.
+    For groups, ours: the mean of ``-|p - 1/2|`` over their concepts.
 
     Args:
         probabilities: ``(B, U)`` float in [0, 1].

@@ -184,7 +184,7 @@ def _area(ending: str, how: Correction) -> MetricEntry:
             if ending
             else "Σ over steps s of (a_s + a_(s+1)) / 2, divided by their number S; a_s is the accuracy after s groups "
             "of concepts are corrected",
-            source="[K20] 3",
+            source="[K20] 3" + ", order [S23]" * how.uncertain_first,
             misread=_AREA_MISREAD.get(ending, "As above."),
         ),
         lambda facts: InterventionArea(facts.unit_groups(how.single)[1], how.trials),
