@@ -168,8 +168,9 @@ class TestProtocol:
         with torch.inference_mode():
             plain = model(images)
         for name in ("logits", "scores", "maps", "latent"):
-            assert torch.equal(getattr(observed, name), getattr(plain, name)), name
-            assert not getattr(observed, name).requires_grad, name
+            value, expected = getattr(observed, name), getattr(plain, name)
+            assert value is expected is None or torch.equal(value, expected), name  # a model may show no latent
+            assert value is None or not value.requires_grad, name
         assert observed.extras.keys() == plain.extras.keys()
         for name, value in plain.extras.items():
             assert torch.equal(observed.extras[name], value), name
