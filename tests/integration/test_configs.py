@@ -13,9 +13,7 @@ from callbacks import Interpretability, PhaseSchedule
 from callbacks.phases.schedule import ACTIONS
 from reports.published.numbers import published
 from tests.cub_tree import make_cub
-from tests.funnybirds_tree import make_funnybirds
-from tests.nico_tree import make_nico
-from tests.photo_trees import make_awa2, make_cars, make_folders
+from tests.datamodules.registry import SETS
 from tests.tiny_runs import ROOT
 
 FILES = (path.relative_to(ROOT) for path in (ROOT / "configs").rglob("*.yaml"))
@@ -23,14 +21,8 @@ CONFIGS = sorted(
     path.as_posix() for path in FILES if path.parts[1] != "study"
 )  # which is of studies, and trains nothing
 PARTNERS = {"logger": "configs/quickstart.yaml"}  # of fragments, by folder
-TREES = {  # data modules that need files -> what writes a few of them
-    "AwA2": make_awa2,
-    "Cars196": make_cars,
-    "Cub200": lambda root: make_cub(root, classes=201, per_class=1),
-    "FunnyBirds": make_funnybirds,
-    "ImageFolder": make_folders,
-    "Nico": make_nico,
-}
+TREES = {made.kind: made.write for made in reversed(SETS.values())}  # what writes a few files of a data module
+TREES["Cub200"] = lambda root: make_cub(root, classes=201, per_class=1)
 
 
 class InstantiatedError(Exception):
