@@ -14,6 +14,7 @@ from lightning.pytorch.utilities import rank_zero_info, rank_zero_only, rank_zer
 from callbacks import Interpretability, RunCheckpoint
 from callbacks.forward.evaluation_mode import evaluation_mode
 from callbacks.run.confusion import log_confusion
+from callbacks.run.drawing import drawing
 from callbacks.run.loggers import log_evaluation
 from callbacks.run.training_record import told_training, where_cut_short
 from datamodules.load import match_data, read_datamodule
@@ -67,7 +68,8 @@ def evaluate(
         found = measure(request, hardware, other)
         confusion = request.engine.evaluation.confusion if trained.class_names else None
         step = max(0, found.result["step"] - 1)  # next to the validation of the epoch that ended there
-        log_confusion(loggers, confusion, trained.class_names or [], request.split, step)
+        with drawing("confusion matrix"):
+            log_confusion(loggers, confusion, trained.class_names or [], request.split, step)
         _save(found, folder, loggers, step)
         if request.report and found.result["explainer"]:
             _write_pages(found, folder, trained.path)

@@ -3,6 +3,7 @@
 import errno
 
 import pytest
+from lightning.fabric.utilities.data import suggested_max_num_workers
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 
 from run_folder.command_line import StrictParser, from_shell
@@ -76,3 +77,9 @@ def test_other_errors_keep_their_traceback():
 
     with pytest.raises(ValueError, match="too many values"):
         from_shell(command)
+
+
+def test_what_lightning_itself_refuses_needs_no_traceback(capsys):
+    with pytest.raises(SystemExit):
+        from_shell(lambda: suggested_max_num_workers(0))
+    assert capsys.readouterr().err == "error: `local_world_size` should be >= 1, got 0.\n"

@@ -1,0 +1,25 @@
+"""What goes wrong after an evaluation is whole."""
+
+import errno
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from evaluation import evaluate
+
+
+def test_a_full_disk_during_the_pages_names_file_and_command(monkeypatch, tmp_path):
+    def fills_the_disk(*_):
+        raise OSError(errno.ENOSPC, "No space left", "index.html")
+
+    monkeypatch.setattr(evaluate, "read_evaluation", lambda folder: None)
+    monkeypatch.setattr(evaluate, "build_report", fills_the_disk)
+    monkeypatch.setattr(evaluate, "evaluation_mode", lambda model: nullcontext())
+    found = SimpleNamespace(subject=SimpleNamespace(model=None))
+    with pytest.raises(
+        OSError, match=r"left: 'index.html'\); .*metrics.json is whole.*report --ckpt_path a.ckpt"
+    ) as raised:
+        evaluate._write_pages(found, tmp_path, Path("a.ckpt"))
+    assert raised.value.errno is None  # no other remedy is added
