@@ -172,7 +172,7 @@ def test_no_forward_is_done_twice(suite, forwards):
 
 
 def test_a_last_layer_of_zeros_is_told_whatever_is_asked_for():
-    model = MODELS["Classifier"](num_classes=8, image_size=(32, 32))
+    model = MODELS["Classifier"](num_classes=8, image_size=(32, 32)).eval()
     torch.nn.init.zeros_(model.linear.weight)
     torch.nn.init.zeros_(model.linear.bias)
     with pytest.warns(UserWarning, match=r"On 100.0% of the images the two largest logits are equal"):
