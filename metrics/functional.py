@@ -76,6 +76,7 @@ from metrics.primitives.intersection_over_union import (
     weighted_intersection_over_union,
 )
 from metrics.primitives.intervals import (
+    lift_interval,
     mean_interval,
     ratio_interval,
     stratified_wilson_interval,
@@ -144,6 +145,7 @@ __all__ = [
     "keyed_noise",
     "keyed_uniform",
     "label_f1_score",
+    "lift_interval",
     "local_size",
     "mask_intersection_over_union",
     "masked_projected_gradient",

@@ -97,7 +97,6 @@ class ConceptLocation(RankedConcepts, ImageRatio):
     concept_parts: Tensor
     parts: Tensor
     part_of: Tensor
-    baseline_sums: Tensor
     curve_sums: Tensor
     image_mean_sum: Tensor
 
@@ -122,7 +121,6 @@ class ConceptLocation(RankedConcepts, ImageRatio):
         parts = sorted(map(list, {tuple(row) for row in rows}))
         self.register_buffer("parts", concept_parts.new_tensor(parts), persistent=False)
         self.register_buffer("part_of", concept_parts.new_tensor([parts.index(row) for row in rows]), persistent=False)
-        self.add_state("baseline_sums", torch.zeros(2, dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("curve_sums", torch.zeros(len(ALPHAS), dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("image_mean_sum", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
 
@@ -165,7 +163,6 @@ class ConceptLocation(RankedConcepts, ImageRatio):
         chance = (1 - missed ** in_sight.double()).masked_fill(own.isnan(), torch.nan)
         baselines = torch.stack([chance, others.nanmean(dim=2).masked_fill(own.isnan(), torch.nan)])
         self._compare(own, baselines)
-        self.baseline_sums = self.baseline_sums + baselines.nan_to_num().sum(dim=(1, 2))
         index = part[:, :, None, None].expand(-1, -1, 1, self.parts.shape[1])
         own_higher, own_equal = (rank.gather(2, index)[:, :, 0] for rank in (higher, equal))
         sizes = [region_size(image_size, alpha) for alpha in ALPHAS]
@@ -175,7 +172,7 @@ class ConceptLocation(RankedConcepts, ImageRatio):
 
     def baselines(self) -> dict[str, Tensor]:
         """``chance`` and ``other_parts`` on the pairs seen; float64 scalars, NaN without any."""
-        return dict(zip(self.compared, self.baseline_sums / self.lift_sums[:, 1], strict=True))
+        return dict(zip(self.compared, self.lift_totals[:, 1] / self.lift_totals[:, 2], strict=True))
 
     def summary(self) -> dict[str, float]:
         """The value with its interval, the baselines, the mean over images and the curve.

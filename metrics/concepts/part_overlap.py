@@ -104,7 +104,6 @@ class ConceptMaskIntersectionOverUnion(RankedConcepts, ImageRatio):
 
     compared: ClassVar = ("chance",)
     concept_parts: Tensor
-    chance_sum: Tensor
 
     def __init__(
         self,
@@ -123,7 +122,6 @@ class ConceptMaskIntersectionOverUnion(RankedConcepts, ImageRatio):
         self.alpha = alpha
         self.num_parts = int(concept_parts.max()) + 1  # at least
         self.register_buffer("concept_parts", concept_parts.clone(), persistent=False)
-        self.add_state("chance_sum", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
 
     def update(self, scores: Tensor, logits: Tensor, concept_maps: Tensor, part_masks: Tensor) -> None:
         """Add a batch."""
@@ -141,11 +139,10 @@ class ConceptMaskIntersectionOverUnion(RankedConcepts, ImageRatio):
         share, area = region_size(image_size, self.alpha) / math.prod(image_size), masks.double().mean(dim=(2, 3))
         chance = (share * area / (share + area - share * area)).masked_fill(values.isnan(), torch.nan)
         self._compare(values, chance[None])
-        self.chance_sum = self.chance_sum + chance.nan_to_num().sum()
 
     def baselines(self) -> dict[str, Tensor]:
         """``chance`` on the pairs seen; a float64 scalar, NaN without any."""
-        return {"chance": self.chance_sum / self.lift_sums[0, 1]}
+        return {"chance": self.lift_totals[0, 1] / self.lift_totals[0, 2]}
 
 
 _MISREAD = {

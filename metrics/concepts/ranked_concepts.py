@@ -13,7 +13,7 @@ from metrics.base import SummaryMetric
 from metrics.entry import MetricEntry, Words
 from metrics.facts import Facts
 from metrics.primitives.checks import check_choice, check_labels, check_tensor
-from metrics.primitives.intervals import ratio_interval
+from metrics.primitives.intervals import lift_interval
 
 Ranking = Literal["contribution", "weight", "score"]
 Order = Literal["signed", "abs", "positive_evidence"]
@@ -121,7 +121,8 @@ class RankedConcepts(SummaryMetric):
     compared: ClassVar[tuple[str, ...]]
     weight: Tensor
     candidates: Tensor | None
-    lift_sums: Tensor
+    lift_totals: Tensor
+    lift_products: Tensor
     lift_images: Tensor
 
     def __init__(
@@ -145,9 +146,11 @@ class RankedConcepts(SummaryMetric):
         self.order: Order = order
         self.register_buffer("weight", weight.detach().clone(), persistent=False)
         self.register_buffer("candidates", None if candidates is None else candidates.clone(), persistent=False)
-        # for every baseline the sums of `ratio_interval`, with a = value - baseline over the pairs of an image
-        self.add_state("lift_sums", torch.zeros(len(self.compared), 5, dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("lift_images", torch.zeros(len(self.compared), dtype=torch.int64), dist_reduce_fx="sum")
+        # for every baseline the sums of `lift_interval`, over the pairs of an image: value, baseline and number
+        count = len(self.compared)
+        self.add_state("lift_totals", torch.zeros(count, 3, dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("lift_products", torch.zeros(count, 3, 3, dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("lift_images", torch.zeros(count, dtype=torch.int64), dist_reduce_fx="sum")
 
     def _importance(self, scores: Tensor, predictions: Tensor) -> Tensor:
         """``(B, L)`` float64, minus infinity for what is not ranked."""
@@ -159,11 +162,12 @@ class RankedConcepts(SummaryMetric):
 
     def _compare(self, values: Tensor, baselines: Tensor) -> None:
         """Add ``(B, n)`` values and ``(J, B, n)`` baselines; a pair in which either is NaN is left out."""
-        lift = values - baselines
-        defined = ~lift.isnan()
-        a, b = lift.masked_fill(~defined, 0).sum(dim=2), defined.sum(dim=2).double()
-        self.lift_sums = self.lift_sums + torch.stack([a, b, a * a, b * b, a * b], dim=2).sum(dim=1)
-        self.lift_images = self.lift_images + (b > 0).sum(dim=1)
+        undefined = values.isnan() | baselines.isnan()
+        compared = torch.stack([values.expand_as(baselines), baselines, torch.ones_like(baselines)])
+        rows = compared.masked_fill(undefined, 0).sum(dim=3).permute(1, 2, 0)  # (J, B, 3)
+        self.lift_totals = self.lift_totals + rows.sum(dim=1)
+        self.lift_products = self.lift_products + rows.mT @ rows
+        self.lift_images = self.lift_images + (~undefined).any(dim=2).sum(dim=1)
 
     @abstractmethod
     def baselines(self) -> dict[str, Tensor]:
@@ -182,9 +186,9 @@ class RankedConcepts(SummaryMetric):
         summary = super().summary()
         with self.sync_context(dist_sync_fn=self.dist_sync_fn, should_sync=self._to_sync), torch.no_grad():
             for row, (name, value) in enumerate(self.baselines().items()):
-                sums, images = self.lift_sums[row], self.lift_images[row]
-                low, high = ratio_interval(sums, images, value_range=(-1.0, 1.0))
-                lift = {"": sums[0] / sums[1], "_low": low, "_high": high}
+                totals = self.lift_totals[row]
+                low, high = lift_interval(totals, self.lift_products[row], self.lift_images[row])
+                lift = {"": (totals[0] - totals[1]) / totals[2], "_low": low, "_high": high}
                 summary[name] = float(value)
                 summary |= {f"lift_over_{name}{end}": float(bound) for end, bound in lift.items()}
         return summary

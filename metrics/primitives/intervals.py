@@ -10,6 +10,8 @@ from torch import Tensor
 
 _ROUNDING = 1e-12  # of the sum of squares: a smaller variance is a rounding error
 
+_UNSEEN = 0.5  # events of the size of a range that a sample may be missing
+
 Bounds = tuple[Tensor, Tensor]
 Range = tuple[float, float]
 
@@ -59,8 +61,10 @@ def mean_interval(
     Student's ``mean ± t sqrt(s² / n)`` with ``s² = (square_sum - value_sum² / n) / (n - 1)`` and n = ``count``. It
     misses means of rare events, where most values lie at an end of their range. Where the values deviate from an end by
     a mean m below their standard deviation, they are taken for a share of ``m / d`` events that deviate by d, which
-    have the same mean and variance; the interval is d times that of Wilson (1927) with t. Where all values are equal,
-    a share that Wilson's interval of 0 of n allows may lie at either end of the range.
+    have the same mean and variance; the interval is d times that of Wilson (1927) with t. As larger events may be
+    missing by luck, half an event of the size of the range joins those of which d is the mean size, if the range is
+    finite. Where all values are equal, a share that Wilson's interval of 0 of n allows may lie at either end of the
+    range.
 
     Args:
         value_sum: sum of the values, any shape.
@@ -89,10 +93,12 @@ def mean_interval(
     for end, sign in zip(value_range, (1, -1), strict=True):
         if math.isfinite(end):
             deviations = sign * (total - n * end)
-            size = (squares - 2 * end * total + n * end * end) / deviations
-            share = deviations / size / n
-            bounds = [end + sign * size * bound for bound in _wilson(share, n, quantile)]
-            rare = share <= 0.5
+            events = deviations**2 / (squares - 2 * end * total + n * end * end)
+            length = value_range[1] - value_range[0]
+            unseen, unseen_size = (_UNSEEN, _UNSEEN * length) if math.isfinite(length) else (0.0, 0.0)
+            size = (deviations + unseen_size) / (events + unseen)
+            bounds = [end + sign * size * bound for bound in _wilson(deviations / size / n, n, quantile)]
+            rare = events <= 0.5 * n
             low, high = (torch.where(rare, new, old) for new, old in zip(bounds[::sign], (low, high), strict=True))
     return _within((low, high), variance, total / n, n, value_range, _normal_quantile(confidence))
 
@@ -211,3 +217,52 @@ def ratio_interval(
     else:
         bounds = _around(ratio, quantile * variance.sqrt(), count)
     return _within(bounds, residual, ratio, n, value_range, _normal_quantile(confidence))
+
+
+def lift_interval(totals: Tensor, products: Tensor, count: Tensor, confidence: float = 0.95) -> Bounds:
+    """Interval of the difference of two ratios in [0, 1] with one denominator, with images as the clusters.
+
+    Source: the method of variance estimates recovery (Zou and Donner 2008; Newcombe 1998, method 10, for shares): the
+    intervals of :func:`ratio_interval` of both ratios and the correlation r of their residuals. With ratios R and S and
+    their bounds l and u, the lower bound is ``R - S - sqrt((R - l_R)² - 2 r (R - l_R) (u_S - S) + (u_S - S)²)``, the
+    upper one its mirror image. Rare events that are missing by luck count as in the interval of each ratio; r is 0
+    where a ratio is the same for all images.
+
+    Args:
+        totals: ``(3,)``, over the images: Σa, Σc, Σb of the ratios Σa / Σb and Σc / Σb.
+        products: ``(3, 3)``, over the images, the sums of the products of a, c and b.
+        count: number of images.
+        confidence: coverage in (0, 1).
+
+    Returns:
+        Lower and upper bound, float64, within [-1, 1]; NaN where ``count`` is below 2 and where Σb is 0.
+
+    Raises:
+        ValueError: if ``confidence`` is outside (0, 1).
+
+    Example:
+        >>> rows = torch.tensor([[1.0, 0.0, 1.0]] * 10)  # always right, beside a baseline that never is
+        >>> low, high = lift_interval(rows.sum(dim=0), rows.T @ rows, torch.tensor(10))
+        >>> round(low.item(), 4), high.item()
+        (0.6075, 1.0)
+    """
+    totals, products = totals.double(), products.double()
+    ratios = totals[:2] / totals[2]
+    bounds = []
+    for i in (0, 1):
+        sums = torch.stack([totals[i], totals[2], products[i, i], products[2, 2], products[i, 2]])
+        bounds.append(ratio_interval(sums, count, confidence, (0.0, 1.0)))
+    crossed = ratios[:, None] * products[2, :2]
+    residuals = products[:2, :2] - crossed - crossed.T + ratios[:, None] * ratios * products[2, 2]
+    spread = residuals.diagonal()
+    spread = spread.masked_fill(spread <= _ROUNDING * products.diagonal()[:2], 0)
+    correlation = (residuals[0, 1] / spread.prod().sqrt()).clamp(-1, 1).masked_fill((spread == 0).any(), 0)
+    lift = ratios[0] - ratios[1]
+    below, above = (
+        (one.square() - 2 * correlation * one * other + other.square()).clamp(min=0).sqrt()
+        for one, other in (
+            (ratios[0] - bounds[0][0], bounds[1][1] - ratios[1]),
+            (bounds[0][1] - ratios[0], ratios[1] - bounds[1][0]),
+        )
+    )
+    return (lift - below).clamp(-1, 1), (lift + above).clamp(-1, 1)

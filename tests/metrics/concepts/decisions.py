@@ -3,7 +3,8 @@
 import math
 
 import torch
-from scipy.stats import t
+
+from metrics.functional import lift_interval
 
 NAN, SIZE, IMAGES, CLASSES, CONCEPTS = math.nan, (6, 4), 13, 3, 5
 GENERATOR = torch.Generator().manual_seed(8)
@@ -60,9 +61,9 @@ def chances(cells, alpha=1):
     return [min(max((n - sum(v > w for v in flat)) / flat.count(w), 0), 1) for w in flat]
 
 
-def paired(differences):
-    """Mean over the pairs of the images, and half of its 95 % interval with images as the clusters."""
-    total, count = sum(sum(d) for d in differences), sum(len(d) for d in differences)
-    ratio, n = total / count, len(differences)
-    variance = sum((sum(d) - ratio * len(d)) ** 2 for d in differences) / (n - 1) * n / count**2
-    return ratio, t.ppf(0.975, n - 1) * math.sqrt(variance)
+def paired(images):
+    """Difference of the means of the (value, baseline) pairs of the images, and its bounds, images as the clusters."""
+    rows = torch.tensor([[*map(sum, zip(*pairs, strict=True)), len(pairs)] for pairs in images], dtype=torch.float64)
+    totals = rows.sum(dim=0)
+    bounds = lift_interval(totals, rows.T @ rows, torch.tensor(len(images)))
+    return float((totals[0] - totals[1]) / totals[2]), [bound.item() for bound in bounds]

@@ -99,12 +99,12 @@ def test_existence_beside_its_baselines():
     bases = {"chance": range(CONCEPTS), "prevalence": (3, 1)}  # not the two that are most frequent here
     for name, concepts in bases.items():
         base = {image: mean([float(labels[image, c]) for c in concepts]) for _, image in existence(RECORD)}
-        lift, error = paired([[value - base[image]] for value, image in existence(RECORD)])
+        lift, expected = paired([[(value, base[image])] for value, image in existence(RECORD)])
         assert same(summary[name], mean(base.values()))
         assert same(summary[f"lift_over_{name}"], lift)
         assert same(summary[f"lift_over_{name}"], summary["value"] - summary[name])
         bounds = [summary[f"lift_over_{name}_{end}"] for end in ("low", "high")]
-        assert bounds == pytest.approx([lift - error, lift + error], abs=1e-6)
+        assert bounds == pytest.approx(expected)
     alone = updated(CORRECT(), READ).summary()
     counts = sorted((labels[[image for _, image in existence(RECORD, "correct")]].double().mean(dim=0)).tolist())
     assert same(alone["prevalence"], sum(counts[-2:]) / 2)

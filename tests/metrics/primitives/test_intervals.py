@@ -1,10 +1,12 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 from scipy import stats
 
 from metrics.functional import (
+    lift_interval,
     mean_interval,
     ratio_interval,
     stratified_wilson_interval,
@@ -38,14 +40,22 @@ class TestMeanInterval:
 
     @pytest.mark.parametrize("end", [0, 1, 5])
     def test_of_rare_events_it_is_the_one_of_wilson_with_t(self, end):
-        # 3 of 40 deviate by 0.5 from an end of the range: half of Wilson's interval of 3 of 40
-        t = stats.t.ppf(0.975, 39)
-        wilson = list(stats.binomtest(3, 40).proportion_ci(1 - 2 * stats.norm.sf(t), "wilson"))
-        low, high = [bound / 2 for bound in wilson] if end != 1 else [1 - bound / 2 for bound in wilson[::-1]]
+        # 3 of 40 deviate by 0.5 from an end of the range, of which half an event of size 1 is not seen: 2 / 3.5; with
+        # no other end, 0.5. A bound p of the share 1.5 / 40 / size satisfies |share - p| = t sqrt(p (1 - p) / 40)
         total, squares = (1.5, 0.75) if end != 1 else (38.5, 37.75)
         sums = tensors(total + (end == 5) * 200, squares + (end == 5) * (15 + 1000), 40)
-        bounds = both(mean_interval(*sums, value_range=(5.0, math.inf) if end == 5 else (0.0, 1.0)))
-        assert bounds == pytest.approx([low + (end == 5) * 5, high + (end == 5) * 5])
+        size = 0.5 if end == 5 else 2 / 3.5
+        for bound in both(mean_interval(*sums, value_range=(5.0, math.inf) if end == 5 else (0.0, 1.0))):
+            p = abs(bound - end) / size
+            error = stats.t.ppf(0.975, 39) * math.sqrt(p * (1 - p) / 40)
+            assert abs(1.5 / 40 / size - p) == pytest.approx(error, abs=1e-7)
+
+    @pytest.mark.parametrize("value_range", [(0.0, 1.0), (-1.0, 1.0)])
+    @pytest.mark.parametrize("n", [10, 30, 112])
+    def test_it_holds_means_of_skewed_values_near_an_end(self, n, value_range):
+        values = 1 - torch.from_numpy(np.random.default_rng(0).beta(0.2, 19.8, (2000, n)))
+        low, high = mean_interval(values.sum(1), values.square().sum(1), torch.tensor(n), value_range=value_range)
+        assert ((low <= 0.99) & (high >= 0.99)).double().mean() > 0.93  # without the half event .76 to .92
 
     @pytest.mark.parametrize(
         ("value", "low", "high"),
@@ -143,6 +153,32 @@ class TestRatioInterval:
         assert all(math.isnan(bound) for bound in both(ratio_interval(torch.zeros(5), torch.tensor(4))))
         with pytest.raises(ValueError, match=r"`sums` to have shape \(5,\), but got \(4,\)"):
             ratio_interval(torch.ones(4), torch.tensor(4))
+
+
+class TestLiftInterval:
+    def test_hand_case(self):
+        # right 1, 1, 0, 1 of 4 images, the baseline 1, 0, 0, 0: .75 and .25; residuals .25, .25, -.75, .25 and .75,
+        # three times -.25: r = (.1875 - .0625 + .1875 - .0625) / .75 = 1/3
+        rows = torch.tensor([[1.0, 1, 1], [1, 0, 1], [0, 0, 1], [1, 0, 1]], dtype=torch.float64)
+        low, high = both(lift_interval(rows.sum(0), rows.T @ rows, torch.tensor(4)))
+        a, b, aa, bb, ab = 3.0, 4.0, 3.0, 4.0, 3.0
+        least, most = both(ratio_interval(torch.tensor([a, b, aa, bb, ab]), torch.tensor(4), value_range=(0.0, 1.0)))
+        down, up = 0.75 - least, most - 0.75  # of the baseline, the other way round
+        assert 0.5 - low == pytest.approx(math.sqrt(down**2 - 2 / 3 * down * down + down**2))
+        assert high - 0.5 == pytest.approx(math.sqrt(up**2 - 2 / 3 * up * up + up**2))
+
+    def test_rare_misses_that_were_not_seen(self):
+        # all of 30 right, where the baseline varies a little around .2: Wilson's bound of 30 of 30 is .886
+        chance = torch.linspace(0.15, 0.25, 30, dtype=torch.float64)
+        rows = torch.stack([torch.ones_like(chance), chance, torch.ones_like(chance)], dim=1)
+        low, high = both(lift_interval(rows.sum(0), rows.T @ rows, torch.tensor(30)))
+        assert low == pytest.approx(0.8 - math.hypot(1 - 0.8865, 0.0114), abs=1e-3)
+        assert high == pytest.approx(0.8114, abs=1e-3)
+
+    def test_undefined(self):
+        for rows in (torch.ones(1, 3), torch.zeros(4, 3)):
+            bounds = lift_interval(rows.sum(0), rows.T @ rows, torch.tensor(len(rows)))
+            assert all(math.isnan(bound) for bound in both(bounds))
 
 
 class TestStratifiedWilsonInterval:
