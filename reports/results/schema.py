@@ -26,6 +26,14 @@ class Entry(Record):
     skipped: Count
     unit: str
     higher_is_better: bool | None
+    averaged_over: str = "none"
+
+    @model_validator(mode="after")
+    def _bounds_are_in_order(self) -> Entry:
+        low, high = self.ci95
+        if low is not None and high is not None and low > high:
+            raise ValueError(f"`ci95` begins at {low}, above its end at {high}")
+        return self
 
 
 class Protocol(Record):
@@ -90,11 +98,12 @@ def range_of(key: str, variant: str | None = None) -> tuple[float, float]:
 class MetricsFile(Record):
     """The content of ``metrics.json``."""
 
-    schema_: Annotated[Literal[1], Field(alias="schema")]
+    schema_: Annotated[int, Field(alias="schema", ge=SCHEMA, le=SCHEMA)]
     checkpoint: str
     step: Count
     split: Literal["test", "val"]
     seed: Count
+    suite: list[str] = Field(default_factory=list)
     limit: Annotated[int, Field(ge=1)] | None = None
     model: str
     dataset: str

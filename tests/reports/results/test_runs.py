@@ -122,7 +122,7 @@ def test_the_same_evaluation_twice(run):
         (lambda text: "", "to hold strict JSON, but"),
         (lambda text: "[" * 100_000, "to hold strict JSON, but maximum recursion depth exceeded"),
         (lambda text: "[1]", "input should be a valid dictionary"),
-        (changed("schema", 2), "`schema`: input should be 1, got 2"),
+        (changed("schema", 2), "`schema`: input should be less than or equal to 1, got 2"),
         (lambda text: text.replace('"skipped": {\n    "comp', '"skip": {\n    "comp'), "but it lacks `skipped`"),
         (
             lambda text: text.replace("0.25", "1e999"),
@@ -136,6 +136,7 @@ def test_the_same_evaluation_twice(run):
             "f1, lift.value`",
         ),
         (changed("metrics", []), "`metrics`: input should be a valid dictionary"),
+        (changed("metrics", {"general/f1": entry(0.5, 0.9, 0.1)}), "`ci95` begins at 0.9, above its end at 0.1"),
         (changed("split", None), "`split`: input should be 'test' or 'val', got None"),
         (changed("training", {"complete": False}), "which is not complete, lacks epochs, phase, phases, projected"),
     ],
