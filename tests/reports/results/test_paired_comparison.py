@@ -194,6 +194,6 @@ def test_an_unknown_condition(compared):
 
 
 def test_a_run_without_images(tmp_path):
-    run = write_run(tmp_path / "a", METRICS)
+    runs = [str(write_run(tmp_path / name, METRICS)) for name in "ab"]
     with pytest.raises(FileNotFoundError, match=r"images\.csv"):
-        compare(str(run), str(run))
+        compare(*runs)
