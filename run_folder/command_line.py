@@ -201,7 +201,7 @@ def _over(earlier: Any, later: Any) -> Any:
     """The later of two settings, with all that it does not name as it was."""
     if not isinstance(earlier, dict) or not isinstance(later, dict):
         return later
-    return earlier | {name: _over(earlier.get(name), value) for name, value in later.items()}
+    return earlier | {str(name): _over(earlier.get(str(name)), value) for name, value in later.items()}
 
 
 def _is_utf8(word: str) -> bool:
