@@ -76,6 +76,7 @@ class ConceptCalibrationError(ConceptPrediction):
 
     See :func:`calibration_error`. ``majority`` is the mean over concepts of ``min(q, 1 - q)`` with q the share
     of images that have the concept: a certain prediction is off by its error rate. A constant q would be off by 0.
+    There is no interval, because few images in many bins raise the value itself.
 
     Args:
         concepts: see :class:`ConceptPrediction`.
@@ -114,6 +115,11 @@ class ConceptCalibrationError(ConceptPrediction):
         """``(L,)`` float64, NaN where undefined."""
         return calibration_error(self.table)
 
+    def _interval_of(self, values: Tensor, undefined: Tensor) -> tuple[Tensor, Tensor]:
+        """None: chance raises the error of every concept, also of a calibrated one, and no spread of them shows it."""
+        nothing = values.new_full((), torch.nan)
+        return nothing, nothing
+
     def _majority(self) -> Tensor:
         images, _, present = self.table.sum(dim=2)
         shares: Tensor = torch.minimum(present, images - present) / images
@@ -128,7 +134,7 @@ CALIBRATION_ERROR = MetricEntry(
         name="Expected calibration error",
         formula="mean over concepts of Σ_b n_b / n · abs(mean c − mean p) over 15 equal bins b of p",
         source="Naeini et al. 2015",
-        misread="A constant p at the prevalence has 0. Few images in many bins raise it by chance.",
+        misread="A constant p at the prevalence has 0. Few images in many bins raise it by chance: it has no interval.",
     ),
     lambda facts: build(facts, ConceptCalibrationError),
     needs=PREDICTED,

@@ -37,7 +37,15 @@ BLOCKS = [
 ]
 RUNS = {  # a small model for every run folder that a page names
     "ProtoPNet": ["quickstart", "first", "birds/seed0", "cub200/protopnet-mobilenet", "protopnet/0", "protopool/0"],
-    "Classifier": ["second", "birds/seed1", "classifier/0", "hive/cub-classifier", "pipnet/0", "bagnet/0"],
+    "Classifier": [
+        "second",
+        "birds/seed1",
+        "classifier/0",
+        "sketch_birds/classifier",
+        "hive/cub-classifier",
+        "pipnet/0",
+        "bagnet/0",
+    ],
     "ConceptBottleneck": ["my_run", "concepts/sketch_birds_bottleneck", "protopnet_pruned/0", "prototree/0"],
     "PosthocCBM": ["concepts/cub_posthoc", "qpm/0"],
 }
@@ -71,9 +79,6 @@ def place(tmp_path_factory):
     for name in ("DIR", "CUB"):
         make_cub(place / name, classes=10)
     torch.save(torchvision.models.mobilenet_v2().state_dict(), place / "FILE")
-    page = (ROOT / "docs/studies.md").read_text("utf-8")
-    for text, name in re.findall(r"^```yaml\n(# (\w+\.yaml): .*?)^```", page, re.DOTALL | re.MULTILINE):
-        (place / name).write_text(text)
     return place
 
 
