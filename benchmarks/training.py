@@ -62,7 +62,10 @@ class OneBatch(LightningDataModule):
             "concepts": torch.rand(count, CONCEPTS) < 0.5,
         }
         table = torch.zeros(classes, CONCEPTS, dtype=torch.bool)
-        self.tables = ClassTables(concept_names=[str(i) for i in range(CONCEPTS)], class_concepts_binary=table)
+        self.tables = ClassTables(
+            concept_names=[str(i) for i in range(CONCEPTS)], class_concepts=table + 0.5, class_concepts_binary=table
+        )
+        self.class_weights = torch.ones(classes)
         self.steps, self.num_classes, self.image_size, self.batch_size = steps, classes, images.shape[2:], count
 
     def dataset(self, split: str) -> range:

@@ -237,9 +237,15 @@ class ConceptBottleneck(InterpretableModule):
             )
         if self.concept_weights is not None and stage == "fit":
             by_image = datamodule.capabilities("train").concepts_image is True
-            strength = (datamodule.tables.class_concepts if by_image else table).double()
+            strength = datamodule.tables.class_concepts if by_image else table
+            if strength is None:
+                raise ValueError(
+                    f"Expected {type(datamodule).__name__} to say how often the images of a class have each concept, "
+                    "because rare concepts weigh more (`model.concept_weights: imbalance`). Pass "
+                    "`--model.concept_weights equal`."
+                )
             images = 1 / datamodule.class_weights.double()  # in proportion to those of the class
-            frequency = (images / images.sum()) @ strength
+            frequency = (images / images.sum()) @ strength.double()
             self.concept_weights.copy_(1 / frequency.clamp_min(1 / len(datamodule.dataset("train"))) - 1)
 
     def training_concepts(self, batch: dict[str, Any]) -> Tensor:

@@ -150,6 +150,11 @@ def test_a_concept_table_that_does_not_fit():
     stranger.tables = replace(data.tables, class_concepts_binary=torch.ones(8, 9, dtype=torch.bool))
     with pytest.raises(ValueError, match=r"the 20 concepts of the model, or none, but got 9"):
         model.setup("test")
+    tables = replace(data.tables, class_concepts=None, class_concepts_binary=None)
+    weighed = made(concept_weights="imbalance")
+    weighed._trainer = SimpleNamespace(datamodule=SimpleNamespace(tables=tables, capabilities=data.capabilities))
+    with pytest.raises(ValueError, match=r"how often the images of a class have each concept, .*concept_weights equal"):
+        weighed.setup("fit")
 
 
 def test_models_without_concepts_have_no_percentiles():
