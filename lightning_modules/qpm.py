@@ -56,7 +56,7 @@ class QPM(InterpretableModule):
 
     Raises:
         ValueError: if the backbone has fewer than n channels, k exceeds n, there are fewer sets of k out of n features
-            than classes, or the task is multilabel.
+            than classes, the task is multilabel, or no phase selects features.
 
     Example:
         >>> model = QPM(num_features=6, features_per_class=2, num_classes=4, image_size=(32, 32)).eval()
@@ -92,6 +92,11 @@ class QPM(InterpretableModule):
         self, num_features: int = 50, features_per_class: int = 5, ternary: bool = False, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
+        if not any({*SELECT} & {*phase.on_enter, *phase.on_exit} for phase in self.plan.phases):
+            raise ValueError(
+                f"Expected a phase of QPM with {SELECT[0]!r} in `on_enter`, but got none of {self.plan.names}: without "
+                "a selection it is a dense classifier, which is `lightning_modules.Classifier`."
+            )
         channels = self.backbone.out_channels
         check_sizes(channels, self.num_classes, num_features, features_per_class)
         self.num_features, self.features_per_class, self.ternary = num_features, features_per_class, ternary
@@ -133,19 +138,6 @@ class QPM(InterpretableModule):
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """Groups ``backbone`` and ``head``, the dense one."""
         return {"backbone": list(self.backbone.parameters()), "head": list(self.linear.parameters())}
-
-    def setup(self, stage: str) -> None:
-        """Refuse to train a dense black box under this name.
-
-        Raises:
-            ValueError: without a phase that selects features.
-        """
-        super().setup(stage)
-        if stage == "fit" and not any({*SELECT} & {*p.on_enter, *p.on_exit} for p in self.plan.phases):
-            raise ValueError(
-                f"Expected a phase of QPM with {SELECT[0]!r} in `on_enter`, but got none of {self.plan.names}: without "
-                "a selection it is a dense classifier, which is `lightning_modules.Classifier`."
-            )
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """As any module.

@@ -270,7 +270,7 @@ def test_launched_from_the_shell(tmp_path, straight):
     assert process.returncode == 0, said
     assert differences(state(folder), state(straight[0])) == []
     path = folder / "checkpoints" / "best.ckpt"
-    request = Request(TrainedModel(path, allow_classes=["tests"]), Interpretability(["quanproto", "general"]))
+    request = Request(TrainedModel(path, allow_classes=["tests"]), Interpretability(["quanproto", "general/f1"]))
     reference = evaluate(request, Hardware("cpu"))["metrics"]
     for arguments in ([], ["--overwrite", "true"]):  # the result of training itself, then that of another command
         if arguments:

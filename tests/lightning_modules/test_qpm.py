@@ -85,17 +85,12 @@ def test_a_selection_can_be_made_anew():
     ({"num_features": 129}, "at least 1 and at most the 128 features of the backbone, but got 129"),
     ({"num_features": 4}, "`features_per_class` to be at least 1 and at most `num_features` = 4, but got 5"),
     ({"num_features": 5}, "only 1 sets of .* for 8 classes. Set `num_features` to at least 7 or"),
+    ({"phases": {"finetune": {"on_enter": []}}}, r"phase of QPM with 'select_features' .* of \['dense', 'finetune'\]"),
     ({"task": "multilabel"}, r"`task` of QPM to be one of \('multiclass',\), but got 'multilabel'"),
 ])  # fmt: skip
 def test_bad_input(options, message):
     with pytest.raises(ValueError, match=message):
         QPM(**({"num_classes": 8, "image_size": SIZE} | options))
-
-
-def test_a_model_that_selects_nothing_is_not_trained():
-    model = QPM(num_classes=8, image_size=SIZE, num_features=12, phases={"finetune": {"on_enter": []}})
-    with pytest.raises(ValueError, match=r"phase of QPM with 'select_features' .* none of \['dense', 'finetune'\]"):
-        tiny_trainer().fit(model, datamodule=tiny_birds())
 
 
 def test_several_labels_per_image_are_refused():
