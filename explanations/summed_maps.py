@@ -67,8 +67,8 @@ class BoxMaps(Explainer):
     elsewhere. A flat map has no box.
 
     Args:
-        variant: ``"reference"`` has two slips of the released code: a box is that of the pixels that are not below the
-            quantile, for a flat map the whole image, and loses its last row and column.
+        variant: ``"reference"`` has two slips of the released code: a box is drawn around the pixels that are not below
+            the quantile, for a flat map around the whole image, and loses its last row and column.
 
     Raises:
         ValueError: if ``variant`` is unknown.
@@ -136,7 +136,7 @@ class BoxMaps(Explainer):
         return image, unit, boxes
 
     def _mask(self, maps: Tensor) -> Tensor:
-        """``(P, H, W)`` bool, the pixels of which a box is made."""
+        """``(P, H, W)`` bool, the pixels that a box is drawn around."""
         return percentile_mask(maps) if self.variant == "fixed" else ~percentile_mask(-maps, 0.05)
 
 

@@ -49,7 +49,7 @@ TIES = MetricEntry(
     Words(
         question="On how many images is there no largest logit, so that the order of classes decides?",
         name="Ties",
-        formula="share of images of which the two largest logits are equal",
+        formula="share of images whose two largest logits are equal",
         source="ours",
         misread="Accuracy takes the first of tied classes, and so do the metrics that look at the predicted class: "
         "where ties are many, as with a last layer of zeros, they measure the order of classes.",
