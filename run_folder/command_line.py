@@ -198,7 +198,7 @@ def _phases(earlier: Namespace | None) -> dict[str, Any]:
 
 
 def _over(earlier: Any, later: Any) -> Any:
-    """The later of two settings, with all that it does not name as it was."""
+    """Two settings merged: the later one wins, and what it does not name stays."""
     if not isinstance(earlier, dict) or not isinstance(later, dict):
         return later
     return earlier | {str(name): _over(earlier.get(str(name)), value) for name, value in later.items()}

@@ -21,7 +21,7 @@ Row = tuple[int, ...]  # ascending features
 def assign(fit: Tensor, per_class: int) -> tuple[Tensor, int]:
     """The k features of each class that fit best in sum over classes, with no two classes alike.
 
-    A linear assignment of classes to rows, only a few of which matter: classes that share a row, directly
+    A linear assignment of classes to rows. Only a few rows matter: classes that share a row, directly
     or through others, form a group, and a class in a group of g can do without all but its g best rows, since the
     others occupy at most g - 1 of them.
 

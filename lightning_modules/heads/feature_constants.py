@@ -122,8 +122,8 @@ def _locality(concentration: Tensor, edge: Tensor) -> Tensor:
 def _scaled(values: Tensor) -> Tensor:
     """Outliers brought to the range of the largest cluster, centred, and scaled to ``LARGEST_LOCALITY`` in size.
 
-    As released, an outlier becomes the bound's magnitude with its own sign, so that of values around 0 those of the
-    other sign than the cluster keep it. Values that then differ by rounding alone become 0.
+    As released, an outlier takes the magnitude of the bound and keeps its own sign, even if the cluster has the other
+    sign. Values that then differ by rounding alone become 0.
     """
     largest = _largest_cluster(values)
     bounded = values.clamp(largest.min(), largest.max()).abs() * values.sign()

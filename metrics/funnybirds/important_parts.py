@@ -57,8 +57,8 @@ def important_parts(importance: Tensor, total: Tensor, thresholds: Tensor) -> Te
         ``(B, T, N)`` bool.
 
     Raises:
-        ValueError: if a shape or dtype differs from the above, or a value is not finite: parts of which nothing is
-            known would count as unimportant.
+        ValueError: if a shape or dtype differs from the above, or a value is not finite, since its part would
+            otherwise count as unimportant.
 
     Example:
         >>> importance, total = torch.tensor([[4.0, 1.0, 0.0, -1.0, 2.0]]), torch.tensor([10.0])

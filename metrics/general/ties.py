@@ -1,4 +1,4 @@
-"""Share of images on which the largest logit is that of several classes."""
+"""Share of images on which several classes have the largest logit."""
 
 from __future__ import annotations
 

@@ -61,10 +61,9 @@ def mean_interval(
     Student's ``mean ± t sqrt(s² / n)`` with ``s² = (square_sum - value_sum² / n) / (n - 1)`` and n = ``count``. It
     misses means of rare events, where most values lie at an end of their range. Where the values deviate from an end by
     a mean m below their standard deviation, they are taken for a share of ``m / d`` events that deviate by d, which
-    have the same mean and variance; the interval is d times that of Wilson (1927) with t. As larger events may be
-    missing by luck, half an event of the size of the range joins those of which d is the mean size, if the range is
-    finite. Where all values are equal, a share that Wilson's interval of 0 of n allows may lie at either end of the
-    range.
+    have the same mean and variance; the interval is Wilson's (1927) with t, times d. Larger events may be missing by
+    luck: if the range is finite, d is the mean size of these events and of half an event as large as the range. Where
+    all values are equal, a share that Wilson's interval of 0 of n allows may lie at either end of the range.
 
     Args:
         value_sum: sum of the values, any shape.
