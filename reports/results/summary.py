@@ -13,9 +13,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from metrics.page import arrow
+from reports.results.markdown import interval, number, printed_unit
 from reports.results.metrics_json import cut_short, with_baselines
 
-SHOWN = ("metric", "value", "95 % interval", "n", "unit", "better")
+SHOWN = ("metric", "unit", "value", "95 %", "n")
 WIDE = 100  # columns in which all of them have room
 COLUMNS = ("family", "metric", "value", "low", "high", "n", "unit", "better", "not applicable because")
 
@@ -76,17 +77,18 @@ def print_summary(result: dict[str, Any], folder: Path) -> None:
 
 
 def _table(result: dict[str, Any], title: str, width: int) -> Table:
-    """The metrics, without their units where there are few columns for them."""
+    """The metrics in the units of all tables; where there are few columns, of the units only a % beside its value."""
     table = Table(title=escape(title), box=box.SIMPLE_HEAD, pad_edge=False)
-    narrow = {"unit"} if width < WIDE else set()  # first of all, no value may be cut
+    narrow = width < WIDE  # first of all, no value may be cut
     for name in SHOWN:
-        if name not in narrow:
-            table.add_column(name, justify="right" if name in ("value", "95 % interval", "n") else "left", no_wrap=True)
+        if not (narrow and name == "unit"):
+            table.add_column(name, justify="left" if name in ("metric", "unit") else "right", no_wrap=True)
     for key, entry in with_baselines(result["metrics"]).items():
-        low, high = entry["ci95"]
-        interval = "–" if low is None or not math.isfinite(low) else f"{low:.4f} … {high:.4f}"
-        direction = arrow(entry["higher_is_better"])
-        value = f"{entry['value']:.4f}" if math.isfinite(entry["value"]) else "undefined"
-        cells = dict(zip(SHOWN, (escape(key), value, interval, str(entry["n"]), entry["unit"], direction), strict=True))
-        table.add_row(*(cell for name, cell in cells.items() if name not in narrow))
+        metric = escape(f"{key} {arrow(entry['higher_is_better'])}".rstrip())
+        unit, (low, high) = entry["unit"], entry["ci95"]
+        value, bounds, shown = number(entry["value"], unit), interval(low, high, unit) or "–", printed_unit(unit)
+        if narrow:
+            table.add_row(metric, f"{value} %" if shown == "%" else value, escape(bounds), str(entry["n"]))
+        else:
+            table.add_row(metric, escape(shown), value, escape(bounds), str(entry["n"]))
     return table
