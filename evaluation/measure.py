@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from lightning import seed_everything
@@ -71,9 +71,10 @@ def measure(request: Request, hardware: Hardware, other: ImageDataModule | None 
         "skipped": evaluation.skipped,
         "timing": {"seconds": seconds, "images": len(dataset), "images_per_second": len(dataset) / seconds},
     }
-    classes = trained.class_names or datamodule.class_names
+    own = replace(trained, data_changes={}).data() if other and not trained.class_names else datamodule
+    classes = trained.class_names or own.class_names
     names = {"classes": classes, "concepts": datamodule.tables.concept_names}
-    values = by_kind(evaluation.images, evaluation.items, dataset.sample_ids, names)
+    values = by_kind(evaluation.images, evaluation.predictions, evaluation.items, dataset.sample_ids, names)
     this_pass = request.engine.this_pass
     subject = ExplainedModel(module, datamodule, this_pass.observer.explainer, class_names=classes)
     found = (evaluation.metrics, evaluation.items, request.split, dataset, this_pass.named_units())

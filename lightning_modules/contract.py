@@ -297,6 +297,28 @@ class DecidesByTree(Protocol):
     inference: str
 
 
+def predicted_classes(logits: Tensor, abstains: bool = False, threshold: Tensor | float | None = None) -> Tensor:
+    """What a model predicts.
+
+    Args:
+        logits: ``(B, K)`` float.
+        abstains: whether equal logits for all classes mean that it decides nothing.
+        threshold: the decision threshold of a multilabel model, else None.
+
+    Returns:
+        ``(B,)`` int64, the class with the largest logit, the first on ties, and -1 where the model abstains; if
+        multilabel ``(B, K)`` bool, the logit is above the threshold.
+
+    Example:
+        >>> predicted_classes(torch.tensor([[1.0, 2.0], [0.0, 0.0]]), abstains=True).tolist()
+        [1, -1]
+    """
+    if threshold is not None:
+        return logits > threshold
+    best = logits.argmax(dim=1)
+    return best.masked_fill((logits == logits[:, :1]).all(dim=1), -1) if abstains else best
+
+
 def shown(owner: Tensor, targets: Tensor) -> Tensor:
     """Which units stand for something the image shows.
 

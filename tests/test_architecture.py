@@ -44,6 +44,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "reports": (
         *("explanations", "metrics", "lightning_modules.contract", "datamodules.sample", "run_folder"),
         "callbacks.forward",  # images that were evaluated are shown again in forwards of the same size, bit for bit
+        "callbacks.evaluation.predictions",
     ),
     "studies": (
         *("explanations", "metrics.functional", "lightning_modules.contract", "datamodules.sample"),

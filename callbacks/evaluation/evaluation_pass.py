@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from callbacks.evaluation.clean_view import Clean, Setting, ViewProtocol
+from callbacks.evaluation.predictions import Prediction, as_predictions
 from callbacks.evaluation.views import VIEWS
 from callbacks.forward.observer import Observer, Seen
+from lightning_modules.contract import predicted_classes
 from metrics import ItemMean, ModelValue, PartsMetric, Ties
 from metrics.entry import AnyMetric
 from metrics.facts import Facts
@@ -34,6 +36,7 @@ class Evaluation:
         explainer: key of the explainer, or None if nothing was explained.
         protocol: how the numbers were made.
         images: sample key -> key -> value of that image; 8 bytes per image and metric.
+        predictions: sample key -> what the model predicts for that image.
         items: units, classes or concepts -> key -> value of each, NaN where undefined.
         confusion: ``(K, K + 1)`` int64 images by true and predicted class, the last column no prediction; None if no
             metric counts them.
@@ -44,6 +47,7 @@ class Evaluation:
     explainer: str | None = None
     protocol: dict[str, Any] = field(default_factory=dict)
     images: dict[int, dict[str, float]] = field(default_factory=dict)
+    predictions: dict[int, Prediction] = field(default_factory=dict)
     items: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     confusion: Tensor | None = None
 
@@ -76,6 +80,7 @@ class EvaluationPass:
         self.ties = Ties().to(facts.active.device)  # whatever is asked for, since ties make it meaningless
         self._views = VIEWS if protocol is None else VIEWS | {protocol.view: protocol.views}
         self._images: list[tuple[Tensor, dict[str, Tensor]]] = []
+        self._predictions: list[tuple[Tensor, Tensor, Tensor]] = []  # beside them: labels, predicted, probabilities
         self._by_view: dict[str, list[AnyMetric]] = {}
         of_model = {"weight": facts.weight, "active": facts.active, "presence": facts.presence}
         for key, metric in self._distinct():
@@ -90,7 +95,7 @@ class EvaluationPass:
 
         Args:
             batch: a :class:`~datamodules.sample.Batch`.
-            keep_images: whether to keep the value of every image, for the files of an evaluation.
+            keep_images: whether to keep the prediction and the values of every image, for the files of an evaluation.
 
         Raises:
             ValueError: if an output of the model is not finite, with the sample ids.
@@ -105,6 +110,7 @@ class EvaluationPass:
             self.ties.update(clean.logits, clean.abstained)
         if keep_images:
             self._images.append((clean.sample_ids, self._image_values()))
+            self._predictions.append(_predictions(clean))
 
     @property
     def reads_training(self) -> bool:
@@ -153,29 +159,27 @@ class EvaluationPass:
                 },
             )
 
-    def gather_images(self) -> tuple[dict[int, dict[str, float]], bool]:
+    def gather_images(self) -> tuple[dict[int, dict[str, float]], dict[int, Prediction], bool]:
         """The images of all processes.
 
         Returns:
-            Sample key -> key -> value under every metric that averages over images, and whether some map was below
-            zero: activation changes then compare max(map, 0).
+            Sample key -> key -> value under every metric that averages over images; sample key -> prediction; and
+            whether some map was below zero: activation changes then compare max(map, 0).
         """
         protocol = self.setting.protocol
         chosen = None if protocol is None else protocol.chosen(self.metrics.values())
-        own = (
-            [
-                (keys.tolist(), {key: _chosen(values, chosen).tolist() for key, values in columns.items()})
-                for keys, columns in self._images
-            ],
-            bool(self.observer.signed),
-        )
-        shares = gathered(own)
-        images = {
-            sample: {key: values[row] for key, values in columns.items()}
-            for keys, columns in (batch for images, _ in shares for batch in images)
-            for row, sample in enumerate(keys)
-        }
-        return images, any(signed for _, signed in shares)
+        values: dict[int, dict[str, float]] = {}
+        predictions: dict[int, Prediction] = {}
+        for (keys, columns), told in zip(self._images, self._predictions, strict=True):
+            cells = {key: _chosen(value, chosen).tolist() for key, value in columns.items()}
+            for row, sample in enumerate(keys.tolist()):
+                values[sample] = {key: column[row] for key, column in cells.items()}
+            predictions |= dict(zip(keys.tolist(), as_predictions(*told), strict=True))
+        shares = gathered((values, predictions, bool(self.observer.signed)))
+        for other_values, other_predictions, _ in shares:
+            values |= other_values
+            predictions |= other_predictions
+        return values, predictions, any(signed for _, _, signed in shares)
 
     def items(self) -> dict[str, dict[str, list[float]]]:
         """Values over all processes: units, classes or concepts -> key -> value of each."""
@@ -205,6 +209,16 @@ class EvaluationPass:
     def _distinct(self) -> list[tuple[str, AnyMetric]]:
         """Every metric once, with one of its keys."""
         return list({id(metric): (key, metric) for key, metric in self.metrics.items()}.values())
+
+
+def _predictions(clean: Clean) -> tuple[Tensor, Tensor, Tensor]:
+    """What :func:`as_predictions` takes of a batch."""
+    facts, logits = clean.setting.facts, clean.logits
+    predicted = predicted_classes(logits, facts.abstains, facts.threshold if facts.multi_label else None)
+    probabilities = clean.model.probabilities(logits)
+    if not facts.multi_label:
+        probabilities = probabilities.gather(1, predicted.clamp_min(0)[:, None]).squeeze(1)
+    return clean.labels, predicted, probabilities
 
 
 def _chosen(values: Tensor, index: int | None) -> Tensor:

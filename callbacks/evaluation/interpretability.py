@@ -235,7 +235,9 @@ class Interpretability(Callback):
                 f"On {tied['value']:.1%} of the images the two largest logits are equal: the first of these classes "
                 "counts as the prediction (`general/ties`)."
             )
-        self.evaluation.images, self.evaluation.protocol["signed_maps"] = self.this_pass.gather_images()
+        images, predictions, signed = self.this_pass.gather_images()
+        self.evaluation.images, self.evaluation.predictions = images, predictions
+        self.evaluation.protocol["signed_maps"] = signed
         self.evaluation.items = self.this_pass.items()
 
 

@@ -11,12 +11,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from callbacks.evaluation.predictions import Prediction
 from datamodules.sample import sample_key
 from reports.results.schema import range_of
 from run_folder.atomic import write_whole
 from run_folder.csv_text import csv_text, unguarded
 
-Rows = Mapping[str, Mapping[str, float]]
+Cell = float | str | None  # None and NaN are an empty cell
+Rows = Mapping[str, Mapping[str, Cell]]
+PREDICTION = ["label", "prediction", "probability", "correct"]  # docs/read_the_numbers.md says what they hold
+SEPARATOR = " | "  # between the labels of one image
 NAMED_BY = {"images": "sample_id", "units": "unit", "classes": "class", "concepts": "concept"}
 
 
@@ -49,13 +53,38 @@ def write_values(rows: Rows, path: Path, kind: str) -> None:
     """Write one row per image, unit, class or concept, and one column per metric that averages over them.
 
     Args:
-        rows: name -> key -> value, NaN where undefined; an empty cell in the file.
+        rows: name -> key -> value, NaN where undefined; before the metrics of an image, its :data:`PREDICTION`.
         path: where to write; its folder is made if it is not there.
         kind: head of the column of names, such as ``sample_id``.
     """
     header = [[kind, *row] for row in list(rows.values())[:1]]
-    cells = ([name, *(None if math.isnan(value) else value for value in row.values())] for name, row in rows.items())
+    cells = ([name, *map(_known, row.values())] for name, row in rows.items())
     write_whole(path, csv_text([*header, *cells]))
+
+
+def _known(cell: Cell) -> Cell:
+    return None if isinstance(cell, float) and math.isnan(cell) else cell
+
+
+def prediction_cells(prediction: Prediction, class_names: Sequence[str]) -> dict[str, Cell]:
+    """The cells :data:`PREDICTION` of an image; several labels and their probabilities are joined.
+
+    Args:
+        prediction: of the image.
+        class_names: of the K logits.
+
+    Example:
+        >>> prediction_cells(Prediction((1,), (0,), (0.75,)), ["wren", "jay"])
+        {'label': 'jay', 'prediction': 'wren', 'probability': 0.75, 'correct': 0}
+        >>> prediction_cells(Prediction((), (0, 1), (0.75, 0.5)), ["wren", "jay"])["probability"]
+        '0.75 | 0.5'
+    """
+    told = (prediction.label or (), prediction.classes)
+    label, predicted = (SEPARATOR.join(class_names[index] for index in classes) for classes in told)
+    values = prediction.probabilities
+    correct = None if prediction.correct is None else int(prediction.correct)
+    probability = values[0] if len(values) == 1 else SEPARATOR.join(map(str, values))
+    return dict(zip(PREDICTION, (label, predicted, probability, correct), strict=True))
 
 
 def write_all_values(tables: Mapping[str, Rows], folder: Path) -> None:
@@ -71,6 +100,7 @@ def write_all_values(tables: Mapping[str, Rows], folder: Path) -> None:
 
 def by_kind(
     images: Mapping[int, Mapping[str, float]],
+    predictions: Mapping[int, Prediction],
     items: Mapping[str, Mapping[str, Sequence[float]]],
     sample_ids: Sequence[str],
     known: Mapping[str, Sequence[str]],
@@ -79,6 +109,7 @@ def by_kind(
 
     Args:
         images: key of a sample id -> key of a metric -> value.
+        predictions: key of a sample id -> prediction.
         items: "units", "classes" or "concepts" -> key of a metric -> value of each.
         sample_ids: of the images.
         known: "classes" and "concepts" -> their names.
@@ -87,7 +118,8 @@ def by_kind(
         "images" and the kinds of items -> rows, those of images sorted by sample id.
     """
     by_key = {sample_key(name): name for name in sample_ids}
-    rows: dict[str, Rows] = {"images": dict(sorted((by_key[key], row) for key, row in images.items()))}
+    told = {by_key[key]: {**prediction_cells(predictions[key], known["classes"]), **row} for key, row in images.items()}
+    rows: dict[str, Rows] = {"images": dict(sorted(told.items()))}
     return rows | {name: by_item(columns, known.get(name)) for name, columns in items.items()}
 
 
@@ -109,7 +141,7 @@ def by_item(columns: Mapping[str, Sequence[float]], names: Sequence[str] | None 
 
 
 def read_values(path: Path) -> ImageValues:
-    """Read the values of images, units, classes or concepts.
+    """Read the values of images, units, classes or concepts under every metric.
 
     Args:
         path: an ``images.csv``, or a file of items as its name says, whose names stand for sample ids.
@@ -134,19 +166,21 @@ def read_values(path: Path) -> ImageValues:
             header = next(rows, [])
             if header[:1] != [first] or len(set(header)) < len(header):
                 raise ValueError(f"Expected {path} to start with {first} and distinct metrics, but got {header[:5]}.")
-            ranges = [range_of(key) for key in header[1:]]
+            first_key = 1 + len(PREDICTION) * (header[1 : 1 + len(PREDICTION)] == PREDICTION)  # older files have none
+            keys = header[first_key:]
+            ranges = [range_of(key) for key in keys]
             for row in rows:
                 if len(row) != len(header) or unguarded(row[0]) in table:
                     raise ValueError(
                         f"Expected line {rows.line_num} of {path} to hold a new {first.replace('_', ' ')} and "
                         f"{len(header) - 1} values, but got {row[:5]}."
                     )
-                cells = zip(row[1:], header[1:], ranges, strict=True)
+                cells = zip(row[first_key:], keys, ranges, strict=True)
                 table[unguarded(row[0])] = [_value(*cell, f"line {rows.line_num} of {path}") for cell in cells]
         except (UnicodeDecodeError, csv.Error) as error:
             raise ValueError(f"Expected {path} to be a table in UTF-8, but {error}. Evaluate the run again.") from error
-    values = np.array(list(table.values()), dtype=np.float64).reshape(len(table), len(header) - 1)
-    return ImageValues(list(table), header[1:], values)
+    values = np.array(list(table.values()), dtype=np.float64).reshape(len(table), len(keys))
+    return ImageValues(list(table), keys, values)
 
 
 def _value(text: str, key: str, ends: tuple[float, float], place: str) -> float:

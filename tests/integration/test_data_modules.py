@@ -95,7 +95,11 @@ def test_from_files_to_metrics(name, model, tmp_path):
     left = keep_out(folder)
     run_evaluation(folder, "--suite", "all")
     with (folder / "evaluation/images.csv").open(newline="") as file:
-        assert {row["sample_id"] for row in csv.DictReader(file)} == left
+        rows = list(csv.DictReader(file))
+    assert {row["sample_id"] for row in rows} == left
+    for row in rows:
+        assert row["prediction"].count("|") == row["probability"].count("|")
+        assert float(row["correct"]) == float(row["general/accuracy"]) == (row["prediction"] == row["label"])
     result = json.loads((folder / "evaluation/metrics.json").read_text())
     assert {*result["metrics"], *result["skipped"]} == set(resolve(["all"]))
     assert not result["metrics"].keys() & result["skipped"].keys()

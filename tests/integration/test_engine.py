@@ -76,6 +76,9 @@ def assert_equal(evaluation, reference):
     assert evaluation.images.keys() == reference.images.keys()
     for name, row in reference.images.items():
         assert evaluation.images[name] == pytest.approx(row, abs=1e-6, nan_ok=True)
+        one, other = evaluation.predictions[name], reference.predictions[name]
+        assert (one.label, one.classes) == (other.label, other.classes)
+        assert one.probabilities == pytest.approx(other.probabilities)
 
 
 @pytest.fixture(scope="module")

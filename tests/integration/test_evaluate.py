@@ -6,6 +6,7 @@ import re
 import shutil
 
 import pytest
+import torch
 from PIL import Image
 
 import evaluate
@@ -22,6 +23,7 @@ from metrics.suite import resolve
 from reports.pictures.funnybirds.parts import read_birds
 from reports.results.runs import collect
 from reports.results.tables import markdown
+from reports.results.values_csv import PREDICTION
 from tests.tiny_runs import fit, run_evaluation
 
 CPU = Hardware("cpu")
@@ -104,6 +106,17 @@ def test_images_csv(evaluated_run):
     names = [row.pop("sample_id") for row in rows]
     assert names == sorted(names)
     assert len(names) == len(set(names)) == 33
+    checkpoint = evaluated_run / "checkpoints" / "best.ckpt"
+    model, data = load_model(checkpoint, allow_classes=["tests"]).eval(), load_datamodule(checkpoint)
+    samples = {sample["sample_id"]: sample for sample in data.dataset("test")}
+    for name, row in zip(names, rows, strict=True):
+        label, prediction, probability, correct = (row.pop(column) for column in PREDICTION)
+        with torch.no_grad():
+            chances = model(samples[name]["image"][None]).logits.softmax(dim=1)[0]
+        assert label == data.class_names[int(samples[name]["label"])]
+        assert prediction == data.class_names[int(chances.argmax())]
+        assert float(probability) == pytest.approx(float(chances.max()), rel=1e-5)
+        assert float(correct) == float(row["general/accuracy"]) == (label == prediction)
     assert {"general/accuracy", "completeness/vlc", "continuity/pac", "complexity/iord"} <= set(rows[0])
     assert {"general/f1", "contrastivity/entropy", "compactness/global_size"}.isdisjoint(rows[0])
     for key in rows[0]:

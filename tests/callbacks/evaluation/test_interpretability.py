@@ -41,6 +41,9 @@ class Model(nn.Module):
         rows = (images[:, 0, 0, 0] * 255).round().long()
         return ModelOutput(**{name: values[rows] for name, values in self.outputs.items()})
 
+    def probabilities(self, logits):
+        return logits.softmax(dim=1)
+
     def units(self):
         return self.table
 

@@ -3,16 +3,20 @@
 import numpy as np
 import pytest
 
-from reports.results.values_csv import read_values, write_values
+from callbacks.evaluation.predictions import Prediction
+from reports.results.values_csv import prediction_cells, read_values, write_values
 
 
-def test_written_values_come_back(tmp_path):
+@pytest.mark.parametrize("prediction", [{}, prediction_cells(Prediction((0,), (1,), (0.75,)), ["=wren", "jay | x"])])
+def test_written_values_come_back(prediction, tmp_path):
+    """With the predictions before them, and without, as in files from before they were there."""
     images = {
         "=1+1": {"x/y": -1.0, "z": 0.0},
         "b,1": {"x/y": 0.1 + 0.2, "z": float("nan")},
         'a "2"\nc': {"x/y": -1e-300, "z": 1 / 3},
     }
-    write_values(dict(sorted(images.items())), tmp_path / "images.csv", "sample_id")
+    rows = {name: prediction | row for name, row in sorted(images.items())}
+    write_values(rows, tmp_path / "images.csv", "sample_id")
     found = read_values(tmp_path / "images.csv")
     assert found.sample_ids == sorted(images)
     assert found.keys == ["x/y", "z"]
@@ -31,6 +35,7 @@ def test_written_values_come_back(tmp_path):
         ("sample_id,x\na,1\nb,nan\n", "Expected line 3 of .* finite numbers or empty cells, but got 'nan'"),
         ("sample_id,x\na,inf\n", "but got 'inf'"),
         ("sample_id,x\na,one\n", "but got 'one'"),
+        ("sample_id,label,correct\na,jay,1\n", "but got 'jay'"),
         (
             "sample_id,general/accuracy\na,5.0\n",
             "line 2 of .* to hold a general/accuracy from -1e-09 to 1, but got 5.0",

@@ -116,6 +116,9 @@ class PartReader(nn.Module):
         logits = matches(images).float() @ STRENGTH
         return ModelOutput(logits, logits, logits[:, :, None, None])
 
+    def probabilities(self, logits):
+        return logits.softmax(dim=1)
+
     def units(self):
         return UnitTable("class", torch.ones(6, dtype=torch.bool), torch.eye(6, dtype=torch.bool), "max", torch.eye(6))
 

@@ -1,0 +1,59 @@
+"""What a model predicts for an image, with its probability: for the files of an evaluation and for ``predict``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The prediction for one image.
+
+    Args:
+        label: the classes of the image, one unless the data are multilabel, in ascending order; None if unknown.
+        classes: the predicted ones, none where the model abstains; any number, in ascending order, if multilabel.
+        probabilities: of ``classes``.
+
+    Example:
+        >>> Prediction(label=(2,), classes=(), probabilities=()).correct
+        False
+    """
+
+    label: tuple[int, ...] | None
+    classes: tuple[int, ...]
+    probabilities: tuple[float, ...]
+
+    @property
+    def correct(self) -> bool | None:
+        """Whether exactly the classes of the image are predicted, as ``general/accuracy`` counts; None if unknown."""
+        return None if self.label is None else self.classes == self.label
+
+
+def as_predictions(labels: Tensor, predicted: Tensor, probabilities: Tensor) -> list[Prediction]:
+    """The predictions for B images.
+
+    Args:
+        labels: ``(B,)`` int64, -1 for an unknown label, or ``(B, K)`` bool.
+        predicted: as from :func:`lightning_modules.contract.predicted_classes`.
+        probabilities: ``(B,)`` float of the predicted class, or ``(B, K)`` of all if multilabel.
+
+    Example:
+        >>> import torch
+        >>> as_predictions(torch.tensor([1]), torch.tensor([0]), torch.tensor([0.75]))
+        [Prediction(label=(1,), classes=(0,), probabilities=(0.75,))]
+    """
+    found = []
+    for label, classes, values in zip(labels.cpu(), predicted.cpu(), probabilities.cpu(), strict=True):
+        chosen = _classes(classes)
+        told = values[list(chosen)].tolist() if values.ndim else [values.item()] * len(chosen)
+        found.append(Prediction(_classes(label) or (None if label.ndim == 0 else ()), chosen, tuple(told)))
+    return found
+
+
+def _classes(value: Tensor) -> tuple[int, ...]:
+    """Those of ``(K,)`` bool, or the one of a number unless it is -1."""
+    if value.ndim:
+        return tuple(value.nonzero().flatten().tolist())
+    return (int(value),) if value >= 0 else ()
