@@ -52,6 +52,8 @@ class Facts:
         training: None if the training images of the model are at hand, else why not.
         class_parts: ``(K, N)`` int64, the variant of each part in each class, or None.
         part_shares: whether parts are important by their share of an explanation, and not by being covered.
+        decides_by_tree: whether the units are nodes of a tree.
+        by_cell: whether the units are classes, whose evidence lies in the cells of their maps.
     """
 
     num_classes: int
@@ -87,6 +89,8 @@ class Facts:
     training: str | None = None
     class_parts: Tensor | None = None
     part_shares: bool = True
+    decides_by_tree: bool = False
+    by_cell: bool = False
 
     @property
     def half_width(self) -> int:

@@ -30,6 +30,8 @@ from metrics.class_representation.structural_grounding import (
     similar_class_pairs,
     structural_grounding,
 )
+from metrics.compactness.decision_share import decision_share
+from metrics.compactness.distinct_regions import distinct_regions
 from metrics.compactness.features_per_class import features_per_class, number_of_features
 from metrics.compactness.global_size import global_size
 from metrics.compactness.local_size import local_size
@@ -127,7 +129,9 @@ __all__ = [
     "contrastiveness",
     "controlled_synthetic_data_check",
     "covered_parts",
+    "decision_share",
     "deletion_check",
+    "distinct_regions",
     "distractibility",
     "energy_pointing_game",
     "f1_score",

@@ -15,11 +15,13 @@ from torch import Tensor
 
 from callbacks.forward.observer import Images, Observer, Seen
 from explanations import Explainer
-from lightning_modules.contract import InterpretableModel, Intervenable
+from explanations.decision import Decision, decide
+from lightning_modules.contract import InterpretableModel, Intervenable, ModelOutput
 from metrics.facts import Facts
 from metrics.functional import clip_saliency, gather_units, patch_boxes, peak_cells, peak_locations
 
 _ALL_MAPS = ("owned_peaks", "unit_boxes", "unit_maps", "concept_maps")  # fields that need the maps of all units
+_DECISION = ("contributions", "shown")  # those that need them where units are classes
 
 
 class ViewProtocol(Protocol):
@@ -89,7 +91,8 @@ class Setting:
     @property
     def keep_maps(self) -> bool:
         """Whether more maps are read than those of the top units."""
-        return not self.fields.isdisjoint(_ALL_MAPS)
+        needing = (*_ALL_MAPS, *_DECISION) if self.facts.by_cell else _ALL_MAPS
+        return not self.fields.isdisjoint(needing)
 
     @property
     def explain_classes(self) -> bool:
@@ -169,6 +172,16 @@ class Clean:
         """``(B, K)`` float, what they do not."""
         return self.logits - self.model.head(self.scores)
 
+    @property
+    def contributions(self) -> Tensor:
+        """``(B, E)`` float64, of :class:`~explanations.decision.Decision`, for the class with the largest logit."""
+        return self._decision.contributions
+
+    @property
+    def shown(self) -> Tensor:
+        """``(B, E)`` bool, which of them an explanation shows."""
+        return self._decision.shown
+
     @cached_property
     def object_masks(self) -> Tensor:
         """``(B, H, W)`` bool."""
@@ -229,6 +242,12 @@ class Clean:
     def _from_batch(self, name: str) -> Tensor:
         field: Tensor = self.batch[name]
         return field
+
+    @cached_property
+    def _decision(self) -> Decision:
+        maps = self.maps if self.seen.all_maps is None else self.seen.all_maps
+        output, classes = ModelOutput(self.logits, self.scores, maps), self.logits.argmax(dim=1)
+        return decide(self.model, output, classes, self.observer.top_k, self.setting.facts.multi_label)
 
     @property
     def _saliency(self) -> Tensor:

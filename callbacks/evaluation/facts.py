@@ -14,7 +14,7 @@ from callbacks.evaluation.threshold import threshold_of
 from callbacks.phases.pruning import Prunable
 from datamodules.sample import Capabilities, ClassTables
 from explanations import Explainer
-from lightning_modules.contract import InterpretableModel, Intervenable, ModelOutput, UnitTable
+from lightning_modules.contract import DecidesByTree, InterpretableModel, Intervenable, ModelOutput, UnitTable
 from metrics.facts import Facts
 from metrics.functional import Variant
 from metrics.suite import ENTRIES
@@ -65,6 +65,8 @@ def gather_facts(
         nameable=units.concepts is not None or units.kind in ("prototype", "feature"),
         own_values=model.values if isinstance(model, Intervenable) else None,
         percentiles=isinstance(model, Intervenable) and bool(model.percentiles.isfinite().all()),
+        decides_by_tree=isinstance(model, DecidesByTree),
+        by_cell=units.kind == "class",
         **_class_tables(datamodule, output.logits.shape[1], units.active.device),
     )
 

@@ -1,5 +1,7 @@
 """How much a person has to look at: the size of the head and of single explanations."""
 
+from metrics.compactness.decision_share import DECISION_SHARE, DecisionShare
+from metrics.compactness.distinct_regions import DISTINCT_REGIONS, DistinctRegions
 from metrics.compactness.features_per_class import (
     FEATURES_PER_CLASS,
     NUMBER_OF_FEATURES,
@@ -11,11 +13,29 @@ from metrics.compactness.local_size import LOCAL_SIZE, LocalSize
 from metrics.compactness.negative_positive_ratio import NEGATIVE_POSITIVE_RATIO, NegativePositiveRatio
 from metrics.compactness.sparsity import SPARSITY, Sparsity
 from metrics.entry import Family
+from metrics.needs import unless
 
-__all__ = ["FeaturesPerClass", "GlobalSize", "LocalSize", "NegativePositiveRatio", "NumberOfFeatures", "Sparsity"]
+__all__ = [
+    "DecisionShare",
+    "DistinctRegions",
+    "FeaturesPerClass",
+    "GlobalSize",
+    "LocalSize",
+    "NegativePositiveRatio",
+    "NumberOfFeatures",
+    "Sparsity",
+]
 
 FAMILY = Family(
     "compactness",
     "How much is there to look at?",
-    (GLOBAL_SIZE, SPARSITY, NEGATIVE_POSITIVE_RATIO, LOCAL_SIZE, NUMBER_OF_FEATURES, FEATURES_PER_CLASS),
+    (
+        *(GLOBAL_SIZE, SPARSITY, NEGATIVE_POSITIVE_RATIO, LOCAL_SIZE, NUMBER_OF_FEATURES, FEATURES_PER_CLASS),
+        *(DECISION_SHARE, DISTINCT_REGIONS),
+    ),
+    needs={
+        "decision": lambda facts: unless(
+            facts.weight is not None or facts.decides_by_tree, "the model has neither a weight matrix nor a tree"
+        ),
+    },
 )

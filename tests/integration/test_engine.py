@@ -58,6 +58,20 @@ def test_with_the_perturbation_something_changes(name):
         assert evaluation.metrics[key]["value"] > 0, key
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_what_is_shown_of_a_decision_is_measured_for_every_model(name):
+    keys, model = ["compactness/decision_share", "compactness/distinct_regions"], built(name)
+    evaluation = run_engine(Interpretability(keys), model, tiny_birds(test_size=9))
+    share, regions = (evaluation.metrics[key] for key in keys)
+    assert 0 < share["value"] <= 1
+    assert 1 <= regions["value"] <= 5
+    assert share["n"] == regions["n"] == 9
+    assert all(row.keys() == set(keys) for row in evaluation.images.values())
+    if name != "ProtoTree":  # as many units as there are: all of the decision
+        whole = run_engine(Interpretability(keys[:1], top_k=1000), model, tiny_birds(test_size=9))
+        assert whole.metrics[keys[0]]["value"] == pytest.approx(1)
+
+
 # -- invariance -------------------------------------------------------------------------------------------------------
 ORDER = torch.randperm(10, generator=torch.Generator().manual_seed(1)).tolist()
 
@@ -160,7 +174,7 @@ def count_images(model, suite, images=8, **options):
 @pytest.mark.parametrize(
     ("suite", "forwards"),
     [
-        (["general"], 1),
+        (["general", "compactness"], 1),
         (["complexity", "localisation"], 1),
         (["continuity"], 2),
         (["completeness"], 6),

@@ -85,9 +85,9 @@ def test_everything_applies():
 
 
 def test_saliency_is_clipped_by_the_engine_and_lengths_scale_with_the_image():
-    built, _ = build(["completeness", "complexity", "alignment"], facts(image_size=(112, 56)))
-    clipped = ("completeness/vlc", "completeness/vac", *FAMILIES["complexity"].keys)
-    assert [built[key].quantile for key in clipped] == [None] * 6
+    built, _ = build(["completeness", "compactness", "complexity", "alignment"], facts(image_size=(112, 56)))
+    clipped = ("completeness/vlc", "completeness/vac", "compactness/distinct_regions", *FAMILIES["complexity"].keys)
+    assert [built[key].quantile for key in clipped] == [None] * 7
     assert built["alignment/stability"].half_width == built["alignment/consistency"].half_width == 18
 
 
@@ -130,6 +130,7 @@ def test_reasons():
         "general/f1": "LabelF1Score",
         "compactness/global_size": "GlobalSize",
         "compactness/local_size": "LocalSize",
+        "compactness/distinct_regions": "DistinctRegions",
         "completeness/vlc": "VisualizationLocationChange",
         "completeness/vac": "VisualizationActivationChange",
         "completeness/plc": "PrototypeLocationChange",
@@ -168,6 +169,7 @@ def test_reasons():
         "compactness/npr": weight,
         "compactness/number_of_features": weight,
         "compactness/features_per_class": weight,
+        "compactness/decision_share": "decision: the model has neither a weight matrix nor a tree",
         "continuity/crc": labels,
         "contrastivity/apd_intra": f"vectors: the units of the model have no vectors; {labels}",
         "contrastivity/apd_inter": f"vectors: the units of the model have no vectors; {labels}",
@@ -196,7 +198,8 @@ def test_reasons():
 
 def test_an_explainer_of_classes_cannot_serve_metrics_of_units():
     built, skipped = build(["all"], facts(explained="explainer 'lrp' explains classes only"))
-    assert set(skipped) == {*FAMILIES["completeness"].keys, *FAMILIES["complexity"].keys}
+    unexplained = {"compactness/distinct_regions", *FAMILIES["completeness"].keys, *FAMILIES["complexity"].keys}
+    assert set(skipped) == unexplained
     assert set(skipped.values()) == {"explainer: explainer 'lrp' explains classes only"}
     assert {"continuity/plc", *FAMILIES["localisation"].keys} <= set(built)
 
@@ -262,10 +265,18 @@ def test_a_collection_is_fed_by_argument_name(multi_label):
     each = MetricCollection(others)
     generator = torch.Generator().manual_seed(0)
     logits, scores = torch.randn(6, 5, generator=generator), torch.rand(6, 6, generator=generator)
-    gone = torch.arange(6) == 2
+    gone, saliency = torch.arange(6) == 2, torch.rand(6, 2, 4, 4, generator=generator)
     labels = torch.rand(6, 5, generator=generator) < 0.5 if multi_label else torch.randint(5, (6,), generator=generator)
     for part in (slice(0, 4), slice(4, 6)):
-        each.update(logits=logits[part], labels=labels[part], scores=scores[part], abstained=gone[part])
+        each.update(
+            logits=logits[part],
+            labels=labels[part],
+            scores=scores[part],
+            abstained=gone[part],
+            contributions=scores[part],
+            shown=scores[part] > 0.5,
+            saliency=saliency[part],
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         values = once.compute() | each.compute()

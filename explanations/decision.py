@@ -1,0 +1,85 @@
+"""What decides for a class, as softmax or sigmoid reads the logits, and which of it an explanation shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from lightning_modules.contract import DecidesByTree, InterpretableModel, ModelOutput
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What decides for one class per image.
+
+    Args:
+        contributions: ``(B, E)`` float64, of every unit, of every cell where units are classes, or of every leaf of a
+            tree.
+        shown: ``(B, E)`` bool, those of the largest absolute value, ties in their order; of a tree, the leaf at the end
+            of the likelier way at every node.
+    """
+
+    contributions: Tensor
+    shown: Tensor
+
+
+def against_others(values: Tensor, multi_label: bool, dim: int = 0) -> Tensor:
+    """Values of all classes less their mean over classes, which softmax does not see.
+
+    A sigmoid sees each logit by itself: with multilabel data, values stay as they are.
+
+    Args:
+        values: float, with K classes along ``dim``.
+        multi_label: whether the classes are independent.
+        dim: of the classes.
+
+    Example:
+        >>> against_others(torch.tensor([3.0, 1.0, 2.0]), multi_label=False)
+        tensor([ 1., -1.,  0.])
+    """
+    return values if multi_label else values - values.mean(dim=dim, keepdim=True)
+
+
+@torch.no_grad()
+def decide(
+    model: InterpretableModel, output: ModelOutput, classes: Tensor, most: int, multi_label: bool = False
+) -> Decision:
+    """What decides for a class, and what an explanation shows of it.
+
+    Units add their weight times their score to a logit, cells of a model whose units are classes a share of their
+    evidence, both less the mean over classes (:func:`against_others`). Leaves of a tree add to the probability of the
+    class what comes by way of them.
+
+    Args:
+        model: in evaluation mode, with a weight matrix or a tree.
+        output: logits, scores and, where units are classes, maps for B images.
+        classes: ``(B,)`` int64.
+        most: units or cells to show.
+        multi_label: whether the classes are independent.
+    """
+    if isinstance(model, DecidesByTree):
+        return _by_leaf(model, output.scores, classes)
+    units = model.units()
+    if units.kind == "class":
+        cells = against_others(output.maps.flatten(2).double(), multi_label, dim=1)
+        found = cells[torch.arange(len(cells), device=cells.device), classes] / cells.shape[2]
+    else:
+        weight = against_others(cast(Tensor, units.weight).double(), multi_label)
+        found = (weight[classes] * output.scores.double()).masked_fill(~units.active, 0)
+    order = found.abs().argsort(dim=1, descending=True, stable=True)[:, :most]
+    return Decision(found, torch.zeros_like(found, dtype=torch.bool).scatter_(1, order, True))
+
+
+def _by_leaf(model: DecidesByTree, scores: Tensor, classes: Tensor) -> Decision:
+    """The probability of the class by way of every leaf; by one alone where the model decides by one."""
+    tree = model.tree
+    reach = tree.log_reach(scores, hard=model.inference == "greedy").double()
+    logits = tree.leaf_logits.double()
+    chances = logits.sigmoid() if tree.multilabel else logits.softmax(dim=1)
+    if model.inference == "sample_max":
+        reach = torch.zeros_like(reach).masked_fill_(reach != reach.amax(dim=1, keepdim=True), -torch.inf)
+    end = tree.log_reach(scores, hard=True).argmax(dim=1, keepdim=True)
+    return Decision(reach.exp() * chances.T[classes], torch.zeros_like(reach, dtype=torch.bool).scatter_(1, end, True))
