@@ -9,24 +9,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jsonargparse import auto_cli
 
-import reports
-from callbacks import Interpretability
-from callbacks.evaluation.funnybirds.interface import Interface
-from datamodules.photos.one_photo import read_photo
-from evaluation.evaluate import evaluate
 from evaluation.hardware import Hardware
-from evaluation.request import EvaluatedSplit, Request
-from evaluation.trained_model import TrainedModel
-from explanations import Explainer
-from metrics.functional import Variant
-from reports import table
-from reports.html import Limits, build_comparison, build_report, comparison_folder, write_explained
-from reports.scan import samples_of
+from reports.limits import Limits
 from run_folder.command_line import StrictParser, from_shell
+from run_folder.first_look import FirstLook, look_at
+
+if TYPE_CHECKING:  # each command imports what it works with: help and refusals need none of it
+    from callbacks.evaluation.funnybirds.interface import Interface
+    from evaluation.request import EvaluatedSplit
+    from explanations import Explainer
+    from metrics.functional import Variant
 
 
 def run(  # noqa: PLR0913 - every argument is a flag
@@ -57,8 +53,8 @@ def run(  # noqa: PLR0913 - every argument is a flag
         limit: number of images; all by default. They are drawn by class: each gives one before any gives a second, and
             beyond that its share; hashes of sample ids decide which.
         seed: seed of perturbations.
-        explainer: what makes the saliency, such as ``explanations.GradCAM``; by default PRP where it supports the
-            model, else upsampled maps.
+        explainer: what makes the saliency, such as ``explanations.GradCAM``, whose options are listed by
+            ``--explainer.help explanations.GradCAM``; by default PRP where it supports the model, else upsampled maps.
         variant: "paper", or "quanproto" for what the published tables of Schlinge et al. (2025) used.
         top_k: units looked at per image.
         memory_budget: GiB for one forward, which sets how many images it takes; by default 0.68 on a CPU, 8 elsewhere.
@@ -75,6 +71,11 @@ def run(  # noqa: PLR0913 - every argument is a flag
             ``--explainer``.
         report: also write pages to look at, if the suite has metrics that explain.
     """
+    from callbacks import Interpretability
+    from evaluation.evaluate import evaluate
+    from evaluation.request import Request
+    from evaluation.trained_model import TrainedModel
+
     engine = Interpretability(
         suite.split(","),
         explainer=explainer,
@@ -111,10 +112,27 @@ def report(  # noqa: PLR0913 - every argument is a flag
         data_root: as in ``run``.
         allow_classes: as in ``run``.
     """
+    from evaluation.trained_model import TrainedModel
+    from reports.html import build_report
+
     trained = TrainedModel.of_flags(ckpt_path, data_root, allow_classes)
     folder = Path(evaluation) if evaluation else trained.newest_evaluation()
     subject, files = trained.evaluated(folder, explainer, size)
     print(f"report: {build_report(subject, files, Path(output) if output else folder / 'report', limits)}")
+
+
+def table(runs: list[str], published: str | None = None, across: list[str] = []) -> None:  # noqa: B006
+    """Print the mean ± standard deviation over runs of every metric, next to a paper's numbers.
+
+    Args:
+        runs: run folders, their `evaluation` folders, or metrics.json files.
+        published: short name of a paper whose numbers for the same data set and model are printed next to them.
+        across: conditions in which averaged runs may differ, as they are printed, such as code.
+    """
+    from reports.results.runs import collect
+    from reports.results.tables import markdown
+
+    print(markdown(collect(runs), published, across))
 
 
 def compare(  # noqa: PLR0913 - every argument is a flag
@@ -147,7 +165,11 @@ def compare(  # noqa: PLR0913 - every argument is a flag
         data_root: as in ``run``.
         allow_classes: as in ``run``.
     """
-    compared = reports.compare(run, other, across, common, draws, seed)
+    from evaluation.trained_model import TrainedModel
+    from reports.html import build_comparison, comparison_folder
+    from reports.results import paired_comparison
+
+    compared = paired_comparison.compare(run, other, across, common, draws, seed)
     if not report:
         return
     models = [TrainedModel.of_result(result, data_root, allow_classes) for result in compared.results]
@@ -182,6 +204,11 @@ def explain(  # noqa: PLR0913 - every argument is a flag
         data_root: as in ``run``.
         allow_classes: as in ``run``.
     """
+    from datamodules.photos.one_photo import read_photo
+    from evaluation.trained_model import TrainedModel
+    from reports.html import write_explained
+    from reports.scan import samples_of
+
     if not image and not sample:
         raise ValueError("Expected argument `image` or `sample` to name an image, but got none.")
     trained = TrainedModel.of_flags(ckpt_path, data_root, allow_classes)
@@ -215,11 +242,18 @@ class CommandLine(StrictParser):
         return super().add_function_arguments(function, *args, **options)
 
 
+class FirstCommandLine(CommandLine, FirstLook):
+    """The same before explainers and metrics are imported."""
+
+
+COMMANDS: Any = {"run": run, "table": table, "compare": compare, "explain": explain, "report": report}
+
+
 def main(args: list[str] | None = None) -> None:
     """Run the command line, from the shell or in process."""
-    commands: Any = {"run": run, "table": table, "compare": compare, "explain": explain, "report": report}
-    auto_cli(commands, args=args, as_positional=False, parser_class=CommandLine)
+    auto_cli(COMMANDS, args=args, as_positional=False, parser_class=CommandLine)
 
 
 if __name__ == "__main__":
+    look_at(COMMANDS, FirstCommandLine)
     from_shell(main)

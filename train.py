@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+from run_folder.first_look import look_at_names
+
+COMMANDS = {
+    "fit": "train a model, with an evaluation after every epoch",
+    "validate": "evaluate a checkpoint on the validation split",
+    "test": "evaluate a checkpoint on the test split",
+}
+if __name__ == "__main__":
+    look_at_names(COMMANDS)  # before the imports below, which take seconds
+
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -96,7 +106,7 @@ class TrainCLI(LightningCLI):
     @staticmethod
     def subcommands() -> dict[str, set[str]]:
         """All but predict."""
-        return {name: skipped for name, skipped in LightningCLI.subcommands().items() if name != "predict"}
+        return {name: skipped for name, skipped in LightningCLI.subcommands().items() if name in COMMANDS}
 
     def parse_arguments(self, parser: LightningArgumentParser, args: ArgsType) -> None:
         """Keep the checkpoint from Lightning, which would let its hyper-parameters override the command line."""

@@ -11,7 +11,7 @@ from callbacks.run.media import PrototypeMedia
 from callbacks.run.progress import PhaseProgressBar
 from callbacks.run.tensorboard_logger import RunTensorBoardLogger
 from callbacks.run.wandb_logger import RunWandbLogger
-from run_folder import read_checkpoint
+from run_folder.checkpoint_file import read_checkpoint
 
 __all__ = [
     "AtomicCheckpointIO",

@@ -16,7 +16,8 @@ from datamodules.base import ImageDataModule
 from datamodules.matching import Matched, match_classes, some
 from datamodules.photos.folders import split_folders
 from datamodules.splits import Split
-from run_folder import folder_of_run, made_as_stored, read_checkpoint, stored_class
+from run_folder.checkpoint_file import folder_of_run, read_checkpoint
+from run_folder.trusted_classes import made_as_stored, stored_class
 
 
 def load_datamodule(path: str | Path, *, allow_classes: Sequence[str] = (), **changes: Any) -> ImageDataModule:

@@ -27,8 +27,8 @@ from reports.pictures import write_pictures
 from reports.results.metrics_json import write_metrics
 from reports.results.summary import print_summary, suite_table
 from reports.results.values_csv import write_all_values
-from run_folder import class_paths
 from run_folder.lock import only_process
+from run_folder.trusted_classes import class_paths
 
 
 def evaluate(
@@ -88,10 +88,17 @@ def after_fit(trainer: Trainer) -> dict[str, Any] | None:
     packages = [path.split(".")[0] for path in used]  # imported already
     trained = TrainedModel(checkpoint.best_or_last(trainer), allow_classes=packages)
     try:
-        return evaluate(Request(trained, engine), Hardware.of(trainer), trainer.loggers)
+        return evaluate(Request(trained, engine), _hardware(trainer), trainer.loggers)
     except FileExistsError as done:
         rank_zero_info(str(done))
         return None
+
+
+def _hardware(trainer: Trainer) -> Hardware:
+    """The hardware that a trainer runs on."""
+    on_cpu = trainer.strategy.root_device.type == "cpu"
+    devices = trainer.num_devices if on_cpu else trainer.device_ids
+    return Hardware("cpu" if on_cpu else "auto", devices, trainer.num_nodes)
 
 
 @rank_zero_only

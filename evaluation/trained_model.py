@@ -15,7 +15,7 @@ from lightning_modules import load_model
 from reports.explained_model import ExplainedModel
 from reports.html import EvaluationFiles, read_evaluation
 from reports.results.metrics_json import Result, read_content
-from run_folder import folder_of_run, read_checkpoint
+from run_folder.checkpoint_file import folder_of_run, read_checkpoint
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from lightning_modules.interpretable import InterpretableModule
-from run_folder import made_as_stored, read_checkpoint, stored_class
+from run_folder.checkpoint_file import read_checkpoint
+from run_folder.trusted_classes import made_as_stored, stored_class
 
 
 def load_model(path: str | Path, *, allow_classes: Sequence[str] = (), **changes: Any) -> InterpretableModule:

@@ -10,6 +10,7 @@ from typing import Any, cast
 import torch
 
 from run_folder.checkpoint_schema import Checkpoint, is_bounded
+from run_folder.first_look import check_checkpoint
 from run_folder.schema import check_content
 
 REMEDY = "Use another checkpoint of the run."
@@ -29,10 +30,7 @@ def read_checkpoint(path: str | Path, **options: Any) -> dict[str, Any]:
         FileNotFoundError: if there is no such file.
         ValueError: if it is truncated, holds anything but tensors and plain types, or was not written by this project.
     """
-    if not Path(path).is_file():
-        named = f"is a folder; name a file, such as {path}/checkpoints/last.ckpt"
-        found = named if Path(path).is_dir() else "does not exist"
-        raise FileNotFoundError(f"Expected argument `ckpt_path` to be a checkpoint file, but {path} {found}.")
+    check_checkpoint(path)
     try:
         _check_records(path)
         checkpoint = torch.load(path, weights_only=True, **({"map_location": "cpu"} | options))

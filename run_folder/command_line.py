@@ -15,9 +15,6 @@ from typing import Any, NoReturn
 
 import yaml
 from jsonargparse import ArgumentParser, Namespace, get_loader, set_loader
-from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch.utilities import rank_zero_info
-from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from run_folder.freed_memory import keep_freed_memory
 from run_folder.messages import tidy_messages
@@ -57,7 +54,11 @@ def from_shell(command: Callable[[], object]) -> None:
     keep_freed_memory()
     try:
         command()
-    except SIGTERMException:
+    except SystemExit as end:
+        if type(end).__name__ != "SIGTERMException":
+            raise
+        from lightning.pytorch.utilities import rank_zero_info
+
         rank_zero_info("Stopped by SIGTERM; a training run goes on from its last epoch with `--ckpt_path last`.")
         sys.exit(143)
     except Exception as error:
@@ -82,7 +83,8 @@ def from_shell(command: Callable[[], object]) -> None:
 
 def _needs_no_traceback(error: BaseException) -> bool:
     ours = isinstance(error, ValueError | TypeError | RuntimeError) and str(error).startswith("Expected")
-    known = isinstance(error, OSError | MisconfigurationException) or _is_too_large(error) or _is_process_lost(error)
+    misconfigured = type(error).__name__ == "MisconfigurationException"  # of Lightning, which is slow to import
+    known = misconfigured or isinstance(error, OSError) or _is_too_large(error) or _is_process_lost(error)
     return ours or known or (isinstance(error, ValueError | RuntimeError) and _raised_by_lightning(error))
 
 
@@ -110,6 +112,8 @@ def trainer_settings() -> Iterator[None]:
     Raises:
         ValueError: with the reason.
     """
+    from lightning.fabric.utilities.exceptions import MisconfigurationException
+
     try:
         yield
     except (ValueError, TypeError, ArithmeticError, MemoryError, MisconfigurationException) as error:

@@ -10,8 +10,8 @@ from typing import Any
 from lightning import LightningModule, Trainer
 from lightning.pytorch.cli import SaveConfigCallback
 
-from run_folder import read_checkpoint
 from run_folder.atomic import write_whole
+from run_folder.checkpoint_file import read_checkpoint
 
 LINKED_MODEL_ARGUMENTS = ("num_classes", "num_concepts", "image_size")  # facts of the data, checked there
 FREE_DATA_ARGUMENTS = ("root", "num_workers", "eval_batch_size")  # change no result

@@ -19,6 +19,8 @@ SILENCED = (
 
 def tidy_messages() -> None:
     """Arrange the messages of this process, each kind by a filter of its own."""
+    import lightning.pytorch  # noqa: F401  (it makes the handlers below, and is slow to import)
+
     # Lightning's own use of a deprecated class of torch, at every start
     warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)` is deprecated", FutureWarning)
     # every epoch has its row, whatever the interval of the rows of single steps

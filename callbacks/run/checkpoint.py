@@ -23,7 +23,7 @@ from callbacks.phases.schedule import PhaseSchedule
 from callbacks.run.training_record import training_record, where_cut_short
 from callbacks.run.wandb_logger import store_run
 from lightning_modules.contract import InterpretableModel
-from run_folder import read_checkpoint
+from run_folder.checkpoint_file import read_checkpoint
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):

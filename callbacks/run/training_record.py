@@ -19,7 +19,7 @@ from lightning import LightningModule, Trainer
 from callbacks.phases.early_stopping import stoppers
 from lightning_modules.contract import InterpretableModel, Projectable
 from lightning_modules.phases import Phase, PhasePlan
-from run_folder import read_checkpoint
+from run_folder.checkpoint_file import read_checkpoint
 
 # hyper-parameters that are facts of the data, or no arguments of the model
 NO_ARGUMENTS = {"num_classes", "num_concepts", "image_size", "_class_path", "_instantiator"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 
 import torch
 
@@ -12,24 +11,8 @@ from lightning_modules.contract import UnitTable
 from reports.explained_model import ExplainedModel
 from reports.html.evaluation_files import EvaluationFiles
 from reports.html.site import key_of
+from reports.limits import Limits
 from reports.scan import Scan, scan_evaluated
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The most pages of each kind; where there are more, the pages say so.
-
-    Args:
-        images: explained.
-        units: with a page.
-        classes: with a page.
-        errors: shown on the page of errors.
-    """
-
-    images: int = 40
-    units: int = 200
-    classes: int = 200
-    errors: int = 100
 
 
 class Contents:

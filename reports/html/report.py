@@ -12,7 +12,7 @@ from PIL import Image
 from lightning_modules.contract import DecidesByTree
 from reports.explained_model import ExplainedModel
 from reports.html.class_page import class_pages
-from reports.html.contents import Contents, Limits
+from reports.html.contents import Contents
 from reports.html.errors_page import errors_page
 from reports.html.evaluation_files import EvaluationFiles
 from reports.html.image_page import image_pages
@@ -20,6 +20,7 @@ from reports.html.metrics_page import metrics_page
 from reports.html.site import Site
 from reports.html.tree_page import tree_page
 from reports.html.unit_page import unit_pages
+from reports.limits import Limits
 from reports.pictures.evaluation import FAMILIES
 from reports.results.metrics_json import cut_short
 

@@ -12,18 +12,6 @@ from reports.published.numbers import Published, published
 from reports.results.differences import differing, short, short_name, titles, told_apart, without
 from reports.results.markdown import UNDEFINED, interval, lines, number, printed_unit
 from reports.results.metrics_json import Measured, Result
-from reports.results.runs import collect
-
-
-def table(runs: list[str], published: str | None = None, across: list[str] = []) -> None:  # noqa: B006
-    """Print the mean ± standard deviation over runs of every metric, next to a paper's numbers.
-
-    Args:
-        runs: run folders, their `evaluation` folders, or metrics.json files.
-        published: short name of a paper whose numbers for the same data set and model are printed next to them.
-        across: conditions in which averaged runs may differ, as they are printed, such as code.
-    """
-    print(markdown(collect(runs), published, across))
 
 
 def markdown(results: Sequence[Result], paper: str | None = None, across: Sequence[str] = ()) -> str:

@@ -7,7 +7,7 @@ import torch
 
 from lightning_modules import Classifier, ProtoPNet
 from lightning_modules.losses import cross_entropy, multilabel_margin
-from run_folder import read_checkpoint
+from run_folder.checkpoint_file import read_checkpoint
 from tests.lightning_modules.registry import tiny_birds, tiny_trainer
 
 SIZE = (32, 32)

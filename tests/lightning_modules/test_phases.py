@@ -10,7 +10,7 @@ from torch import nn
 
 from lightning_modules import ProtoPNet
 from lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec
-from run_folder import read_checkpoint
+from run_folder.checkpoint_file import read_checkpoint
 from tests.lightning_modules.registry import SHORT, TINY_PROTOPNET, tiny_birds, tiny_trainer
 
 CE = {"cross_entropy": 1.0}

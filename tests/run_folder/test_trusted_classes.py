@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from lightning_modules import InterpretableModule, ProtoPNet
-from run_folder import stored_class
+from run_folder.trusted_classes import stored_class
 
 RUNS, OWN = "protometry_runs.first.planted", "protometry_own.models"
 

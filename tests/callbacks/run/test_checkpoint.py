@@ -13,7 +13,7 @@ from callbacks.evaluation.interpretability import Interpretability
 from callbacks.run import checkpoint as checkpoint_module
 from callbacks.run.checkpoint import AtomicCheckpointIO, RunCheckpoint
 from lightning_modules.phases import Phase, PhasePlan
-from run_folder import read_checkpoint
+from run_folder.checkpoint_file import read_checkpoint
 
 WHOLE = {
     "state_dict": {"weight": torch.arange(6.0).view(2, 3)},

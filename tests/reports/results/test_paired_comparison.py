@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, ttest_rel
 
-from reports import compare
-from reports.results.paired_comparison import differences
+from reports.results.paired_comparison import compare, differences
 from reports.results.paired_statistics import paired
 from reports.results.runs import read
 from reports.results.values_csv import ImageValues

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from reports import table
+from evaluate import table
 from reports.results.runs import collect
 from reports.results.tables import markdown
 from tests.reports.evaluated import CUT_SHORT, entry, parsed, rewrite, write_run

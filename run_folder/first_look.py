@@ -1,0 +1,102 @@
+"""A first look at a command line: help and refusals before torch and Lightning are imported, which takes seconds.
+
+What it lets pass is parsed once more, by the parser that knows all types.
+"""
+
+from __future__ import annotations
+
+import argparse
+import builtins
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import FunctionType
+from typing import Any, get_args, get_type_hints
+
+from jsonargparse import ArgumentParser, auto_parser
+
+from run_folder.command_line import StrictParser
+
+
+class FirstLook(StrictParser):
+    """Takes any value for an argument whose type is imported under ``TYPE_CHECKING`` only."""
+
+    def add_function_arguments(self, function: Any, *args: Any, **options: Any) -> list[str]:
+        """Add the arguments of a command."""
+        light = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__)
+        light.__doc__, light.__module__, light.__annotations__ = function.__doc__, function.__module__, _types(function)
+        added: list[str] = super().add_function_arguments(light, *args, **options)
+        return added
+
+
+def look_at(commands: Mapping[str, Callable[..., object]], parser_class: type[FirstLook]) -> None:
+    """Answer a request for help; end with one line for an unknown flag, a value of a wrong type or a missing file.
+
+    Args:
+        commands: by name.
+        parser_class: of these commands.
+    """
+    words = sys.argv[1:]
+    hints = [hint for command in commands.values() for hint in _types(command).items()]
+    nested = tuple(f"--{name}." for name, kind in hints if Any in (kind, *get_args(kind)))
+    if any(word.startswith((*nested, "--print_config")) for word in words):
+        return  # only the types know
+    parser = auto_parser(dict(commands), as_positional=False, parser_class=parser_class)
+    config = parser.parse_args(words)
+    _look_for(parser, config[config.subcommand].get("ckpt_path"))
+
+
+def look_at_names(commands: Mapping[str, str]) -> None:
+    """Do the same for commands whose flags are not known yet.
+
+    Args:
+        commands: name of each command, and what it does.
+    """
+    command, *words = sys.argv[1:] or ["--help"]
+    if command.startswith("-") and command not in ("-h", "--help"):
+        return  # a config of several commands
+    parser = StrictParser(description="`COMMAND --help` lists its flags, all of which may stand in --config files.")
+    known = parser.add_subcommands(required=True)
+    for name, about in commands.items():
+        known.add_subcommand(name, StrictParser(), help=about)
+    if command not in commands:
+        parser.parse_args([command])
+    flags = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    flags.add_argument("-c", "--config", action="append", default=[])
+    flags.add_argument("--ckpt_path")
+    given, _ = flags.parse_known_args(words)
+    for file in given.config:
+        if file.endswith((".yaml", ".yml", ".json")) and not Path(file).expanduser().exists():
+            parser.error(f"Expected argument `config` to be a file, but {file} does not exist.")
+    _look_for(parser, None if given.ckpt_path == "last" else given.ckpt_path)
+
+
+def check_checkpoint(path: str | Path) -> None:
+    """Refuse a checkpoint that is no file.
+
+    Raises:
+        FileNotFoundError: see above.
+    """
+    if not Path(path).is_file():
+        named = f"is a folder; name a file, such as {path}/checkpoints/last.ckpt"
+        found = named if Path(path).is_dir() else "does not exist"
+        raise FileNotFoundError(f"Expected argument `ckpt_path` to be a checkpoint file, but {path} {found}.")
+
+
+def _look_for(parser: ArgumentParser, checkpoint: str | None) -> None:
+    try:
+        if checkpoint:
+            check_checkpoint(checkpoint)
+    except FileNotFoundError as error:
+        parser.error(str(error))
+
+
+class _Imported(dict[str, Any]):
+    """Names that are imported, and ``Any`` for all others."""
+
+    def __missing__(self, name: str) -> Any:
+        return Any
+
+
+def _types(function: Callable[..., object]) -> dict[str, Any]:
+    return get_type_hints(function, localns=_Imported(vars(builtins) | vars(sys.modules[function.__module__])))
