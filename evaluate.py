@@ -3,6 +3,7 @@
 ``python evaluate.py run --ckpt_path runs/quickstart/checkpoints/last.ckpt``
 ``python evaluate.py table runs/cub200/* --published quanproto``
 ``python evaluate.py compare runs/first runs/second``
+``python evaluate.py predict --ckpt_path runs/quickstart/checkpoints/last.ckpt --image photos/``
 ``python evaluate.py explain --ckpt_path runs/quickstart/checkpoints/last.ckpt --image photo.jpg``
 """
 
@@ -182,6 +183,36 @@ def compare(  # noqa: PLR0913 - every argument is a flag
     print(f"\npages: {build_comparison(evaluated, compared, folder, images)}")
 
 
+def predict(  # noqa: PLR0913 - every argument is a flag
+    ckpt_path: str,
+    image: list[str],
+    split: EvaluatedSplit | None = None,
+    output: str | None = None,
+    trainer: Hardware = Hardware(),
+    data_root: str | None = None,
+    inference: str | None = None,
+    allow_classes: str | None = None,
+) -> None:
+    """Write a table with the prediction for every image, its probability, and the three most probable classes.
+
+    Args:
+        ckpt_path: the checkpoint file.
+        image: image files, or folders of images, seen as in ``explain``; folders in them may be named as classes.
+        split: of the data of the run, if no image is named; "test" by default.
+        output: the table; ``predictions.csv`` in the run folder by default. A file of that name stays: the new one gets
+            a number.
+        trainer: hardware to run on.
+        data_root: as in ``run``.
+        inference: as in ``run``.
+        allow_classes: as in ``run``.
+    """
+    from evaluation import predict
+    from evaluation.trained_model import TrainedModel
+
+    trained = TrainedModel.of_flags(ckpt_path, data_root, allow_classes)
+    predict.predict(trained, trainer, image, split, inference, Path(output) if output else None)
+
+
 def explain(  # noqa: PLR0913 - every argument is a flag
     ckpt_path: str,
     image: list[str],
@@ -227,18 +258,18 @@ def explain(  # noqa: PLR0913 - every argument is a flag
 
 
 class CommandLine(StrictParser):
-    """``table`` and ``compare`` take the runs they read without flags; ``explain`` any number of images."""
+    """``table`` and ``compare`` take runs without flags, ``predict`` and ``explain`` any number of images."""
 
     def add_function_arguments(self, function: Any, *args: Any, **options: Any) -> list[str]:
         """Add the arguments of a command."""
         if function is table:
             self.add_argument("runs", nargs="+", type=str, help="run folders, evaluation folders or metrics.json files")
             options["skip"] = {"runs"}
-        if function is explain:
-            for name, what in (("image", "image files"), ("sample", "ids of images of the data")):
-                self.add_argument(f"--{name}", nargs="*", type=str, default=[], help=what)
-            options["skip"] = {"image", "sample"}
-        options["as_positional"] = function not in (run, explain, report)
+        several = {"image": "image files, or folders of images to predict", "sample": "ids of images of the data"}
+        for name in {predict: ["image"], explain: ["image", "sample"]}.get(function, []):
+            self.add_argument(f"--{name}", nargs="*", type=str, default=[], help=several[name])
+            options["skip"] = {*options.get("skip", ()), name}
+        options["as_positional"] = function in (table, compare)
         return super().add_function_arguments(function, *args, **options)
 
 
@@ -246,7 +277,7 @@ class FirstCommandLine(CommandLine, FirstLook):
     """The same before explainers and metrics are imported."""
 
 
-COMMANDS: Any = {"run": run, "table": table, "compare": compare, "explain": explain, "report": report}
+COMMANDS: Any = {command.__name__: command for command in (run, table, compare, predict, explain, report)}
 
 
 def main(args: list[str] | None = None) -> None:

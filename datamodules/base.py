@@ -191,6 +191,10 @@ class ImageDataModule(LightningDataModule, ABC):
         """Batches of the test split, or as :class:`Loading` says, each sample exactly once over all processes."""
         return self._loader(self.loading.split, self.loading.limit)
 
+    def predict_dataloader(self) -> ImageLoader:
+        """As :meth:`test_dataloader`."""
+        return self.test_dataloader()
+
     def _loader(self, split: Split, limit: int | None = None) -> ImageLoader:
         dataset: ImageDataset = self.dataset(split)
         if self.loading.classes is not None:

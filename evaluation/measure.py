@@ -6,23 +6,22 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from lightning import Trainer, seed_everything
+from lightning import seed_everything
 from PIL.Image import Image
 
 from callbacks.forward.evaluation_mode import evaluation_mode, full_precision
 from callbacks.run.drawing import drawing
-from callbacks.run.progress import PhaseProgressBar
 from callbacks.run.training_record import told_training
 from datamodules.base import ImageDataModule
 from datamodules.transforms.continuity import codec_versions
 from evaluation.hardware import Hardware
 from evaluation.protocol import describe, refuse_unfit
 from evaluation.request import Request
+from evaluation.trainer import quiet_trainer
 from reports.explained_model import ExplainedModel
 from reports.pictures import Evaluated, evaluation_pictures
 from reports.results.schema import SCHEMA
 from reports.results.values_csv import Rows, by_kind
-from run_folder.command_line import trainer_settings
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ def measure(request: Request, hardware: Hardware, other: ImageDataModule | None 
     module, datamodule = trained.model(request.inference), other or trained.data()
     datamodule.configure_loaders(split=request.split, limit=request.limit)
     refuse_unfit(request, module.num_classes, datamodule)
-    trainer = _trainer(hardware, request)
+    trainer = quiet_trainer(hardware, trained.run_folder, request.engine)
     start = time.perf_counter()
     with full_precision(trainer.strategy.root_device):
         trainer.test(module, datamodule, verbose=False)
@@ -84,19 +83,3 @@ def measure(request: Request, hardware: Hardware, other: ImageDataModule | None 
     with evaluation_mode(module), drawing("pictures of the evaluation"):
         pictures = evaluation_pictures(Evaluated(subject, *found, this_pass.observer.class_explainer))
     return Findings(result, values, pictures, subject)
-
-
-def _trainer(hardware: Hardware, request: Request) -> Trainer:
-    """A trainer that tests a model and logs nothing."""
-    with trainer_settings():
-        return Trainer(
-            accelerator=hardware.accelerator,
-            devices=hardware.devices,
-            num_nodes=hardware.num_nodes,
-            logger=False,
-            callbacks=[request.engine, PhaseProgressBar()],
-            default_root_dir=request.trained.run_folder,
-            enable_checkpointing=False,
-            enable_model_summary=False,
-            use_distributed_sampler=False,
-        )

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from lightning_modules.backbones import Backbone, BackboneOptions, build_backbone
-from lightning_modules.contract import ModelOutput, UnitTable
+from lightning_modules.contract import ModelOutput, UnitTable, predicted_classes
 from lightning_modules.geometry import Geometry
 from lightning_modules.losses import cross_entropy, multilabel_margin
 from lightning_modules.phases import Phase, PhaseOverride, PhasePlan, plain
@@ -242,6 +242,23 @@ class InterpretableModule(LightningModule, ABC):
 
     def test_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """As in validation."""
+
+    def predict_step(self, batch: dict[str, Any], batch_idx: int) -> dict[str, Any]:
+        """What the model says of a batch with an ``image`` (B, 3, H, W), for ``Trainer.predict``.
+
+        Returns:
+            ``prediction`` as from :func:`~lightning_modules.contract.predicted_classes`, ``probabilities`` and
+            ``logits`` ``(B, K)``, ``scores`` ``(B, U)``, and of the batch what it has of ``sample_id`` (B strings),
+            ``label`` (B,) and ``labels`` (B, K).
+        """
+        output: ModelOutput = self(batch["image"])
+        told = {name: batch[name] for name in ("sample_id", "label", "labels") if name in batch}
+        return told | {
+            "prediction": predicted_classes(output.logits, "abstain" in output.extras, self.decision_threshold),
+            "probabilities": self.probabilities(output.logits),
+            "logits": output.logits,
+            "scores": output.scores,
+        }
 
     # -- phases ------------------------------------------------------------------------------------------------------
     @property

@@ -24,17 +24,21 @@ def write_whole(path: Path, content: str | bytes) -> None:
         raise
 
 
-def write_new(path: Path, data: bytes) -> None:
+def write_new(path: Path, data: bytes) -> Path:
     """Write a new file, or find it there already; where another content lies, the new file gets a number.
 
     Args:
         path: the file; its folder is made if it is not there.
         data: what it is to hold.
+
+    Returns:
+        Where it lies.
     """
     target, number = path, 1
     while target.exists():
         if target.read_bytes() == data:
-            return
+            return target
         number += 1
         target = path.with_name(f"{path.stem}-{number}{path.suffix}")
     write_whole(target, data)
+    return target

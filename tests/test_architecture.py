@@ -38,7 +38,8 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "datamodules.bird_parts.InterventionDataset",  # the type of data whose images change part by part
     ),
     "evaluation": (
-        *("callbacks", "reports", "run_folder", "explanations.Explainer", "lightning_modules.load_model"),
+        *("callbacks", "reports", "run_folder", "explanations.Explainer", "explanations.Upsample"),
+        *("lightning_modules.load_model", "lightning_modules.contract", "datamodules.photos.photo_files"),
         *("datamodules.base", "datamodules.load", "datamodules.load_datamodule", "datamodules.transforms.continuity"),
     ),
     "reports": (

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from callbacks.evaluation.clean_view import Clean, Setting, ViewProtocol
-from callbacks.evaluation.predictions import Prediction, as_predictions
+from callbacks.evaluation.predictions import Prediction, as_predictions, of_predicted
 from callbacks.evaluation.views import VIEWS
 from callbacks.forward.observer import Observer, Seen
 from lightning_modules.contract import predicted_classes
@@ -215,10 +215,7 @@ def _predictions(clean: Clean) -> tuple[Tensor, Tensor, Tensor]:
     """What :func:`as_predictions` takes of a batch."""
     facts, logits = clean.setting.facts, clean.logits
     predicted = predicted_classes(logits, facts.abstains, facts.threshold if facts.multi_label else None)
-    probabilities = clean.model.probabilities(logits)
-    if not facts.multi_label:
-        probabilities = probabilities.gather(1, predicted.clamp_min(0)[:, None]).squeeze(1)
-    return clean.labels, predicted, probabilities
+    return clean.labels, predicted, of_predicted(clean.model.probabilities(logits), predicted)
 
 
 def _chosen(values: Tensor, index: int | None) -> Tensor:

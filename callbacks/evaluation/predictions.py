@@ -31,13 +31,28 @@ class Prediction:
         return None if self.label is None else self.classes == self.label
 
 
+def of_predicted(probabilities: Tensor, predicted: Tensor) -> Tensor:
+    """The probabilities of predictions.
+
+    Args:
+        probabilities: ``(B, K)`` float.
+        predicted: as from :func:`lightning_modules.contract.predicted_classes`.
+
+    Returns:
+        ``(B,)`` of the predicted class, or if multilabel ``(B, K)`` of all.
+    """
+    if predicted.ndim == 2:
+        return probabilities
+    return probabilities.gather(1, predicted.clamp_min(0)[:, None]).squeeze(1)
+
+
 def as_predictions(labels: Tensor, predicted: Tensor, probabilities: Tensor) -> list[Prediction]:
     """The predictions for B images.
 
     Args:
         labels: ``(B,)`` int64, -1 for an unknown label, or ``(B, K)`` bool.
         predicted: as from :func:`lightning_modules.contract.predicted_classes`.
-        probabilities: ``(B,)`` float of the predicted class, or ``(B, K)`` of all if multilabel.
+        probabilities: as from :func:`of_predicted`.
 
     Example:
         >>> import torch

@@ -18,6 +18,7 @@ from callbacks.phases.percentiles import concept_percentiles
 from datamodules import SketchBirds
 from evaluation.evaluate import evaluate
 from evaluation.hardware import Hardware
+from evaluation.predict import predict
 from evaluation.request import Request
 from evaluation.trained_model import TrainedModel
 from lightning_modules import ConceptBottleneck, ProtoPool
@@ -80,6 +81,11 @@ def evaluate_on(rank, world_size, path):
     with as_launched(rank, world_size):
         request = Request(TrainedModel(path, allow_classes=["tests"]), Interpretability(), overwrite=True)
         return evaluate(request, Hardware("cpu", world_size))["metrics"]
+
+
+def predict_on(rank, world_size, path, output):
+    with as_launched(rank, world_size):
+        predict(TrainedModel(path, allow_classes=["tests"]), Hardware("cpu", world_size), output=output)
 
 
 def close(metrics):
@@ -159,13 +165,16 @@ def test_two_views_train_as_in_one_process(ddp_pool, tmp_path):
         torch.testing.assert_close(two[name], tensor, rtol=1e-4, atol=1e-6, msg=name)
 
 
-def test_evaluation_of_an_odd_number_of_images(ddp_pool, straight):
+def test_evaluation_of_an_odd_number_of_images(ddp_pool, straight, tmp_path):
     path = straight[0] / "checkpoints" / "best.ckpt"
     request = Request(TrainedModel(path, allow_classes=["tests"]), Interpretability(), overwrite=True)
     reference = evaluate(request, Hardware("cpu"))["metrics"]
     assert reference["general/accuracy"]["n"] == 33
     for metrics in ddp_pool.run(evaluate_on, path):
         assert figures(metrics) == close(reference)
+    predict_on(0, 1, path, tmp_path / "one.csv")
+    ddp_pool.run(predict_on, path, tmp_path / "two.csv")
+    assert (tmp_path / "two.csv").read_text() == (tmp_path / "one.csv").read_text()
 
 
 MULTILABEL = ["--model.task=multilabel", "--data.task=attributes"]

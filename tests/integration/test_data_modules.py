@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import evaluate
 from datamodules.export import export
 from datamodules.sketch_birds import SketchBirds
 from metrics.suite import resolve
@@ -97,6 +98,10 @@ def test_from_files_to_metrics(name, model, tmp_path):
     with (folder / "evaluation/images.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert {row["sample_id"] for row in rows} == left
+    evaluate.main(["predict", "--ckpt_path", str(folder / "checkpoints/last.ckpt"), "--trainer.accelerator=cpu"])
+    with (folder / "predictions.csv").open(newline="") as file:
+        predicted = list(csv.DictReader(file))
+    assert [list(row.values())[:5] for row in predicted] == [list(row.values())[:5] for row in rows]
     for row in rows:
         assert row["prediction"].count("|") == row["probability"].count("|")
         assert float(row["correct"]) == float(row["general/accuracy"]) == (row["prediction"] == row["label"])

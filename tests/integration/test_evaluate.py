@@ -17,6 +17,7 @@ from evaluation.hardware import Hardware
 from evaluation.request import Request
 from evaluation.trained_model import TrainedModel
 from explanations import BoxMaps, SummedMaps
+from explanations.views import to_image
 from lightning_modules import load_model
 from metrics.functional import part_thresholds
 from metrics.suite import resolve
@@ -35,6 +36,11 @@ def strict(path):
         raise AssertionError(f"{name} is not JSON")
 
     return json.loads(path.read_text(), parse_constant=refuse)
+
+
+def table(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def without_timing(result):
@@ -101,8 +107,7 @@ def test_metrics_json(evaluated_run):
 
 def test_images_csv(evaluated_run):
     result = strict(evaluated_run / "evaluation" / "metrics.json")
-    with (evaluated_run / "evaluation" / "images.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = table(evaluated_run / "evaluation" / "images.csv")
     names = [row.pop("sample_id") for row in rows]
     assert names == sorted(names)
     assert len(names) == len(set(names)) == 33
@@ -161,8 +166,7 @@ def assert_pictures_agree(run, names):
     birds = read_birds(model, images, data.tables.label_map_codes, explainers, len(images))
     for name in names:
         assert {path.stem for path in name.parent.glob("*.png")} == {"important_parts", "part_importance", "spider"}
-        with (name.parent / "images.csv").open() as file:
-            measured = {row["sample_id"]: row for row in csv.DictReader(file)}
+        measured = {row["sample_id"]: row for row in table(name.parent / "images.csv")}
         interface = strict(name)["protocol"]["interface"]
         at = (part_thresholds() - strict(name)["metrics"]["funnybirds/completeness"]["threshold"]).abs().argmin()
         for bird in (bird for bird in birds if bird.name in measured):
@@ -448,6 +452,50 @@ def test_a_missing_checkpoint(tmp_path):
         FileNotFoundError, match=r"Expected argument `ckpt_path` to be a checkpoint file, but .*none.ckpt"
     ):
         evaluate.main(["run", "--ckpt_path", str(tmp_path / "none.ckpt")])
+
+
+# -- predictions ------------------------------------------------------------------------------------------------------
+def test_predict_writes_a_table_of_a_split_or_of_photos(evaluated_copy, tmp_path, capsys):
+    """The same for a photo as for the image of the data; a bad photo is named after the good ones are predicted."""
+    command = ["predict", "--ckpt_path", str(evaluated_copy / "checkpoints" / "best.ckpt"), "--allow_classes", "tests"]
+    command += ["--trainer.accelerator=cpu"]
+    evaluate.main(command)
+    assert f"predictions: {evaluated_copy / 'predictions.csv'}" in capsys.readouterr().out
+    found, known = table(evaluated_copy / "predictions.csv"), table(evaluated_copy / "evaluation" / "images.csv")
+    assert [[row[name] for name in ("sample_id", *PREDICTION)] for row in found] == [
+        [row[name] for name in ("sample_id", *PREDICTION)] for row in known
+    ]
+    for row in found:
+        chances = [float(row[f"top{rank}_probability"]) for rank in (1, 2, 3)]
+        assert (row["top1"], row["top1_probability"]) == (row["prediction"], row["probability"])
+        assert chances == sorted(chances, reverse=True)
+        assert len({row[f"top{rank}"] for rank in (1, 2, 3)}) == 3
+    classes, flat = tmp_path / "photos", tmp_path / "flat"
+    samples = [sample for _, sample in zip(range(4), load_datamodule(command[2]).dataset("test"), strict=False)]
+    for sample, row in zip(samples, found, strict=False):
+        for folder in (flat, classes / ("Bird_" + row["label"][-1] if row is not found[3] else "other")):
+            folder.mkdir(parents=True, exist_ok=True)
+            to_image(sample["image"]).save(folder / f"{row['sample_id'][-1]}.png")
+    (flat / "bad.png").write_bytes(b"no image")
+    (tmp_path / "mine.csv").write_text("mine")
+    mine = [*command, "--output", str(tmp_path / "mine.csv"), "--image"]
+    with pytest.raises(ValueError, match=r"2 of 10 files are none: .*bad.png.*there is none at .*none.png"):
+        evaluate.main([*mine, str(classes), str(flat), str(tmp_path / "none.png")])
+    assert (tmp_path / "mine.csv").read_text() == "mine"
+    seen = table(tmp_path / "mine-2.csv")
+    assert [row["file"] for row in seen] == sorted(str(path) for path in tmp_path.rglob("[0-9].png"))
+    for row in seen:
+        (same,) = [each for each in found if each["sample_id"].endswith(row["file"][-5])][:1]
+        labelled = "Bird_" in row["file"]
+        expected = same | ({} if labelled else {"label": "", "correct": ""})
+        assert list(row.values())[1:] == list(expected.values())[1:]
+    (tmp_path / "empty").mkdir()
+    for bad, kind, message in (
+        (["--image", str(flat), "--split", "test"], ValueError, "`image` or `split`, but got both"),
+        (["--image", str(tmp_path / "empty")], FileNotFoundError, "empty to hold images"),
+    ):
+        with pytest.raises(kind, match=message):
+            evaluate.main([*command, *bad])
 
 
 # -- one image --------------------------------------------------------------------------------------------------------

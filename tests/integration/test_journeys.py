@@ -72,6 +72,14 @@ def test_compare(journey, other, capsys):
     assert "pages:" in capsys.readouterr().out
 
 
+def test_predict(journey):
+    evaluate.main(["predict", "--ckpt_path", journey.checkpoint, "--trainer.accelerator=cpu"])
+    (images,) = (journey.folder / "evaluation").glob("last-step*-test-all-limit=12*/images.csv")
+    tables = [path.read_text().splitlines()[1:] for path in (journey.folder / "predictions.csv", images)]
+    predicted, measured = ({",".join(line.split(",")[:5]) for line in lines} for lines in tables)
+    assert measured < predicted
+
+
 def test_explain(journey, tmp_path):
     photo = tmp_path / "photo.png"
     Image.effect_noise((50, 40), 60).convert("RGB").save(photo)

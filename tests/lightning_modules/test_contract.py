@@ -318,6 +318,22 @@ class ContractTest:
         assert not math.isnan(first.metrics["general/f1"]["value"])
         assert first.protocol["decision_threshold"] == model.decision_threshold.item()
 
+    def test_predictions_of_a_trainer(self, model):
+        """Of the test split, in its order, and on the CPU."""
+        data = tiny_birds()
+        test = data.dataset("test")
+        batches = tiny_trainer().predict(model, datamodule=data)
+        found = {name: [row for batch in batches for row in batch[name]] for name in batches[0]}
+        expected = [(name, int(label)) for name, label in zip(test.sample_ids, test.labels, strict=True)]
+        assert [(name, int(label)) for name, label in zip(found["sample_id"], found["label"], strict=True)] == expected
+        assert list(found) == ["sample_id", "label", "prediction", "probabilities", "logits", "scores"]
+        output = seen(model, next(iter(data.test_dataloader()))["image"])
+        close(torch.stack(found["logits"]), output.logits)
+        close(torch.stack(found["scores"]), output.scores)
+        close(torch.stack(found["probabilities"]), model.probabilities(output.logits))
+        abstains = output.extras.get("abstain", torch.zeros(len(output.logits), dtype=torch.bool))
+        assert torch.stack(found["prediction"]).tolist() == output.logits.argmax(1).masked_fill(abstains, -1).tolist()
+
     @pytest.mark.slow
     def test_an_export_gives_equal_logits(self, model):
         """Also once it was saved, and in batches of another size."""

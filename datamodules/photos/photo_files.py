@@ -1,0 +1,102 @@
+"""Photos of the user, files and folders of them, as a model sees the data it was trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning import LightningDataModule
+from lightning.pytorch.utilities import rank_zero_info
+from torch.utils.data import DataLoader, Dataset, default_collate
+
+from datamodules.base import ImageDataModule
+from datamodules.dataset import ExactSampler
+from datamodules.matching import plain_name, some
+from datamodules.photos.folders import images_below
+from datamodules.photos.one_photo import read_photo
+from datamodules.photos.problems import Problems
+
+UNKNOWN = -1  # the label of a photo in no folder of a class
+
+
+class PhotoFiles(LightningDataModule):
+    """Photos for ``Trainer.predict``, in batches that also say which of them cannot be read.
+
+    A photo below a folder has the class of the first folder on its way down that is named as a class, apart from
+    number, case and separators.
+
+    Args:
+        paths: image files, and folders whose images are all taken, with those of the folders in them.
+        datamodule: whose evaluation transform, batch size and workers are used; its files are not read.
+        class_names: of the K logits; none if no folder can say what a photo shows.
+
+    Raises:
+        FileNotFoundError: if a folder holds no image.
+    """
+
+    def __init__(self, paths: Sequence[str], datamodule: ImageDataModule, class_names: Sequence[str] = ()) -> None:
+        super().__init__()
+        self.datamodule = datamodule
+        number = {plain_name(name): index for index, name in enumerate(class_names)}
+        number |= {name: index for index, name in enumerate(class_names)}  # where two differ in what is left out
+        self.labels: dict[str, int] = {}  # by path
+        elsewhere: list[str] = []
+        for path in paths:
+            for file, folders in _files(Path(path).expanduser()):
+                found = [number.get(name, number.get(plain_name(name), UNKNOWN)) for name in folders]
+                self.labels[str(file)] = next((label for label in found if label != UNKNOWN), UNKNOWN)
+                elsewhere += folders[:1] if self.labels[str(file)] == UNKNOWN else ()
+        if class_names and elsewhere:
+            rank_zero_info(
+                f"{len(elsewhere)} of {len(self.labels)} photos lie in folders that are no class of the model "
+                f"({some(sorted(set(elsewhere)))}): their label stays empty."
+            )
+
+    def predict_dataloader(self) -> DataLoader[Any]:
+        """Batches of image, ``sample_id``, ``sample_key`` and ``label``; ``unread`` says why photos are left out."""
+        photos = _Photos(self.labels, self.datamodule)
+        rank, world_size = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
+        return DataLoader(
+            photos,
+            batch_size=self.datamodule.eval_batch_size,
+            sampler=ExactSampler(photos, rank, world_size),
+            num_workers=min(self.datamodule.num_workers, len(photos)),
+            collate_fn=_collated,
+        )
+
+
+class _Photos(Dataset[Any]):
+    """Samples, or the reason why there is none."""
+
+    def __init__(self, labels: dict[str, int], datamodule: ImageDataModule) -> None:
+        self.labels, self.paths, self.datamodule = labels, list(labels), datamodule
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int) -> dict[str, Any] | str:
+        path = self.paths[index]
+        try:
+            sample = read_photo(path, self.datamodule)
+        except (OSError, ValueError) as error:
+            return str(error)
+        return sample | {"sample_id": path, "label": torch.tensor(self.labels[path])}
+
+
+def _collated(samples: list[dict[str, Any] | str]) -> dict[str, Any]:
+    """Stacked samples, if there are any, and why the others are missing."""
+    read = [sample for sample in samples if not isinstance(sample, str)]
+    unread = [sample for sample in samples if isinstance(sample, str)]
+    return (default_collate(read) if read else {}) | {"unread": unread}
+
+
+def _files(path: Path) -> list[tuple[Path, tuple[str, ...]]]:
+    """A file, or the images below a folder; each with the folders on the way down to it."""
+    if not path.is_dir():
+        return [(path, ())]
+    names = images_below(path, Problems(str(path), ""))  # a name that is not UTF-8 cannot be read either
+    if not names:
+        raise FileNotFoundError(f"Expected {path} to hold images, but neither it nor its folders do.")
+    return [(path / name, Path(name).parts[:-1]) for name in names]

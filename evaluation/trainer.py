@@ -1,0 +1,33 @@
+"""The trainer of evaluations and predictions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lightning import Callback, Trainer
+
+from callbacks.run.progress import PhaseProgressBar
+from evaluation.hardware import Hardware
+from run_folder.command_line import trainer_settings
+
+
+def quiet_trainer(hardware: Hardware, folder: Path, *callbacks: Callback) -> Trainer:
+    """A trainer that tests a model or predicts with it, and logs nothing.
+
+    Args:
+        hardware: to run on.
+        folder: of the run.
+        callbacks: besides the progress bar.
+    """
+    with trainer_settings():
+        return Trainer(
+            accelerator=hardware.accelerator,
+            devices=hardware.devices,
+            num_nodes=hardware.num_nodes,
+            logger=False,
+            callbacks=[*callbacks, PhaseProgressBar()],
+            default_root_dir=folder,
+            enable_checkpointing=False,
+            enable_model_summary=False,
+            use_distributed_sampler=False,
+        )
