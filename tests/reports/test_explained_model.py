@@ -9,7 +9,8 @@ import torch
 from explanations import Upsample
 from lightning_modules.contract import empty_sources
 from lightning_modules.heads.tree import LEFT
-from reports.explained_figure import explain, explained_figure
+from reports import explain
+from reports.explained_figure import explained_figure
 from reports.explained_model import ExplainedModel
 from reports.html.standalone_page import standalone_page
 from tests.lightning_modules.registry import MODELS, tiny_birds
