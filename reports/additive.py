@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from lightning_modules.contract import InterpretableModel, ModelOutput, UnitTable
+from run_folder.messages import counted
 
 TOLERANCE = 1e-4  # of max(1, |logit|)
 
@@ -67,6 +68,11 @@ class AdditiveTable:
     def total(self) -> float:
         """Sum of all lines."""
         return sum(line.contribution for line in self.lines) + self.rest + (self.bias or 0.0) + (self.residual or 0.0)
+
+    @property
+    def others_named(self) -> str:
+        """The other units in words, as ``12 other cells``."""
+        return counted(self.others, f"other {self.worded}")
 
     def check(self, page: str, image: str, class_name: str) -> None:
         """Hold the sum against the logit.

@@ -129,7 +129,7 @@ def _sums(table: AdditiveTable, subject: ExplainedModel) -> list[tuple[str, str]
     """The lines below the units."""
     if table.bias is None:
         return [("log-probability; losses do not add up", f"{table.logit:.4g}")]
-    lines = [(f"{table.others} other {table.worded}s", f"{table.rest:+.4g}"), ("bias", f"{table.bias:+.4g}")]
+    lines = [(table.others_named, f"{table.rest:+.4g}"), ("bias", f"{table.bias:+.4g}")]
     if table.residual is not None:
         lines.append(("residual, not from units", f"{table.residual:+.4g}"))
     return [*lines, (f"logit of {subject.class_names[table.label]}", f"= {table.logit:.4g}")]

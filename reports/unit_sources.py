@@ -14,6 +14,7 @@ from explanations import Explainer, UnitView, unit_views
 from explanations.unit_view import part_in
 from lightning_modules.contract import InterpretableModel, Projectable, UnitTable
 from reports.scan import Scan, labels_of, samples_of, scan
+from run_folder.messages import counted
 
 TRAINING_IMAGES = 1000  # searched for the strongest image of a unit
 STALE = 1e-3  # largest distance of a prototype from the patch it was projected onto
@@ -128,9 +129,11 @@ class UnitSources:
         keys = torch.stack([sample["sample_key"] for sample in samples])
         views = unit_views(self.explainer, self.model, images, torch.tensor(units)[:, None], self.size, keys)
         for index, (unit, sample) in enumerate(zip(units, samples, strict=True)):
-            searched = f"strongest of {len(self.training.sample_ids)} training images" if not projected[index] else ""
+            origin = "projected onto"
+            if not projected[index]:
+                origin = f"strongest of {counted(len(self.training.sample_ids), 'training image')}"
             stale = projected[index] and distances is not None and not float(distances[index, unit]) <= STALE
-            self._found[unit] = self._source(views[index][0], sample, searched or "projected onto", stale)
+            self._found[unit] = self._source(views[index][0], sample, origin, stale)
 
     @torch.no_grad()
     def _distances(self, images: Tensor) -> Tensor | None:

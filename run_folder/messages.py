@@ -1,4 +1,4 @@
-"""What libraries print: messages that say nothing to a user are silenced one by one, the others stay above the bar."""
+"""Messages: numbers with their nouns; of what libraries print, what says nothing to a user is silenced one by one."""
 
 from __future__ import annotations
 
@@ -15,6 +15,17 @@ SILENCED = (
     "GPU available:",  # the summary of a run says what it uses, and a warning what it leaves unused
     "TPU available:",  # nobody trains on one here
 )
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun, in the plural unless it is 1.
+
+    Example:
+        >>> counted(1, "epoch"), counted(4000, "training image"), counted(2, "class")
+        ('1 epoch', '4,000 training images', '2 classes')
+    """
+    ending = "" if number == 1 else "es" if noun.endswith("s") else "s"
+    return f"{number:,} {noun}{ending}"
 
 
 def tidy_messages() -> None:

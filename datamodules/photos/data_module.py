@@ -187,8 +187,8 @@ class PhotoDataModule(ImageDataModule, ABC):
         parts = {files[row].sample_id: part for part, rows in twin._parts.items() for row in rows}
         if shared := in_two_parts(equal, parts):
             rank_zero_warn(
-                f"{len(shared)} photos of {twin.photos.table.folder} are in two parts, so that results are not on new "
-                f"photos alone: {listed(shared)}. List one of each in `exclude`."
+                f"Photos of {twin.photos.table.folder} are in two parts ({len(shared)} of them), so that results are "
+                f"not on new photos alone: {listed(shared)}. List one of each in `exclude`."
             )
 
     def setup(self, stage: str | None = None) -> None:

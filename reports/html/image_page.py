@@ -97,7 +97,7 @@ def bars(table: AdditiveTable, rows: list[Row]) -> list[Bar]:
         rows: its lines with their names.
     """
     added = [(row.name, row.line.contribution) for row in rows]
-    added.append((f"{table.others} other {table.worded}s", table.rest))
+    added.append((table.others_named, table.rest))
     added.append(("bias", table.bias or 0.0))
     if table.residual is not None:
         added.append(("residual, not from units", table.residual))

@@ -9,6 +9,7 @@ from reports.html.contents import Contents
 from reports.html.site import Site
 from reports.scan import samples_of
 from reports.unit_sources import Source
+from run_folder.messages import counted
 
 NEAREST, COUNTED, CLASSES = 3, 20, 10  # images drawn of each split; images and classes listed
 
@@ -99,7 +100,7 @@ def _nearest(contents: Contents, unit: int) -> list[tuple[str, list[tuple[float,
     drawn = iter(sources.draw(unit, samples))
     return [
         (
-            f"Strongest of {len(seen.sample_ids)} {name} images",
+            f"Strongest of {counted(len(seen.sample_ids), f'{name} image')}",
             [(float(seen.scores[row, unit]), next(drawn)) for row in rows],
         )
         for (name, seen, _), rows in zip(searched, strongest, strict=True)

@@ -99,7 +99,7 @@ class TestLayouts:
             "val/Ant/0.jpg (val) is test/Ant/1.jpg (test)",
             "train/ant/0.jpg (train) is test/ant/1.jpg (test)",
         )
-        shared = f"2 photos of .*root are in two parts, .*: {re.escape(link)}; {re.escape(copied)}. List"
+        shared = f"Photos of .*root are in two parts .2 of them., .*: {re.escape(link)}; {re.escape(copied)}. List"
         for _ in range(2):  # the second time, what was found is remembered
             with (
                 pytest.warns(UserWarning, match=shared),
