@@ -58,6 +58,11 @@ class MetricEntry:
     shared: str | None = None
     full: bool = False
 
+    @property
+    def unit(self) -> str:
+        """Of the value, such as ``"fraction"``."""
+        return self.metric.units[self.part or ""] if issubclass(self.metric, PartsMetric) else self.metric.unit
+
     def make(self, facts: Facts) -> AnyMetric:
         """The metric for a model and a data set."""
         return self.metric() if self.build is None else self.build(facts)

@@ -48,9 +48,9 @@ def _row(entry: MetricEntry) -> str:
     kind, words = entry.metric, entry.words
     if issubclass(kind, PartsMetric):
         name = entry.part or ""
-        unit, ends, part = kind.units[name], kind.value_ranges[name], kind.exceptions.get(name, {})
+        ends, part = kind.value_ranges[name], kind.exceptions.get(name, {})
     else:
-        unit, ends, part = kind.unit, kind.value_range, {}
+        ends, part = kind.value_range, {}
     direction = arrow(part.get("higher_is_better", kind.higher_is_better))
-    measured = (printed_range(*ends), direction, unit, part.get("averaged_over", kind.averaged_over))
+    measured = (printed_range(*ends), direction, entry.unit, part.get("averaged_over", kind.averaged_over))
     return f"| {' | '.join((f'`{entry.key}`', words.name, words.formula, *measured, words.source, words.misread))} |"

@@ -199,8 +199,9 @@ class PhaseSchedule(Callback):
             action = ACTIONS.get(name)
             report = action(trainer, module) if action else getattr(module, name)(trainer)
             report = report or {}
-            figures = ", ".join(f"{key} {value:.4g}" for key, value in report.items())
-            rank_zero_info(f"{name} in epoch {trainer.current_epoch + 1}: {figures or 'done'}")
+            figures = {key: (100 * value, " %") if "accuracy" in key else (value, "") for key, value in report.items()}
+            told = ", ".join(f"{key} {value:.4g}{unit}" for key, (value, unit) in figures.items())
+            rank_zero_info(f"{name} in epoch {trainer.current_epoch + 1}: {told or 'done'}")
             for logger in trainer.loggers:
                 logger.log_metrics({f"{name}/{key}": value for key, value in report.items()}, step)
             for callback in callbacks:

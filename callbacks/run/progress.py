@@ -13,8 +13,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Task, TextColumn
 
 from lightning_modules.contract import InterpretableModel
 from lightning_modules.phases import PhasePlan
+from metrics.suite import ENTRIES
+from run_folder.messages import counted
 
-ACCURACY = "val/general/accuracy"
+ACCURACY, TIES = "val/general/accuracy", "val/general/ties"
 NARROWEST, WIDEST = 5, 40  # columns of a bar
 FIGURES = 50  # columns of the longest figures and of the number of batches
 
@@ -24,8 +26,8 @@ class PhaseProgressBar(RichProgressBar):
 
     ``joint 3/9 · epoch 4/12`` is the epoch of the phase and of the run; the time is that of the whole plan. The loss is
     that of a batch, read twice a second at most, and at the end of an epoch its mean. Where the output is no terminal,
-    each epoch prints one line instead: phase, epoch, training loss, validation metrics, seconds, time left. Evaluations
-    say how many images they do per second, over all processes.
+    each epoch prints one line instead: phase, epoch, training loss, validation metrics (fractions in percent), seconds,
+    time left. Evaluations say how many images they do per second, over all processes.
     """
 
     plain = False
@@ -88,8 +90,8 @@ class PhaseProgressBar(RichProgressBar):
             self._tell(trainer, left)
         if not (self.plain and trainer.is_global_zero):
             return
-        keys = [key for key in sorted(metrics) if key == "train/loss" or key.startswith("val/")]
-        figures = [f"{key} {metrics[key].item():.4g}" for key in keys]
+        values = {key: metrics[key].item() for key in sorted(metrics) if key == "train/loss" or key.startswith("val/")}
+        figures = [f"{key} {printed(key, value)}" for key, value in values.items() if key != TIES or value]
         figures += [f"{time.monotonic() - self._started:.1f} s", *([left] if left else [])]
         place = phase_description(pl_module, trainer.current_epoch, trainer.max_epochs)
         print(" · ".join([place, *figures]), flush=True)
@@ -140,7 +142,7 @@ class PhaseProgressBar(RichProgressBar):
             self.progress.update(self.test_progress_bar_id, figures=" · ".join(filter(None, [rate, left])))
         if self.plain and trainer.is_global_zero and now - self._last_line >= self.seconds_between_lines:
             self._last_line = now
-            print(f"evaluated about {self._images} images · {rate}", flush=True)
+            print(f"evaluated about {counted(self._images, 'image')} · {rate}", flush=True)
 
     def _get_train_description(self, current_epoch: int) -> str:
         described = phase_description(self.trainer.lightning_module, current_epoch, self.trainer.max_epochs)
@@ -196,6 +198,17 @@ class TimeLeft:
                 return pace * (total - position)  # a first guess, not kept
             self._pace = pace
         return None if self._pace is None else self._pace * max(0.0, total - position)
+
+
+def printed(key: str, value: float) -> str:
+    """A logged value as it is printed: fractions in percent.
+
+    Example:
+        >>> printed("val/general/accuracy", 0.455), printed("train/loss", 2.0627)
+        ('45.5 %', '2.063')
+    """
+    entry = ENTRIES.get(key.removeprefix("val/"))
+    return f"{100 * value:.4g} %" if entry is not None and entry.unit == "fraction" else f"{value:.4g}"
 
 
 def in_words(seconds: float | None) -> str:

@@ -32,6 +32,7 @@ class Tiny(LightningModule):
 
     def validation_step(self, batch, batch_idx):
         self.log("val/general/accuracy", 0.123456 * (self.current_epoch + 1))
+        self.log("val/general/ties", 0.5 * (self.current_epoch == 1))
 
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), 0.1)
@@ -69,9 +70,10 @@ def test_without_a_terminal_every_epoch_is_one_plain_line(tmp_path, capsys, monk
     fit(PhaseProgressBar(), tmp_path)
     lines = capsys.readouterr().out.splitlines()
     assert [re.sub(r"[\d.]+ s", "S", line) for line in lines if line.startswith("phase")] == [
-        "phase warm 1/1 · epoch 1/3 · train/loss 0.5 · val/general/accuracy 0.1235 · S · < 1 min left",
-        "phase joint 1/2 · epoch 2/3 · train/loss 0.5 · val/general/accuracy 0.2469 · S · < 1 min left",
-        "phase joint 2/2 · epoch 3/3 · train/loss 0.5 · val/general/accuracy 0.3704 · S",
+        "phase warm 1/1 · epoch 1/3 · train/loss 0.5 · val/general/accuracy 12.35 % · S · < 1 min left",
+        "phase joint 1/2 · epoch 2/3 · train/loss 0.5 · val/general/accuracy 24.69 % · val/general/ties 50 % · S "
+        "· < 1 min left",
+        "phase joint 2/2 · epoch 3/3 · train/loss 0.5 · val/general/accuracy 37.04 % · S",
     ]
     assert not any("\x1b" in line or "━" in line for line in lines)
 
