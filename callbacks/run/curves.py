@@ -28,6 +28,10 @@ PANELS = {  # key as logged -> factor, name, colour
         "val/general/accuracy": (100.0, "validation", ORANGE),
     },
 }
+COMPARED = (  # below the curves of both, for training accuracy that lies below validation accuracy
+    "training: mean over the epoch, while the weights still change, with any augmentation\n"
+    "validation: after the epoch, without augmentation"
+)
 Row = Mapping[str, Any]
 
 
@@ -98,7 +102,8 @@ def training_curves(rows: Sequence[Row]) -> Figure:
             axes.axvline(start, color=GREY)
             name = cut_text(phases[start], LETTERS, int((end - start) / epochs * (WIDTH - MARGIN)))
             axes.text(start, 1.01, f" {name}", transform=axes.get_xaxis_transform(), color=GREY)
-        axes.set(xlim=(0, epochs), xlabel="epochs", ylabel=title)
+        both = len(curves) > 1 and all(any(key in row for row in rows) for key in curves)
+        axes.set(xlim=(0, epochs), xlabel=f"epochs\n{COMPARED}" if both else "epochs", ylabel=title)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.legend(loc="lower right", bbox_to_anchor=(1, 1.04), ncols=len(curves), borderpad=0)
     return figure

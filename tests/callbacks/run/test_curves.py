@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from callbacks.run.curves import HEIGHT, WIDTH, TrainingCurves, training_curves
+from callbacks.run.curves import COMPARED, HEIGHT, WIDTH, TrainingCurves, training_curves
 from explanations.charts import to_picture
 from lightning_modules.phases import Phase, PhasePlan
 
@@ -42,6 +42,9 @@ def test_values_that_are_missing_or_not_finite_leave_gaps():
     assert curves["accuracy in %", "training"] == [[epoch, 50.0] for epoch in (1, 2, 3, 4)]
     assert ("accuracy in %", "validation") not in curves
     assert to_picture(both).size == (2 * WIDTH, HEIGHT)
+    compared = training_curves(rows(4.0, 2.0, **{"train/accuracy": 0.5, "val/general/accuracy": 0.6}))
+    labels = [axes.get_xlabel() for figure in (both, compared) for axes in figure.axes]
+    assert [COMPARED in label for label in labels] == [False, False, False, True]
     (only,) = plotted(training_curves([{"phase": "a", "val/general/accuracy": 1.0}]))[0]
     assert only == ("accuracy in %", "validation")
 
