@@ -89,7 +89,7 @@ class TrainCLI(LightningCLI):
         parser.add_argument("--runs", type=str, default="runs", help="folder of all runs")
         parser.add_argument("--experiment", type=str | None, default=None, help="folder of this run below --runs")
         parser.add_argument(
-            "--test_after_fit", type=bool, default=False, help="evaluate the best checkpoint at the end"
+            "--test_after_fit", type=bool, default=False, help="evaluate the best checkpoint and write its pages"
         )
         for key, kind in ALWAYS.items():
             parser.add_lightning_class_args(kind, key)
@@ -168,8 +168,7 @@ class TrainCLI(LightningCLI):
     def after_fit(self) -> None:
         """Evaluate the best checkpoint and say where everything lies."""
         wanted = self.config.fit.test_after_fit and not self.trainer.fast_dev_run  # type: ignore[attr-defined]
-        result = after_fit(self.trainer) if wanted else None
-        self.summary.say_end(self.trainer, result)
+        self.summary.say_end(self.trainer, after_fit(self.trainer) if wanted else None)
 
 
 def _check_settings(config: Any) -> None:

@@ -24,7 +24,7 @@ from evaluation.request import Request
 from evaluation.trained_model import TrainedModel
 from reports.html import build_report, read_evaluation
 from reports.pictures import write_pictures
-from reports.results.metrics_json import write_metrics
+from reports.results.metrics_json import read_content, write_metrics
 from reports.results.summary import print_summary, suite_table
 from reports.results.values_csv import write_all_values
 from run_folder.lock import only_process
@@ -33,7 +33,7 @@ from run_folder.trusted_classes import class_paths
 
 def evaluate(
     request: Request, hardware: Hardware, loggers: Sequence[Logger] = (), data: Path | None = None
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], Path]:
     """Run one evaluation, write ``metrics.json`` and print the table.
 
     Args:
@@ -43,7 +43,7 @@ def evaluate(
         data: config of other data than the run's, with the same changes.
 
     Returns:
-        The content of ``metrics.json``.
+        The content of ``metrics.json``, and the folder it lies in.
 
     Raises:
         FileNotFoundError: if the checkpoint is missing.
@@ -73,14 +73,14 @@ def evaluate(
         _save(found, folder, loggers, step)
         if request.report and found.result["explainer"]:
             _write_pages(found, folder, trained.path)
-    return found.result
+    return found.result, folder
 
 
-def after_fit(trainer: Trainer) -> dict[str, Any] | None:
-    """Evaluate the best checkpoint of a finished run with the run's own suite, on the same devices.
+def after_fit(trainer: Trainer) -> tuple[dict[str, Any], Path]:
+    """Evaluate the best checkpoint of a finished run with the run's own suite, on the same devices, and write pages.
 
     Returns:
-        The content of ``metrics.json``; None if it was there already.
+        The content of ``metrics.json`` and its folder; of its newest evaluation, if there was this one already.
     """
     engine = next(c for c in trainer.callbacks if isinstance(c, Interpretability))  # type: ignore[attr-defined]
     checkpoint = next(c for c in trainer.callbacks if isinstance(c, RunCheckpoint))  # type: ignore[attr-defined]
@@ -88,17 +88,19 @@ def after_fit(trainer: Trainer) -> dict[str, Any] | None:
     packages = [path.split(".")[0] for path in used]  # imported already
     trained = TrainedModel(checkpoint.best_or_last(trainer), allow_classes=packages)
     try:
-        return evaluate(Request(trained, engine), _hardware(trainer), trainer.loggers)
+        return evaluate(Request(trained, engine, report=True), _hardware(trainer), trainer.loggers)
     except FileExistsError as done:
         rank_zero_info(str(done))
-        return None
+        folder = trained.newest_evaluation()
+        return read_content(folder / "metrics.json"), folder
 
 
 def _hardware(trainer: Trainer) -> Hardware:
     """The hardware that a trainer runs on."""
     on_cpu = trainer.strategy.root_device.type == "cpu"
     devices = trainer.num_devices if on_cpu else trainer.device_ids
-    return Hardware("cpu" if on_cpu else "auto", devices, trainer.num_nodes)
+    bar = trainer.progress_bar_callback is not None
+    return Hardware("cpu" if on_cpu else "auto", devices, trainer.num_nodes, bar)
 
 
 @rank_zero_only

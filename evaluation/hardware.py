@@ -13,8 +13,10 @@ class Hardware:
         accelerator: as for ``lightning.Trainer``.
         devices: number of devices, their indices, or "auto".
         num_nodes: number of machines.
+        enable_progress_bar: whether to show how far the evaluation is, by a bar or by lines.
     """
 
     accelerator: str = "auto"
     devices: int | list[int] | str = 1
     num_nodes: int = 1
+    enable_progress_bar: bool = True

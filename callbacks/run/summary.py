@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import time
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,11 +16,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from callbacks.run.checkpoint import RunCheckpoint
-from callbacks.run.progress import ACCURACY
+from callbacks.run.progress import ACCURACY, printed
 from callbacks.run.tensorboard_logger import RunTensorBoardLogger
+from callbacks.run.training_record import projected
 from callbacks.run.wandb_logger import RunWandbLogger
 from lightning_modules.contract import InterpretableModel
 from lightning_modules.phases import Phase, PhasePlan
+from run_folder.messages import counted
 
 PLAIN_WIDTH = 120  # of a file: there is room for whole names
 LEFT_BEHIND = "checkpoints/ metrics.csv training.png prototypes/ explanations/"
@@ -28,42 +32,51 @@ class RunSummary(Callback):
     """Prints the model, its parameters, the phases, the data and where everything will lie; and what came of it."""
 
     def __init__(self) -> None:
-        self._began = time.monotonic()
+        self._began, self._seconds = time.monotonic(), 0.0
         self._first = 0
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Print on rank zero what is about to be trained."""
         self._began, self._first = time.monotonic(), trainer.current_epoch
         if trainer.is_global_zero:
-            console = _console()
+            console, plan = _console(), cast(InterpretableModel, pl_module).phases()
             for line in _about(trainer, pl_module):
                 console.print(line, highlight=False)
-            console.print(_phases(cast(InterpretableModel, pl_module).phases(), self._first))
-            console.print(*_places(trainer), sep="\n", highlight=False, soft_wrap=True)
+            console.print(_phases(plan, self._first))
+            console.print(*_places(trainer, plan), sep="\n", highlight=False, soft_wrap=True)
 
-    def say_end(self, trainer: Trainer, result: dict[str, Any] | None) -> None:
-        """Print the few numbers and paths that matter.
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Stop the clock."""
+        self._seconds = time.monotonic() - self._began
+
+    def say_end(self, trainer: Trainer, evaluated: tuple[dict[str, Any], Path] | None) -> None:
+        """Print the few numbers and paths that matter, and at last the pages to look at or the command for them.
 
         Args:
             trainer: after ``fit``.
-            result: content of ``metrics.json``, if the run was evaluated.
+            evaluated: content of ``metrics.json`` and its folder, if the run was evaluated.
         """
         if not trainer.is_global_zero:
             return
-        minutes, seconds = divmod(round(time.monotonic() - self._began), 60)
-        lines = [f"Trained {trainer.current_epoch - self._first} epochs in {minutes} min {seconds:02d} s."]
-        checkpoint = next((c for c in _callbacks(trainer) if isinstance(c, RunCheckpoint)), None)
+        minutes, seconds = divmod(round(self._seconds), 60)
+        epochs = counted(trainer.current_epoch - self._first, "epoch")
+        lines = [f"Trained {epochs} in {minutes} min {seconds:02d} s."]
+        checkpoint = _checkpoint(trainer)
         if checkpoint is not None:
             if checkpoint.best_score is not None:
-                name = checkpoint.monitor.removeprefix("val/")
-                lines.append(f"validation  {name} {checkpoint.best_score:.4g} at best")
-            if result and (entry := result["metrics"].get(ACCURACY.removeprefix("val/"))):
-                lines.append(f"{result['split']:<11} general/accuracy {entry['value']:.4g} on {entry['n']} images")
-            lines.append(f"checkpoint  {escape(str(checkpoint.best_or_last(trainer)))}")
+                best = printed(checkpoint.monitor, checkpoint.best_score)
+                where = _chosen_among(cast(InterpretableModel, trainer.lightning_module).phases())
+                lines.append(f"validation  {checkpoint.monitor.removeprefix('val/')} {best} at best{where}")
+            if evaluated and (entry := (result := evaluated[0])["metrics"].get(ACCURACY.removeprefix("val/"))):
+                accuracy, images = printed(ACCURACY, entry["value"]), counted(entry["n"], "image")
+                lines.append(f"{result['split']:<11} general/accuracy {accuracy} on {images}")
+            lines.append(f"checkpoint  {checkpoint.best_or_last(trainer)}")
         if (curves := Path(trainer.default_root_dir) / "training.png").exists():
-            lines.append(f"curves      {escape(str(curves))}")
-        lines.append(f"run folder  {escape(trainer.default_root_dir)}")
-        _console().print(*lines, sep="\n", highlight=False, soft_wrap=True)
+            lines.append(f"curves      {curves}")
+        lines.append(f"run folder  {trainer.default_root_dir}")
+        if checkpoint is not None and (path := checkpoint.best_or_last(trainer)).exists():
+            lines += _pages(path, evaluated)
+        _console().print(*map(escape, lines), sep="\n", highlight=False, soft_wrap=True)
 
 
 def _console() -> Console:
@@ -71,8 +84,31 @@ def _console() -> Console:
     return console if console.is_terminal else Console(width=PLAIN_WIDTH)
 
 
-def _callbacks(trainer: Trainer) -> list[Callback]:
-    return cast("list[Callback]", trainer.callbacks)  # type: ignore[attr-defined]
+def _checkpoint(trainer: Trainer) -> RunCheckpoint | None:
+    callbacks = cast("list[Callback]", trainer.callbacks)  # type: ignore[attr-defined]
+    return next((c for c in callbacks if isinstance(c, RunCheckpoint)), None)
+
+
+def _chosen_among(plan: PhasePlan) -> str:
+    """Which epochs the best checkpoint is chosen among, if not all."""
+    phases = zip(plan.phases, accumulate(phase.length for phase in plan.phases), strict=True)
+    chosen = {phase.name: projected(plan, end) for phase, end in phases if phase.selectable}
+    if not chosen or len(chosen) == len(plan.phases):
+        return ""
+    names = f"phase{'s' * (len(chosen) > 1)} {', '.join(chosen)}"
+    return f" among the epochs after projection ({names})" if all(chosen.values()) else f" among the epochs of {names}"
+
+
+def _pages(checkpoint: Path, evaluated: tuple[dict[str, Any], Path] | None) -> list[str]:
+    """Where the pages of the evaluation lie, or the command that makes them; nothing if nothing is explained."""
+    command = f"python evaluate.py {{}} --ckpt_path {shlex.quote(str(checkpoint))}"
+    if evaluated is None:
+        return [f"evaluate    {command.format('run')}"]
+    result, folder = evaluated
+    if not result["explainer"]:
+        return []
+    whole = (folder / "report" / "manifest.json").exists()  # written last
+    return [f"pages       {folder / 'report' / 'index.html' if whole else command.format('report')}"]
 
 
 def _about(trainer: Trainer, module: LightningModule) -> list[str]:
@@ -119,9 +155,12 @@ def _actions(phase: Phase) -> str:
     return "; ".join(filter(None, [first and f"first {first}", last and f"at the end {last}"]))
 
 
-def _places(trainer: Trainer) -> list[str]:
+def _places(trainer: Trainer, plan: PhasePlan) -> list[str]:
     """Where everything will lie."""
     lines = [f"run folder  {escape(trainer.default_root_dir)}", f"            {LEFT_BEHIND}"]
+    datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
+    if (checkpoint := _checkpoint(trainer)) and datamodule.has_validation and (among := _chosen_among(plan)):
+        lines.append(f"best.ckpt   the best {checkpoint.monitor}{escape(among)}")
     for logger in trainer.loggers:
         if isinstance(logger, RunWandbLogger):
             mode = "failed" if logger.failed else "offline" if logger.is_offline else "online"

@@ -10,7 +10,6 @@ from typing import Any
 
 import yaml
 
-from run_folder.messages import counted
 from studies.construction.build import build
 from studies.construction.method import Method
 from studies.records import read
@@ -129,9 +128,9 @@ def command(  # noqa: PLR0913
     bundle = build(out=out, consent=consent, **arguments(name, ckpt_path, forms, data, data_root))
     model = hive().models[_study(name).model]
     arm = bundle.study.arms[0]
-    people, items = plan(design(name))["people"], counted(len(arm.items), "item")
+    people = plan(design(name))["people"]
     return (
-        f"{name}: {items} in {counted(forms, 'form')} for {forms * PEOPLE_PER_FORM} people; written to {out}\n"
+        f"{name}: {len(arm.items)} items in {forms} forms for {forms * PEOPLE_PER_FORM} people; written to {out}\n"
         f"in the paper: {model.published}; here: {arm.origin['model']}, {arm.accuracy:.1f} % of test images. Unless "
         f"they are the same, results cannot be compared.\n{people:g} people are needed to find 10 points."
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from run_folder.messages import counted
 from studies.bundle import Bundle, load_bundle
 from studies.participants import Participant, way_of
 from studies.server.pages import Pages
@@ -23,7 +22,7 @@ def command(folder: Path, out: Path, number: int = 50) -> str:
     """
     files = write_files(load_bundle(folder), out, number)
     size = max(file.stat().st_size for file in files) / 2**20
-    return f"{counted(len(files), 'file')} of up to {size:.1f} MiB, one per participant: {out}"
+    return f"{len(files)} files of up to {size:.1f} MiB, one per participant, are in {out}"
 
 
 def write_files(bundle: Bundle, out: Path, number: int) -> list[Path]:

@@ -63,7 +63,7 @@ def evaluate_on(rank, world_size, path):
     with as_launched(rank, world_size), pytest.MonkeyPatch.context() as patch:
         sent = count_bytes(patch)
         request = Request(TrainedModel(path, allow_classes=["tests"]), Interpretability(), overwrite=True)
-        result = evaluate(request, Hardware("cpu", world_size))
+        result, _ = evaluate(request, Hardware("cpu", world_size))
     return result["metrics"], sum(sent)
 
 

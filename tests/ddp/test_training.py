@@ -80,7 +80,7 @@ def fit_model_on(rank, world_size, folder, model, *more):
 def evaluate_on(rank, world_size, path):
     with as_launched(rank, world_size):
         request = Request(TrainedModel(path, allow_classes=["tests"]), Interpretability(), overwrite=True)
-        return evaluate(request, Hardware("cpu", world_size))["metrics"]
+        return evaluate(request, Hardware("cpu", world_size))[0]["metrics"]
 
 
 def predict_on(rank, world_size, path, output):
@@ -168,7 +168,7 @@ def test_two_views_train_as_in_one_process(ddp_pool, tmp_path):
 def test_evaluation_of_an_odd_number_of_images(ddp_pool, straight, tmp_path):
     path = straight[0] / "checkpoints" / "best.ckpt"
     request = Request(TrainedModel(path, allow_classes=["tests"]), Interpretability(), overwrite=True)
-    reference = evaluate(request, Hardware("cpu"))["metrics"]
+    reference = evaluate(request, Hardware("cpu"))[0]["metrics"]
     assert reference["general/accuracy"]["n"] == 33
     for metrics in ddp_pool.run(evaluate_on, path):
         assert figures(metrics) == close(reference)
@@ -280,7 +280,7 @@ def test_launched_from_the_shell(tmp_path, straight):
     assert differences(state(folder), state(straight[0])) == []
     path = folder / "checkpoints" / "best.ckpt"
     request = Request(TrainedModel(path, allow_classes=["tests"]), Interpretability(["quanproto", "general/f1"]))
-    reference = evaluate(request, Hardware("cpu"))["metrics"]
+    reference = evaluate(request, Hardware("cpu"))[0]["metrics"]
     for arguments in ([], ["--overwrite", "true"]):  # the result of training itself, then that of another command
         if arguments:
             arguments += ["--trainer.devices=2", "--trainer.accelerator=cpu", "--allow_classes=tests"]

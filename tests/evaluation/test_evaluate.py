@@ -6,8 +6,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from lightning import Trainer
 
 from evaluation import evaluate
+from evaluation.trainer import quiet_trainer
 
 
 def test_a_full_disk_during_the_pages_names_file_and_command(monkeypatch, tmp_path):
@@ -23,3 +25,9 @@ def test_a_full_disk_during_the_pages_names_file_and_command(monkeypatch, tmp_pa
     ) as raised:
         evaluate._write_pages(found, tmp_path, Path("a.ckpt"))
     assert raised.value.errno is None  # no other remedy is added
+
+
+@pytest.mark.parametrize("bar", [True, False])
+def test_an_evaluation_after_training_shows_a_bar_where_the_training_did(bar, tmp_path):
+    hardware = evaluate._hardware(Trainer(accelerator="cpu", logger=False, enable_progress_bar=bar))
+    assert (quiet_trainer(hardware, tmp_path).progress_bar_callback is not None) == bar

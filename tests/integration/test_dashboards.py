@@ -171,6 +171,10 @@ def test_one_screen_before_and_a_few_lines_after(run):
     (wandb,) = [line for line in screen if line.startswith("W&B")]
     assert wandb.startswith("W&B         offline, run ")
     after = lines[next(i for i, line in enumerate(lines) if line.startswith("Trained 2 epochs in ")) :]
-    assert [line.split()[0] for line in after] == ["Trained", "validation", "test", "checkpoint", "curves", "run"]
-    assert after[2].startswith("test        general/accuracy 0.")
+    words = ["Trained", "validation", "test", "checkpoint", "curves", "run", "pages"]
+    assert [line.split()[0] for line in after] == words
+    assert after[1].endswith(" % at best among the epochs after projection (phase last)")
+    assert re.match(r"test        general/accuracy [\d.]+ % on 33 images$", after[2])
     assert after[3] == f"checkpoint  {folder}/checkpoints/best.ckpt"
+    assert after[6] == f"pages       {folder}/evaluation/report/index.html"
+    assert (folder / "evaluation" / "report" / "index.html").exists()

@@ -149,7 +149,7 @@ def test_batches_and_workers_move_nothing(evaluated_copy):
     engine = Interpretability(["general", "compactness", "continuity"])
     path = evaluated_copy / "checkpoints" / "best.ckpt"
     reference, other = (
-        evaluate_request(Request(TrainedModel(path, changes, ["tests"]), engine, overwrite=True), CPU)["metrics"]
+        evaluate_request(Request(TrainedModel(path, changes, ["tests"]), engine, overwrite=True), CPU)[0]["metrics"]
         for changes in ({"eval_batch_size": 32}, {"eval_batch_size": 5, "num_workers": 2})
     )
     assert other.keys() == reference.keys()
@@ -416,7 +416,7 @@ def test_a_repeat_needs_overwrite(evaluated_copy):
     run_evaluation(evaluated_copy, "--overwrite", "true", checkpoint="best")
     assert strict(path)["timing"] != json.loads(first)["timing"]
     found = sorted(file.name for file in (evaluated_copy / "evaluation").iterdir())
-    assert found == ["classes.csv", "images.csv", "metrics.json", "units.csv"]
+    assert found == ["classes.csv", "images.csv", "metrics.json", "report", "units.csv"]
 
 
 def test_a_run_that_goes_on_keeps_its_earlier_result(tmp_path):

@@ -1,0 +1,52 @@
+"""What a run says at its end: which epochs the best one is among, and the pages or the command that makes them."""
+
+from types import SimpleNamespace
+
+import pytest
+from lightning import Trainer
+
+from callbacks import RunCheckpoint
+from callbacks.run.summary import RunSummary
+from lightning_modules.phases import Phase, PhasePlan
+
+TRAINED = {"trainable": {"head": 1e-4}, "losses": {}, "bn": "eval"}
+WARM = Phase("warm", 1, {"prototypes": 1e-3}, {})
+LAST, PRUNED = (Phase(name, 1, selectable=True, **TRAINED) for name in ("last", "pruned"))
+PROJECTED = Phase("last", 1, on_enter=("project",), selectable=True, **TRAINED)
+
+
+def said(folder, capsys, phases=(PROJECTED,), epochs=1, evaluated=None):
+    """The lines at the end of a run of some epochs in a folder."""
+    checkpoint = RunCheckpoint()
+    checkpoint.best_score = 0.34
+    (path := folder / "a run" / "checkpoints" / "best.ckpt").parent.mkdir(parents=True)
+    path.touch()
+    trainer = Trainer(logger=False, callbacks=[checkpoint], accelerator="cpu", default_root_dir=folder / "a run")
+    trainer.fit_loop.epoch_progress.current.completed = epochs
+    trainer.strategy._lightning_module = SimpleNamespace(phases=lambda: PhasePlan(phases))
+    RunSummary().say_end(trainer, evaluated)
+    return capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize(("phases", "among"), [
+    ((PROJECTED,), ""),
+    ((WARM, PROJECTED), " among the epochs after projection (phase last)"),
+    ((WARM, PROJECTED, PRUNED), " among the epochs after projection (phases last, pruned)"),
+    ((WARM, LAST), " among the epochs of phase last"),
+])  # fmt: skip
+def test_the_best_epoch_is_among_those_that_may_be_selected(phases, among, tmp_path, capsys):
+    lines = said(tmp_path, capsys, phases, len(phases))
+    assert lines[0].startswith(f"Trained {len(phases)} epoch{'s' if len(phases) > 1 else ''} in 0 min")
+    assert lines[1] == f"validation  general/accuracy 34 % at best{among}"
+
+
+def test_the_last_line_is_for_pages(tmp_path, capsys):
+    result = {"explainer": "prp", "split": "test", "metrics": {"general/accuracy": {"value": 0.985, "n": 1}}}
+    path = f"'{tmp_path}/{{}}/a run/checkpoints/best.ckpt'"
+    *_, command = said(tmp_path / "1", capsys)
+    assert command == f"evaluate    python evaluate.py run --ckpt_path {path.format(1)}"
+    *lines, command = said(tmp_path / "2", capsys, evaluated=(result, tmp_path))  # its pages were not written
+    assert "test        general/accuracy 98.5 % on 1 image" in lines
+    assert command == f"pages       python evaluate.py report --ckpt_path {path.format(2)}"
+    *_, last = said(tmp_path / "3", capsys, evaluated=(result | {"explainer": None}, tmp_path))
+    assert last.startswith("run folder")
