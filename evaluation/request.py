@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +14,7 @@ from callbacks.forward.images_per_forward import default_budget
 from evaluation.trained_model import TrainedModel
 from reports.results.metrics_json import read_content
 
-LONGEST_NAME = 200  # file systems allow 255 bytes
+LONGEST_NAME, FORMER_LONGEST = 60, 200  # letters of the name of a folder, now and in earlier results
 FORMER_BUDGET = 1.0  # default of evaluations that do not name their device
 DRAWN = "stratified by class"  # how the images of a limit are chosen
 EvaluatedSplit = Literal["test", "val"]
@@ -83,20 +84,40 @@ class Request:
         if self.other_data:
             changed.insert(0, f"data={Path(self.other_data['config']).stem}-{self.other_data['fingerprint'][:8]}")
         step = checkpoint["global_step"]
-        words = "-".join([self.trained.path.stem, f"step{step}", self.split, *self.engine.requested, *changed])
-        name = re.sub(r"[^\w.=-]+", ".", words).strip(".")
-        if len(name) > LONGEST_NAME:
-            name = f"{name[:LONGEST_NAME]}-{hashlib.sha256(words.encode()).hexdigest()[:8]}"
-        own = first / name
-        for folder in (own,) if self.other_data else (first, own):
-            if not (folder / "metrics.json").exists():
-                return folder
-            earlier = read_content(folder / "metrics.json")
-            if self.is_done(earlier):
+        words = [self.trained.path.stem, f"step{step}", self.split, *self.engine.requested, *changed]
+        name, former_name = folder_names(words)
+        own, former = first / name, first / former_name
+        free = [own] if self.other_data else [first, own]
+        for folder in (*free, former):
+            file = folder / "metrics.json"
+            if file.exists() and self.is_done(read_content(file)):
                 if self.overwrite:
                     return folder
                 raise FileExistsError(
-                    f"Expected no earlier result, but {folder / 'metrics.json'} holds this evaluation already. "
-                    "`evaluate.py run` with `--overwrite true` replaces it."
+                    f"Expected no earlier result, but {file} holds this evaluation already. `evaluate.py run` with "
+                    "`--overwrite true` replaces it."
                 )
+        for folder in free:
+            if not (folder / "metrics.json").exists():
+                return folder
         raise FileExistsError(f"Expected {own} to be free, but it holds another result. Move it away.")
+
+
+def folder_names(words: Sequence[str]) -> tuple[str, str]:
+    """The name of a folder for settings in words, and the one that earlier versions gave it.
+
+    Example:
+        >>> folder_names(["last", "step20", "test", "quanproto", "limit=5"])[0]
+        'last-step20-test-quanproto-limit=5'
+        >>> words = ["last", "step20", "test", "quanproto", "asked_explainer=grad_cam(relu=True, mode=bilinear)"]
+        >>> folder_names(words)[0]
+        'last-step20-test-quanproto-explainer=grad_cam-2f2983cd'
+    """
+    whole = "-".join(words)
+    key = hashlib.sha256(whole.encode()).hexdigest()[:8]
+    name, short = (
+        re.sub(r"[^\w.=-]+", ".", text).strip(".")
+        for text in (whole, "-".join(word.partition("(")[0].removeprefix("asked_") for word in words))
+    )
+    former = name if len(name) <= FORMER_LONGEST else f"{name[:FORMER_LONGEST]}-{key}"
+    return name if len(name) <= LONGEST_NAME else f"{short[: LONGEST_NAME - len(key) - 1].rstrip('-.=')}-{key}", former

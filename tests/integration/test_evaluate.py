@@ -359,10 +359,15 @@ def test_every_request_has_a_folder_of_its_own(evaluated_copy):
         "last-step20-test-general-seed=7",
         "last-step20-test-general.f1-class_representation",
         "last-step20-test-quanproto",
-        "last-step20-test-quanproto-limit=5-asked_explainer=random.pattern=smooth.mode=bicubic.placement=resize.seed=0.-top_k=2",
+        "last-step20-test-quanproto-limit=5-explainer=random-23ef1251",
         "last-step20-val-general",
     ]
     assert found["last-step20-val-general"]["metrics"]["general/accuracy"]["n"] == 16
+    options = "pattern=smooth.mode=bicubic.placement=resize.seed=0."  # in the name of a folder of earlier versions
+    former = f"last-step20-test-quanproto-limit=5-asked_explainer=random.{options}-top_k=2"
+    shutil.move(evaluated_copy / "evaluation" / sorted(found)[4], evaluated_copy / "evaluation" / former)
+    with pytest.raises(FileExistsError, match=f"{re.escape(former)}/metrics.json holds this evaluation already"):
+        run_evaluation(evaluated_copy, "--limit", "5", "--explainer", "explanations.Random", "--top_k", "2")
     assert (evaluated_copy / "evaluation" / "metrics.json").read_bytes() == first
     files = evaluated_copy / "evaluation" / "last-step20-test-general.f1-class_representation"
     assert {path.name for path in files.iterdir()} == {
