@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from lightning_modules.geometry import Geometry
 from lightning_modules.heads.feature_constants import FeatureSums
 from lightning_modules.heads.tree import SoftTree
-from lightning_modules.phases import PhasePlan
+from lightning_modules.phases import HeadSpec, PhasePlan
 
 UnitKind = Literal["prototype", "concept", "feature", "class"]
 Pool = Literal["max", "mean", "focal"]
@@ -268,6 +268,17 @@ class FitsConcepts(Protocol):
 
     def units(self) -> UnitTable:
         """What the units are."""
+        ...
+
+
+@runtime_checkable
+class FitsHead(Protocol):
+    """A model whose last layer can be solved on scores."""
+
+    def fit_head(
+        self, training: tuple[Tensor, Tensor], validation: tuple[Tensor, Tensor] | None, spec: HeadSpec
+    ) -> list[dict[str, Any]]:
+        """Solve it on scores ``(n, U)`` and targets; what became of every penalty tried, and which is chosen."""
         ...
 
 

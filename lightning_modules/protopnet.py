@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from lightning_modules.contract import ModelOutput, UnitTable, shown
 from lightning_modules.heads.addon import AddonKind, addon_layers
+from lightning_modules.heads.linear_head import LinearHead
 from lightning_modules.heads.prototypes import ComparesPatches, PrototypeLayer, Similarity, nearest_distance
 from lightning_modules.interpretable import InterpretableModule, LossTerm
 from lightning_modules.losses import cluster, multilabel_margin, off_class_l1, separation
@@ -65,7 +66,7 @@ _EVERY_TENTH = SchedulerSpec("StepLR", {"step_size": 10, "gamma": 0.1})
 _WARM = Phase("warm", 5, {"addon": 3e-3, "prototypes": 3e-3}, LOSSES, weight_decay={"addon": 1e-3}, bn="eval")
 
 
-class ProtoPNet(ComparesPatches, InterpretableModule):
+class ProtoPNet(ComparesPatches, LinearHead, InterpretableModule):
     """Prototypical part network.
 
     Source: Chen et al. 2019. Presets: ``original`` (two cycles of the published schedule), ``quanproto`` (Schlinge et
@@ -240,6 +241,17 @@ class ProtoPNet(ComparesPatches, InterpretableModule):
             ),
             "off_class_l1": lambda output, batch: off_class_l1(self.linear.weight, self.owner),
         }
+
+    # -- last layer --------------------------------------------------------------------------------------------------
+    def readable(self) -> Tensor:
+        """``(K, U)`` bool, weights that need not be 0."""
+        return super().readable() & (self.owner.T | (not self.own_only))
+
+    @torch.no_grad()
+    def load_weights(self, weight: Tensor) -> None:
+        """Take over weights ``(K, U)``; prototypes that no class weighs become inactive."""
+        self.linear.weight.copy_(weight)
+        self.prune((self.linear.weight != 0).any(dim=0))
 
     # -- projection and pruning --------------------------------------------------------------------------------------
     def allowed(self, targets: Tensor) -> Tensor:

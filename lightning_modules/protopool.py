@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from lightning_modules.contract import ModelOutput, UnitTable, shown
 from lightning_modules.heads.addon import AddonKind, addon_layers
+from lightning_modules.heads.linear_head import LinearHead
 from lightning_modules.heads.prototypes import ComparesPatches, PrototypeLayer, Similarity, focal_similarity
 from lightning_modules.heads.slots import Slots
 from lightning_modules.interpretable import InterpretableModule, LossTerm
@@ -56,7 +57,7 @@ def _pretrained(name: str, epochs: int) -> Phase:
     return one_cycle(name, epochs, rates, COSINE_LOSSES, adam, bn="eval", on_enter=("project",))
 
 
-class ProtoPool(ComparesPatches, InterpretableModule):
+class ProtoPool(ComparesPatches, LinearHead, InterpretableModule):
     """Prototypes shared between classes.
 
     Source: Rymarczyk et al. 2022. Presets: ``original`` (the published rates; 20 joint epochs where the original
@@ -298,6 +299,20 @@ class ProtoPool(ComparesPatches, InterpretableModule):
             "adjacent_orthogonality": lambda output, batch: slot_orthogonality(self.slots.logits, adjacent=True),
             "off_class_l1": lambda output, batch: off_class_l1(self.linear.weight, self.slot_owner),
         }
+
+    # -- last layer --------------------------------------------------------------------------------------------------
+    @torch.no_grad()
+    def load_weights(self, weight: Tensor) -> None:
+        """Take over weights ``(K, U)``; prototypes that no class weighs become inactive.
+
+        Of the slots on one prototype, the first has its weight and the others 0.
+        """
+        slots = self.slots.hard().transpose(1, 2).flatten(0, 1)  # (K·S, U)
+        first = slots.argmax(dim=0)
+        used = (weight != 0).any(dim=0) & slots.any(dim=0)
+        self.linear.weight.zero_()
+        self.linear.weight[:, first[used]] = weight[:, used].to(self.linear.weight)
+        self.prototypes.active.logical_and_(used)
 
     # -- projection --------------------------------------------------------------------------------------------------
     def allowed(self, targets: Tensor) -> Tensor:

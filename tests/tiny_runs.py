@@ -118,9 +118,9 @@ def as_launched(rank: int, world_size: int) -> Any:
     return mock.patch.dict(os.environ, LOCAL_RANK=str(rank), NODE_RANK="0", WORLD_SIZE=str(world_size))
 
 
-def last(folder: Path) -> dict[str, Any]:
-    """The last checkpoint of a run."""
-    return read_checkpoint(folder / "checkpoints" / "last.ckpt")
+def last(folder: Path, name: str = "last") -> dict[str, Any]:
+    """A checkpoint of a run, the last one by default."""
+    return read_checkpoint(folder / "checkpoints" / f"{name}.ckpt")
 
 
 def state(folder: Path, name: str = "last") -> dict[str, Any]:

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from callbacks.phases.concepts import fit_concepts
 from callbacks.phases.early_stopping import phase_is_over, start_over
+from callbacks.phases.head import fit_head, refuse_unsolvable
 from callbacks.phases.percentiles import concept_percentiles
 from callbacks.phases.projection import project
 from callbacks.phases.pruning import ignore_silent, prune
@@ -29,7 +30,7 @@ from callbacks.phases.scores import keep_scores
 from callbacks.phases.selection import select_features
 from callbacks.phases.starting_patches import sample_patches, spread_patches
 from lightning_modules.contract import InterpretableModel, PhasedModule
-from lightning_modules.phases import Phase, PhasePlan
+from lightning_modules.phases import FIT_HEAD, Phase, PhasePlan
 
 Action = Callable[[Trainer, LightningModule], dict[str, float]]
 ACTIONS: dict[str, Action] = {
@@ -41,6 +42,7 @@ ACTIONS: dict[str, Action] = {
     "ignore_silent": ignore_silent,
     "concept_percentiles": concept_percentiles,
     "fit_concepts": fit_concepts,
+    FIT_HEAD: fit_head,
     "select_features": select_features,
 }
 
@@ -108,6 +110,7 @@ class PhaseSchedule(Callback):
         groups = cast(InterpretableModel, pl_module).parameter_groups()
         steps = {"steps_per_epoch": module.steps_per_epoch()} if plan.steps_per_batch else {}
         plan.check(groups, module.loss_terms(), [*ACTIONS, *module.actions], **steps)
+        refuse_unsolvable(plan, pl_module, trainer)
         loop = trainer.fit_loop
         if loop.max_epochs in (None, -1):
             loop.max_epochs = plan.total_epochs

@@ -1,4 +1,4 @@
-"""A softmax head with an elastic-net penalty, solved over all images at once to its optimality conditions."""
+"""A linear head with an elastic-net penalty, solved over all images at once to its optimality conditions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from scipy.optimize import minimize
+from scipy.optimize import Bounds, minimize
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -31,27 +31,65 @@ class SparseHead:
     evaluations: int
 
 
-class Problem:
-    """Mean cross-entropy + λ(α‖W‖₁ + (1 - α)/2 ‖W‖²) of the softmax head W s + b, s being the standardised scores.
+@dataclass(frozen=True)
+class Terms:
+    """What a head may be and how its errors count; as it stands, the problem of a softmax head with a bias.
 
     Args:
-        scores: ``(n, U)`` float, on the device to compute on; columns are standardised here, constant ones become 0.
-        targets: ``(n,)`` int64 classes, or ``(n, K)`` float probabilities.
+        heavier: ``(K, U)`` float >= 0, by which factor the penalty of a weight is larger than that of others; inf for a
+            weight that has to be 0. None for 1 everywhere.
+        standardize: whether the penalty is that of standardised scores; of the scores as they are otherwise.
+        bias: whether there is one; 0 otherwise.
+        nonnegative: whether weights are at least 0.
+        sigmoid: whether classes are independent labels, so that targets are ``(n, K)`` and the loss of an image is the
+            sum over classes of the binary cross-entropy.
+    """
+
+    heavier: Tensor | None = None
+    standardize: bool = True
+    bias: bool = True
+    nonnegative: bool = False
+    sigmoid: bool = False
+
+
+class Problem:
+    """Mean cross-entropy + λ Σ_ku h_ku (α|W_ku| + (1 - α)/2 W_ku²) of the head W s + b.
+
+    Args:
+        scores: ``(n, U)`` float, s, on the device to compute on. Standardised here, columns that are constant become 0.
+        targets: ``(n,)`` int64 classes, or ``(n, K)`` float probabilities, which a weight of the image may multiply.
         num_classes: K.
         penalty: λ >= 0.
         l1_ratio: α in [0, 1]; 0 leaves the squares alone.
+        terms: h and everything else.
     """
 
     def __init__(
-        self, scores: Tensor, targets: Tensor, num_classes: int, penalty: float, l1_ratio: float = 0.99
+        self,
+        scores: Tensor,
+        targets: Tensor,
+        num_classes: int,
+        penalty: float,
+        l1_ratio: float = 0.99,
+        terms: Terms | None = None,
     ) -> None:
-        scores = scores.double()
-        deviation, self.mean = torch.std_mean(scores, dim=0, correction=0)
-        self.deviation = torch.where(deviation > 1e-12 * scores.abs().amax(dim=0), deviation, torch.inf)
-        self.scores = (scores - self.mean) / self.deviation
+        self.terms = terms = terms or Terms()
+        self.scores = scores.double()
+        self.mean, self.deviation = torch.zeros_like(self.scores[0]), torch.ones_like(self.scores[0])
+        if terms.standardize:
+            deviation, self.mean = torch.std_mean(self.scores, dim=0, correction=0)
+            self.deviation = torch.where(deviation > 1e-12 * self.scores.abs().amax(dim=0), deviation, torch.inf)
+            self.scores = (self.scores - self.mean) / self.deviation
         self.targets = targets.to(scores.device)
-        self.l1, self.l2 = penalty * l1_ratio, penalty * (1 - l1_ratio)
         self.shape = (num_classes, scores.shape[1])
+        heavier = torch.ones(self.shape) if terms.heavier is None else terms.heavier
+        self.fixed = heavier.isinf().to(scores.device)  # at 0
+        self.heavier = heavier.to(self.scores).masked_fill(self.fixed, 0.0)
+        self.l1, self.l2 = penalty * l1_ratio, penalty * (1 - l1_ratio)
+
+    def objective(self, weight: Tensor, bias: Tensor) -> float:
+        """What is minimised, at a weight ``(K, U)`` and a bias ``(K,)``, both float64."""
+        return (self.smooth(weight, bias)[0] + self.l1 * (self.heavier * weight.abs()).sum()).item()
 
     def smooth(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Cross-entropy plus squares, and its gradients.
@@ -61,20 +99,16 @@ class Problem:
             bias: ``(K,)`` float64.
 
         Returns:
-            The value, the gradient of the weight and that of the bias.
+            The value, the gradient of the weight and that of the bias; 0 for what is fixed at 0.
         """
-        value, slope, offset = self.l2 / 2 * weight.square().sum(), self.l2 * weight, torch.zeros_like(bias)
+        slope, offset = self.l2 * self.heavier * weight, torch.zeros_like(bias)
+        value = self.l2 / 2 * (self.heavier * weight.square()).sum()
         for scores, targets in self._blocks():
             logits = torch.addmm(bias, scores, weight.T)
-            value = value + F.cross_entropy(logits, targets, reduction="sum") / len(self.scores)
-            error = logits.softmax(dim=1)
-            if targets.ndim == 2:
-                error = error * targets.sum(dim=1, keepdim=True) - targets
-            else:
-                error[torch.arange(len(targets), device=error.device), targets] -= 1
-            error = error / len(self.scores)
+            loss, error = _sigmoid_loss(logits, targets) if self.terms.sigmoid else _softmax_loss(logits, targets)
+            value, error = value + loss / len(self.scores), error / len(self.scores)
             slope, offset = slope + error.T @ scores, offset + error.sum(dim=0)
-        return value, slope, offset
+        return value, slope.masked_fill(self.fixed, 0.0), offset * self.terms.bias
 
     def _blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
         blocks = 1 + len(self.scores) * self.shape[0] // _BLOCK
@@ -83,18 +117,19 @@ class Problem:
     def violation(self, weight: Tensor, bias: Tensor) -> float:
         """How far the optimality (KKT) conditions are from holding.
 
-        They ask that the gradient g of :meth:`smooth` is -λα·sign(W) where W is not 0, at most λα in size where it is,
-        and 0 for the bias.
+        They ask that the gradient g of :meth:`smooth` is -λαh·sign(W) where W is not 0, at most λαh in size where it is
+        (at least -λαh for weights that may not be negative), and 0 for the bias.
 
         Args:
             weight: ``(K, U)`` float64.
             bias: ``(K,)`` float64.
 
         Returns:
-            The largest |g + λα·sign(W)|, max(|g| - λα, 0) or |g| of the three, in the order given.
+            The largest |g + λαh·sign(W)|, max(|g| - λαh, 0) or |g| of the three, in the order given.
         """
         _, slope, offset = self.smooth(weight, bias)
-        excess = torch.where(weight == 0, slope.abs() - self.l1, (slope + self.l1 * weight.sign()).abs())
+        at_zero, l1 = -slope if self.terms.nonnegative else slope.abs(), self.l1 * self.heavier
+        excess = torch.where(weight == 0, at_zero - l1, (slope + l1 * weight.sign()).abs())
         return max(0.0, excess.max().item(), offset.abs().max().item())
 
     def on_raw_scores(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
@@ -103,21 +138,39 @@ class Problem:
         return weight, bias - weight @ self.mean
 
 
-def fit_sparse_head(problem: Problem, tolerance: float = 1e-6, most: int = 15_000) -> SparseHead:
+def _softmax_loss(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Summed over images, and its gradient ``(n, K)``."""
+    error = logits.softmax(dim=1)
+    if targets.ndim == 2:
+        error = error * targets.sum(dim=1, keepdim=True) - targets
+    else:
+        error[torch.arange(len(targets), device=error.device), targets] -= 1
+    return F.cross_entropy(logits, targets, reduction="sum"), error
+
+
+def _sigmoid_loss(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    targets = targets.to(logits)
+    return F.binary_cross_entropy_with_logits(logits, targets, reduction="sum"), logits.sigmoid() - targets
+
+
+def fit_sparse_head(
+    problem: Problem, tolerance: float = 1e-6, most: int = 15_000, start: SparseHead | None = None
+) -> SparseHead:
     """The head that solves the problem, by L-BFGS-B on the positive and the negative part of its weights.
 
     Split in two parts that are at least 0, the problem is smooth, and its projected gradient is the violation of the
     optimality conditions. At the size of CUB (5,994 images, 112 concepts, 200 classes) this takes about 70 passes over
     the images, a fifteenth of what accelerated proximal gradients (FISTA) take, so that no path of warm starts is
-    needed. In float64 on the device of the scores, from 0.
+    needed. In float64 on the device of the scores.
 
     Args:
         problem: what to solve.
         tolerance: of the violation at which to stop.
         most: passes after which to stop in any case.
+        start: the solution of a similar problem; from 0 otherwise.
 
     Returns:
-        The head of the standardised scores; weights that a class does not use are exactly 0.
+        The head of the scores of the problem; weights that a class does not use are exactly 0.
 
     Example:
         >>> scores = torch.tensor([[-1.0, 0.1], [-1.0, -0.1], [1.0, 0.1], [1.0, -0.1]])
@@ -126,25 +179,33 @@ def fit_sparse_head(problem: Problem, tolerance: float = 1e-6, most: int = 15_00
         ([[True, False], [True, False]], True)
     """
     classes, units = problem.shape
-    device, split = problem.scores.device, problem.l1 > 0
-    parts = 2 if split else 1
+    device, signed = problem.scores.device, not problem.terms.nonnegative
+    split = signed and problem.l1 > 0
+    signs = torch.tensor([1.0, -1.0] if split else [1.0], dtype=torch.float64, device=device)[:, None, None]
+    size = len(signs) * classes * units
 
     def unpack(flat: Any) -> tuple[Tensor, Tensor]:
         flat = torch.from_numpy(flat).to(device)
-        halves = flat[: parts * classes * units].view(parts, classes, units)
-        return (halves[0] - halves[1] if split else halves[0]), flat[parts * classes * units :]
+        return flat[:size].view(len(signs), classes, units), flat[size:]
 
     def value_and_gradient(flat: Any) -> tuple[float, Any]:
-        weight, bias = unpack(flat)
-        value, slope, offset = problem.smooth(weight, bias)
-        if split:
-            value = value + problem.l1 * flat[: parts * classes * units].sum()
-            slope = torch.stack([problem.l1 + slope, problem.l1 - slope])
-        return value.item(), torch.cat([slope.flatten(), offset]).cpu().numpy()
+        parts, bias = unpack(flat)
+        value, slope, offset = problem.smooth((signs * parts).sum(dim=0), bias)
+        value = value + problem.l1 * (problem.heavier * parts).sum()
+        return value.item(), torch.cat([(problem.l1 * problem.heavier + signs * slope).flatten(), offset]).cpu().numpy()
 
-    start = torch.zeros(parts * classes * units + classes, dtype=torch.float64)
-    bounds = [(0.0 if split else None, None)] * (parts * classes * units) + [(None, None)] * classes
+    first = torch.zeros(size + classes, dtype=torch.float64)
+    if start is not None:
+        parts = signs * start.weight if signed and not split else (signs * start.weight).clamp_min(0.0)
+        first = torch.cat([parts.flatten(), start.bias]).cpu()
+    most_of_weight = torch.where(problem.fixed, 0.0, torch.inf).double().expand(len(signs), -1, -1).flatten().cpu()
+    most_of_bias = torch.full((classes,), torch.inf if problem.terms.bias else 0.0, dtype=torch.float64)
+    least_of_weight = -most_of_weight if signed and not split else torch.zeros_like(most_of_weight)
+    bounds = Bounds(
+        torch.cat([least_of_weight, -most_of_bias]).numpy(), torch.cat([most_of_weight, most_of_bias]).numpy()
+    )
     options = {"gtol": tolerance, "ftol": 0.0, "maxiter": most, "maxfun": most, "maxcor": 20}
-    found = minimize(value_and_gradient, start.numpy(), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-    weight, bias = unpack(found.x)
+    found = minimize(value_and_gradient, first.numpy(), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    parts, bias = unpack(found.x)
+    weight = (signs * parts).sum(dim=0)
     return SparseHead(weight, bias, problem.violation(weight, bias), int(found.nfev))

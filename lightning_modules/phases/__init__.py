@@ -5,7 +5,17 @@ The plans of a model, with their learning rates, are its class attribute ``prese
 """
 
 from lightning_modules.phases.override import PhaseOverride, plain
-from lightning_modules.phases.phase import OptimizerSpec, Phase, SchedulerSpec, one_cycle
+from lightning_modules.phases.phase import FIT_HEAD, HeadSpec, OptimizerSpec, Phase, SchedulerSpec, one_cycle
 from lightning_modules.phases.plan import PhasePlan
 
-__all__ = ["OptimizerSpec", "Phase", "PhaseOverride", "PhasePlan", "SchedulerSpec", "one_cycle", "plain"]
+__all__ = [
+    "FIT_HEAD",
+    "HeadSpec",
+    "OptimizerSpec",
+    "Phase",
+    "PhaseOverride",
+    "PhasePlan",
+    "SchedulerSpec",
+    "one_cycle",
+    "plain",
+]

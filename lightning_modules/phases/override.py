@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, is_dataclass, replace
 from typing import Any, Literal, TypedDict, cast
 
-from lightning_modules.phases.phase import OptimizerSpec, Phase, SchedulerSpec
+from lightning_modules.phases.phase import HeadSpec, OptimizerSpec, Phase, SchedulerSpec
 
-_SPECS: dict[str, Callable[..., OptimizerSpec | SchedulerSpec]] = {
+_SPECS: dict[str, Callable[..., OptimizerSpec | SchedulerSpec | HeadSpec]] = {
     "optimizer": OptimizerSpec,
     "scheduler": SchedulerSpec,
+    "head": HeadSpec,
 }
 
 
@@ -30,6 +31,7 @@ class PhaseOverride(TypedDict, total=False):
     on_enter: list[str]
     on_exit: list[str]
     selectable: bool
+    head: HeadSpec
 
 
 def plain(changes: Mapping[str, PhaseOverride | None]) -> dict[str, dict[str, Any] | None]:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 BEHIND_PROTOTYPES = {"assignment", "head", "residual"}  # groups that see scores only
 OF_LOGITS = {"cross_entropy", "multilabel_margin", "multilabel_margin_sum", "off_class_l1"}  # losses without maps
+FIT_HEAD = "fit_head"  # the action after which a phase leaves the head alone
 LONGEST = 100_000  # epochs; more is a slip of the hand
 
 
@@ -44,6 +45,34 @@ class SchedulerSpec:
 
 
 @dataclass(frozen=True)
+class HeadSpec:
+    """How the action ``fit_head`` solves a last layer.
+
+    Args:
+        penalty: λ of the weights; None chooses it on validation images.
+        others: by which factor λ is larger for the units of other classes; inf lets a class read its own alone.
+        l1_ratio: α of the elastic net: 1 for absolute values alone.
+        nonnegative: whether weights are at least 0.
+
+    Raises:
+        ValueError: for a number out of range.
+    """
+
+    penalty: float | None = None
+    others: float = 5.0
+    l1_ratio: float = 1.0
+    nonnegative: bool = False
+
+    def __post_init__(self) -> None:
+        if not (self.penalty is None or 0 < self.penalty < math.inf):
+            raise ValueError(f"Expected `head.penalty` to be above 0 and finite, or null, but got {self.penalty}.")
+        if not self.others > 0:
+            raise ValueError(f"Expected `head.others` to be above 0, but got {self.others}.")
+        if not 0 < self.l1_ratio <= 1:
+            raise ValueError(f"Expected `head.l1_ratio` to be above 0 and at most 1, but got {self.l1_ratio}.")
+
+
+@dataclass(frozen=True)
 class Phase:
     """One stage of training.
 
@@ -59,6 +88,7 @@ class Phase:
         on_enter: actions before the first batch.
         on_exit: actions after the last batch and before validation.
         selectable: whether best-checkpoint selection may look at this phase.
+        head: how the action ``fit_head`` solves the last layer, which the phase then leaves as it is.
         ended_after: epochs after which early stopping ended it; None for a phase that lasts as long as it is planned.
     """
 
@@ -73,6 +103,7 @@ class Phase:
     on_enter: tuple[str, ...] = ()
     on_exit: tuple[str, ...] = ()
     selectable: bool = False
+    head: HeadSpec = field(default_factory=HeadSpec)
     ended_after: int | None = None
 
     def __post_init__(self) -> None:
@@ -90,6 +121,11 @@ class Phase:
             )
         if not self.trainable:
             problems.append(f"Expected argument `trainable` of phase {self.name!r} to name at least one group.")
+        if FIT_HEAD in self.on_exit or FIT_HEAD in self.on_enter[:-1]:
+            problems.append(
+                f"Expected phase {self.name!r} to have {FIT_HEAD!r} as the last action of `on_enter`, after all "
+                f"that it depends on, but got on_enter {list(self.on_enter)} and on_exit {list(self.on_exit)}."
+            )
         for name, least in (("trainable", 0.0), ("weight_decay", 0.0), ("losses", -math.inf)):
             given = getattr(self, name)
             if wrong := {key: value for key, value in given.items() if not (math.isfinite(value) and value >= least)}:
@@ -101,6 +137,12 @@ class Phase:
     def length(self) -> int:
         """Epochs the phase lasts: as planned, or until early stopping ended it."""
         return self.epochs if self.ended_after is None else self.ended_after
+
+    @property
+    def rates(self) -> dict[str, float]:
+        """Learning rates of the groups: as planned, and 0 for a head that was solved."""
+        solved = {"head"} if FIT_HEAD in self.on_enter else set()
+        return {group: 0.0 if group in solved else rate for group, rate in self.trainable.items()}
 
     @property
     def moves_prototypes(self) -> bool:

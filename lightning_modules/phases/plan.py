@@ -165,7 +165,7 @@ class PhasePlan:
         phase = self.phases[index]
         options = [
             {"params": groups[name], "lr": lr, "weight_decay": phase.weight_decay.get(name, 0.0), "name": name}
-            for name, lr in phase.trainable.items()
+            for name, lr in phase.rates.items()
         ]
         place = f"phases.{phase.name}"
         kind = _named(torch.optim, torch.optim.Optimizer, phase.optimizer.name, f"{place}.optimizer")
@@ -176,7 +176,7 @@ class PhasePlan:
         length = sum(p.epochs for p in self.phases if p is phase or p.goes_on_with(phase))
         length *= steps_per_epoch if phase.scheduler.per == "step" else 1
         known = inspect.signature(kind).parameters
-        automatic = {"total_steps": length, "T_max": length, "max_lr": list(phase.trainable.values())}
+        automatic = {"total_steps": length, "T_max": length, "max_lr": list(phase.rates.values())}
         kwargs = {name: value for name, value in automatic.items() if name in known} | phase.scheduler.kwargs
         return optimizer, cast(LRScheduler, kind(optimizer, **kwargs))
 

@@ -242,6 +242,28 @@ def test_a_post_hoc_bank_is_that_of_one_process_and_its_residual_resumes(ddp_poo
         assert differences(state(cut), state(two)) == []
 
 
+@pytest.mark.parametrize("model", ["ProtoPNet", "ProtoPool"])
+def test_a_solved_head_is_that_of_one_process_and_resumes(ddp_pool, tmp_path, model):
+    """47 images: 24 and 23; the first cut repeats the action, the second does not."""
+    others = "warm: null, joint: null" + ", joint2: null, last2: null" * (model == "ProtoPNet")
+    enter = "project" if model == "ProtoPNet" else "harden_assignment, project"
+    solved = [
+        f"--model.phases={{{others}, last: {{epochs: 2, on_enter: [{enter}, fit_head]}}}}",
+        "--data.train_size=47",
+    ]
+    one, two = tmp_path / "one", tmp_path / "two"
+    fit(one, *solved, model=model)
+    for _, error in ddp_pool.run(fit_model_on, two, model, *solved):
+        assert error is None
+    assert differences(last(two)["state_dict"], last(one)["state_dict"]) == []
+    assert (two / "head_path.csv").read_text() == (one / "head_path.csv").read_text()
+    for step in (2, 6):
+        cut = tmp_path / f"cut{step}"
+        for more in (stop_at(step), ["--ckpt_path", "last"]):
+            ddp_pool.run(fit_model_on, cut, model, *solved, *more)
+        assert differences(state(cut), state(two)) == []
+
+
 def test_the_decision_threshold_is_that_of_one_process(ddp_pool, tmp_path):
     """33 validation images: 17 and 16; the threshold is one number over all of them."""
     more = [*MULTILABEL, "--data.val_size=33", "--trainer.max_epochs=1"]

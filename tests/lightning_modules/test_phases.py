@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from lightning_modules import ProtoPNet
-from lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec
+from lightning_modules.phases import HeadSpec, OptimizerSpec, Phase, PhasePlan, SchedulerSpec
 from run_folder.checkpoint_file import read_checkpoint
 from tests.lightning_modules.registry import SHORT, TINY_PROTOPNET, tiny_birds, tiny_trainer
 
@@ -56,6 +56,23 @@ def test_a_plan_needs_phases_with_unique_names_epochs_and_groups():
         ValueError, match=r"`trainable` of .* at least 0, but got {'addon': -1}.* `losses` .*{'a': nan}"
     ):
         replace(WARM, trainable={"addon": -1, "head": 0}, losses={"a": float("nan"), "b": -1})
+    for place in ({"on_exit": ("fit_head",)}, {"on_enter": ("fit_head", "project")}):
+        with pytest.raises(ValueError, match=r"phase 'warm' to have 'fit_head' as the last action of `on_enter`"):
+            replace(WARM, **place)
+
+
+def test_a_solved_head_is_not_trained():
+    solved = replace(LAST, trainable={"head": 1e-4, "addon": 1e-3}, on_enter=("project", "fit_head"))
+    optimizer, _ = PhasePlan((solved,)).build(0, groups(), 9)
+    assert {group["name"]: group["lr"] for group in optimizer.param_groups} == {"head": 0.0, "addon": 1e-3}
+
+
+@pytest.mark.parametrize("wrong", [{"penalty": 0.0}, {"penalty": float("inf")}, {"others": 0.0}, {"l1_ratio": 0.0}])
+def test_numbers_of_a_head_out_of_range_are_refused(wrong):
+    (name, value), = wrong.items()  # fmt: skip
+    with pytest.raises(ValueError, match=f"`head.{name}` to be above 0.*, but got {value}"):
+        PLAN.override({"last": {"head": wrong}})
+    assert PLAN.override({"last": {"head": {"penalty": 0.1}}}).phases[2].head == HeadSpec(0.1)
 
 
 # -- changing a plan -------------------------------------------------------------------------------------------------

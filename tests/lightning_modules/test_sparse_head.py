@@ -1,4 +1,7 @@
-"""The softmax head: its optimality conditions by hand, and the solution of scikit-learn."""
+"""The sparse head: its optimality conditions by hand, and the solution of scikit-learn."""
+
+import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -6,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from torch.nn import functional as F
 
 from lightning_modules.heads import sparse_head
-from lightning_modules.heads.sparse_head import Problem, fit_sparse_head
+from lightning_modules.heads.sparse_head import Problem, Terms, fit_sparse_head
 
 K, U = 4, 6
 
@@ -38,6 +41,66 @@ def test_against_scikit_learn(data, penalty, l1_ratio):
     assert (weight[:, 5] == 0).all()
     if l1_ratio:
         assert torch.equal(head.weight == 0, torch.tensor(saga.coef_).abs() < 1e-6)
+
+
+RAW = Terms(standardize=False, bias=False)
+
+
+@pytest.mark.parametrize("heavier", [None, [1.0, 5.0, 5.0, 1.0, 2.0, 1.0]], ids=["alike", "by unit"])
+@pytest.mark.parametrize("penalty", [0.1, 0.02])
+def test_raw_scores_without_bias_against_scikit_learn(data, penalty, heavier):
+    """A penalty by unit is that of a score divided by its factor; the objective is computed here.
+
+    Of three classes: added to a score's weights of all classes, a number changes no probability, and of an even number
+    of weights there is a whole interval of medians, for which their absolute values have the same sum.
+    """
+    scores, labels = data[0].double(), data[1].clamp(max=2)
+    factors = torch.ones(U, dtype=torch.float64) if heavier is None else torch.tensor(heavier).double()
+    problem = Problem(scores, labels, 3, penalty, 1.0, replace(RAW, heavier=factors.expand(3, -1)))
+    head = fit_sparse_head(problem, 1e-8)
+    saga = LogisticRegression(
+        penalty="l1", solver="saga", C=1 / (80 * penalty), tol=1e-10, max_iter=100_000, fit_intercept=False
+    ).fit((scores / factors).numpy(), labels.numpy())
+    found = torch.tensor(saga.coef_) / factors
+    values = [
+        (F.cross_entropy(scores @ w.T, labels) + penalty * (factors * w.abs()).sum()).item()
+        for w in (head.weight, found)
+    ]
+    assert values[0] == pytest.approx(values[1], rel=1e-6)
+    assert problem.objective(head.weight, head.bias) == pytest.approx(values[0], rel=1e-12)
+    assert torch.equal(head.weight == 0, found.abs() < 1e-6)
+    assert not head.bias.any()
+
+
+def test_several_labels_against_scikit_learn(data):
+    """One problem for each label."""
+    scores, labels = data[0].double(), torch.stack([data[1] >= 2, data[1] == 1], dim=1)
+    head = fit_sparse_head(Problem(scores, labels, 2, 0.02, 1.0, replace(RAW, sigmoid=True)), 1e-8)
+    saga = LogisticRegression(penalty="l1", solver="saga", C=1 / 1.6, tol=1e-10, max_iter=100_000, fit_intercept=False)
+    for weight, label in zip(head.weight, labels.T, strict=True):
+        expected = torch.tensor(saga.fit(scores.numpy(), label.numpy()).coef_[0])
+        torch.testing.assert_close(weight, expected, rtol=0, atol=1e-4)
+        assert torch.equal(weight == 0, expected.abs() < 1e-6)
+
+
+@pytest.mark.parametrize("nonnegative", [False, True])
+def test_one_score_by_hand(nonnegative):
+    """A score of 1 in all images: sigmoid(w) is the share p of images with the label, moved towards 1/2 by the penalty.
+
+    Shares .8, .2, .6, penalties .1, .1 and .3: w = logit(.7), logit(.3) or none if below 0, and 0. The weight of the
+    last label has to be 0.
+    """
+    labels = torch.arange(10)[:, None] < torch.tensor([8, 2, 6, 9])
+    heavier = torch.tensor([[1.0], [1.0], [3.0], [math.inf]])
+    terms = replace(RAW, heavier=heavier, nonnegative=nonnegative, sigmoid=True)
+    problem = Problem(torch.ones(10, 1), labels, 4, 0.1, 1.0, terms)
+    cold = fit_sparse_head(problem)
+    warm = fit_sparse_head(problem, start=fit_sparse_head(Problem(torch.ones(10, 1), labels, 4, 0.2, 1.0, terms)))
+    logit = math.log(0.7 / 0.3)
+    for head in (cold, warm):
+        expected = pytest.approx([logit, 0 if nonnegative else -logit, 0, 0], abs=1e-5)
+        assert head.weight[:, 0].tolist() == expected
+        assert head.violation < 1e-6
 
 
 def test_optimality_conditions_by_their_definition(data):

@@ -1,0 +1,149 @@
+"""A last layer of one weight per class and unit, solved exactly on the scores of images."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, Literal
+
+import torch
+from lightning.pytorch.utilities import rank_zero_warn
+from torch import Tensor
+from torch.nn import functional as F
+
+from lightning_modules.contract import UnitTable
+from lightning_modules.heads.sparse_head import Problem, SparseHead, Terms, fit_sparse_head
+from lightning_modules.phases import HeadSpec
+
+HALVINGS = 12  # of the penalty at which all weights are 0: the path tried on validation images
+PATIENCE = 3  # of these in a row that are no better than the best, and the path ends
+ROUGH, FINE = 0.05, 1e-3  # violation of the optimality conditions, of the penalty: on the path, and of the solution
+Images = tuple[Tensor, Tensor]  # scores (n, U) float, and targets
+
+
+class LinearHead:
+    """What models share whose logits are W s of their scores, without a bias."""
+
+    task: Literal["multiclass", "multilabel"]
+    num_classes: int
+    class_weights: Tensor | None
+
+    @abstractmethod
+    def units(self) -> UnitTable:
+        """What the units are."""
+
+    @abstractmethod
+    def load_weights(self, weight: Tensor) -> None:
+        """Take over W, ``(K, U)``; units that no class weighs become inactive."""
+
+    def readable(self) -> Tensor:
+        """``(K, U)`` bool, weights that need not be 0: those of active units."""
+        return self.units().active.expand(self.num_classes, -1)
+
+    @torch.no_grad()
+    def fit_head(self, training: Images, validation: Images | None, spec: HeadSpec) -> list[dict[str, Any]]:
+        """Solve the last layer.
+
+        The minimum of mean cross-entropy + λ Σ_ku h_ku (α|W_ku| + (1 - α)/2 W_ku²), h being 1 for a class's own units
+        and ``spec.others`` for all others; for several labels, of the binary cross-entropy, summed over labels.
+
+        Args:
+            training: scores, and targets: ``(n,)`` int64 classes, ``(n, K)`` float probabilities or, for several
+                labels, ``(n, K)`` bool.
+            validation: scores, and ``(n,)`` or ``(n, K)`` bool targets; read if the penalty is to be chosen.
+            spec: the penalty and the rest of the problem.
+
+        Returns:
+            A row for each penalty tried, the largest first: penalty, objective, violation, passes over the images,
+            weights_per_class and units used, validation (the accuracy or, for several labels, minus the loss), its
+            standard_error, and whether it is chosen: the largest penalty within a standard error of the best.
+        """
+        active = self.units().active
+        scores = training[0].to(active.device)[:, active]
+        problem, targets = self._terms(active, spec), self._targets(training[1].to(active.device))
+
+        def posed(penalty: float) -> Problem:
+            return Problem(scores, targets, self.num_classes, penalty, spec.l1_ratio, problem)
+
+        seen = None if validation is None else (validation[0].to(scores)[:, active], validation[1].to(active.device))
+        rows: list[dict[str, Any]] = []
+        heads: list[SparseHead] = []
+        for penalty in [spec.penalty] if spec.penalty is not None else _halvings(posed(1.0)):
+            posed_now = posed(penalty)
+            start = heads[-1] if heads else None
+            heads.append(fit_sparse_head(posed_now, (ROUGH if spec.penalty is None else FINE) * penalty, start=start))
+            rows.append(_row(penalty, posed_now, heads[-1]) | self._validated(heads[-1], seen))
+            if len(rows) - 1 - _best(rows) >= PATIENCE:
+                break
+        chosen = _sparsest(rows)
+        if spec.penalty is None:
+            penalty, posed_now = rows[chosen]["penalty"], posed(rows[chosen]["penalty"])
+            heads[chosen] = fit_sparse_head(posed_now, FINE * penalty, start=heads[chosen])
+            rows[chosen] = _row(penalty, posed_now, heads[chosen]) | self._validated(heads[chosen], seen)
+        head, penalty = heads[chosen], rows[chosen]["penalty"]
+        if head.violation > 10 * FINE * penalty:
+            rank_zero_warn(
+                f"The last layer violates its optimality conditions by {head.violation:.1e} after {head.evaluations} "
+                f"passes, with a penalty of {penalty:.1e}. Raise `head.penalty` of the phase."
+            )
+        weight = torch.zeros(self.num_classes, len(active), dtype=torch.float64, device=active.device)
+        weight[:, active] = head.weight
+        self.load_weights(weight)
+        return [row | {"chosen": index == chosen} for index, row in enumerate(rows)]
+
+    def _terms(self, active: Tensor, spec: HeadSpec) -> Terms:
+        heavier = torch.where(self.units().owner.T, 1.0, spec.others).masked_fill(~self.readable(), torch.inf)
+        return Terms(heavier[:, active], False, False, spec.nonnegative, self.task == "multilabel")
+
+    def _targets(self, targets: Tensor) -> Tensor:
+        if self.class_weights is None:
+            return targets
+        whole = F.one_hot(targets, self.num_classes) if targets.ndim == 1 else targets
+        return whole * self.class_weights
+
+    def _validated(self, head: SparseHead, images: Images | None) -> dict[str, float]:
+        if images is None:
+            return {}
+        scores, targets = images
+        logits = scores.double() @ head.weight.T
+        if self.task == "multilabel":
+            loss = F.binary_cross_entropy_with_logits(logits, targets.to(logits), reduction="none")
+            values = -loss.sum(dim=1)
+        else:
+            values = (logits.argmax(dim=1) == targets).double()
+        spread = values.std(correction=0).item() / len(values) ** 0.5
+        return {"validation": values.mean().item(), "standard_error": spread}
+
+
+def _halvings(problem: Problem) -> list[float]:
+    """Penalties below the least one at which all weights are 0."""
+    classes, units = problem.shape
+    zero = torch.zeros(classes, units, dtype=torch.float64, device=problem.scores.device)
+    _, slope, _ = problem.smooth(zero, zero[:, 0])
+    pull = -slope if problem.terms.nonnegative else slope.abs()
+    largest = (pull / (problem.l1 * problem.heavier)).masked_fill(problem.fixed, 0.0).max().item()
+    return [largest / 2**step for step in range(1, HALVINGS + 1)]
+
+
+def _row(penalty: float, problem: Problem, head: SparseHead) -> dict[str, float]:
+    return {
+        "penalty": penalty,
+        "objective": problem.objective(head.weight, head.bias),
+        "violation": head.violation,
+        "passes": float(head.evaluations),
+        "weights_per_class": (head.weight != 0).double().sum(dim=1).mean().item(),
+        "units": float((head.weight != 0).any(dim=0).sum()),
+    }
+
+
+def _best(rows: list[dict[str, float]]) -> int:
+    values = [row.get("validation", 0.0) for row in rows]
+    return values.index(max(values))
+
+
+def _sparsest(rows: list[dict[str, float]]) -> int:
+    """The first row within a standard error of the best."""
+    if len(rows) == 1:
+        return 0
+    best = rows[_best(rows)]
+    least = best["validation"] - best["standard_error"]
+    return next(index for index, row in enumerate(rows) if row["validation"] >= least)

@@ -1,0 +1,73 @@
+"""The action that solves the last layer: which images it reads, what it writes, and which plans are refused."""
+
+import csv
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from callbacks.phases.head import fit_head, path_figure, refuse_unsolvable
+from explanations.charts import to_picture
+from lightning_modules import ProtoPNet, ProtoTree
+from lightning_modules.phases import PhasePlan
+from tests.lightning_modules.registry import TINY_PROTOPNET, tiny_birds
+from tests.tiny_runs import fit, last
+
+LAST = {"warm": None, "joint": None, "joint2": None, "last2": None, "last": {"on_enter": ["fit_head"]}}
+
+
+def solved(folder, phases=LAST, **data):
+    torch.manual_seed(0)
+    model = TINY_PROTOPNET(num_classes=8, image_size=(32, 32), preset="original", phases=phases)
+    strategy = SimpleNamespace(broadcast=lambda value: value)
+    trainer = SimpleNamespace(datamodule=tiny_birds(**data), default_root_dir=folder, strategy=strategy,
+                              is_global_zero=True, current_epoch=0)  # fmt: skip
+    return model, fit_head(trainer, model)
+
+
+def test_the_path_is_told_and_does_not_depend_on_the_batches(tmp_path):
+    model, report = solved(tmp_path / "a", batch_size=8)
+    again, same = solved(tmp_path / "b", batch_size=5)
+    assert report == same
+    assert torch.equal(model.linear.weight, again.linear.weight)
+    files = [(tmp_path / name / "head_path.csv").read_text() for name in "ab"]
+    assert files[0] == files[1]
+    rows = list(csv.DictReader(files[0].splitlines()))
+    (chosen,) = (row for row in rows if row["chosen"] == "True")
+    assert {name: float(chosen[name]) for name in report} == pytest.approx(report)
+    assert (tmp_path / "a" / "head_path.png").stat().st_size > 1000
+    path = [{name: float(value) for name, value in row.items() if name != "chosen"} for row in rows]
+    picture = to_picture(path_figure([row | {"chosen": index == 1} for index, row in enumerate(path)]))
+    assert picture.size == (1520, 420)
+    fixed = {**LAST, "last": {**LAST["last"], "head": {"penalty": chosen and float(chosen["penalty"])}}}
+    _, report = solved(tmp_path / "c", fixed)
+    assert report["objective"] == pytest.approx(float(chosen["objective"]), rel=1e-6)
+    assert not (tmp_path / "c" / "head_path.png").exists()
+
+
+def test_plans_that_cannot_be_solved_are_refused_before_training(tmp_path):
+    with pytest.raises(ValueError, match=r"`phases.train.on_enter` to leave out 'fit_head', because ProtoTree has no"):
+        fit(tmp_path, "--model.phases.train={epochs: 1, trainable: {backbone: 0.1}, losses: {cross_entropy: 1}, "
+            "on_enter: [fit_head]}", model="ProtoTree")  # fmt: skip
+    plan = PhasePlan(ProtoPNet.presets["sketch"].phases).override({"last": {"on_enter": ["project", "fit_head"]}})
+    model, blind = TINY_PROTOPNET(num_classes=8, image_size=(32, 32)), SimpleNamespace()
+    blind.datamodule = SimpleNamespace(has_validation=False)
+    with pytest.raises(ValueError, match=r"a validation split to choose .* Set `phases.last.head.penalty`"):
+        refuse_unsolvable(plan, model, blind)
+    refuse_unsolvable(plan.override({"last": {"head": {"penalty": 0.1}}}), model, blind)
+    refuse_unsolvable(ProtoTree.presets["sketch"], model, blind)
+
+
+def test_a_run_ends_with_the_solution(tmp_path):
+    """By flags alone, in three epochs of the last phase: what is best is what the action left."""
+    phases = "{warm: {epochs: 1}, joint: null, joint2: null, last2: null, last: {epochs: 3, trainable: {head: 0.1}}}"
+    flags = ["--model.phases.last.on_enter=[project, fit_head]", "--model.phases.last.head.penalty=0.01"]
+    fit(tmp_path / "run", f"--model.phases={phases}", *flags, model="ProtoPNet")
+    assert last(tmp_path / "run")["hyper_parameters"]["phases"]["last"]["head"]["penalty"] == 0.01
+    weights = [last(tmp_path / "run", name)["state_dict"] for name in ("last", "best")]
+    assert torch.equal(weights[0]["linear.weight"], weights[1]["linear.weight"])
+    used = (weights[0]["linear.weight"] != 0).any(dim=0)
+    assert torch.equal(weights[0]["prototypes.active"], used)
+    with (tmp_path / "run" / "head_path.csv").open() as file:
+        (row,) = csv.DictReader(file)
+    assert (weights[0]["linear.weight"] != 0).sum() / 8 == pytest.approx(float(row["weights_per_class"]))

@@ -1,0 +1,100 @@
+"""A solved last layer: the penalty chosen, the weights a model may have, and the units that are left."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from lightning_modules import ProtoPNet, ProtoPool
+from lightning_modules.heads.linear_head import _sparsest
+from lightning_modules.heads.sparse_head import Problem, Terms, fit_sparse_head
+from lightning_modules.phases import HeadSpec
+
+K, U = 4, 8
+LABELS = torch.arange(80) % K
+
+
+def scores(seed=0):
+    """Unit 2k and, half as much, unit 2k + 1 are high in images of class k; unit 5 is 0 everywhere."""
+    generator = torch.Generator().manual_seed(seed)
+    found = torch.rand(80, U, generator=generator)
+    found[:, ::2] += 2 * torch.eye(K)[LABELS]
+    found[:, 1::2] += torch.eye(K)[LABELS]
+    found[:, 5] = 0
+    return found
+
+
+def protopnet(**options):
+    return ProtoPNet(num_classes=K, image_size=(32, 32), prototypes_per_class=2, prototype_channels=4, **options)
+
+
+def test_weights_are_the_solution_and_units_without_one_are_inactive():
+    model = protopnet()
+    model.prune(torch.arange(U) != 0)
+    (row,) = model.fit_head((scores(), LABELS), None, HeadSpec(0.02))
+    heavier = torch.where(model.owner.T, 1.0, 5.0)[:, 1:]
+    terms = Terms(heavier, standardize=False, bias=False)
+    expected = fit_sparse_head(Problem(scores()[:, 1:], LABELS, K, 0.02, 1.0, terms), 2e-5).weight
+    assert torch.equal(model.linear.weight[:, 1:], expected.float())
+    used = torch.tensor([False, *(expected != 0).any(0).tolist()])
+    assert torch.equal(model.units().active, used)
+    assert not used[5]
+    assert row["units"] == used.sum()
+    assert row["weights_per_class"] == (expected != 0).sum() / K
+    assert row["violation"] <= 2e-5
+    assert row["chosen"]
+    assert "validation" not in row
+
+
+@pytest.mark.parametrize("spec", [HeadSpec(0.005), HeadSpec(0.005, others=float("inf"))])
+def test_a_class_that_reads_its_own_reads_no_others(spec):
+    model = protopnet(off_class_init=None if spec.others == 5 else 0.0)
+    model.fit_head((scores(), LABELS), None, spec)
+    assert not model.linear.weight[~model.owner.T].any()
+    assert (model.linear.weight[model.owner.T].view(K, 2) > 0).any(dim=1).all()
+
+
+def test_the_sparsest_within_a_standard_error_of_the_best():
+    values = [(0.8, 0.03), (0.93, 0.02), (0.94, 0.02), (0.95, 0.015), (0.94, 0.02)]
+    assert _sparsest([{"validation": value, "standard_error": error} for value, error in values]) == 2
+    model = protopnet()
+    path = model.fit_head((scores(), LABELS), (scores(1), LABELS), HeadSpec())
+    (chosen,) = (row for row in path if row["chosen"])
+    penalties = [row["penalty"] for row in path]
+    assert penalties == [penalties[0] / 2**step for step in range(len(path))]
+    assert chosen["violation"] <= 1e-3 * chosen["penalty"]
+    assert chosen["validation"] == (model.head(scores(1)).argmax(1) == LABELS).double().mean()
+    above = fit_sparse_head(Problem(scores(), LABELS, K, 2.001 * penalties[0], 1.0,
+                                    Terms(torch.where(model.owner.T, 1.0, 5.0), False, False)))  # fmt: skip
+    assert not above.weight.any()
+
+
+def test_class_weights_count_images_several_times():
+    twice = protopnet(class_weights=True)
+    twice.class_weights.copy_(torch.tensor([2.0, 1.0, 1.0, 1.0]))
+    repeated = torch.cat([torch.arange(80), (LABELS == 0).nonzero()[:, 0]])
+    twice.fit_head((scores(), LABELS), None, HeadSpec(0.02 * 100 / 80))
+    model = protopnet()
+    model.fit_head((scores()[repeated], LABELS[repeated]), None, HeadSpec(0.02))
+    torch.testing.assert_close(twice.linear.weight, model.linear.weight, rtol=0, atol=1e-3)
+
+
+def test_shared_prototypes_have_the_weight_of_one_slot():
+    options = {"num_classes": K, "image_size": (32, 32), "num_prototypes": U, "slots_per_class": 2}
+    model = ProtoPool(**options, prototype_channels=4, task="multilabel")
+    logits = torch.zeros(K, U, 2)
+    logits[torch.arange(K), 2 * torch.arange(K), 0] = 1
+    logits[torch.arange(K), (2 * torch.arange(K) + 2) % U, 1] = 1  # each of units 0, 2, 4, 6 has two slots
+    model.slots.logits.data = logits
+    model.prototypes.active.copy_(torch.arange(U) % 2 == 0)
+    images = scores() * model.prototypes.active
+    several = torch.eye(K)[LABELS].bool() | (torch.rand(80, K) > 0.9)
+    path = model.fit_head((images, several), (images, several), HeadSpec())
+    assert (row := next(row for row in path if row["chosen"]))["validation"] < 0
+    weight = model.units().weight
+    torch.testing.assert_close(model.head(images), images @ weight.T)
+    assert row["weights_per_class"] == (weight != 0).sum() / K
+    assert model.units().active.tolist() == (weight != 0).any(0).tolist()
+    spec = replace(HeadSpec(), nonnegative=True)
+    assert model.fit_head((images, several), (images, several), spec)
+    assert (model.units().weight >= 0).all()
