@@ -144,7 +144,7 @@ def _phases(plan: PhasePlan, done: int) -> Table:
     for phase in plan.phases:
         past = min(max(done - start, 0), phase.length)
         epochs = f"{past} of {phase.length}" if past else str(phase.length)
-        rates = ", ".join(f"{group} {rate:.2g}" for group, rate in phase.trainable.items())
+        rates = ", ".join(f"{group} {rate:.2g}" for group, rate in phase.rates.items())
         table.add_row(escape(phase.name), epochs, escape(rates), escape(_actions(phase)))
         start += phase.length
     return table
