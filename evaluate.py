@@ -105,7 +105,7 @@ def report(  # noqa: PLR0913 - every argument is a flag
 
     Args:
         ckpt_path: the checkpoint file.
-        evaluation: folder of the evaluation of this checkpoint; by default the newest in the run folder.
+        evaluation: folder of the evaluation of this checkpoint; by default the newest of the whole test split.
         explainer: as in ``run``.
         output: folder of the pages; ``report`` in the folder of the evaluation by default.
         limits: the most pages of each kind.
@@ -117,16 +117,17 @@ def report(  # noqa: PLR0913 - every argument is a flag
     from reports.html import build_report
 
     trained = TrainedModel.of_flags(ckpt_path, data_root, allow_classes)
-    folder = Path(evaluation) if evaluation else trained.newest_evaluation()
+    folder = Path(evaluation) if evaluation else trained.chosen_evaluation()
     subject, files = trained.evaluated(folder, explainer, size)
     print(f"report: {build_report(subject, files, Path(output) if output else folder / 'report', limits)}")
 
 
 def table(runs: list[str], published: str | None = None, across: list[str] = []) -> None:  # noqa: B006
-    """Print the mean ± standard deviation over runs of every metric, next to a paper's numbers.
+    """Print the mean ± standard deviation over folds and seeds of every metric, next to a paper's numbers.
 
     Args:
-        runs: run folders, their `evaluation` folders, or metrics.json files.
+        runs: run folders, folders of evaluations, or metrics.json files. A run folder stands for its newest evaluation
+            of the whole test split, by the best checkpoint where there is one.
         published: short name of a paper whose numbers for the same data set and model are printed next to them.
         across: conditions in which averaged runs may differ, as they are printed, such as code.
     """
@@ -153,7 +154,7 @@ def compare(  # noqa: PLR0913 - every argument is a flag
     """Print the paired comparison of two runs on the same images, and write pages with both side by side.
 
     Args:
-        run: run folder, its `evaluation` folder, or a metrics.json file.
+        run: as one of the runs of ``table``.
         other: the run to compare with it.
         across: conditions in which the runs may differ although their numbers then mean different things.
         common: compare on the images both have, if they do not have the same.
@@ -263,7 +264,9 @@ class CommandLine(StrictParser):
     def add_function_arguments(self, function: Any, *args: Any, **options: Any) -> list[str]:
         """Add the arguments of a command."""
         if function is table:
-            self.add_argument("runs", nargs="+", type=str, help="run folders, evaluation folders or metrics.json files")
+            self.add_argument(
+                "runs", nargs="+", type=str, help="run folders, folders of evaluations or metrics.json files"
+            )
             options["skip"] = {"runs"}
         several = {"image": "image files, or folders of images to predict", "sample": "ids of images of the data"}
         for name in {predict: ["image"], explain: ["image", "sample"]}.get(function, []):

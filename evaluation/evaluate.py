@@ -80,7 +80,7 @@ def after_fit(trainer: Trainer) -> tuple[dict[str, Any], Path]:
     """Evaluate the best checkpoint of a finished run with the run's own suite, on the same devices, and write pages.
 
     Returns:
-        The content of ``metrics.json`` and its folder; of its newest evaluation, if there was this one already.
+        The content of ``metrics.json`` and its folder; of its newest whole evaluation, if there was this one already.
     """
     engine = next(c for c in trainer.callbacks if isinstance(c, Interpretability))  # type: ignore[attr-defined]
     checkpoint = next(c for c in trainer.callbacks if isinstance(c, RunCheckpoint))  # type: ignore[attr-defined]
@@ -91,7 +91,7 @@ def after_fit(trainer: Trainer) -> tuple[dict[str, Any], Path]:
         return evaluate(Request(trained, engine, report=True), _hardware(trainer), trainer.loggers)
     except FileExistsError as done:
         rank_zero_info(str(done))
-        folder = trained.newest_evaluation()
+        folder = trained.chosen_evaluation()
         return read_content(folder / "metrics.json"), folder
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any, cast
 
 from lightning import seed_everything
@@ -70,7 +71,12 @@ def measure(request: Request, hardware: Hardware, other: ImageDataModule | None 
         "training": told_training(trained.path, trained.checkpoint),
         "metrics": evaluation.metrics,
         "skipped": evaluation.skipped,
-        "timing": {"seconds": seconds, "images": len(dataset), "images_per_second": len(dataset) / seconds},
+        "timing": {
+            "seconds": seconds,
+            "images": len(dataset),
+            "images_per_second": len(dataset) / seconds,
+            "ended": datetime.now(UTC).isoformat(timespec="seconds"),
+        },
     }
     own = replace(trained, data_changes={}).data() if other and not trained.class_names else datamodule
     classes = trained.class_names or own.class_names

@@ -14,7 +14,8 @@ from explanations import Explainer
 from lightning_modules import load_model
 from reports.explained_model import ExplainedModel
 from reports.html import EvaluationFiles, read_evaluation
-from reports.results.metrics_json import Result, read_content
+from reports.results.metrics_json import Result
+from reports.results.runs import evaluations
 from run_folder.checkpoint_file import folder_of_run, read_checkpoint
 
 
@@ -97,21 +98,20 @@ class TrainedModel:
         """
         return ExplainedModel(self.model(inference), self.data(), explainer, size, self.class_names)
 
-    def newest_evaluation(self) -> Path:
-        """The folder of its last evaluation on the data of its run.
+    def chosen_evaluation(self) -> Path:
+        """The folder of the evaluation that comes first among those of this checkpoint, on the data of its run.
 
         Raises:
             FileNotFoundError: if there is none.
         """
-        main, asked = self.run_folder / "evaluation", {**self.identity, "other_data": None}
-        files = [file for file in (main / "metrics.json", *main.glob("*/metrics.json")) if file.is_file()]
-        for file in sorted(files, key=lambda file: file.stat().st_mtime_ns, reverse=True):
-            told = read_content(file)
-            if all(told[name] == value for name, value in asked.items()):
-                return file.parent
+        asked, every = self.identity, evaluations(self.run_folder)
+        for result in every:
+            if asked == {"checkpoint": result.checkpoint, "step": result.step} and not result.other_data:
+                return result.path.parent
         raise FileNotFoundError(
-            f"Expected an evaluation of {self.path}, step {asked['step']}, on the data of its run, but {main} holds "
-            f"none of it among {len(files)}. Run `evaluate.py run --ckpt_path {self.path}` first."
+            f"Expected an evaluation of {self.path}, step {asked['step']}, on the data of its run, but "
+            f"{self.run_folder / 'evaluation'} holds none of it among {len(every)}. Run `evaluate.py run --ckpt_path "
+            f"{self.path}` first."
         )
 
     def evaluated(

@@ -13,7 +13,7 @@ from reports.explained_model import ExplainedImage, ExplainedModel
 from reports.html.contents import image_link, spread
 from reports.html.evaluation_files import EvaluationFiles
 from reports.html.site import Site, key_of
-from reports.results.differences import titles
+from reports.results.groups import titles
 from reports.results.metrics_json import Result
 from reports.results.paired_comparison import Comparison, table_of
 from reports.scan import Scan, samples_of, scan_evaluated

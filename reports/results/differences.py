@@ -78,21 +78,17 @@ def without(conditions: Mapping[str, Any], places: Collection[str], path: str = 
     return left
 
 
-def titles(results: Sequence[Result]) -> list[str]:
-    """Names for columns of a table: the model, and the few conditions that set it apart from others of that model.
+def words_apart(results: Sequence[Result]) -> list[list[str]]:
+    """The few conditions that set results apart from others of their model, at most two, in words.
 
     Args:
-        results: one per column.
-
-    Returns:
-        Different names; numbered where more than two conditions would be needed.
+        results: one per column of a table.
     """
     found = []
     for result in results:
         rivals = [other for other in results if other.model == result.model]
-        words = _words(rivals)[rivals.index(result)]
-        found.append(", ".join([result.model, *words]))
-    return [f"{name} {found[: i + 1].count(name)}" if found.count(name) > 1 else name for i, name in enumerate(found)]
+        found.append(_words(rivals)[rivals.index(result)])
+    return found
 
 
 def _words(rivals: Sequence[Result]) -> list[list[str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,8 @@ class Result:
         skipped: key -> why it is not applicable.
         training: what decided the weights; None in a file from before that was recorded.
         other_data: what it was evaluated on if not the data of the run, else None.
+        timing: when it ended, which older files do not say, and how long it took.
+        others: the other evaluations of the run, where the run was named.
     """
 
     path: Path
@@ -84,12 +86,26 @@ class Result:
     skipped: dict[str, str]
     training: dict[str, Any] | None = None
     other_data: dict[str, Any] | None = None
+    timing: dict[str, Any] = field(default_factory=dict)
+    others: tuple[Result, ...] = ()
 
     @property
     def run(self) -> Path:
         """The folder of the run."""
         above = next((folder for folder in self.path.parents if folder.name == "evaluation"), self.path.parent)
         return above.parent if above.name == "evaluation" else above
+
+    @property
+    def source(self) -> str:
+        """What was read, such as ``"evaluation, best.ckpt at step 4"``."""
+        folder = self.path.parent.relative_to(self.run).as_posix()
+        return f"{folder}, {Path(self.checkpoint).name} at step {self.step}"
+
+    @property
+    def train_seed(self) -> int | None:
+        """Seed of the training, which is not that of the perturbations; older files do not say."""
+        seed: int | None = self.protocol.get("train_seed")
+        return seed
 
     @property
     def variant(self) -> str:
@@ -183,7 +199,7 @@ def read_metrics(file: Path) -> Result:
     for key, row in rows.items():
         low, high = row["ci95"]
         metrics[key] = Measured(row["value"], low, high, row["unit"], row["higher_is_better"])
-    told = {field.name: content[field.name] for field in fields(Result) if field.name not in ("path", "metrics")}
+    told = {each.name: content[each.name] for each in fields(Result) if each.name not in ("path", "metrics", "others")}
     return Result(path=file, metrics=metrics, **told)
 
 

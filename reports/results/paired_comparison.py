@@ -11,10 +11,11 @@ import numpy as np
 
 from metrics.page import arrow
 from reports.results.differences import NOT_STATED, differing, named, short
+from reports.results.groups import titles
 from reports.results.markdown import UNDEFINED, interval, lines, number, printed_unit
 from reports.results.metrics_json import Result
 from reports.results.paired_statistics import Paired, paired
-from reports.results.runs import read
+from reports.results.runs import NOT_READ, passed_over, read, read_from
 from reports.results.values_csv import ImageValues, read_values
 
 # numbers of runs that differ in one of these mean different things
@@ -64,7 +65,7 @@ def compare(
     """Print the paired comparison of two runs on the same images.
 
     Args:
-        run: run folder, its `evaluation` folder, or a metrics.json file.
+        run: as for :func:`~reports.results.runs.collect`.
         other: the run to compare with it.
         across: conditions in which the runs may differ although their numbers then mean different things, such as
             explainer.
@@ -84,10 +85,15 @@ def compare(
     shared = _shared(first, second, common)
     rows = paired(first, second, shared, draws, seed)
     head = [f"### B - A on {len(shared)} images", ""]
-    for name, result in zip("AB", results, strict=True):
+    for letter, title, result in zip("AB", titles(results), results, strict=True):
         mark = f", {result.cut_short}" if result.cut_short else ""
-        head.append(f"- {name}: {result.model} on {result.dataset}, {result.split} split, {result.path}{mark}")
+        head.append(f"- {letter}: {title} on {result.dataset}, {result.split} split{mark}, {read_from(result)}")
     notes = [
+        *(
+            f"{letter}: {NOT_READ}: {passed_over(each)}"
+            for letter, each in zip("AB", results, strict=True)
+            if each.others
+        ),
         *_method_notes(draws, seed, sum(math.isfinite(row.p_value) for row in rows)),
         *_left_out(first, second, shared),
     ]

@@ -1,19 +1,26 @@
-"""The evaluations of runs, found from the names of their folders or files."""
+"""The evaluations of runs, found from the names of their folders or files, and which of them stands for its run."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from reports.results.metrics_json import Result, read_content, read_metrics
+from reports.results.differences import differing, short, short_name
+from reports.results.metrics_json import Result, read_metrics
+
+NOT_READ = "not read, to be named by their own folders"
+SHOWN = 5  # other evaluations of a run in a line, and what sets one of them apart
 
 
 def collect(paths: Sequence[str | Path]) -> list[Result]:
     """Read the evaluations of runs.
 
     Args:
-        paths: run folders, their ``evaluation`` folders, or ``metrics.json`` files. A run folder stands for
-            ``evaluation/metrics.json``; further evaluations of a run are named by their own folder.
+        paths: run folders, folders of evaluations, or ``metrics.json`` files. A run folder stands for the first of
+            :func:`evaluations`; others are named by their own folder.
 
     Returns:
         One result per path, in their order.
@@ -28,7 +35,10 @@ def collect(paths: Sequence[str | Path]) -> list[Result]:
     seen: set[Path] = set()
     for result in results:
         if result.path.resolve() in seen:
-            raise ValueError(f"Expected argument `runs` to name every evaluation once, but got {result.path} twice.")
+            raise ValueError(
+                f"Expected argument `runs` to name every evaluation once, but got {result.path} twice (a run folder "
+                "stands for its newest evaluation)."
+            )
         seen.add(result.path.resolve())
     return results
 
@@ -40,43 +50,82 @@ def read(path: str | Path) -> Result:
         path: as for :func:`collect`.
 
     Returns:
-        The result.
+        The result; where a run folder was named, with the other evaluations that it holds.
 
     Raises:
         FileNotFoundError: if there is none.
-        ValueError: if the file is not strict JSON of this schema.
+        ValueError: if a file is not strict JSON of this schema.
     """
-    return read_metrics(_locate(Path(path)))
-
-
-def _locate(path: Path) -> Path:
+    path = Path(path)
     if path.is_file():
-        return path
-    for file in (path / "evaluation" / "metrics.json", path / "metrics.json"):
-        if file.is_file():
-            _refuse_outdated(file)
-            return file
+        return read_metrics(path)
+    found = evaluations(path)
+    if found and not found[0].other_data:
+        return replace(found[0], others=tuple(found[1:]))
+    if (path / "metrics.json").is_file():
+        return read_metrics(path / "metrics.json")
     raise FileNotFoundError(
-        f"Expected {path} to be an evaluated run, its `evaluation` folder or a metrics.json, but there is no such "
-        "file. Run `evaluate.py run --ckpt_path <run>/checkpoints/last.ckpt` first."
+        f"Expected {path} to be an evaluated run, an evaluation or a metrics.json, but {_why(path)}"
     )
 
 
-def _refuse_outdated(file: Path) -> None:
-    """A folder stands for its first evaluation, unless the run went on and the checkpoint was evaluated again."""
+def evaluations(run: Path) -> list[Result]:
+    """All evaluations of a run, first the one that stands for it.
 
-    def told(path: Path) -> tuple[str | None, int]:
-        content = read_content(path)
-        return None if content["other_data"] else content["checkpoint"], content["step"]
+    That is the newest one of the whole test split and the checkpoint that the training chose: the best, or the last of
+    a run without. Where there is none, evaluations of a part or of the validation split follow, and at the end those on
+    other data than the run's.
 
-    try:
-        checkpoint, step = told(file)
-        others = {path: told(path) for path in sorted(file.parent.glob("*/metrics.json"))}
-    except ValueError:
-        return  # reading says what is wrong
-    newer = [path for path, (name, at) in others.items() if name is not None and name == checkpoint and at > step]
-    if newer:
-        raise ValueError(
-            f"Expected {file} to be of the last evaluated step of {checkpoint}, but it is of step {step}, and "
-            f"{newer[-1]} of a later one. Name the metrics.json you mean."
-        )
+    Args:
+        run: its folder.
+
+    Raises:
+        ValueError: if a file is not strict JSON of this schema.
+    """
+    main = run / "evaluation"
+    files = [file for file in (main / "metrics.json", *sorted(main.glob("*/metrics.json"))) if file.is_file()]
+    return sorted(map(read_metrics, files), key=_precedence, reverse=True)
+
+
+def _precedence(result: Result) -> tuple[Any, ...]:
+    whole = result.split == "test" and result.limit is None
+    choice = {"last": 1, "best": 2}.get(Path(result.checkpoint).stem, 0)
+    return not result.other_data, whole, choice, result.timing.get("ended", ""), result.path.stat().st_mtime_ns
+
+
+def _why(path: Path) -> str:
+    """Why a path holds no evaluation that can be read, and what to do."""
+    from run_folder.lock import LOCK  # with Lightning, which tables do without
+
+    if not path.exists():
+        return "there is no such file or folder."
+    if foreign := evaluations(path):
+        return f"it was evaluated on other data only. Name that evaluation: {foreign[0].path.parent}."
+    for lock in (path / LOCK, *sorted(path.glob(f"evaluation/{LOCK}")), *sorted(path.glob(f"evaluation/*/{LOCK}"))):
+        if lock.is_file():
+            return f"{lock.read_text() or 'a process'} is at work in {lock.parent}, or was stopped there. Wait for it."
+    if any(path.glob("*/evaluation")):
+        return f"it is a folder of runs. Name them: {path}/*"
+    return "there is none. Run `evaluate.py run --ckpt_path <run>/checkpoints/last.ckpt` first."
+
+
+def read_from(*results: Result) -> str:
+    """The folders that evaluations of equal :attr:`Result.source` were read from, as seen from here."""
+    common, here = Path(os.path.commonpath([result.run.absolute() for result in results])), Path.cwd()
+    near = common.relative_to(here) if common.is_relative_to(here) else common
+    return (near / ("*" if len(results) > 1 else "") / results[0].source).as_posix()
+
+
+def passed_over(result: Result) -> str:
+    """The other evaluations of a run, on a line: their folders, and in what they differ from the one that was read.
+
+    Args:
+        result: of the evaluation that stands for the run.
+    """
+    told = []
+    for other in result.others[:SHOWN]:
+        places = differing([{**each.conditions, "seed": each.seed} for each in (result, other)])
+        differs = [f"{short_name(place)} {short(value)}" for place, (_, value) in places.items()]
+        more = [f"{len(differs) - SHOWN} more"] if len(differs) > SHOWN else []
+        told.append(", ".join([other.source, *differs[:SHOWN], *more]))
+    return "; ".join([*told, *([f"{len(result.others) - SHOWN} more"] if len(result.others) > SHOWN else [])])

@@ -64,9 +64,10 @@ class Training(Record):
 
 
 class Timing(Record):
-    """How long it took."""
+    """How long it took, and when it ended, which older files do not say."""
 
     images: Count
+    ended: str = ""
 
 
 class OtherData(Record):

@@ -74,7 +74,7 @@ def assert_valid(result):
         assert isinstance(entry["unit"], str)
         assert entry["higher_is_better"] in (True, False, None)
     assert all(isinstance(reason, str) and reason for reason in result["skipped"].values())
-    assert result["timing"].keys() == {"seconds", "images", "images_per_second"}
+    assert result["timing"].keys() == {"seconds", "images", "images_per_second", "ended"}
 
 
 # -- the result -------------------------------------------------------------------------------------------------------
@@ -402,7 +402,7 @@ def test_the_ways_of_inference_of_a_tree_have_results_of_their_own(tmp_path):
         "--model.inference=greedy",
         model="ProtoTree",
     )
-    text = markdown(collect([mixture, greedy]))
+    text = markdown(collect([mixture / "evaluation", greedy]))
     assert "ProtoTree, cut short in warm, not projected, inference greedy" in text
     assert "ProtoTree, cut short in warm, not projected, inference distributed" in text
 

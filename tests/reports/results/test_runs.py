@@ -1,10 +1,12 @@
 """Reading evaluations back: every way to name one, and every way a file can be wrong."""
 
 import json
+import os
 
 import pytest
 
-from reports.results.runs import collect, read
+from reports.results.metrics_json import write_metrics
+from reports.results.runs import collect, passed_over, read
 from tests.reports.evaluated import content, entry, rewrite, write_run
 
 
@@ -32,21 +34,43 @@ def test_a_run_has_three_names(run, below):
     assert result.skipped == {"complexity/iord": "no segmentations"}
 
 
-@pytest.mark.parametrize(("changes", "outdated"), [
-    ({"step": 9}, True), ({"step": 4}, False), ({"step": 9, "checkpoint": "checkpoints/last.ckpt"}, False),
-])  # fmt: skip
-def test_a_folder_does_not_stand_for_an_outdated_evaluation(run, changes, outdated):
-    own = run / "evaluation" / "best-step9-test-all"
-    own.mkdir()
-    (own / "metrics.json").write_text(json.dumps(content({"general/f1": 0.5}, **changes)))
-    if outdated:
-        with pytest.raises(
-            ValueError, match=r"Expected .*metrics.json to be of the last evaluated step .* step 4, and"
-        ):
-            read(run)
-    else:
-        assert read(run).metrics["general/f1"].value == 0.25
-    assert read(own).metrics["general/f1"].value == 0.5
+LAST, ENDED = "checkpoints/last.ckpt", {"images": 10, "ended": "2026-01-02T03:04:05+00:00"}
+OTHER = {"config": "other.yaml", "classes": 3, "matched": 2}
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "stands"),
+    [
+        ({}, {"step": 9}, "later"),
+        ({}, {"seed": 1}, "later"),
+        ({"checkpoint": LAST}, {"checkpoint": LAST, "step": 9}, "later"),
+        ({}, {"checkpoint": LAST, "step": 9}, "first"),  # training chose the best
+        ({"limit": 8}, {"checkpoint": LAST}, "later"),
+        ({}, {"step": 9, "limit": 8}, "first"),
+        ({}, {"step": 9, "split": "val"}, "first"),
+        ({}, {"step": 9, "other_data": OTHER}, "first"),
+        ({"limit": 8}, {"other_data": OTHER}, "first"),
+        ({"timing": ENDED}, {"timing": ENDED | {"ended": "2026-01-02T03:04:04+00:00"}}, "first"),
+        ({"timing": ENDED}, {"step": 9}, "first"),  # of an older file only the file system knows
+    ],
+)
+def test_a_run_stands_for_its_newest_whole_evaluation_of_the_chosen_checkpoint(tmp_path, first, later, stands):
+    folders = {"first": tmp_path / "evaluation", "later": tmp_path / "evaluation" / "later"}
+    for seconds, (name, changes) in enumerate({"first": first, "later": later}.items()):
+        write_metrics(content({"general/f1": 0.5}, **changes), folders[name])
+        os.utime(folders[name] / "metrics.json", (seconds, seconds))
+    found = read(tmp_path)
+    assert found.path.parent == folders.pop(stands)
+    (other,) = found.others
+    assert [other.path.parent] == list(folders.values())
+    assert read(other.path.parent).others == ()  # named by its own folder
+
+
+def test_a_source_says_what_was_read(run):
+    assert read(run).source == "evaluation, best.ckpt at step 4"
+    few = content({}, checkpoint=LAST, step=9, split="val", limit=8, other_data=OTHER)
+    write_metrics(few, run / "evaluation" / "few")
+    assert passed_over(read(run)) == "evaluation/few, last.ckpt at step 9, split val, limit 8, other_data other.yaml"
 
 
 def test_a_further_evaluation_belongs_to_its_run(run):
@@ -101,9 +125,33 @@ def test_what_decides_comparability(tmp_path, change, same):
 
 
 # -- mistakes ---------------------------------------------------------------------------------------------------------
-def test_nothing_there(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"Expected .*empty to be an evaluated run.*evaluate.py run"):
-        collect([tmp_path / "empty"])
+AT_WORK = "process 7 on host is at work in .*{}, or was stopped there"
+
+
+@pytest.mark.parametrize(
+    ("named", "file", "reason"),
+    [
+        ("none", "notes.txt", "there is no such file or folder"),
+        ("empty", "empty/notes.txt", "there is none. Run `evaluate.py run --ckpt_path"),
+        ("a", "a/evaluation/.lock", AT_WORK.format("a/evaluation")),
+        ("a/evaluation", "a/evaluation/.lock", AT_WORK.format("a/evaluation")),
+        ("a", "a/evaluation/x/.lock", AT_WORK.format("a/evaluation/x")),
+        (
+            "a",
+            "a/evaluation/x/metrics.json",
+            "it was evaluated on other data only. Name that evaluation: .*evaluation/x",
+        ),
+        ("many", "many/a/evaluation/x.csv", r"it is a folder of runs. Name them: .*many/\*$"),
+    ],
+)
+def test_nothing_there(tmp_path, named, file, reason):
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / file).write_text(json.dumps(content({}, other_data=OTHER)) if "json" in file else "process 7 on host")
+    with pytest.raises(FileNotFoundError, match=f"Expected .*{named} to be an evaluated run, .*, but {reason}"):
+        collect([tmp_path / named])
+
+
+def test_no_run():
     with pytest.raises(ValueError, match="Expected argument `runs` to name at least one run"):
         collect([])
 

@@ -5,12 +5,14 @@ import json
 import pytest
 
 from evaluate import table
+from reports.results.averages import Average, average
+from reports.results.metrics_json import write_metrics
 from reports.results.runs import collect
 from reports.results.tables import markdown
-from tests.reports.evaluated import CUT_SHORT, entry, parsed, rewrite, write_run
+from tests.reports.evaluated import CUT_SHORT, content, entry, parsed, rewrite, write_run
 
 F1, NPR, VLC = "general/f1", "compactness/npr", "completeness/vlc"
-RUN, MEAN, PAPER = "value [95 %]", "mean ± std", "quanproto"
+RUN, MEAN, PAPER = "value [95 %]", "mean ± std over folds", "quanproto"
 RESNET = {"backbone": "resnet50", "pruned": False}
 
 
@@ -47,6 +49,46 @@ def test_one_run_shows_its_own_interval(make):
     rows = parsed(text)
     assert rows[F1][RUN] == "50.00 [40.00, 62.50]"
     assert rows[NPR][RUN] == "2.00"  # a number of the model has no interval
+
+
+def test_folds_and_seeds_are_told_apart(make):
+    # fold 0: 60, 70, 80 %, mean 70; fold 1: 90. Mean 80; between folds (10² + 10²) / 1, between seeds (10² + 10²) / 2
+    runs = [(0, 0, 0.6), (0, 1, 0.7), (0, 2, 0.8), (1, 0, 0.9)]
+    made = [
+        ({F1: f1, NPR: f1 if fold else None}, {"fold": fold, "protocol": {"train_seed": s}}) for fold, s, f1 in runs
+    ]
+    text = make(*made)
+    name = "mean ± std over folds ± over seeds"
+    assert (parsed(text)[F1][name], parsed(text)[F1]["n"]) == ("80.00 ± 14.14 ± 10.00", "2 folds, 4 runs")
+    assert (parsed(text)[NPR][name], parsed(text)[NPR]["n"]) == ("90.00", "1 fold, 1/4 runs")
+    assert "folds 0 1, training seeds 0 1 2, seeds of perturbations 0" in text
+    assert "- mean over 2 folds of the mean over 1 to 3 seeds ± standard deviation" in text
+    assert "train_seed" not in text
+    assert parsed(make(*made[:3], seed=7))[F1]["mean ± std over seeds"] == "70.00 ± 10.00"
+    assert parsed(make(made[2], made[3]))[F1]["mean ± std over folds"] == "85.00 ± 7.07"
+    assert (
+        "- the same fold and training seed, but counted as different runs: run0, run1\n"
+        in make(made[0], made[0]) + "\n"
+    )
+
+
+def test_equal_runs_have_no_spread():
+    assert average([[0.1] * 3, [0.1]]) == Average(0.1, 0.0, 0.0, 2, 4)
+
+
+def test_a_table_says_what_it_read(make, tmp_path):
+    runs = [({F1: 0.1}, {"model": m, "fold": None}) for m in ("BagNet", "BagNet", "PIPNet")]
+    text = make(*runs)
+    assert f"- run0, run1: read from {tmp_path}/*/evaluation, best.ckpt at step 4\n" in text
+    assert f"- run2: read from {tmp_path}/run2/evaluation, best.ckpt at step 4" in text
+    few = tmp_path / "run2" / "evaluation" / "few"
+    write_metrics(content({F1: 0.3}, limit=8, **runs[2][1]), few)
+    assert (
+        "- run2: not read, to be named by their own folders: evaluation/few, best.ckpt at step 4, limit 8"
+        in markdown(collect([tmp_path / "run2"]))
+    )
+    both = markdown(collect([few.parent, few]))
+    assert list(parsed(both)[F1])[2:] == ["PIPNet, no limit (evaluation)", "PIPNet, limit 8 (evaluation/few)"]
 
 
 def test_what_stands_beside_a_metric_follows_it(make):
@@ -102,14 +144,14 @@ def test_groups_do_not_mix(make):
     row = parsed(text)[F1]
     assert list(row.values()) == ["general/f1 ↑", "%", "20.00 ± 14.14", "20.00", "40.00"]
     assert list(row)[2:] == [
-        "ProtoPNet, folds, explainer prp",
-        "ProtoPNet, folds, explainer upsample",
-        "ProtoPNet, not folds, explainer prp",
+        "ProtoPNet, folds, explainer prp (run0, run2)",
+        "ProtoPNet, folds, explainer upsample (run1)",
+        "ProtoPNet, not folds, explainer prp (run3)",
     ]
     assert [part.split("\n")[0] for part in text.split("### ")[1:]] == [
-        "ProtoPNet on cub200, test split, 2 runs",
-        "ProtoPNet on cub200, test split, 1 run",
-        "ProtoPNet on cub200, test split, 1 run",
+        "ProtoPNet, folds, explainer prp (run0, run2) on cub200, test split, 2 runs",
+        "ProtoPNet, folds, explainer upsample (run1) on cub200, test split, 1 run",
+        "ProtoPNet, not folds, explainer prp (run3) on cub200, test split, 1 run",
     ]
 
 
@@ -121,10 +163,15 @@ def test_models_stand_side_by_side(make):
     assert rows[F1] == {
         "metric": "general/f1 ↑",
         "unit": "%",
-        "ProtoPNet": "60.00 ± 14.14",
-        "ProtoTree": "85.00 ± 7.07",
+        "ProtoPNet (run0, run1)": "60.00 ± 14.14",
+        "ProtoTree (run2, run3)": "85.00 ± 7.07",
     }
-    assert rows[NPR] == {"metric": "compactness/npr ↓", "unit": "ratio", "ProtoPNet": "2.00 (1/2)", "ProtoTree": "n/a"}
+    assert rows[NPR] == {
+        "metric": "compactness/npr ↓",
+        "unit": "ratio",
+        "ProtoPNet (run0, run1)": "2.00 (1/2)",
+        "ProtoTree (run2, run3)": "n/a",
+    }
     first, second = text.split("### ")[1:]
     assert "undefined in 1 of 2 results: compactness/npr" in first
     assert "n/a, because weight: no weight matrix: compactness/npr" in second
@@ -135,8 +182,8 @@ def test_runs_trained_otherwise_are_not_averaged(make):
     runs = ({F1: 0.1}, {}), ({F1: 0.2}, {}), ({F1: 0.4}, {"training": other})
     text = make(*runs)
     assert list(parsed(text)[F1].items())[2:] == [
-        ("ProtoPNet, prototypes per class 10", "15.00 ± 7.07"),
-        ("ProtoPNet, prototypes per class 3", "40.00"),
+        ("ProtoPNet, prototypes per class 10 (run0, run1)", "15.00 ± 7.07"),
+        ("ProtoPNet, prototypes per class 3 (run2)", "40.00"),
     ]
     assert "differ in:\n\n- batch_size: 64 vs 32\n- model.prototypes_per_class: 10 vs 3\n\n### " in text
     assert "batch_size: 64 vs 32\n" in make(*runs, paper="quanproto")
@@ -161,7 +208,7 @@ def test_how_long_early_stopping_let_a_run_last_is_averaged_over(make):
 def test_a_schedule_that_was_cut_short_is_marked_and_stands_alone(make):
     runs = ({F1: 0.1}, {}), ({F1: 0.3}, {"training": CUT_SHORT})
     mark = "cut short in joint, not projected"
-    assert list(parsed(make(*runs))[F1])[2:] == ["ProtoPNet", f"ProtoPNet, {mark}"]
+    assert list(parsed(make(*runs))[F1])[2:] == ["ProtoPNet (run0)", f"ProtoPNet, {mark} (run1)"]
     text = make(*runs[1:], paper="quanproto", protocol=RESNET)
     assert f"### ProtoPNet on cub200, test split, 1 run, {mark}\n" in text
     assert f"† training={mark}, which the paper does not have" in text
@@ -176,7 +223,7 @@ def test_runs_of_which_less_is_known_stand_alone_and_say_so(make, tmp_path):
         rewrite(tmp_path / name, old)
     text = markdown(collect([tmp_path / f"run{i}" for i in range(3)]))
     assert list(parsed(text)[F1].values())[2:] == ["10.00", "30.00 ± 14.14"]
-    assert list(parsed(text)[F1])[3] == "ProtoPNet, training not recorded"
+    assert list(parsed(text)[F1])[3] == "ProtoPNet, training not recorded (run1, run2)"
     assert "- not recorded, so runs may differ in them: arguments of the model, phases" in text
 
 
@@ -192,10 +239,10 @@ def test_one_run_evaluated_twice_is_not_two_runs(tmp_path):
     text = json.loads((run / "evaluation" / "metrics.json").read_text()) | {"seed": 1}
     (again / "metrics.json").write_text(json.dumps(text))
     with pytest.raises(ValueError, match=r"Expected every run to give general/f1 once .*run/evaluation/metrics.json"):
-        markdown(collect([run, again]))
+        markdown(collect([run / "evaluation", again]))
     text["metrics"] = {VLC: text["metrics"][F1]}  # another part of the suite
     (again / "metrics.json").write_text(json.dumps(text))
-    assert {key: row["n"] for key, row in parsed(markdown(collect([run, again]))).items()} == {
+    assert {key: row["n"] for key, row in parsed(markdown(collect([run / "evaluation", again]))).items()} == {
         F1: "1",
         NPR: "1",
         VLC: "1",

@@ -1,0 +1,132 @@
+"""Groups of runs that are averaged: the same but for fold and seed."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from reports.results.averages import Average, average
+from reports.results.differences import without, words_apart
+from reports.results.metrics_json import Measured, Result
+from reports.results.names import group_name, run_names
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that are averaged.
+
+    Args:
+        results: their evaluations.
+        names: of the runs, in this order.
+        name: of the group.
+        words: what sets it apart from other groups of its model.
+    """
+
+    results: Sequence[Result]
+    names: Sequence[str]
+    name: str
+    words: Sequence[str]
+
+    @property
+    def first(self) -> Result:
+        """One of them, for what all have in common."""
+        return self.results[0]
+
+    @property
+    def title(self) -> str:
+        """The model, what sets the group apart and its name."""
+        return _title(self.first, self.words, self.name)
+
+    @property
+    def total(self) -> int:
+        """Number of runs."""
+        return len({result.run.resolve() for result in self.results})
+
+    @property
+    def folds(self) -> list[int | None]:
+        """All folds; ``[None]`` without cross-validation."""
+        return sorted({result.fold for result in self.results}, key=lambda fold: fold or 0)
+
+    @property
+    def has_folds(self) -> bool:
+        """Whether there is a spread between folds."""
+        return len(self.folds) > 1
+
+    @property
+    def has_seeds(self) -> bool:
+        """Whether there is a spread between the seeds of a fold."""
+        return self.total > len(self.folds)
+
+    @property
+    def keys(self) -> list[str]:
+        """As :func:`keys_of`."""
+        return keys_of(self.results)
+
+    def entries(self, key: str) -> list[Measured]:
+        """What the runs measured of a metric."""
+        return [result.metrics[key] for result in self.results if key in result.metrics]
+
+    def average(self, key: str) -> Average:
+        """A metric over folds and seeds."""
+        told = [(result.fold, result.metrics[key].value) for result in self.results if key in result.metrics]
+        return average([[v for f, v in told if f == fold and v is not None] for fold in self.folds])
+
+    def repeated(self) -> list[str]:
+        """Names of runs that have fold and training seed in common with another; as far as the seed is recorded."""
+        marks = [(result.fold, result.train_seed) for result in self.results]
+        runs = Counter(dict(zip((result.run for result in self.results), marks, strict=True)).values())
+        return [n for n, mark in zip(self.names, marks, strict=True) if mark[1] is not None and runs[mark] > 1]
+
+
+def _title(result: Result, words: Sequence[str], name: str) -> str:
+    return f"{', '.join([result.model, *words])} ({name})"
+
+
+def titles(results: Sequence[Result]) -> list[str]:
+    """Names of evaluations that stand side by side: as the :attr:`Group.title` of groups of one run each."""
+    return list(map(_title, results, words_apart(results), run_names(results)))
+
+
+def keys_of(results: Sequence[Result]) -> list[str]:
+    """Keys of all metrics of results, those that apply to none at the end."""
+    return list(dict.fromkeys(key for told in ("metrics", "skipped") for r in results for key in getattr(r, told)))
+
+
+def groups_of(results: Sequence[Result], across: Sequence[str] = ()) -> list[Group]:
+    """Sort results into groups that share all their conditions.
+
+    Args:
+        results: evaluations.
+        across: conditions in which those of a group may differ.
+
+    Raises:
+        ValueError: if a condition is unknown, or a run gives the same metric twice under the same conditions.
+    """
+    for name in across:
+        if all(without(result.conditions, [name]) == result.conditions for result in results):
+            raise ValueError(f"Expected argument `across` to name conditions of these runs, but got {name!r}.")
+    names, members = run_names(results), dict[str, list[int]]()
+    for index, result in enumerate(results):
+        key = json.dumps(without(result.conditions, across), sort_keys=True)
+        members.setdefault(key, []).append(index)
+    words, groups = words_apart([results[first] for first, *_ in members.values()]), []
+    for told, each in zip(words, members.values(), strict=True):
+        own, others = [names[i] for i in each], [name for i, name in enumerate(names) if i not in each]
+        groups.append(Group([results[i] for i in each], own, group_name(own, others), told))
+        _refuse_repeats(groups[-1].results)
+    return groups
+
+
+def _refuse_repeats(group: Sequence[Result]) -> None:
+    """Two evaluations of one model are not two runs."""
+    seen: dict[tuple[str, str], Result] = {}
+    for result in group:
+        for key in result.metrics:
+            first = seen.setdefault((str(result.run.resolve()), key), result)
+            if first is not result:
+                raise ValueError(
+                    f"Expected every run to give {key} once under the same conditions, but got {first.path} and "
+                    f"{result.path}. Name one of them."
+                )
