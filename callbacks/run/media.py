@@ -20,6 +20,7 @@ from explanations import Explainer, choose_explainer
 from explanations.unit_view import part_in, unit_tile, unit_views
 from explanations.views import Box, png, sheet
 from lightning_modules.contract import InterpretableModel
+from lightning_modules.phases import FIT_HEAD
 from run_folder.atomic import write_new
 from run_folder.csv_text import csv_text
 
@@ -64,7 +65,7 @@ class PrototypeRecord:
 
 
 class PrototypeMedia(Callback):
-    """Draws the prototypes after each projection, on rank zero.
+    """Draws the prototypes after each projection, on rank zero; those that are left where a solved last layer follows.
 
     Writes ``prototypes/<phase>-epoch<NN>.png``, one group of tiles per class, and a table of all active prototypes
     with the same name and ending ``.csv`` into the run folder; sends the tiles to the loggers as ``media/prototypes``.
@@ -89,10 +90,13 @@ class PrototypeMedia(Callback):
 
     @drawing("pictures of prototypes")
     def on_action_end(self, trainer: Trainer, module: LightningModule, action: str, report: dict[str, float]) -> None:
-        """Draw after a projection."""
-        if not action.startswith("project") or not trainer.is_global_zero:
-            return
+        """Draw after a projection, or once the last layer is solved that the phase enters with."""
         model = cast(InterpretableModel, module)
+        plan = model.phases()
+        phase = plan.phases[plan.locate(trainer.current_epoch)[0]]
+        drawn = action == FIT_HEAD if FIT_HEAD in phase.on_enter else action.startswith("project")
+        if not drawn or not trainer.is_global_zero:
+            return
         datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
         multilabel = datamodule.capabilities("train").multi_label is True
         records = prototype_records(model, datamodule.class_names, multilabel)
@@ -107,9 +111,8 @@ class PrototypeMedia(Callback):
         with evaluation_mode(module):
             explainer = choose_explainer(self.explainer, model)
             tiles = draw_tiles(shown, samples, model, explainer, datamodule.tables.part_names)
-        plan = model.phases()
-        phase = plan.phases[plan.locate(trainer.current_epoch)[0]].name.replace("/", "-")
-        stem = Path(trainer.default_root_dir) / "prototypes" / f"{phase}-epoch{trainer.current_epoch:02d}"
+        name = f"{phase.name.replace('/', '-')}-epoch{trainer.current_epoch:02d}"
+        stem = Path(trainer.default_root_dir) / "prototypes" / name
         write_new(stem.with_name(f"{stem.name}.png"), png(class_sheet(shown, tiles)))
         write_new(stem.with_name(f"{stem.name}.csv"), _table(records, samples if masked else {}))
         captions = [f"prototype {r.unit} · {r.class_name} · {r.figures}" for r in shown]

@@ -18,7 +18,13 @@ from lightning_modules.contract import SourceTable, UnitTable, empty_sources
 from lightning_modules.phases import Phase, PhasePlan
 
 COLOURS = {"a": (1.0, 0.0, 0.0), "b": (0.0, 1.0, 0.0), "c": (0.0, 0.0, 1.0)}
-PLAN = PhasePlan((Phase("warm", 2, {"head": 0.1}, {}), Phase("push/joint", 2, {"head": 0.1}, {})))
+PLAN = PhasePlan(
+    (
+        Phase("warm", 2, {"head": 0.1}, {}),
+        Phase("push/joint", 2, {"head": 0.1}, {}),
+        Phase("last", 1, {"head": 0.1}, {}, on_enter=("project", "fit_head")),
+    )
+)
 
 
 class Images:
@@ -218,7 +224,10 @@ def test_exact_repetition_changes_nothing_and_a_different_sheet_gets_a_number(tm
 def test_other_actions_and_other_ranks_draw_nothing(tmp_path):
     draw(trainer(tmp_path), units(), "prune")
     draw(trainer(tmp_path, is_global_zero=False), units())
+    draw(trainer(tmp_path, epoch=4), units())  # the last layer is still to be solved
     assert not list(tmp_path.iterdir())
+    draw(trainer(tmp_path, epoch=4), units(), "fit_head")
+    assert {path.name for path in (tmp_path / "prototypes").iterdir()} == {"last-epoch04.png", "last-epoch04.csv"}
 
 
 def test_limit_is_checked():
