@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from sklearn.model_selection import StratifiedKFold, train_test_split
 from torch import Tensor
 
 Split = Literal["train", "projection", "val", "test"]
@@ -155,6 +154,8 @@ def cv70(population: Population) -> Splits:
         >>> len(split.test), [len(part) for part in split.val], split.rest
         (6, [4, 4, 3, 3], [])
     """
+    from sklearn.model_selection import StratifiedKFold, train_test_split  # slow to import, and few runs need it
+
     population.require_per_class(FOLDS, population.ids, "for the folds")
     order = list(range(len(population.ids)))
     train, test = train_test_split(order, train_size=0.7, random_state=SEED, stratify=list(population.strata))

@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.model_selection import StratifiedKFold
 
 from datamodules import splits
 from datamodules.arguments import check_choice
@@ -56,6 +55,8 @@ class Nico(PhotoDataModule):
             return splits.cv70(population)
         photos = self.photos
         assert isinstance(photos, NicoDataset)
+        from sklearn.model_selection import StratifiedKFold  # slow to import, and few runs need it
+
         groups = [photos.table.groups[row] for row in rows]
         test = [name for name, group in zip(population.ids, groups, strict=True) if group == "pale"]
         if not test:

@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from sklearn.svm import SVC
-from sklearn.utils.parallel import Parallel, delayed
 from torch import Tensor
 
 _ROUNDING = 1e-12  # a normal that is as small as the rounding of the terms it is a sum of is none
@@ -80,6 +78,8 @@ def fit_concept_bank(embeddings: Tensor, concepts: Tensor, options: Examples) ->
         >>> bank.vectors[0], bank.intercepts[0], bank.found  # the plane lies between 0 and 2; all have the second
         (tensor([1., 0.]), tensor(-1.), tensor([ True, False]))
     """
+    from sklearn.utils.parallel import Parallel, delayed  # slow to import, and few runs need it
+
     jobs = (delayed(_fit_one)(embeddings, present, index, options) for index, present in enumerate(concepts.T))
     columns = zip(*Parallel(n_jobs=torch.get_num_threads(), prefer="threads")(jobs), strict=True)
     return ConceptBank(*(torch.stack(column) for column in columns))
@@ -105,6 +105,8 @@ def draw_examples(present: Tensor, options: Examples, concept: int) -> tuple[lis
 
 def _fit_one(embeddings: Tensor, present: Tensor, concept: int, options: Examples) -> tuple[Tensor, ...]:
     """Vector, intercept, examples, accuracies and margins of one concept."""
+    from sklearn.svm import SVC
+
     splits = draw_examples(present, options, concept)
     counts = torch.tensor([[len(rows) for rows in split] for split in splits])
     vector, intercept = embeddings.new_zeros(embeddings.shape[1]), embeddings.new_zeros(())

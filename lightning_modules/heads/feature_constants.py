@@ -10,7 +10,6 @@ import math
 from dataclasses import dataclass, fields
 
 import torch
-from sklearn.cluster import MeanShift, estimate_bandwidth
 from torch import Tensor, distributed
 
 LARGEST_LOCALITY = math.sqrt(10) * 0.1
@@ -135,6 +134,8 @@ def _scaled(values: Tensor) -> Tensor:
 
 def _largest_cluster(values: Tensor) -> Tensor:
     """The members of the largest cluster of scikit-learn's mean shift, which needs values that are not all in ties."""
+    from sklearn.cluster import MeanShift, estimate_bandwidth  # slow to import, and few runs need it
+
     column = values[:, None].numpy()
     if (bandwidth := estimate_bandwidth(column)) > CONSTANT * float(values.abs().max()):
         labels = torch.from_numpy(MeanShift(bandwidth=bandwidth).fit(column).labels_)
