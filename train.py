@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning import Callback, Trainer
-from lightning.pytorch.callbacks import Checkpoint, ProgressBar
+from lightning.pytorch.callbacks import Checkpoint, ProgressBar, Timer
 from lightning.pytorch.cli import ArgsType, LightningArgumentParser, LightningCLI
 
 import callbacks
@@ -185,6 +185,10 @@ def _check_settings(config: Any) -> None:
     trainer = config.trainer
     if isinstance(trainer.val_check_interval, int | float) and trainer.val_check_interval <= 0:
         wrong.append(f"`trainer.val_check_interval` to be above 0, but got {trainer.val_check_interval}")
+    if trainer.max_steps == 0:
+        wrong.append("`trainer.max_steps` to be at least 1, or -1 for no limit, but got 0")
+    if trainer.max_time is not None and (Timer(trainer.max_time).time_remaining() or 0) <= 0:
+        wrong.append(f"`trainer.max_time` to be a time to train for, but got {trainer.max_time}")
     if str(trainer.precision or 32) not in PRECISIONS:
         wrong.append(f"`trainer.precision` to be one of {', '.join(PRECISIONS)}, but got {trainer.precision}")
     if str(trainer.strategy).endswith(("spawn", "fork", "notebook")):

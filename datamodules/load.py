@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import inspect
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -93,6 +94,14 @@ def read_datamodule(config: Path, image_size: Sequence[int], **changes: Any) -> 
         raise ValueError(f"Expected `class_path` in {config} to be importable, but {error}.") from error
     if not (isinstance(kind, type) and issubclass(kind, ImageDataModule)):
         raise ValueError(f"Expected `class_path` in {config} to name a data module, but got {path!r}.")
+    required = {key: p for key, p in inspect.signature(kind).parameters.items() if p.default is p.empty}
+    lacking = [key for key, p in required.items() if p.kind is not p.VAR_KEYWORD and key not in arguments]
+    if lacking:
+        flag = ", or pass `--data_root DIR`" if "root" in lacking else ""
+        raise ValueError(
+            f"Expected {config} to set {', '.join(f'`data.init_args.{key}`' for key in lacking)}, which {name} needs, "
+            f"but it does not. Add it there{flag}."
+        )
     given = arguments.setdefault("image_size", list(image_size))
     if (list(given) if isinstance(given, Sequence) else [given, given]) != list(image_size):
         raise ValueError(

@@ -106,7 +106,7 @@ class Resumable(Record):
     epoch: Count
     loops: Loops
     callbacks: Callbacks
-    optimizer_states: list[dict[str, Any]]
+    optimizer_states: Annotated[list[dict[str, Any]], Field(min_length=1)]
     lr_schedulers: list[dict[str, Any]]
     training: Training | None = None
 

@@ -175,7 +175,7 @@ def check_unchanged(path: Path, model: Mapping[str, Any], data: Mapping[str, Any
         The checkpoint.
 
     Raises:
-        ValueError: naming every argument that differs, with both values.
+        ValueError: naming every argument that differs, down to the keys of its mappings, with both values.
     """
     checkpoint = read_checkpoint(path, mmap=True)
     differing = []
@@ -186,14 +186,32 @@ def check_unchanged(path: Path, model: Mapping[str, Any], data: Mapping[str, Any
         if (theirs := stored.get("_class_path")) != (ours := requested["class_path"]):
             differing.append(f"{section}: {theirs} in the checkpoint, {ours} requested")
         for name, value in requested.get("init_args", {}).items():
-            if name not in free and name in stored and _plain(stored[name]) != _plain(value):
-                differing.append(f"{section}.{name}: {stored[name]!r} in the checkpoint, {value!r} requested")
+            if name not in free and name in stored:
+                differing += _differences(f"{section}.{name}", _plain(stored[name]), _plain(value))
     if differing:
         raise ValueError(
             f"Expected the settings that {path} was trained with, but got others. {'; '.join(differing)}. Use the "
             "`config.yaml` next to the checkpoint, or start another run with `--experiment NAME`."
         )
     return checkpoint
+
+
+def _differences(key: str, stored: Any, requested: Any) -> list[str]:
+    """What differs, key by key."""
+    if stored == requested:
+        return []
+    if not (isinstance(stored, Mapping) and isinstance(requested, Mapping)):
+        return [f"{key}: {stored!r} in the checkpoint, {requested!r} requested"]
+    nothing = _Nothing()
+    pairs = {name: (stored.get(name, nothing), requested.get(name, nothing)) for name in {**stored, **requested}}
+    return [line for name, values in pairs.items() for line in _differences(f"{key}.{name}", *values)]
+
+
+class _Nothing:
+    """The value of a key that is not there, which null is."""
+
+    def __repr__(self) -> str:
+        return "nothing"
 
 
 def _plain(value: Any) -> Any:

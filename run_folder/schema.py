@@ -62,9 +62,18 @@ def read_json(file: Path, remedy: str) -> Any:
         ValueError: if it is no such text.
     """
     try:
-        return json.loads(file.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+        text = file.read_text(encoding="utf-8")
+        return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_repeated)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"Expected {file} to hold strict JSON, but {error}. {remedy}") from error
+
+
+def _refuse_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} stands twice")
+    return content
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -28,6 +28,7 @@ from metrics.functional import Variant
 from metrics.suite import ENTRIES, build, resolve
 
 ContinuityView = Literal["paper", "quanproto", "identity"]
+TOP_K = 5  # the default, also for models of fewer units
 SEEDS = 2**32  # as many as there are seeds for a run
 
 
@@ -43,7 +44,7 @@ class Interpretability(Callback):
         every_n_epochs: how often ``validation_suite`` is computed within ``fit``; a second view of the images, if some
             metric reads it, is made in every validation.
         explainer: makes the saliency; by default PRP where it supports the model, else upsampled maps.
-        top_k: units looked at per image.
+        top_k: units looked at per image; all, if the model has fewer.
         variant: ``"paper"``, or ``"quanproto"`` for what the published tables of Schlinge et al. (2025) used.
         noise: standard deviation of the completeness noise; 0 to check that nothing then changes.
         view: the continuity view; that of ``variant`` by default, ``"identity"`` to check that nothing then changes.
@@ -65,7 +66,7 @@ class Interpretability(Callback):
         validation_suite: list[str] | None = None,
         every_n_epochs: int = 5,
         explainer: Explainer | None = None,
-        top_k: int = 5,
+        top_k: int = TOP_K,
         variant: Variant = "paper",
         noise: float = 0.05,
         view: str | None = None,
@@ -124,6 +125,11 @@ class Interpretability(Callback):
     # -- one pass ----------------------------------------------------------------------------------------------------
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Ask the data module for the continuity view if some metric reads it, before loaders are made."""
+        units = len(cast(InterpretableModel, pl_module).units().active)
+        if self.top_k > max(units, TOP_K):
+            raise ValueError(
+                f"Expected argument `top_k` to be at most {units}, the units of the model, but got {self.top_k}."
+            )
         keys = self.suite if stage == "test" else self.now_and_then
         datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
         wanted = any(ENTRIES[key].view == "continuity" for key in keys)

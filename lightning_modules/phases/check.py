@@ -40,6 +40,8 @@ def problems_of(
                 problems.append(
                     f"Expected `phases.{phase.name}.{place}` to use only {sorted(known)}, but got {unknown}."
                 )
+        if not phase.losses:
+            problems.append(f"Expected `phases.{phase.name}.losses` to name some of {sorted(losses)}, but got none.")
         try:
             _try_out(phase, partial(build, index), steps_per_epoch)
         except Exception as error:  # torch's optimisers and schedulers raise any type

@@ -55,12 +55,16 @@ def test_what_the_parser_refuses(argument, message, tmp_path, capsys):
         ("--model.phases={warm: {losses: {clst: 1}}}", "`phases.warm.losses` to use only .*'cluster'.*got .'clst'"),
         ("--model.phases={warm: {trainable: {body: 1}}}", "`phases.warm.trainable` to use .*'backbone'.*got .'body'"),
         ("--model.phases={warm: {on_enter: [push]}}", "`phases.warm.on_enter` to use only .*'project'.*got .'push'"),
+        ("--model.phases={new: {epochs: 1, trainable: {head: 1}, losses: {}}}", "`phases.new.losses` to name some of"),
         ("--model.phases={warm: {epochs: 0}}", "Expected argument `epochs` of phase 'warm' to be at least 1"),
         (
             "--model.phases={warm: null, joint: null, last: null, joint2: null, last2: null}",
             "Expected argument `phases` to leave at least one phase",
         ),
         ("--trainer.max_epochs=0", "Expected `trainer.max_epochs` to be .*5 epochs of the phase plan, but got 0"),
+        ("--trainer.max_steps=0", "`trainer.max_steps` to be at least 1, or -1 for no limit, but got 0"),
+        ("--trainer.max_time={days: -1}", "`trainer.max_time` to be a time to train for, but got {'days': -1}"),
+        ("--evaluation.top_k=500", "`top_k` to be at most 16, the units of the model, but got 500"),
         ("--trainer.max_epochs=99", "Expected `trainer.max_epochs` to be .*5 epochs of the phase plan, but got 99"),
         (
             "--model.phases={warm: {epochs: 0, losses: {x: null}}, jiont: {epochs: 1}, nope: null}",
@@ -145,7 +149,8 @@ def test_a_fresh_run_on_top_of_another(name, run_copy):
     [
         ("checkpoints/best.ckpt", "--model.preset=sketch", "model.preset: 'original' in the checkpoint, 'sketch' requ"),
         ("last", "--model.prototypes_per_class=3", "model.prototypes_per_class: 2 in the checkpoint, 3 requested"),
-        ("last", "--model.phases={joint: null, last2: null}", "model.phases: "),
+        ("last", "--model.phases.joint.epochs=1", "others. model.phases.joint.epochs: 2 in the checkpoint, 1 reques"),
+        ("last", "--model.phases.new=null", "others. model.phases.new: nothing in the checkpoint, None requested. Use"),
         ("last", "--model=lightning_modules.Classifier", "model: tests.tiny_runs.NoisyProtoPNet in the checkpoint, "),
         ("last", "--data.batch_size=8", "data.batch_size: 12 in the checkpoint, 8 requested"),
         ("last", "--data.test_size=null", "data.test_size: 33 in the checkpoint, None requested"),

@@ -294,6 +294,7 @@ def test_other_data_than_the_run_s(evaluated_copy, other_birds):
         ("data: [", "`data` to be a yaml file as in configs/data, but while parsing"),
         ("model: 3", "to hold `data` with a `class_path` as in configs/data, but got None"),
         ("data: {class_path: datamodules.Nope}", "to name a data module, but got 'datamodules.Nope'"),
+        ("data: {class_path: datamodules.Cub200}", "other.yaml to set `data.init_args.root`, .*pass `--data_root DIR`"),
         ("data: {class_path: nowhere.Nope}", "to be importable, but No module named 'nowhere'"),
         (
             "data: {class_path: datamodules.SketchBirds, init_args: {prest: tiny}}",
