@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # each command imports what it works with: help and refusals 
     from evaluation.request import EvaluatedSplit
     from explanations import Explainer
     from metrics.functional import Variant
+    from reports.results.scores_file import Format
 
 
 def run(  # noqa: PLR0913 - every argument is a flag
@@ -44,6 +45,7 @@ def run(  # noqa: PLR0913 - every argument is a flag
     data: str | None = None,
     interface: Interface | None = None,
     report: bool = True,
+    scores: Format | None = None,
 ) -> None:
     """Evaluate one checkpoint; the run folder it lies in says everything else.
 
@@ -71,6 +73,7 @@ def run(  # noqa: PLR0913 - every argument is a flag
             "bb", boxes; "bb_reference", boxes with the slips of the released code; "attribution", the maps of
             ``--explainer``.
         report: also write pages to look at, if the suite has metrics that explain.
+        scores: also write the score of every unit on every image, as "csv" or "parquet" (which needs pyarrow).
     """
     from callbacks import Interpretability
     from evaluation.evaluate import evaluate
@@ -87,7 +90,7 @@ def run(  # noqa: PLR0913 - every argument is a flag
         interface=interface,
     )
     trained = TrainedModel.of_flags(ckpt_path, data_root, allow_classes)
-    request = Request(trained, engine, split, limit, overwrite, inference, report=report)
+    request = Request(trained, engine, split, limit, overwrite, inference, report=report, scores=scores)
     evaluate(request, trainer, data=Path(data) if data else None)
 
 
@@ -199,7 +202,7 @@ def predict(  # noqa: PLR0913 - every argument is a flag
     Args:
         ckpt_path: the checkpoint file.
         image: image files, or folders of images, seen as in ``explain``; folders in them may be named as classes.
-        split: of the data of the run, if no image is named; "test" by default.
+        split: of the data of the run, if no image is named: "test" (the default) or "val".
         output: the table; ``predictions.csv`` in the run folder by default. A file of that name stays: the new one gets
             a number.
         trainer: hardware to run on.

@@ -25,6 +25,7 @@ from evaluation.trained_model import TrainedModel
 from reports.html import build_report, read_evaluation
 from reports.pictures import write_pictures
 from reports.results.metrics_json import read_content, write_metrics
+from reports.results.scores_file import Format, write_scores
 from reports.results.summary import print_summary, suite_table
 from reports.results.values_csv import write_all_values
 from run_folder.lock import only_process
@@ -70,7 +71,7 @@ def evaluate(
         step = max(0, found.result["step"] - 1)  # next to the validation of the epoch that ended there
         with drawing("confusion matrix"):
             log_confusion(loggers, confusion, trained.class_names or [], request.split, step)
-        _save(found, folder, loggers, step)
+        _save(found, folder, loggers, step, request.scores)
         if request.report and found.result["explainer"]:
             _write_pages(found, folder, trained.path)
     return found.result, folder
@@ -104,9 +105,10 @@ def _hardware(trainer: Trainer) -> Hardware:
 
 
 @rank_zero_only
-def _save(found: Findings, folder: Path, loggers: Sequence[Logger], step: int) -> None:
+def _save(found: Findings, folder: Path, loggers: Sequence[Logger], step: int, scores: Format | None) -> None:
     """Write and print a result; ``metrics.json`` comes last: where it is, the evaluation is whole."""
     write_all_values(found.values, folder)
+    write_scores(found.scores, folder, scores)
     write_pictures(found.pictures, folder)
     numbers = {key: entry["value"] for key, entry in found.result["metrics"].items()}
     log_evaluation(loggers, found.result["split"], numbers, suite_table(found.result), found.pictures, step)

@@ -9,11 +9,13 @@ from typing import Any, cast
 
 from lightning import seed_everything
 from PIL.Image import Image
+from torch import Tensor
 
 from callbacks.forward.evaluation_mode import evaluation_mode, full_precision
 from callbacks.run.drawing import drawing
 from callbacks.run.training_record import told_training
 from datamodules.base import ImageDataModule
+from datamodules.sample import sample_key
 from datamodules.transforms.continuity import codec_versions
 from evaluation.hardware import Hardware
 from evaluation.protocol import describe, refuse_unfit
@@ -22,6 +24,7 @@ from evaluation.trainer import quiet_trainer
 from reports.explained_model import ExplainedModel
 from reports.pictures import Evaluated, evaluation_pictures
 from reports.results.schema import SCHEMA
+from reports.results.scores_file import UnitScores
 from reports.results.values_csv import Rows, by_kind
 
 
@@ -34,12 +37,14 @@ class Findings:
         values: of the files of values, by name.
         pictures: by name.
         subject: what was evaluated.
+        scores: of the units on every image, if they are asked for.
     """
 
     result: dict[str, Any]
     values: dict[str, Rows]
     pictures: dict[str, Image]
     subject: ExplainedModel
+    scores: UnitScores | None = None
 
 
 def measure(request: Request, hardware: Hardware, other: ImageDataModule | None = None) -> Findings:
@@ -59,6 +64,7 @@ def measure(request: Request, hardware: Hardware, other: ImageDataModule | None 
     datamodule.configure_loaders(split=request.split, limit=request.limit)
     refuse_unfit(request, module.num_classes, datamodule)
     trainer = quiet_trainer(hardware, trained.run_folder, request.engine)
+    request.engine.keep_scores = request.scores is not None
     start = time.perf_counter()
     with full_precision(trainer.strategy.root_device):
         trainer.test(module, datamodule, verbose=False)
@@ -88,4 +94,15 @@ def measure(request: Request, hardware: Hardware, other: ImageDataModule | None 
     pictures: dict[str, Image] = {}
     with evaluation_mode(module), drawing("pictures of the evaluation"):
         pictures = evaluation_pictures(Evaluated(subject, *found, this_pass.observer.class_explainer))
-    return Findings(result, values, pictures, subject)
+    return Findings(result, values, pictures, subject, _scores(evaluation.scores, values["images"], subject))
+
+
+def _scores(found: tuple[list[int], Tensor] | None, images: Rows, subject: ExplainedModel) -> UnitScores | None:
+    """In the order of the rows of images."""
+    if found is None:
+        return None
+    place = {key: row for row, key in enumerate(found[0])}
+    values = found[1][[place[sample_key(name)] for name in images]].numpy()
+    labels = [str(row["label"]) for row in images.values()]
+    units = [subject.unit_name(unit) for unit in subject.units.active.nonzero().flatten().tolist()]
+    return UnitScores(list(images), labels, units, values)

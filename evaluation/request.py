@@ -13,6 +13,7 @@ from callbacks.evaluation.interpretability import Interpretability
 from callbacks.forward.images_per_forward import default_budget
 from evaluation.trained_model import TrainedModel
 from reports.results.metrics_json import read_content
+from reports.results.scores_file import Format, refuse_format
 
 LONGEST_NAME, FORMER_LONGEST = 60, 200  # letters of the name of a folder, now and in earlier results
 FORMER_BUDGET = 1.0  # default of evaluations that do not name their device
@@ -33,6 +34,10 @@ class Request:
         inference: how a ProtoTree decides, None for other models.
         other_data: what is evaluated on if not the data of the run, with a ``config`` and a ``fingerprint``.
         report: write pages to look at, too, if something is explained.
+        scores: in which format to write the unit scores of every image, if at all.
+
+    Raises:
+        ValueError: if that format cannot be written here.
     """
 
     trained: TrainedModel
@@ -43,6 +48,10 @@ class Request:
     inference: str | None = None
     other_data: dict[str, Any] | None = None
     report: bool = False
+    scores: Format | None = None
+
+    def __post_init__(self) -> None:
+        refuse_format(self.scores)
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -37,6 +37,8 @@ class Evaluation:
         protocol: how the numbers were made.
         images: sample key -> key -> value of that image; 8 bytes per image and metric.
         predictions: sample key -> what the model predicts for that image.
+        scores: n sample keys, and ``(n, M)`` float32 scores of the active units of these images, if they are kept; 4
+            bytes per image and unit.
         items: units, classes or concepts -> key -> value of each, NaN where undefined.
         confusion: ``(K, K + 1)`` int64 images by true and predicted class, the last column no prediction; None if no
             metric counts them.
@@ -48,6 +50,7 @@ class Evaluation:
     protocol: dict[str, Any] = field(default_factory=dict)
     images: dict[int, dict[str, float]] = field(default_factory=dict)
     predictions: dict[int, Prediction] = field(default_factory=dict)
+    scores: tuple[list[int], Tensor] | None = None
     items: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     confusion: Tensor | None = None
 
@@ -81,6 +84,7 @@ class EvaluationPass:
         self._views = VIEWS if protocol is None else VIEWS | {protocol.view: protocol.views}
         self._images: list[tuple[Tensor, dict[str, Tensor]]] = []
         self._predictions: list[tuple[Tensor, Tensor, Tensor]] = []  # beside them: labels, predicted, probabilities
+        self._scores: list[Tensor] = []
         self._by_view: dict[str, list[AnyMetric]] = {}
         of_model = {"weight": facts.weight, "active": facts.active, "presence": facts.presence}
         for key, metric in self._distinct():
@@ -90,12 +94,13 @@ class EvaluationPass:
             else:
                 self._by_view.setdefault(ENTRIES[key].view, []).append(metric)
 
-    def update(self, batch: dict[str, Any], keep_images: bool = False) -> None:
+    def update(self, batch: dict[str, Any], keep_images: bool = False, keep_scores: bool = False) -> None:
         """Feed one batch.
 
         Args:
             batch: a :class:`~datamodules.sample.Batch`.
             keep_images: whether to keep the prediction and the values of every image, for the files of an evaluation.
+            keep_scores: whether to keep the scores of its active units as well.
 
         Raises:
             ValueError: if an output of the model is not finite, with the sample ids.
@@ -111,6 +116,8 @@ class EvaluationPass:
         if keep_images:
             self._images.append((clean.sample_ids, self._image_values()))
             self._predictions.append(_predictions(clean))
+        if keep_scores:
+            self._scores.append(clean.scores[:, self.setting.facts.active].float().cpu())
 
     @property
     def reads_training(self) -> bool:
@@ -180,6 +187,14 @@ class EvaluationPass:
             values |= other_values
             predictions |= other_predictions
         return values, predictions, any(signed for _, _, signed in shares)
+
+    def gather_scores(self) -> tuple[list[int], Tensor] | None:
+        """The scores of all processes, as in :class:`Evaluation`."""
+        if not self._scores:
+            return None
+        own = ([key for keys, _ in self._images for key in keys.tolist()], torch.cat(self._scores))
+        shares = gathered(own)
+        return [key for keys, _ in shares for key in keys], torch.cat([scores for _, scores in shares])
 
     def items(self) -> dict[str, dict[str, list[float]]]:
         """Values over all processes: units, classes or concepts -> key -> value of each."""

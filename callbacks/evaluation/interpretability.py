@@ -104,6 +104,7 @@ class Interpretability(Callback):
         self.memory_budget = memory_budget
         refuse_interface(interface, explainer, reads_parts([*self.suite, *self.now_and_then]))
         self.interface: Interface = interface or "ssm"
+        self.keep_scores = False  # whether a test keeps the unit scores of every image
         self.evaluation = Evaluation()
         self.this_pass: EvaluationPass
         self._announced: set[str] = set()
@@ -226,7 +227,7 @@ class Interpretability(Callback):
 
     def on_test_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any) -> None:
         """Feed one batch."""
-        self.this_pass.update(args[1], keep_images=True)
+        self.this_pass.update(args[1], keep_images=True, keep_scores=self.keep_scores)
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Log under ``val/``."""
@@ -244,6 +245,7 @@ class Interpretability(Callback):
         images, predictions, signed = self.this_pass.gather_images()
         self.evaluation.images, self.evaluation.predictions = images, predictions
         self.evaluation.protocol["signed_maps"] = signed
+        self.evaluation.scores = self.this_pass.gather_scores()
         self.evaluation.items = self.this_pass.items()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from rich import box
 from rich.console import Console
@@ -15,6 +15,7 @@ from rich.table import Table
 from metrics.page import arrow
 from reports.results.markdown import interval, number, printed_unit
 from reports.results.metrics_json import cut_short, with_baselines
+from reports.results.scores_file import Format
 
 SHOWN = ("metric", "unit", "value", "95 %", "n")
 WIDE = 100  # columns in which all of them have room
@@ -67,6 +68,7 @@ def print_summary(result: dict[str, Any], folder: Path) -> None:
     for name, path in (
         ("metrics", folder / "metrics.json"),
         ("images", folder / "images.csv"),
+        *(("scores", folder / f"scores.{form}") for form in get_args(Format)),
         *((picture.stem, picture) for picture in sorted(folder.glob("*.png"))),
         ("prototypes", run_folder / "prototypes"),
         ("logs", run_folder / "metrics.csv"),

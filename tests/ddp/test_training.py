@@ -79,7 +79,8 @@ def fit_model_on(rank, world_size, folder, model, *more):
 
 def evaluate_on(rank, world_size, path):
     with as_launched(rank, world_size):
-        request = Request(TrainedModel(path, allow_classes=["tests"]), Interpretability(), overwrite=True)
+        trained = TrainedModel(path, allow_classes=["tests"])
+        request = Request(trained, Interpretability(), overwrite=True, scores="csv")
         return evaluate(request, Hardware("cpu", world_size))[0]["metrics"]
 
 
@@ -167,11 +168,12 @@ def test_two_views_train_as_in_one_process(ddp_pool, tmp_path):
 
 def test_evaluation_of_an_odd_number_of_images(ddp_pool, straight, tmp_path):
     path = straight[0] / "checkpoints" / "best.ckpt"
-    request = Request(TrainedModel(path, allow_classes=["tests"]), Interpretability(), overwrite=True)
-    reference = evaluate(request, Hardware("cpu"))[0]["metrics"]
+    reference, scores = evaluate_on(0, 1, path), path.parents[1] / "evaluation" / "scores.csv"
+    told = scores.read_text()
     assert reference["general/accuracy"]["n"] == 33
     for metrics in ddp_pool.run(evaluate_on, path):
         assert figures(metrics) == close(reference)
+    assert scores.read_text() == told
     predict_on(0, 1, path, tmp_path / "one.csv")
     ddp_pool.run(predict_on, path, tmp_path / "two.csv")
     assert (tmp_path / "two.csv").read_text() == (tmp_path / "one.csv").read_text()

@@ -130,6 +130,29 @@ def test_images_csv(evaluated_run):
         assert sum(defined) / len(defined) == pytest.approx(result["metrics"][key]["value"], abs=1e-12)
 
 
+def test_scores_of_all_units(evaluated_copy, monkeypatch, capsys):
+    """In the order of images.csv; an evaluation without them leaves none of an earlier one."""
+    checkpoint, folder = evaluated_copy / "checkpoints" / "best.ckpt", evaluated_copy / "evaluation"
+    model, data = load_model(checkpoint, allow_classes=["tests"]).eval(), load_datamodule(checkpoint)
+    samples = {sample["sample_id"]: sample for sample in data.dataset("test")}
+    monkeypatch.setattr("reports.results.scores_file.find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"the package pyarrow for `--scores parquet`.*\[parquet\]"):
+        run_evaluation(evaluated_copy, "--scores", "parquet", "--overwrite", "true", checkpoint="best")
+    assert not list(folder.glob("scores.*"))
+    run_evaluation(evaluated_copy, "--scores", "csv", "--overwrite", "true", checkpoint="best")
+    assert str(folder / "scores.csv") in capsys.readouterr().out
+    rows, images = table(folder / "scores.csv"), table(folder / "images.csv")
+    named = [(row.pop("sample_id"), row.pop("label")) for row in rows]
+    assert named == [(row["sample_id"], row["label"]) for row in images]
+    assert list(rows[0]) == [f"prototype {unit}" for unit in model.units().active.nonzero().flatten().tolist()]
+    with torch.no_grad():
+        scores = model(torch.stack([samples[name]["image"] for name, _ in named])).scores[:, model.units().active]
+    found = torch.tensor([[float(value) for value in row.values()] for row in rows])
+    torch.testing.assert_close(found, scores, rtol=1e-4, atol=1e-5)
+    run_evaluation(evaluated_copy, "--overwrite", "true", checkpoint="best")
+    assert not (folder / "scores.csv").exists()
+
+
 def test_the_loggers_get_the_same_numbers(evaluated_run):
     result = strict(evaluated_run / "evaluation" / "metrics.json")
     with (evaluated_run / "metrics.csv").open(newline="") as file:
