@@ -221,6 +221,7 @@ def explain(  # noqa: PLR0913 - every argument is a flag
     ckpt_path: str,
     image: list[str],
     sample: list[str],
+    crop: list[int],
     split: EvaluatedSplit = "test",
     explainer: Explainer | None = None,
     output: str | None = None,
@@ -231,8 +232,9 @@ def explain(  # noqa: PLR0913 - every argument is a flag
 
     Args:
         ckpt_path: the checkpoint file.
-        image: image files, seen through the evaluation transform of the data; nothing is cut to a box.
+        image: image files, seen through the evaluation transform of the data.
         sample: ids of images of the data.
+        crop: x, y, width and height in pixels, to which a single image file is cut first, as for a model of crops.
         split: where the ids are looked up.
         explainer: as in ``run``.
         output: folder of the pictures and pages; ``explained`` in the run folder by default.
@@ -246,13 +248,15 @@ def explain(  # noqa: PLR0913 - every argument is a flag
 
     if not image and not sample:
         raise ValueError("Expected argument `image` or `sample` to name an image, but got none.")
+    if crop and (sample or len(image) != 1):
+        raise ValueError("Expected argument `crop` to come with a single `image`, whose part it is. Explain it alone.")
     trained = TrainedModel.of_flags(ckpt_path, data_root, allow_classes)
-    subject = trained.explained(explainer)
+    subject = trained.explained(explainer, keep=True)
     samples: list[Any] = samples_of(subject.datamodule.dataset(split), sample) if sample else []
     unread = []
     for path in image:
         try:
-            samples.append(read_photo(path, subject.datamodule))
+            samples.append(read_photo(path, subject.datamodule, crop or None))
         except (OSError, ValueError) as error:
             unread.append(str(error))
     if samples:
@@ -275,6 +279,10 @@ class CommandLine(StrictParser):
         for name in {predict: ["image"], explain: ["image", "sample"]}.get(function, []):
             self.add_argument(f"--{name}", nargs="*", type=str, default=[], help=several[name])
             options["skip"] = {*options.get("skip", ()), name}
+        if function is explain:
+            what = "x, y, width and height in pixels, to which a single image is cut first"
+            self.add_argument("--crop", nargs=4, type=int, default=[], metavar=("X", "Y", "WIDTH", "HEIGHT"), help=what)
+            options["skip"].add("crop")
         options["as_positional"] = function in (table, compare)
         return super().add_function_arguments(function, *args, **options)
 

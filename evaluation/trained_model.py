@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -87,7 +88,11 @@ class TrainedModel:
         return load_datamodule(self.path, allow_classes=self.allow_classes, **self.data_changes)
 
     def explained(
-        self, explainer: Explainer | None = None, size: int = 144, inference: str | None = None
+        self,
+        explainer: Explainer | None = None,
+        size: int = 144,
+        inference: str | None = None,
+        keep: bool = False,
     ) -> ExplainedModel:
         """The model with the data of its run, for pages and pictures.
 
@@ -95,8 +100,13 @@ class TrainedModel:
             explainer: by default PRP where it supports the model, else upsampled maps.
             size: longer side of pictures in pixels.
             inference: as in :meth:`model`.
+            keep: the highest similarities of training images in the run folder, a file for every content of the
+                checkpoint, for later explanations.
         """
-        return ExplainedModel(self.model(inference), self.data(), explainer, size, self.class_names)
+        model, told = self.model(inference), self.path.stat()
+        key = hashlib.sha256(f"{told.st_size} {told.st_mtime_ns} {inference}".encode()).hexdigest()[:8]
+        kept = self.run_folder / "explained" / f"similarities-{self.path.stem}-{key}.json" if keep else None
+        return ExplainedModel(model, self.data(), explainer, size, self.class_names, kept)
 
     def chosen_evaluation(self) -> Path:
         """The folder of the evaluation that comes first among those of this checkpoint, on the data of its run.

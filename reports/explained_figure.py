@@ -66,14 +66,17 @@ def explained_figure(explained: ExplainedImage, subject: ExplainedModel) -> Imag
     panels = 5 if has_sources else 3
     left = size + 4 * GAP
     width = left + panels * (size + GAP) + (4 * GAP if has_sources else 0) + TEXT_WIDTH
-    header = TITLE + LINE + 4 * GAP
+    cautions = subject.cautions(explained)
+    header = TITLE + LINE * (1 + len(cautions)) + 4 * GAP
     height = header + max(len(rows) * (size + GAP), size + 4 * LINE) + 6 * LINE
     picture = Image.new("RGB", (width, height), WHITE)
     write_text(picture, (GAP, GAP), _title(explained, subject), TITLE, width)
-    write_text(picture, (left, TITLE + 3 * GAP), "what it sees here", FONT, 3 * size, GREY)
+    for index, text in enumerate(cautions):
+        write_text(picture, (GAP, TITLE + 3 * GAP + index * LINE), text, FONT, width - GAP, AGAINST)
+    write_text(picture, (left, header - LINE - GAP), "what it sees here", FONT, 3 * size, GREY)
     if has_sources:
         there = left + 3 * (size + GAP) + 4 * GAP
-        write_text(picture, (there, TITLE + 3 * GAP), "looks like this", FONT, 2 * size, GREY)
+        write_text(picture, (there, header - LINE - GAP), "looks like this", FONT, 2 * size, GREY)
     picture.paste(explained.photo, (GAP, header))
     for index, text in enumerate(_facts(explained, subject)):
         write_text(picture, (GAP, header + size + GAP + index * LINE), text, FONT, size, GREY)
@@ -114,10 +117,9 @@ def _title(explained: ExplainedImage, subject: ExplainedModel) -> str:
     table = explained.tables[0][0]
     if explained.abstains:
         return f"{explained.sample_id}: the model abstains, no class has any evidence"
-    return (
-        f"{explained.sample_id} is {subject.class_names[table.label]}: logit {table.logit:.4g}, probability "
-        f"{table.probability:.1%}"
-    )
+    predicted = f"{subject.class_names[table.label]}, {100 * table.probability:.1f} %"
+    logit = "" if table.bias is None else f" (logit {table.logit:.4g})"
+    return f"{explained.sample_id}: predicted {predicted}{logit}"
 
 
 def _facts(explained: ExplainedImage, subject: ExplainedModel) -> list[str]:

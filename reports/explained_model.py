@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +18,7 @@ from explanations.unit_view import part_in
 from explanations.views import fit, to_image
 from lightning_modules.contract import InterpretableModel, ModelOutput
 from reports.additive import AdditiveTable, Line, additive_tables, image_of
+from reports.cautions import best_similarities, cautions
 from reports.scan import labels_of
 from reports.unit_sources import Source, UnitSources, known_parts
 
@@ -54,6 +57,7 @@ class ExplainedImage:
         predicted: the class with the largest logit.
         correct: whether it is one of the image's; None if unknown.
         abstains: whether the model decides nothing.
+        uncropped: whether it is a whole photo, for a model that was trained on crops.
         tables: of the classes with the largest logits, with their rows.
         output: of the model, for one image.
     """
@@ -64,6 +68,7 @@ class ExplainedImage:
     predicted: int
     correct: bool | None
     abstains: bool
+    uncropped: bool
     tables: list[tuple[AdditiveTable, list[Row]]]
     output: ModelOutput = field(repr=False)
 
@@ -77,6 +82,7 @@ class ExplainedModel:
         explainer: makes the maps; by default PRP where it supports the model, else upsampled maps.
         size: longer side of the pictures in pixels, at most 256.
         class_names: of the K logits; those of the data by default.
+        kept: file that keeps what a comparison of an image with training images takes, None for none.
 
     Raises:
         ValueError: if the explainer does not support the model, or the size is out of range.
@@ -89,10 +95,11 @@ class ExplainedModel:
         explainer: Explainer | None = None,
         size: int = 144,
         class_names: Sequence[str] | None = None,
+        kept: Path | None = None,
     ) -> None:
         if not 32 <= size <= 256:
             raise ValueError(f"Expected argument `size` to be between 32 and 256 pixels, but got {size}.")
-        self.model, self.datamodule, self.size = model, datamodule, size
+        self.model, self.datamodule, self.size, self.kept = model, datamodule, size, kept
         self.explainer = choose_explainer(explainer, model)
         self.explained_by = description(self.explainer)
         self.units = model.units()
@@ -108,6 +115,21 @@ class ExplainedModel:
         if self.units.concepts is not None and (concept := int(self.units.concepts[unit])) >= 0:
             return self.concept_names[concept]
         return f"{self.units.kind} {unit}"
+
+    @cached_property
+    def _reference(self) -> Tensor | None:
+        """The highest similarity of each of some training images; None where scores are no similarities."""
+        similar = self.units.kind == "prototype" and self.sources.there
+        return best_similarities(self.sources, self.kept) if similar else None
+
+    def cautions(self, explained: ExplainedImage) -> list[str]:
+        """What to know before the explanation of an image is read.
+
+        Args:
+            explained: the image.
+        """
+        boxes, best = [row.view.box for row in explained.tables[0][1]], float(explained.output.scores.max())
+        return cautions(boxes, self.model.geometry.image, best, self._reference, explained.uncropped)
 
     # -- images ------------------------------------------------------------------------------------------------------
     def explain(
@@ -152,6 +174,7 @@ class ExplainedModel:
                     predicted=order[index][0],
                     correct=order[index][0] in truth if truth else None,
                     abstains="abstain" in output.extras and bool(output.extras["abstain"][index]),
+                    uncropped=bool(sample.get("uncropped")),
                     tables=[(table, self._rows(sample, table, views[index])) for table in own],
                     output=image_of(output, index),
                 )

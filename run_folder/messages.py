@@ -21,10 +21,10 @@ def counted(number: int, noun: str) -> str:
     """A number with its noun, in the plural unless it is 1.
 
     Example:
-        >>> counted(1, "epoch"), counted(4000, "training image"), counted(2, "class")
-        ('1 epoch', '4,000 training images', '2 classes')
+        >>> counted(1, "epoch"), counted(4000, "training image"), counted(2, "box")
+        ('1 epoch', '4,000 training images', '2 boxes')
     """
-    ending = "" if number == 1 else "es" if noun.endswith("s") else "s"
+    ending = "" if number == 1 else "es" if noun.endswith(("s", "x")) else "s"
     return f"{number:,} {noun}{ending}"
 
 

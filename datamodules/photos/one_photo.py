@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,24 +15,41 @@ from datamodules.sample import sample_key
 from datamodules.transforms.photo import Photo, PhotoTransform
 
 
-def read_photo(path: str | Path, datamodule: ImageDataModule) -> dict[str, Any]:
+def read_photo(path: str | Path, datamodule: ImageDataModule, crop: Sequence[int] | None = None) -> dict[str, Any]:
     """A sample without a label: the photo, upright, through the evaluation transform of some data.
 
-    The geometry is that of the data, ``stretch`` where they are not photos. Nothing is cut to a box, as the photo has
-    none: for a model of ``crop: box``, the file should show little but the object.
+    The geometry is that of the data, ``stretch`` where they are not photos.
+
+    Args:
+        path: of the file.
+        datamodule: of the data.
+        crop: x, y, width and height in pixels of the upright photo, which is cut to them first.
 
     Returns:
-        ``image`` (3, H, W) float32 in [0, 1], ``sample_id``, the name of the file, and ``sample_key``.
+        ``image`` (3, H, W) float32 in [0, 1], ``sample_id``, the name of the file, ``sample_key``, and ``uncropped``,
+        whether this is a whole photo while those of the data are cut to boxes (``crop: box``).
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if it is no image.
+        ValueError: if it is no image, or what is cut out does not lie on it.
     """
     path = Path(path).expanduser()
     if not path.is_file():
         raise FileNotFoundError(f"Expected argument `image` to be an image file, but there is none at {path}.")
     settings: Any = datamodule.hparams
     chosen = {name: settings[name] for name in ("geometry", "variant") if name in settings}
-    framed = PhotoTransform(datamodule.image_size, **chosen)(Photo(decode_image(path, upright=True)))
-    key = torch.tensor(sample_key(path.name))
-    return {"image": image_tensor(torch.from_numpy(framed.image)), "sample_id": path.name, "sample_key": key}
+    pixels = decode_image(path, upright=True)
+    height, width = pixels.shape[:2]
+    x, y, wide, high = crop or (0, 0, width, height)
+    if min(x, y) < 0 or min(wide, high) < 1 or x + wide > width or y + high > height:
+        raise ValueError(
+            f"Expected argument `crop` to be x, y, width and height of a part of the {width}x{height} pixels (width x "
+            f"height) of {path}, but got {x} {y} {wide} {high}."
+        )
+    framed = PhotoTransform(datamodule.image_size, **chosen)(Photo(pixels[y : y + high, x : x + wide]))
+    return {
+        "image": image_tensor(torch.from_numpy(framed.image)),
+        "sample_id": path.name,
+        "sample_key": torch.tensor(sample_key(path.name)),
+        "uncropped": crop is None and getattr(datamodule, "crop", "none") == "box",
+    }

@@ -535,9 +535,12 @@ def test_explain_writes_a_picture_and_a_page_for_photos_and_ids(evaluated_copy, 
     evaluate.main(["explain", *checkpoint, "--image", str(photo), "--sample", "test/00001", "test/00002"])
     names = sorted(path.name for path in (evaluated_copy / "explained").iterdir())
     stems = ["my-photo-png", "test-00001", "test-00002"]
-    assert names == [f"{stem}.{ending}" for stem in stems for ending in ("html", "png")]
+    (kept,) = (evaluated_copy / "explained").glob("similarities-best-*.json")
+    assert names == sorted([kept.name, *(f"{stem}.{ending}" for stem in stems for ending in ("html", "png"))])
+    assert len(json.loads(kept.read_text())) == 48  # training images
     for bad, message in (
         ([], "`image` or `sample` to name an image"),
+        (["--image", "a", "b", "--crop", "1", "2", "3", "4"], "`crop` to come with a single `image`"),
         (["--sample", "nothing"], "ids of the 33 images, such as 'test/00000', but got 'nothing'"),
         (["--image", str(tmp_path)], "there is none at"),
     ):
@@ -545,7 +548,9 @@ def test_explain_writes_a_picture_and_a_page_for_photos_and_ids(evaluated_copy, 
             evaluate.main(["explain", *checkpoint, *bad])
     with pytest.raises(ValueError, match="there is none at"):  # after the photos that can be read
         evaluate.main(["explain", *checkpoint, "--image", str(tmp_path), str(photo)])
-    assert {path.stem for path in (evaluated_copy / "explained").iterdir()} == {*stems, "my-photo-png-2"}
+    evaluate.main(["explain", *checkpoint, "--image", str(photo), "--crop", "10", "5", "20", "30"])
+    found = {path.stem for path in (evaluated_copy / "explained").glob("*.png")}
+    assert found == {*stems, "my-photo-png-2", "my-photo-png-3"}
 
 
 # -- pages ------------------------------------------------------------------------------------------------------------

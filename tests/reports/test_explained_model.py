@@ -10,7 +10,7 @@ from explanations import Upsample
 from lightning_modules.contract import empty_sources
 from lightning_modules.heads.tree import LEFT
 from reports import explain
-from reports.explained_figure import explained_figure
+from reports.explained_figure import LINE, explained_figure
 from reports.explained_model import ExplainedModel
 from reports.html.standalone_page import standalone_page
 from tests.lightning_modules.registry import MODELS, tiny_birds
@@ -32,8 +32,11 @@ def built(name, **options):
 def test_every_kind_of_model_has_a_figure_and_a_page(name, birds):
     model, sample = built(name), birds.dataset("test")[0]
     subject = ExplainedModel(model, birds, size=48, class_names=[HOSTILE, *birds.class_names[1:]])
-    (explained,) = subject.explain([sample], most=3)
+    (explained,) = subject.explain([{**sample, "uncropped": True}], most=3)
     page = standalone_page(explained, subject)
+    assert page.count('class="caution">The model was trained on crops') == 1
+    assert re.search(r"<title>[^<]*: predicted [^<]*, [\d.]+ %", page)
+    assert (subject._reference is not None) == (name in ("ProtoPNet", "ProtoTree", "PIPNet"))
     assert "<img src=x" not in page
     assert "&lt;img src=x" in page
     assert page.count("<img ") == page.count("alt=")
@@ -44,7 +47,9 @@ def test_every_kind_of_model_has_a_figure_and_a_page(name, birds):
     assert page == standalone_page(explained, subject)
     picture = explained_figure(explained, subject)
     assert picture.width > 5 * 48
-    assert picture.tobytes() == explained_figure(*subject.explain([sample], most=3), subject).tobytes()
+    (cropped,) = subject.explain([sample], most=3)
+    assert picture.height == explained_figure(cropped, subject).height + LINE  # of the caution
+    assert picture.tobytes() == explained_figure(replace(cropped, uncropped=True), subject).tobytes()
 
 
 def test_a_projected_prototype_stands_for_its_patch_until_it_changes(birds):

@@ -1,0 +1,84 @@
+"""When an explained image should not be trusted, in sentences that stand on its picture and on its page."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from explanations.views import Box
+from reports.unit_sources import UnitSources
+from run_folder.atomic import write_whole
+from run_folder.messages import counted
+
+NEARLY_ALL = 0.75  # of the image, above which a box says little about where a unit looks
+LOW, UNLIKE = 0.9, 0.99  # shares of training images with a higher similarity that are worth a sentence
+
+
+def cautions(
+    boxes: Sequence[Box | None], size: tuple[int, int], best: float, reference: Tensor | None, uncropped: bool
+) -> list[str]:
+    """What to know before an explanation is read.
+
+    Args:
+        boxes: of the units that are shown, inclusive pixels.
+        size: ``(H, W)`` pixels of the image.
+        best: highest score of a unit.
+        reference: see :func:`best_similarities`; None for units whose scores are no similarities to training patches.
+            Scores of features, concepts and classes have no upper bound, and noise often has larger ones than any
+            training image.
+        uncropped: whether it is a whole photo, for a model that was trained on crops.
+    """
+    found = []
+    if uncropped:
+        found.append("The model was trained on crops, and this is a whole photo: give `--crop X Y WIDTH HEIGHT`.")
+    if large := sum(share(box, size) > NEARLY_ALL for box in boxes):
+        of, verb = counted(len(boxes), "box"), "covers" if large == 1 else "cover"
+        found.append(f"{large} of {of} {verb} more than three quarters of the image: no sign of where the unit looks.")
+    above = 0.0 if reference is None else float((reference > best).double().mean())
+    if reference is not None and above >= LOW:
+        told, images = "all of" if above == 1 else f"{100 * above:.0f} % of", counted(len(reference), "training image")
+        more = ": it may show none of the classes." if above >= UNLIKE else "."
+        found.append(f"Its highest similarity, {best:.3g}, is below that of {told} {images}{more}")
+    return found
+
+
+def share(box: Box | None, size: tuple[int, int]) -> float:
+    """Share of an image in a box, 0 without one.
+
+    Args:
+        box: inclusive pixels.
+        size: ``(H, W)`` pixels of the image.
+
+    Example:
+        >>> share((0, 0, 3, 1), (4, 4)), share(None, (4, 4))
+        (0.5, 0.0)
+    """
+    if box is None:
+        return 0.0
+    x0, y0, x1, y1 = box
+    return (x1 - x0 + 1) * (y1 - y0 + 1) / (size[0] * size[1])
+
+
+def best_similarities(sources: UnitSources, kept: Path | None) -> Tensor:
+    """The highest unit score of each of up to 1,000 training images, drawn by class.
+
+    Args:
+        sources: of the units.
+        kept: file in which they are looked up, and kept; one that cannot be read or written is as good as none.
+
+    Returns:
+        ``(n,)`` float64.
+    """
+    if kept is not None:
+        with contextlib.suppress(OSError, ValueError):
+            return torch.tensor(json.loads(kept.read_text()), dtype=torch.float64)
+    found = sources.training.scores.amax(dim=1)
+    if kept is not None:
+        with contextlib.suppress(OSError):
+            write_whole(kept, json.dumps(found.tolist()) + "\n")
+    return found

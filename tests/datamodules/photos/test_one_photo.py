@@ -1,0 +1,29 @@
+"""One photo of the user."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from datamodules.photos.one_photo import read_photo
+from tests.datamodules.toy_photos import Toy, make_toy
+
+
+@pytest.fixture
+def toy(tmp_path):
+    return Toy(root=str(make_toy(tmp_path / "toy")))
+
+
+def test_a_part_of_a_photo_is_what_a_file_of_that_part_would_be(tmp_path, toy):
+    pixels = np.random.default_rng(0).integers(0, 256, (30, 40, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "whole.png")
+    Image.fromarray(pixels[5:25, 10:40]).save(tmp_path / "part.png")
+    part = read_photo(tmp_path / "whole.png", toy, (10, 5, 30, 20))
+    assert torch.equal(part["image"], read_photo(tmp_path / "part.png", toy)["image"])
+    for bad in ((-1, 5, 30, 20), (10, 5, 31, 20), (10, 5, 30, 26), (10, 5, 0, 20)):
+        with pytest.raises(ValueError, match=r"`crop` to be x, y, .* 40x30 pixels .*, but got "):
+            read_photo(tmp_path / "whole.png", toy, bad)
+    assert [sample["uncropped"] for sample in (part, read_photo(tmp_path / "whole.png", toy))] == [False, False]
+    toy.crop = "box"
+    told = [read_photo(tmp_path / "whole.png", toy, crop)["uncropped"] for crop in (None, (10, 5, 30, 20))]
+    assert told == [True, False]
