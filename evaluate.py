@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from jsonargparse import auto_cli
 
@@ -125,7 +125,12 @@ def report(  # noqa: PLR0913 - every argument is a flag
     print(f"report: {build_report(subject, files, Path(output) if output else folder / 'report', limits)}")
 
 
-def table(runs: list[str], published: str | None = None, across: list[str] = []) -> None:  # noqa: B006
+def table(
+    runs: list[str],
+    published: str | None = None,
+    across: list[str] = [],  # noqa: B006  (the command line shows it as the default)
+    format: Literal["markdown", "csv", "latex", "json"] = "markdown",
+) -> None:
     """Print the mean ± standard deviation over folds and seeds of every metric, next to a paper's numbers.
 
     Args:
@@ -133,11 +138,13 @@ def table(runs: list[str], published: str | None = None, across: list[str] = [])
             of the whole test split, by the best checkpoint where there is one.
         published: short name of a paper whose numbers for the same data set and model are printed next to them.
         across: conditions in which averaged runs may differ, as they are printed, such as code.
+        format: of the text; "csv" and "json" have one number a cell, at full precision in the units of metrics.json;
+            "latex" needs the package booktabs.
     """
+    from reports.results.formats import text_of
     from reports.results.runs import collect
-    from reports.results.tables import markdown
 
-    print(markdown(collect(runs), published, across))
+    print(text_of(collect(runs), format, published, across))
 
 
 def compare(  # noqa: PLR0913 - every argument is a flag
