@@ -19,7 +19,7 @@ class Decision:
         contributions: ``(B, E)`` float64, of every unit, of every cell where units are classes, or of every leaf of a
             tree.
         shown: ``(B, E)`` bool, those of the largest absolute value, ties in their order; of a tree, the leaf at the end
-            of the likelier way at every node.
+            of the path by the likelier branch at every node.
     """
 
     contributions: Tensor
@@ -51,7 +51,7 @@ def decide(
 
     Units add their weight times their score to a logit, cells of a model whose units are classes a share of their
     evidence, both less the mean over classes (:func:`against_others`). Leaves of a tree add to the probability of the
-    class what comes by way of them.
+    class what the paths to them give.
 
     Args:
         model: in evaluation mode, with a weight matrix or a tree.
@@ -73,13 +73,21 @@ def decide(
     return Decision(found, torch.zeros_like(found, dtype=torch.bool).scatter_(1, order, True))
 
 
+def leaf_reach(model: DecidesByTree, scores: Tensor) -> Tensor:
+    """``(B, L)`` float64, how much each leaf of a tree counts for images with scores ``(B, U)``: rows sum to 1.
+
+    The probability of reaching it; 1 for one leaf alone where the model decides by one.
+    """
+    reach = model.tree.log_reach(scores, hard=model.inference == "greedy").double()
+    if model.inference == "sample_max":
+        return torch.zeros_like(reach).scatter_(1, reach.argmax(dim=1, keepdim=True), 1.0)
+    return reach.exp()
+
+
 def _by_leaf(model: DecidesByTree, scores: Tensor, classes: Tensor) -> Decision:
-    """The probability of the class by way of every leaf; by one alone where the model decides by one."""
-    tree = model.tree
-    reach = tree.log_reach(scores, hard=model.inference == "greedy").double()
+    """What the path to every leaf gives to the probability of the class."""
+    tree, reach = model.tree, leaf_reach(model, scores)
     logits = tree.leaf_logits.double()
     chances = logits.sigmoid() if tree.multilabel else logits.softmax(dim=1)
-    if model.inference == "sample_max":
-        reach = torch.zeros_like(reach).masked_fill_(reach != reach.amax(dim=1, keepdim=True), -torch.inf)
     end = tree.log_reach(scores, hard=True).argmax(dim=1, keepdim=True)
-    return Decision(reach.exp() * chances.T[classes], torch.zeros_like(reach, dtype=torch.bool).scatter_(1, end, True))
+    return Decision(reach * chances.T[classes], torch.zeros_like(reach, dtype=torch.bool).scatter_(1, end, True))

@@ -34,6 +34,7 @@ from metrics.primitives.boxes import bounding_boxes
 from metrics.primitives.regions import clip_saliency
 
 LEAST_CROP = 0.4  # of the shorter side of the image
+_PARTS = 3  # named of a box
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,7 @@ class UnitView:
         """The colours of the map in words."""
         if self.box is None:
             return "the map is flat"
-        low, high = self.scale
-        return f"heat 0 to {high:.2g}" if low == 0 else f"heat {low:.2g} (blue) to {high:.2g} (orange)"
+        return "yellow: most" if self.scale[0] == 0 else "orange: above 0, blue: below"
 
 
 def unit_view(image: Tensor, saliency: Tensor, size: int = 144, box: Box | None = None) -> UnitView:
@@ -154,7 +154,9 @@ def recognisable(box: Box, size: tuple[int, int]) -> Box:
 
 
 def part_in(box: Box | None, sample: Mapping[str, Any], part_names: Sequence[str]) -> str | None:
-    """The name of the visible part nearest to the centre of a box, among those inside; None if there is none.
+    """The names of the visible parts in a box, the one nearest to its centre first; None if there is none.
+
+    Above three, the others are counted.
 
     Args:
         box: inclusive pixels.
@@ -164,7 +166,7 @@ def part_in(box: Box | None, sample: Mapping[str, Any], part_names: Sequence[str
     Example:
         >>> points = {"part_points": torch.tensor([[2.0, 2.0], [4.0, 5.0]]), "part_visible": torch.tensor([True, True])}
         >>> part_in((0, 0, 6, 8), points, ["beak", "eye"]), part_in((7, 7, 8, 8), points, ["beak", "eye"])
-        ('eye', None)
+        ('eye and beak', None)
     """
     if box is None or "part_points" not in sample:
         return None
@@ -174,7 +176,10 @@ def part_in(box: Box | None, sample: Mapping[str, Any], part_names: Sequence[str
     if not inside.any() or len(part_names) != len(points):
         return None
     away = (points - torch.tensor([x0 + x1, y0 + y1]) / 2).square().sum(dim=1)
-    return part_names[int(away.masked_fill(~inside, torch.inf).argmin())]
+    found = [part_names[index] for index in away.argsort(stable=True).tolist() if inside[index]]
+    if len(found) > _PARTS:
+        found = [*found[: _PARTS - 1], f"{len(found) - _PARTS + 1} more"]
+    return " and ".join(filter(None, (", ".join(found[:-1]), found[-1])))
 
 
 def unit_tile(view: UnitView, caption: str = "") -> Image.Image:

@@ -1,20 +1,21 @@
-"""One explained image as a picture: this looks like that, and what it adds to the logit."""
+"""One explained image as a picture: this looks like that, and what it adds to the decision."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from PIL import Image
+from PIL import Image, ImageDraw
 
 from explanations import Explainer
-from explanations.views import BLACK, GAP, WHITE, write_text
+from explanations.views import GAP, WHITE, write_text
 from lightning_modules.contract import InterpretableModel
-from reports.additive import AdditiveTable
+from reports.additive import AdditiveTable, Amount
 from reports.explained_model import ExplainedImage, ExplainedModel, Row
 
 FONT, TITLE, LINE = 13, 18, 18
 TEXT_WIDTH, GREY, FOR, AGAINST = 300, "#595959", "#14612b", "#a11a1a"
+VALUE = 56  # pixels in front of a bar
 
 
 def explain(
@@ -38,7 +39,7 @@ def explain(
         sample: of the data, or any mapping with ``image``, (3, H, W) float32 in [0, 1], and ``sample_id``.
         explainer: makes the maps; by default PRP where it supports the model, else upsampled maps.
         size: longer side of each photo in pixels.
-        most: units to show.
+        most: places to show.
 
     Returns:
         The picture of :func:`explained_figure`.
@@ -52,10 +53,11 @@ def explain(
 
 
 def explained_figure(explained: ExplainedImage, subject: ExplainedModel) -> Image.Image:
-    """The strongest units for the predicted class, one a line, down to the logit.
+    """The strongest units for the predicted class, one place of the image a line, down to the logit.
 
     A line shows where the unit looks in the image (photo, heat map, crop), the photo that stands for the unit (crop,
-    photo), and score x weight = contribution.
+    photo), and what it adds to the logit less the mean over classes, with the other units at the same place. Bars have
+    one scale. Of a tree, the lines are the nodes on the path of the image.
 
     Args:
         explained: the image.
@@ -81,16 +83,19 @@ def explained_figure(explained: ExplainedImage, subject: ExplainedModel) -> Imag
     for index, text in enumerate(_facts(explained, subject)):
         write_text(picture, (GAP, header + size + GAP + index * LINE), text, FONT, size, GREY)
     top = header
+    added = [*(row.line.total for row in rows), table.rest, table.bias, table.residual]
+    scale = max((abs(amount.value) for amount in added if amount is not None), default=0.0) or 1.0
     for row in rows:
-        _draw_row(picture, row, (left, top), size)
+        _draw_row(picture, row, (left, top), size, scale)
         top += size + GAP
-    for text, value in _sums(table, subject):
-        write_text(picture, (width - TEXT_WIDTH, top), f"{value}   {text}", FONT, TEXT_WIDTH)
+    for text, value, amount in _sums(table, subject):
+        write_text(picture, (width - TEXT_WIDTH - 4 * GAP, top), text, FONT, anchor="ra")
+        _draw_value(picture, (width - TEXT_WIDTH, top), value, amount, scale)
         top += LINE
     return picture.crop((0, 0, width, max(top + GAP, header + size + 4 * LINE)))
 
 
-def _draw_row(picture: Image.Image, row: Row, place: tuple[int, int], size: int) -> None:
+def _draw_row(picture: Image.Image, row: Row, place: tuple[int, int], size: int, scale: float) -> None:
     left, top = place
     panels = [row.view.photo, row.view.heat, row.view.crop]
     for panel in panels:
@@ -102,15 +107,28 @@ def _draw_row(picture: Image.Image, row: Row, place: tuple[int, int], size: int)
             picture.paste(panel, (left, top))
             left += size + GAP
     line, text_left = row.line, picture.width - TEXT_WIDTH
-    texts = [(row.name + (f" · {row.part}" if row.part else ""), BLACK)]
+    write_text(picture, (text_left, top), row.name + (f" · {row.part}" if row.part else ""), FONT, TEXT_WIDTH - GAP)
+    if line.is_node:
+        branch = f"{'present' if line.score > 0.5 else 'absent'}: {line.contribution.value:.1%}"
+        write_text(picture, (text_left, top + LINE), branch, FONT)
+    else:
+        _draw_value(picture, (text_left, top + LINE), f"{line.total.value:+.3g}", line.total, scale)
+    texts = [f"with {len(row.same)} more at the same place"] if row.same else []
     if row.source is not None:
-        texts.append((f"of {row.source.class_name}, {row.source.origin}", GREY))
-        texts.append((row.source.sample_id, GREY))
-    weighed = f"score {line.score:.4g}, loses " if line.weight is None else f"{line.score:.4g} x {line.weight:.4g} = "
-    texts.append((f"{weighed}{line.contribution:+.4g}", FOR if line.contribution >= 0 else AGAINST))
-    texts += [(", ".join(row.flags), GREY)] if row.flags else []
-    for index, (text, colour) in enumerate(texts):
-        write_text(picture, (text_left, top + index * LINE), text, FONT, TEXT_WIDTH - GAP, colour)
+        texts += [f"of {row.source.class_name}, {row.source.origin}", row.source.sample_id]
+    texts += [", ".join(row.flags)] if row.flags else []
+    for index, text in enumerate(texts, start=2):
+        write_text(picture, (text_left, top + index * LINE), text, FONT, TEXT_WIDTH - GAP, GREY)
+
+
+def _draw_value(picture: Image.Image, place: tuple[int, int], text: str, amount: Amount | None, scale: float) -> None:
+    """A value, and a bar that begins in the middle of what is left of the line."""
+    write_text(picture, place, text, FONT)
+    if amount is not None:
+        left, top, half = place[0] + VALUE, place[1], (TEXT_WIDTH - VALUE - 2 * GAP) // 2
+        ends = sorted((left + half, left + half + round(amount.value / scale * half)))
+        colour = FOR if amount.value >= 0 else AGAINST
+        ImageDraw.Draw(picture).rectangle((ends[0], top + 2, ends[1], top + FONT), fill=colour)
 
 
 def _title(explained: ExplainedImage, subject: ExplainedModel) -> str:
@@ -127,11 +145,11 @@ def _facts(explained: ExplainedImage, subject: ExplainedModel) -> list[str]:
     return [*truth, f"explained by {subject.explainer.key}"]
 
 
-def _sums(table: AdditiveTable, subject: ExplainedModel) -> list[tuple[str, str]]:
-    """The lines below the units."""
-    if table.bias is None:
-        return [("log-probability; losses do not add up", f"{table.logit:.4g}")]
-    lines = [(table.others_named, f"{table.rest:+.4g}"), ("bias", f"{table.bias:+.4g}")]
-    if table.residual is not None:
-        lines.append(("residual, not from units", f"{table.residual:+.4g}"))
-    return [*lines, (f"logit of {subject.class_names[table.label]}", f"= {table.logit:.4g}")]
+def _sums(table: AdditiveTable, subject: ExplainedModel) -> list[tuple[str, str, Amount | None]]:
+    """The lines below the units: text, value, and what a bar stands for."""
+    name, last = subject.class_names[table.label], f"logit above {table.against}"
+    if table.tree_path is not None:
+        paths = [(text, f"{chance:.1%}", None) for text, chance in table.path_sums(name)]
+        return [*paths, (f"probability of {name}", f"= {table.probability:.1%}", None)]
+    added = [(text, f"{amount.value:+.3g}", amount) for text, amount in table.sums]
+    return [*added, (last, f"= {table.margin.value:.3g}", None)]

@@ -12,17 +12,21 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from explanations import Explainer, Targets, UnitView, choose_explainer, unit_view, unit_views
+from explanations import Explainer, Targets, UnitView, choose_explainer, unit_view
 from explanations.choice import description
 from explanations.unit_view import part_in
-from explanations.views import fit, to_image
+from explanations.views import Box, fit, to_image
 from lightning_modules.contract import InterpretableModel, ModelOutput
-from reports.additive import AdditiveTable, Line, additive_tables, image_of
+from metrics.primitives.intersection_over_union import box_intersection_over_union, mask_intersection_over_union
+from metrics.primitives.places import places
+from metrics.primitives.regions import clip_saliency
+from reports.additive import AdditiveTable, Line, additive_tables, by_place, image_of
 from reports.cautions import best_similarities, cautions
 from reports.scan import labels_of
 from reports.unit_sources import Source, UnitSources, known_parts
 
 _CHUNK = 8  # images explained at once
+_FEWEST, _TIMES = 15, 3  # units looked at, and times as many as lines, since several may look at one place
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,7 @@ class Row:
     Args:
         line: the numbers.
         name: of the unit or cell.
+        same: names of others at the same place.
         view: what it saw of the image.
         part: in the box, where known.
         source: the photo that stands for the unit; None for cells, and where no training images are at hand.
@@ -40,6 +45,7 @@ class Row:
 
     line: Line
     name: str
+    same: tuple[str, ...]
     view: UnitView
     part: str | None
     source: Source | None
@@ -141,7 +147,8 @@ class ExplainedModel:
             samples: with ``image`` and ``sample_id``; with ``label`` or ``labels`` where they are known.
             page: named if a table does not add up.
             classes: how many of the largest logits.
-            most: lines of each table.
+            most: lines of each table; units that look at the same place, by the rule of
+                :func:`metrics.primitives.places.places`, share one, unless they are concepts.
 
         Raises:
             ValueError: if the contributions do not sum to the logit.
@@ -158,11 +165,12 @@ class ExplainedModel:
         with torch.no_grad():
             output = self.model(images)
         order = output.logits.argsort(dim=1, descending=True, stable=True)[:, :classes].tolist()
-        tables = additive_tables(self.model, output, order, most)
+        apart = self.units.kind == "concept"  # each says something else of a place
+        tables = additive_tables(self.model, output, order, most if apart else max(_FEWEST, _TIMES * most))
         for sample, own in zip(samples, tables, strict=True):
             for table in own:
                 table.check(page, str(sample["sample_id"]), self.class_names[table.label])
-        views = self._views(samples, images, tables)
+        maps = self._maps(samples, images, tables)
         explained = []
         for index, (sample, own) in enumerate(zip(samples, tables, strict=True)):
             truth = labels_of(sample)[0] if "label" in sample or "labels" in sample else ()
@@ -175,53 +183,56 @@ class ExplainedModel:
                     correct=order[index][0] in truth if truth else None,
                     abstains="abstain" in output.extras and bool(output.extras["abstain"][index]),
                     uncropped=bool(sample.get("uncropped")),
-                    tables=[(table, self._rows(sample, table, views[index])) for table in own],
+                    tables=[self._lines(sample, table, maps[index], most) for table in own],
                     output=image_of(output, index),
                 )
             )
         return explained
 
-    def _views(
+    def _maps(
         self, samples: Sequence[Mapping[str, Any]], images: Tensor, tables: list[list[AdditiveTable]]
-    ) -> list[dict[tuple[int, Any], UnitView]]:
-        """By unit and cell, what the lines of each image's tables saw."""
+    ) -> list[dict[int, Tensor]]:
+        """By unit, the maps ``(H, W)`` of all lines of each image's tables."""
         wanted = [list(dict.fromkeys(line.unit for table in own for line in table.lines)) for own in tables]
         if not (width := max(map(len, wanted))):  # no unit is active, as in a tree that was pruned to one leaf
             return [{} for _ in samples]
-        ids = torch.tensor([units + units[:1] * (width - len(units)) for units in wanted])
-        keys = torch.stack([sample["sample_key"] for sample in samples]) if "sample_key" in samples[0] else None
-        found: list[dict[tuple[int, Any], UnitView]] = []
-        for row, units in zip(
-            unit_views(self.explainer, self.model, images, ids, self.size, keys), ids.tolist(), strict=True
-        ):
-            found.append({(unit, None): view for unit, view in zip(units, row, strict=True)})
-        if self.units.kind == "class":
-            self._add_cells(images, tables, found)
-        return found
+        ids = torch.tensor([units + units[:1] * (width - len(units)) for units in wanted], device=images.device)
+        keys = None
+        if "sample_key" in samples[0]:
+            keys = torch.stack([sample["sample_key"] for sample in samples]).to(images.device)
+        maps = self.explainer.attribute(self.model, images, Targets("unit", ids), sample_ids=keys).cpu()
+        return [dict(zip(units, row, strict=True)) for units, row in zip(ids.tolist(), maps, strict=True)]
 
-    def _add_cells(
-        self, images: Tensor, tables: list[list[AdditiveTable]], found: list[dict[tuple[int, Any], UnitView]]
-    ) -> None:
-        """The fields of view of cells."""
-        for image, own, views in zip(images, tables, found, strict=True):
-            for table in own:
-                ids = Targets("unit", torch.tensor([[table.label]], device=images.device))
-                saliency = self.explainer.attribute(self.model, image[None], ids)[0, 0]
-                for line in table.lines:
-                    box = self.model.geometry.cell_box(*(line.cell or (0, 0)), "receptive_field")
-                    views[line.unit, line.cell] = unit_view(image, saliency, self.size, box)
-
-    def _rows(
-        self, sample: Mapping[str, Any], table: AdditiveTable, views: Mapping[tuple[int, Any], UnitView]
-    ) -> list[Row]:
-        rows = []
+    def _lines(
+        self, sample: Mapping[str, Any], table: AdditiveTable, maps: Mapping[int, Tensor], most: int
+    ) -> tuple[AdditiveTable, list[Row]]:
+        """The table with a line for each place, and its rows."""
+        apart = self.units.kind == "concept" or not table.lines
+        first = [-1] * len(table.lines) if apart else places(self._overlaps(table, maps))[0].tolist()
+        table = by_place(table, first, most)
         sources = self.sources.of([line.unit for line in table.lines])
+        rows = []
         for line in table.lines:
-            view, source = views[line.unit, line.cell], sources.get(line.unit)
-            name = self.unit_name(line.unit) if line.cell is None else f"cell {line.cell[0] + 1}, {line.cell[1] + 1}"
-            part = part_in(view.box, sample, self.parts)
-            rows.append(Row(line, name, view, part, source, self._flags(sample, table, line, view, source)))
-        return rows
+            view = unit_view(sample["image"], maps[line.unit], self.size, self._box(line))
+            name, same = self._line_name(line), tuple(self._line_name(other) for other in line.same)
+            part, source = part_in(view.box, sample, self.parts), sources.get(line.unit)
+            rows.append(Row(line, name, same, view, part, source, self._flags(sample, table, line, view, source)))
+        return table, rows
+
+    def _overlaps(self, table: AdditiveTable, maps: Mapping[int, Tensor]) -> Tensor:
+        """``(1, k, k)`` intersection over union of the fields of view of cells, or of the regions of units."""
+        if boxes := [box for line in table.lines if (box := self._box(line))]:
+            corners = torch.tensor(boxes)
+            return box_intersection_over_union(corners[:, None], corners[None])[None]
+        regions = clip_saliency(torch.stack([maps[line.unit] for line in table.lines]).nan_to_num()) > 0
+        return mask_intersection_over_union(regions[:, None], regions[None])[None]
+
+    def _box(self, line: Line) -> Box | None:
+        """The field of view of a cell; None for a unit."""
+        return None if line.cell is None else self.model.geometry.cell_box(*line.cell, "receptive_field")
+
+    def _line_name(self, line: Line) -> str:
+        return self.unit_name(line.unit) if line.cell is None else f"cell {line.cell[0] + 1}, {line.cell[1] + 1}"
 
     def _flags(
         self, sample: Mapping[str, Any], table: AdditiveTable, line: Line, view: UnitView, source: Source | None

@@ -90,17 +90,14 @@ def with_bars(image: ExplainedImage) -> list[tuple[AdditiveTable, list[Row], lis
 
 
 def bars(table: AdditiveTable, rows: list[Row]) -> list[Bar]:
-    """The lines of a table as bars on one scale, down to the logit.
+    """The lines of a table as bars on one scale, down to the logit less the mean over classes.
 
     Args:
         table: additive.
         rows: its lines with their names.
     """
-    added = [(row.name, row.line.contribution) for row in rows]
-    added.append((table.others_named, table.rest))
-    added.append(("bias", table.bias or 0.0))
-    if table.residual is not None:
-        added.append(("residual, not from units", table.residual))
+    added = [(_with_same(row), row.line.total.value) for row in rows]
+    added += [(text, amount.value) for text, amount in table.sums]
     ends = list(accumulate((value for _, value in added), initial=0.0))
     low, scale = min(ends), WIDTH / ((max(ends) - min(ends)) or 1.0)
 
@@ -112,4 +109,8 @@ def bars(table: AdditiveTable, rows: list[Row]) -> list[Bar]:
         bar(name, value, start, value, "for" if value >= 0 else "against")
         for (name, value), start in zip(added, ends[:-1], strict=True)
     ]
-    return [*drawn, bar("logit", table.logit, 0.0, ends[-1], "sum")]
+    return [*drawn, bar(f"above {table.against}", table.margin.value, 0.0, ends[-1], "sum")]
+
+
+def _with_same(row: Row) -> str:
+    return f"{row.name} + {len(row.same)}" if row.same else row.name

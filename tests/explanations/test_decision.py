@@ -21,8 +21,8 @@ def test_what_is_added_up_and_what_is_shown(name, multi_label):
     found = decide(model, output, classes, 3, multi_label)
     if isinstance(model, DecidesByTree):  # the probability of the class comes by the leaves
         total = model.probabilities(output.logits).gather(1, classes[:, None]).squeeze(1)
-        ways = model.tree.log_reach(output.scores, hard=True).exp()
-        assert torch.equal(found.shown, ways == 1)
+        paths = model.tree.log_reach(output.scores, hard=True).exp()
+        assert torch.equal(found.shown, paths == 1)
     else:
         nothing = model.head(torch.zeros_like(output.scores[:1])) + output.extras.get("residual", 0)
         logits = (output.logits - nothing).double()
@@ -48,7 +48,7 @@ class Tree:
 
 @pytest.mark.parametrize(
     ("inference", "expected"),
-    # the unit is there with 0.6: 0.4 x 0.9 by the left leaf, 0.6 x 0.2 by the right one, at the end of the likelier way
+    # the unit is there with 0.6: 0.4 x 0.9 by the left leaf, 0.6 x 0.2 by the right one, the likelier one
     [("distributed", [0.36, 0.12]), ("greedy", [0, 0.2]), ("sample_max", [0, 0.2])],
 )
 def test_a_tree_by_hand(inference, expected):

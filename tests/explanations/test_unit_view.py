@@ -37,7 +37,7 @@ def test_box_crop_and_heat_are_where_the_map_is():
     # viridis ends in yellow (253, 231, 37), over the white square in grey: 0.4 * 255 + 0.6 * colour
     assert view.heat.getpixel((20, 12)) == pytest.approx((254, 241, 124), abs=1)
     assert view.heat.getpixel((60, 60)) == pytest.approx((41, 1, 50), abs=1)  # and begins in (68, 1, 84), over black
-    assert view.legend == "heat 0 to 1"
+    assert view.legend == "yellow: most"
 
 
 def test_the_box_is_that_of_the_metrics():
@@ -64,7 +64,7 @@ def test_signed_maps_are_white_at_zero():
     expected = [[33, 85, 189], [255, 255, 255], [236, 175, 128.5], [217, 95, 2]]
     assert torch.allclose(heat[:, 0].T, torch.tensor(expected), atol=0.1)
     image, spot = planted()
-    assert unit_view(image, spot - 0.25).legend == "heat -0.75 (blue) to 0.75 (orange)"
+    assert unit_view(image, spot - 0.25).legend == "orange: above 0, blue: below"
 
 
 def test_single_bright_pixels_do_not_darken_a_map():
@@ -96,6 +96,11 @@ def test_part_names():
     names = ["beak", "tail", "eye"]
     assert part_in((1, 1, 3, 3), sample, names) == "beak"  # the hidden eye is nearer
     assert part_in((4, 1, 8, 8), sample, names) is None
+    assert part_in((0, 0, 9, 9), sample, names) == "beak and tail"
+    points, four = torch.arange(4.0)[:, None].expand(4, 2), ["beak", "tail", "eye", "leg"]
+    many = {"part_points": points, "part_visible": points[:, 0] >= 0}
+    assert part_in((0, 0, 2, 2), many, four) == "tail, beak and eye"
+    assert part_in((0, 0, 3, 3), many, four) == "tail, eye and 2 more"
     assert part_in(None, sample, names) is part_in((0, 0, 9, 9), {}, names) is part_in((0, 0, 9, 9), sample, []) is None
 
 
