@@ -135,6 +135,18 @@ def test_training_always_mixes():
     assert torch.equal(model.head(scores), model.tree(scores))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("inference", MODES[1:])
+def test_an_export_takes_the_way_of_inference_with_it(inference):
+    model = grown(inference=inference).eval()
+    program = torch.export.export(model, (images(),), dynamic_shapes=({0: torch.export.Dim("batch")},))
+    model.inference = "distributed"
+    logits = program.module()(images(7)).logits
+    assert not torch.equal(logits, model(images(7)).logits)
+    model.inference = inference
+    assert torch.equal(logits, model(images(7)).logits)
+
+
 def test_inference_is_restored_and_may_be_changed():
     model = grown(inference="sample_max")
     again = ProtoTree(**model.hparams)
