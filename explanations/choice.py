@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from explanations.explainer import Explainer
+from explanations.explainer import Explainer, Kind
 from explanations.relevance import PRP
 from explanations.upsample import Upsample
 from lightning_modules.contract import InterpretableModel
@@ -28,8 +28,26 @@ def choose_explainer(asked: Explainer | None, model: InterpretableModel) -> Expl
         propagation = PRP()
         return propagation if propagation.supports(model) is None else Upsample()
     if reason := asked.supports(model):
-        raise ValueError(f"Expected argument `explainer` to support the model, but {reason}.")
+        raise ValueError(
+            f"Expected argument `explainer` to support the model, but {reason}. Use one of "
+            f"{', '.join(supporting(model, asked.explains))}."
+        )
     return asked
+
+
+def supporting(model: InterpretableModel, kinds: frozenset[Kind]) -> list[str]:
+    """Import paths of the explainers of this project that support a model, without the random control.
+
+    Args:
+        model: in evaluation mode.
+        kinds: of targets, of which they explain at least one.
+    """
+    import explanations
+
+    every = [getattr(explanations, name) for name in explanations.__all__]
+    others = (Explainer, explanations.Random)
+    known = [kind for kind in every if isinstance(kind, type) and issubclass(kind, Explainer) and kind not in others]
+    return [f"explanations.{k.__name__}" for k in known if k.explains & kinds and k().supports(model) is None]
 
 
 def description(explainer: Explainer) -> str:

@@ -55,10 +55,10 @@ class CoAM(Explainer):
         """None for concepts that are mean projections of the latent on vectors, with a weight matrix."""
         units = model.units()
         if units.kind != "concept":
-            return "its units are not concepts. Use explainer 'upsample' or 'grad_cam'"
+            return "its units are not concepts"
         projected = units.vectors is not None and units.comparison == "projection" and units.pool == "mean"
         if not projected or units.weight is None:
-            return "its concepts have no vectors, or no weights. Use explainer 'upsample' or 'grad_cam'"
+            return "its concepts have no vectors, or no weights"
         return None
 
     @torch.no_grad()

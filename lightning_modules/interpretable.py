@@ -22,6 +22,7 @@ from lightning_modules.contract import ModelOutput, UnitTable, predicted_classes
 from lightning_modules.geometry import Geometry
 from lightning_modules.losses import cross_entropy, multilabel_margin
 from lightning_modules.phases import Phase, PhaseOverride, PhasePlan, plain
+from run_folder.messages import did_you_mean
 
 LossTerm = Callable[[ModelOutput, dict[str, Any]], Tensor]
 Task = Literal["multiclass", "multilabel"]
@@ -74,7 +75,10 @@ class InterpretableModule(LightningModule, ABC):
         if num_concepts < 0:
             raise ValueError(f"Expected argument `num_concepts` to be at least 0, but got {num_concepts}.")
         if preset not in self.presets:
-            raise ValueError(f"Expected argument `preset` to be one of {sorted(self.presets)}, but got {preset!r}.")
+            near = did_you_mean(preset, self.presets)
+            raise ValueError(
+                f"Expected argument `preset` to be one of {sorted(self.presets)}, but got {preset!r}.{near}"
+            )
         if task not in self.tasks:
             raise ValueError(
                 f"Expected argument `task` of {type(self).__name__} to be one of {self.tasks}, but got {task!r}."

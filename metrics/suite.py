@@ -25,6 +25,7 @@ from metrics import (
 from metrics.entry import AnyMetric, Family, MetricEntry
 from metrics.facts import Facts
 from metrics.needs import NEEDS
+from run_folder.messages import did_you_mean
 
 # the order of results
 FAMILIES: dict[str, Family] = {
@@ -45,6 +46,8 @@ FAMILIES: dict[str, Family] = {
     )
 }
 ENTRIES: dict[str, MetricEntry] = {entry.key: entry for family in FAMILIES.values() for entry in family.entries}
+
+_ONE_BY_ONE: dict[str, Family] = {}  # families whose entries were named by their own import paths
 
 # Schlinge et al. (2025): the metrics of their tables 2 to 5, whose accuracy is in fact the balanced one
 _QUANPROTO = {
@@ -67,15 +70,16 @@ def resolve(suite: Sequence[str]) -> list[str]:
 
     Args:
         suite: ``"all"``, ``"quanproto"``, ``"concepts_full"``, families (``"general"``), keys (``"general/f1"``), or
-            the import path of a :class:`~metrics.entry.Family` of your own (``"my_package.metrics.FAMILY"``), whose
-            name and keys are known from then on.
+            the import path of a :class:`~metrics.entry.MetricEntry` or :class:`~metrics.entry.Family` of your own
+            (``"my_package.metrics.ENTRY"``, ``"my_package.metrics.FAMILY"``), whose name and keys are known from then
+            on; ``"my_package.metrics.FAMILY/name"`` for one key of a family.
 
     Returns:
         Keys without repetition, in the order asked for; within a family, in the order of its entries.
 
     Raises:
-        ValueError: if a name is unknown, listing the known ones; if an import path leads to no family, or to one whose
-            name is taken.
+        ValueError: if a name is unknown, listing the known ones; if an import path leads to no entry or family, or to
+            one whose name is taken.
         TypeError: if ``suite`` is a single string.
 
     Example:
@@ -84,12 +88,15 @@ def resolve(suite: Sequence[str]) -> list[str]:
     """
     if isinstance(suite, str):
         raise TypeError(f"Expected argument `suite` to be a list of names, but got {suite!r}; write [{suite!r}].")
-    names = [_registered(name) if "." in name and "/" not in name else name for name in suite]
+    names = [_registered(name) if "." in name.partition("/")[0] else name for name in suite]
     families = {name: family.keys for name, family in FAMILIES.items()}
     known = SUITES | families | {key: (key,) for key in ENTRIES}
     if unknown := [name for name in names if name not in known]:
-        listed = [*SUITES, *families, *(key for keys in families.values() for key in keys)]
-        raise ValueError(f"Expected argument `suite` to hold names among {listed}, but got {unknown}.")
+        near = did_you_mean(unknown[0], known)
+        raise ValueError(
+            f"Expected argument `suite` to hold names among {[*SUITES, *families]}, or keys such as 'general/f1' "
+            f"(docs/metrics.md), but got {unknown}.{near}"
+        )
     return list(dict.fromkeys(key for name in names for key in known[name]))
 
 
@@ -155,19 +162,37 @@ def why_not(key: str, need: str, facts: Facts) -> str | None:
 
 
 def _registered(path: str) -> str:
-    """The name of the family at an import path, which joins the others."""
-    module, _, attribute = path.rpartition(".")
+    """The name or key of what stands at an import path, which joins the others."""
+    place, _, name = path.partition("/")
+    module, _, attribute = place.rpartition(".")
     try:
-        family = getattr(import_module(module), attribute, None)
+        found = getattr(import_module(module), attribute, None)
     except ImportError as error:
         raise ValueError(
-            f"Expected {path!r} in argument `suite` to be the import path of a metrics.entry.Family, but {error}. "
-            "Install it, or put it on PYTHONPATH."
+            f"Expected {path!r} in argument `suite` to be the import path of a metrics.entry.MetricEntry or Family, "
+            f"but {error}. Install it, or put it on PYTHONPATH."
         ) from error
-    if not isinstance(family, Family):
-        got = f"{module} has no such name" if family is None else f"got {family!r}"
-        raise ValueError(f"Expected {path!r} in argument `suite` to be a metrics.entry.Family, but {got}.")
+    if not isinstance(found, Family | MetricEntry):
+        got = f"{module} has no such name" if found is None else f"got {found!r}"
+        raise ValueError(
+            f"Expected {path!r} in argument `suite` to be a metrics.entry.MetricEntry or Family, but {got}."
+        )
+    family = found if isinstance(found, Family) else _family_of(found)
     if family.name in SUITES or FAMILIES.setdefault(family.name, family) is not family:
         raise ValueError(f"Expected the family {path!r} to have a name of its own, but {family.name!r} is taken.")
     ENTRIES.update({entry.key: entry for entry in family.entries})
-    return family.name
+    if isinstance(found, MetricEntry):
+        return found.key
+    return f"{family.name}/{name}" if name else family.name
+
+
+def _family_of(entry: MetricEntry) -> Family:
+    """The family of entries that are named one by one, of which each joins the earlier ones."""
+    name = entry.key.partition("/")[0]
+    earlier = _ONE_BY_ONE.get(name)
+    entries = earlier.entries if earlier else ()
+    if entry not in entries:
+        if FAMILIES.get(name) is earlier:
+            FAMILIES.pop(name, None)
+        _ONE_BY_ONE[name] = Family(name, entry.words.question, (*entries, entry))
+    return _ONE_BY_ONE[name]

@@ -17,7 +17,7 @@ import yaml
 from jsonargparse import ArgumentParser, Namespace, get_loader, set_loader
 
 from run_folder.freed_memory import keep_freed_memory
-from run_folder.messages import tidy_messages
+from run_folder.messages import did_you_mean, tidy_messages
 
 REMEDIES = {
     **dict.fromkeys(
@@ -36,6 +36,7 @@ REMEDIES = {
 TOO_LARGE = re.compile("can't allocate memory|out of memory|[Oo]verflow when unpacking|sys.maxsize")
 # what survivors of a distributed run say, over gloo and over NCCL
 PROCESS_LOST = re.compile(r"gloo.*(?:closed by peer|reset by peer|Broken pipe)|remote process exited")
+WITH_CLASSES = ("callbacks", "datamodules", "explanations", "lightning_modules")  # that yaml files and flags name
 READING: ContextVar[str] = ContextVar("config file being read", default="")
 # what the parser says of a union besides why its members do not fit
 AROUND_A_UNION = re.compile(
@@ -174,7 +175,22 @@ class StrictParser(ArgumentParser):
         if file := READING.get():
             text = text.replace('"<unicode string>"', file)
             text = text if file in text else f"{file}: {text}"
+        if near := "" if "Did you mean" in text else _suggestion(text):  # the error of a parser within this one
+            text = f"{text.rstrip('.')}.{near}"
         super().error(text, ex)
+
+
+def _suggestion(text: str) -> str:
+    """The name that an error about a choice, or about a class of ours, may have meant."""
+    if choice := re.search(
+        r"(?:Literal\[(?P<known>.*?)\].*Got value: |invalid choice: )(?P<name>\S+)(?P<rest>.*)", text
+    ):
+        known = re.findall(r"'([^']+)'", choice["known"] or choice["rest"])
+        return did_you_mean(choice["name"].strip("'"), known)
+    if path := re.search(r"has no attribute '(\w+)'|dot import path string: (\S+)", text):
+        ours = (sys.modules[name] for name in WITH_CLASSES if name in sys.modules)
+        return did_you_mean(path[1] or path[2], [f"{m.__name__}.{name}" for m in ours for name in m.__all__])
+    return ""
 
 
 def _merged(word: str, earlier: Namespace | None) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,22 @@ def tidy_messages() -> None:
             if type(handler) is logging.StreamHandler:
                 handler.__class__ = _CurrentStderr
                 handler.addFilter(_says_something)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A sentence for the end of an error, empty if no known name is near.
+
+    Args:
+        name: unknown; of a dotted one, the last part is compared with the last parts of those known.
+        known: what it might have meant.
+
+    Example:
+        >>> did_you_mean("genral", ["general", "concepts"]), did_you_mean("x", ["general"])
+        (" Did you mean 'general'?", '')
+    """
+    by_end = {other.rsplit(".", 1)[-1].lower(): other for other in known}
+    near = get_close_matches(name.rsplit(".", 1)[-1].lower(), by_end, n=1)
+    return f" Did you mean {by_end[near[0]]!r}?" if near else ""
 
 
 def _formatted(usual: Callable[..., str]) -> Callable[..., str]:

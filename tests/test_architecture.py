@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 
 # room -> prefixes of the names of other rooms it may import
 ARROWS: dict[str, tuple[str, ...]] = {
-    "metrics": (),
+    "metrics": ("run_folder.messages.did_you_mean",),
     "run_folder": (),
     "datamodules": ("run_folder",),
     "lightning_modules": (

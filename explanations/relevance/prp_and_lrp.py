@@ -25,7 +25,6 @@ from metrics.primitives.checks import check_choice
 
 Start = Literal["one", "score"]
 MAX_AMPLIFICATION = 10.0
-_INSTEAD = "Use explainer 'upsample' or 'grad_cam'"
 
 _reasons: WeakKeyDictionary[nn.Module, tuple[tuple[int, ...], str | None]] = WeakKeyDictionary()
 
@@ -84,7 +83,7 @@ class _Propagation(Explainer):
         if self._amplified and torch.stack(self._amplified).any():
             warnings.warn(
                 f"Sums of opposite signs amplified relevance more than {MAX_AMPLIFICATION:g} times, so that these maps "
-                f"say little. {_INSTEAD}.",
+                "say little. Use another explainer, such as explanations.Upsample.",
                 stacklevel=2,
             )
         return maps
@@ -204,17 +203,17 @@ def _obstacle(model: InterpretableModel) -> str | None:
     try:
         output, tape = record(model, black, places=True)
     except OverwrittenError as error:
-        return f"relevance propagation cannot record it. {error} {_INSTEAD}"
+        return f"relevance propagation cannot record it. {error}"
     latent, vectors = output.latent, model.units().vectors
     if latent is None or tape is None:
         return "the model has no latent" if latent is None else "its latent is not computed from the images"
     if (node := tape.obstacle) is not None:
         path, kind = node.place
-        return f"relevance cannot pass {path!r} ({kind}, operation {node.operation!r}). {_INSTEAD}"
+        return f"relevance cannot pass {path!r} ({kind}, operation {node.operation!r})"
     if vectors is not None and vectors.shape[1:] != latent.shape[1:2]:
-        return f"its units are not vectors of one cell with {latent.shape[1]} channels. {_INSTEAD}"
+        return f"its units are not vectors of one cell with {latent.shape[1]} channels"
     if vectors is None and output.scores.shape[1] != latent.shape[1]:
-        return f"its units have no vectors and are not the channels of the latent. {_INSTEAD}"
+        return "its units have no vectors and are not the channels of the latent"
     if output.maps.shape[2:] != latent.shape[2:]:
-        return f"its maps and its latent differ in their cells. {_INSTEAD}"
+        return "its maps and its latent differ in their cells"
     return None

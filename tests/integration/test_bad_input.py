@@ -23,9 +23,9 @@ def files(folder):
         ("--model.protos=3", "'protos' is not accepted"),
         ("--modle.preset=sketch", "modle.preset"),
         ("--data.batch_size=many", "Expected a <class 'int'>. Got value: many"),
-        ("--model=lightning_modules.Nothing", "has no attribute 'Nothing'"),
+        ("--model=lightning_modules.ProtoPnet", "'ProtoPnet'. Did you mean 'lightning_modules.ProtoPNet'?"),
         ("--model.backbone={name: resnet19}", "resnet50.*Got value: resnet19"),
-        ("--data.preset=huge", "'full'.*Got value: huge"),
+        ("--data.preset=smal", "'full'.*Got value: smal. Did you mean 'small'"),
         ("--model.phases={warm: {epoch: 1}}", "Unexpected keys: {'epoch'}"),
         ("--model.phases={warm: {epochs: 1, epochs: 2}}", "Expected every key once, but `epochs` stands twice"),
         ("--model.phases.warm.epoch=1", "Unexpected keys: {'epoch'}"),
@@ -50,7 +50,10 @@ def test_what_the_parser_refuses(argument, message, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
-        ("--model.preset=fast", r"Expected argument `preset` to be one of \[.*'original', .*but got 'fast'"),
+        (
+            "--model.preset=orignal",
+            r"Expected argument `preset` to be one of \[.*'original', .*but got 'orignal'. Did you mean 'original'",
+        ),
         ("--model.phases={warmup: {epochs: 1}}", "Expected `phases.warmup` to be one of .*'warm'.*or a new phase"),
         ("--model.phases={warm: {losses: {clst: 1}}}", "`phases.warm.losses` to use only .*'cluster'.*got .'clst'"),
         ("--model.phases={warm: {trainable: {body: 1}}}", "`phases.warm.trainable` to use .*'backbone'.*got .'body'"),

@@ -67,9 +67,9 @@ def test_resolve():
 def test_resolve_names_every_mistake_once():
     with pytest.raises(
         ValueError,
-        match=r"names among \['quanproto', 'all', 'concepts_full', .*'general/f1'.*\], but got \['f1', 'x/y'\]",
+        match=r"names among .*'general', .*, but got \['genral/f1', 'x/y'\]. Did you mean 'general/f1'\?",
     ):
-        resolve(["general", "f1", "x/y"])
+        resolve(["general", "genral/f1", "x/y"])
     with pytest.raises(TypeError, match=r"`suite` to be a list of names, but got 'all'; write \['all'\]"):
         resolve("all")
     with pytest.raises(ValueError, match=r"but got \['general/none'\]"):
@@ -217,17 +217,25 @@ def test_a_family_of_ones_own_joins_by_its_import_path_and_may_need_a_field_of_t
     own = Family("own", "Is it?", (MetricEntry("own/new", metrics.Accuracy, WORDS, needs=("object_mask",)),))
     taken = Family("general", "Is it?", (MetricEntry("general/new", metrics.Accuracy, WORDS),))
     suite_ = Family("all", "Is it?", ())
-    monkeypatch.setitem(sys.modules, "my_package", SimpleNamespace(OWN=own, TAKEN=taken, NUMBER=1, SUITE=suite_))
+    one, two = (MetricEntry(f"mine/{name}", metrics.Accuracy, WORDS) for name in ("one", "two"))
+    content = {"OWN": own, "TAKEN": taken, "NUMBER": 1, "SUITE": suite_, "ONE": one, "TWO": two}
+    monkeypatch.setitem(sys.modules, "my_package", SimpleNamespace(**content, FOREIGN=taken.entries[0]))
+    monkeypatch.setattr(suite, "_ONE_BY_ONE", {})
     monkeypatch.setattr(suite, "ENTRIES", dict(ENTRIES))
     monkeypatch.setattr(suite, "FAMILIES", dict(FAMILIES))
     assert resolve(["my_package.OWN", "my_package.OWN"]) == ["own/new"]
     assert list(build(["own/new", "own"], facts())[0]) == ["own/new"]
+    assert resolve(["my_package.OWN/new"]) == ["own/new"]
+    assert resolve(["my_package.TWO", "my_package.ONE", "my_package.TWO"]) == ["mine/two", "mine/one"]
+    assert resolve(["mine"]) == ["mine/two", "mine/one"]
     absent = facts(missing={"object_mask": "no segmentations/ under root"}.get)
     assert build(["own"], absent) == ({}, {"own/new": "object_mask: no segmentations/ under root"})
     for path, reason in (
         ("my_package.TAKEN", "to have a name of its own, but 'general' is taken"),
+        ("my_package.FOREIGN", "to have a name of its own, but 'general' is taken"),
+        ("my_package.OWN/old", r"but got \['own/old'\]"),
         ("my_package.SUITE", "to have a name of its own, but 'all' is taken"),
-        ("my_package.NUMBER", "to be a metrics.entry.Family, but got 1"),
+        ("my_package.NUMBER", "to be a metrics.entry.MetricEntry or Family, but got 1"),
         ("my_package.NONE", "but my_package has no such name"),
         ("no_package.OWN", "but No module named 'no_package'. Install it, or put it on PYTHONPATH"),
     ):
