@@ -13,11 +13,13 @@ from PIL import Image
 from torch import Tensor
 
 from callbacks.evaluation.interpretability import Interpretability
+from callbacks.evaluation.threshold import threshold_of
 from callbacks.forward.evaluation_mode import evaluation_mode
 from callbacks.run.confusion import log_confusion
 from callbacks.run.drawing import drawing
 from callbacks.run.loggers import log_images, log_table
 from explanations import Explainer, Upsample, choose_explainer, unit_tile, unit_views
+from explanations.decision import against_others
 from explanations.views import png, sheet
 from lightning_modules.contract import InterpretableModel
 from run_folder.atomic import write_new
@@ -25,7 +27,7 @@ from run_folder.csv_text import csv_text
 
 CONTRIBUTIONS = (
     *("epoch", "phase", "sample_id", "true class", "predicted class", "rank", "unit", "score", "weight"),
-    *("contribution", "picture"),
+    *("contribution", "to the logit", "picture"),
 )
 UNITS = ("epoch", "phase", "moment", "unit", "class", "sample_id", "largest value", "weight", "picture")
 CHUNK = 8  # images of a forward
@@ -107,12 +109,10 @@ class ExplanationMedia(Callback):
                 labels = sample["labels"].nonzero().flatten() if "labels" in sample else sample["label"].view(1)
                 true, predicted = ", ".join(names[label] for label in labels.tolist()), names[found.label]
                 tiles = []
-                columns = zip(found.units, found.scores, found.weights, found.contributions, strict=True)
-                for rank, ((unit, score, weight, share), view) in enumerate(zip(columns, views, strict=True), start=1):
-                    product = "" if weight is None else f", weight {weight:.3g}"
-                    caption = f"unit {unit}: evidence {share:.3g} (score {score:.3g}{product})\n{view.legend}"
-                    tiles.append(unit_tile(view, caption))
-                    figures = (rank, unit, score, weight, share, tiles[-1])
+                columns = zip(*(found.units, found.scores, found.weights, found.contributions, found.raw), strict=True)
+                for rank, ((unit, *values), view) in enumerate(zip(columns, views, strict=True), start=1):
+                    tiles.append(unit_tile(view, f"unit {unit}: contribution {values[2]:+.2g}\n{view.legend}"))
+                    figures = (rank, unit, *values, tiles[-1])
                     rows.append([*where.columns, sample["sample_id"], true, predicted, *figures])
                 groups.append((f"{sample['sample_id']}: {true}, taken for {predicted}", tiles))
         _publish(trainer, where.stem, "explanations", groups, step)
@@ -155,7 +155,9 @@ class Evidence:
         units: the units with the largest contributions to its logit, in descending order.
         scores: of those units, what the head consumes.
         weights: of the head towards the class, None for models without a weight matrix.
-        contributions: to the logit.
+        contributions: to the logit above the mean over classes, which softmax does not see; to the logit itself for
+            multilabel data, for classes as units, and where there is no weight matrix.
+        raw: to the logit itself.
     """
 
     label: int
@@ -163,11 +165,12 @@ class Evidence:
     scores: list[float]
     weights: list[float | None]
     contributions: list[float]
+    raw: list[float]
 
 
 @torch.no_grad()
 def evidence(module: LightningModule, image: Tensor, top_k: int) -> Evidence:
-    """The units that contribute most to the logit of the predicted class.
+    """The units that contribute most to the predicted class.
 
     Args:
         module: an interpretable model in evaluation mode.
@@ -177,11 +180,15 @@ def evidence(module: LightningModule, image: Tensor, top_k: int) -> Evidence:
     model = cast(InterpretableModel, module)
     output, table = model(image[None].to(module.device)), model.units()
     label = output.logits.argmax(dim=1)
-    shares = model.contributions(output, label).masked_fill(~table.active, -torch.inf)[0]
-    units = shares.topk(min(top_k, int(table.active.sum()))).indices
+    raw = shares = model.contributions(output, label)[0]
+    if table.weight is not None and table.kind != "class":
+        shares = against_others(table.weight, threshold_of(model) is not None)[label[0]] * output.scores[0]
+    units = shares.masked_fill(~table.active, -torch.inf).topk(min(top_k, int(table.active.sum()))).indices
     weights = None if table.weight is None else table.weight[label[0], units].tolist()
     scores, contributions = output.scores[0, units].tolist(), shares[units].tolist()
-    return Evidence(int(label), units.tolist(), scores, weights or [None] * len(units), contributions)
+    return Evidence(
+        int(label), units.tolist(), scores, weights or [None] * len(units), contributions, raw[units].tolist()
+    )
 
 
 @torch.no_grad()

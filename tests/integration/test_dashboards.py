@@ -79,7 +79,7 @@ def test_the_same_images_are_explained_at_the_end_of_every_phase(run):
     assert len(shown) == 2
     assert all(name.startswith("val/") for name in shown)
     for row in rows:
-        assert row["contribution"] == pytest.approx(row["score"] * row["weight"], rel=1e-5)
+        assert row["to the logit"] == pytest.approx(row["score"] * row["weight"], rel=1e-5)
     files = [files for part in parts for files in pictures(part, "tables/contributions")]
     assert [len(names) for names in files] == [4] * 4
     assert all(folder / "wandb" in name.parents for names in files for name in names)

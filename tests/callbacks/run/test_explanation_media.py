@@ -1,0 +1,21 @@
+"""What is shown of an image while a model is trained."""
+
+import pytest
+import torch
+
+from callbacks.run.explanation_media import evidence
+from explanations.decision import decide
+from tests.lightning_modules.registry import MODELS
+
+
+@pytest.mark.parametrize("name", ["ProtoPNet", "ProtoPool", "ConceptBottleneck"])
+def test_the_units_are_those_above_the_mean_over_classes(name):
+    torch.manual_seed(5)
+    model, image = MODELS[name](num_classes=4, image_size=(32, 32)).eval(), torch.rand(3, 32, 32)
+    found = evidence(model, image, top_k=3)
+    with torch.no_grad():
+        output = model(image[None])
+    every = decide(model, output, output.logits.argmax(dim=1), most=3).contributions[0]
+    assert found.contributions == pytest.approx(every.topk(3).values.tolist(), rel=1e-4)
+    assert found.contributions == pytest.approx(every[found.units].tolist(), rel=1e-4)
+    assert found.raw == pytest.approx([w * s for w, s in zip(found.weights, found.scores, strict=True)], rel=1e-4)
