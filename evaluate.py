@@ -1,6 +1,7 @@
 """Evaluations of checkpoints, tables and comparisons of what they found, and explained images.
 
 ``python evaluate.py run --ckpt_path runs/quickstart/checkpoints/last.ckpt``
+``python evaluate.py metrics --ckpt_path runs/quickstart/checkpoints/last.ckpt``
 ``python evaluate.py table runs/cub200/* --published quanproto``
 ``python evaluate.py compare runs/first runs/second``
 ``python evaluate.py predict --ckpt_path runs/quickstart/checkpoints/last.ckpt --image photos/``
@@ -272,6 +273,34 @@ def explain(  # noqa: PLR0913 - every argument is a flag
         raise ValueError(" ".join(unread))
 
 
+def metrics(
+    ckpt_path: str,
+    suite: str = "all",
+    split: EvaluatedSplit = "test",
+    explainer: Explainer | None = None,
+    data_root: str | None = None,
+    allow_classes: str | None = None,
+) -> None:
+    """List the metrics that apply to a model on its data, and why others do not.
+
+    Args:
+        ckpt_path: the checkpoint file.
+        suite: as in ``run``.
+        split: "test" or "val".
+        explainer: as in ``run``.
+        data_root: as in ``run``.
+        allow_classes: as in ``run``.
+    """
+    from callbacks import Interpretability
+    from evaluation.measure import applicable
+    from evaluation.trained_model import TrainedModel
+    from reports.results.summary import by_reason, listed
+
+    trained = TrainedModel.of_flags(ckpt_path, data_root, allow_classes)
+    keys, skipped = applicable(trained, Interpretability(suite.split(","), explainer=explainer), split)
+    print("\n".join([*listed(keys), *by_reason(skipped)]))
+
+
 class CommandLine(StrictParser):
     """``table`` and ``compare`` take runs without flags, ``predict`` and ``explain`` any number of images."""
 
@@ -298,7 +327,7 @@ class FirstCommandLine(CommandLine, FirstLook):
     """The same before explainers and metrics are imported."""
 
 
-COMMANDS: Any = {command.__name__: command for command in (run, table, compare, predict, explain, report)}
+COMMANDS: Any = {command.__name__: command for command in (run, metrics, table, compare, predict, explain, report)}
 
 
 def main(args: list[str] | None = None) -> None:

@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
+import torch
 from lightning import seed_everything
 from PIL.Image import Image
 from torch import Tensor
 
+from callbacks.evaluation.interpretability import Interpretability
 from callbacks.forward.evaluation_mode import evaluation_mode, full_precision
 from callbacks.run.drawing import drawing
 from callbacks.run.training_record import told_training
@@ -20,6 +22,7 @@ from datamodules.transforms.continuity import codec_versions
 from evaluation.hardware import Hardware
 from evaluation.protocol import describe, refuse_unfit
 from evaluation.request import Request
+from evaluation.trained_model import TrainedModel
 from evaluation.trainer import quiet_trainer
 from reports.explained_model import ExplainedModel
 from reports.pictures import Evaluated, evaluation_pictures
@@ -106,3 +109,20 @@ def _scores(found: tuple[list[int], Tensor] | None, images: Rows, subject: Expla
     labels = [str(row["label"]) for row in images.values()]
     units = [subject.unit_name(unit) for unit in subject.units.active.nonzero().flatten().tolist()]
     return UnitScores(list(images), labels, units, values)
+
+
+def applicable(trained: TrainedModel, engine: Interpretability, split: str) -> tuple[list[str], dict[str, str]]:
+    """What of a suite applies to a model on the data of its run, decided as an evaluation decides it.
+
+    Args:
+        trained: the model.
+        engine: with the suite.
+        split: of the data.
+
+    Returns:
+        Keys that apply, and the reason by key for those that do not.
+    """
+    module, datamodule = trained.model(), trained.data()
+    with evaluation_mode(module), torch.inference_mode():
+        skipped = engine.decide(module, datamodule, split, engine.suite)
+    return list(engine.this_pass.metrics), skipped

@@ -29,6 +29,8 @@ from metrics.suite import ENTRIES, build, resolve
 
 ContinuityView = Literal["paper", "quanproto", "identity"]
 TOP_K = 5  # the default, also for models of fewer units
+GENERAL = ("accuracy", "balanced_accuracy", "top3_accuracy", "f1", "abstention", "ties")
+EVERY_EPOCH = [f"general/{name}" for name in GENERAL]
 SEEDS = 2**32  # as many as there are seeds for a run
 
 
@@ -90,7 +92,7 @@ class Interpretability(Callback):
             )
         self.requested = suite if suite is not None else ["quanproto"]
         self.suite = resolve(self.requested)
-        self.every_epoch = resolve(["general"])
+        self.every_epoch = resolve(EVERY_EPOCH)
         self.now_and_then = resolve([*self.every_epoch, *(validation_suite or [])])
         if every_n_epochs == 1:
             self.every_epoch = self.now_and_then
@@ -149,8 +151,18 @@ class Interpretability(Callback):
             fit_threshold(module, datamodule, self.memory_budget)
             self._fitted_at = trainer.global_step
 
-    def _start(self, trainer: Trainer, module: LightningModule, split: str, keys: list[str]) -> None:
-        datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
+    def decide(self, module: LightningModule, datamodule: Any, split: str, keys: list[str]) -> dict[str, str]:
+        """Build ``this_pass`` of the metrics that apply.
+
+        Args:
+            module: in evaluation mode.
+            datamodule: its data.
+            split: of the data.
+            keys: of metrics.
+
+        Returns:
+            Key of each metric that does not apply, and why.
+        """
         refuse_repeated(datamodule, split)
         model = cast(InterpretableModel, module)
         chunk, output = images_per_forward(module, datamodule.image_size, module.device, self.memory_budget)
@@ -163,6 +175,13 @@ class Interpretability(Callback):
         metrics, skipped = build(keys, facts)
         observer = Observer(model, explainer, chunk, self.top_k, parts.explainer)
         self.this_pass = EvaluationPass(metrics, facts, observer, self.seed, self.noise, parts)
+        return skipped
+
+    def _start(self, trainer: Trainer, module: LightningModule, split: str, keys: list[str]) -> None:
+        datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
+        skipped = self.decide(module, datamodule, split, keys)
+        facts, observer = self.this_pass.setting.facts, self.this_pass.observer
+        explainer, parts = observer.explainer, cast(PartsProtocol, self.this_pass.setting.protocol)
         if self.this_pass.reads_training:
             training = datamodule.projection_dataloader()
             for batch, seen in walk(module, training, datamodule.image_size, self.memory_budget):
@@ -174,17 +193,17 @@ class Interpretability(Callback):
             **self.settings,
             "memory_budget": self.memory_budget or default_budget(module.device.type),
             "explained_by": description(explainer) if explained else None,
-            "object": object_annotation(metrics, datamodule, split),
+            "object": object_annotation(self.this_pass.metrics, datamodule, split),
             "pruned": is_prunable(module) and not bool(facts.active.all()),
             "units_per_image": min(self.top_k, int(facts.active.sum())),
-            "images_per_forward": chunk,
+            "images_per_forward": observer.chunk,
             "device": module.device.type,
         }
         if by_class:
             self.evaluation.protocol |= parts.told(datamodule.image_size[0])
         if facts.unit_concepts is not None:
             self.evaluation.protocol["units_named_by"] = BY_AREA if facts.concepts is None else BY_MODEL
-        if left_out := left_out_concepts(datamodule, model.units()):
+        if left_out := left_out_concepts(datamodule, observer.model.units()):
             self.evaluation.protocol["concepts_left_out"] = left_out
         if facts.multi_label:
             self.evaluation.protocol["decision_threshold"] = facts.threshold

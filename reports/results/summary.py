@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -17,6 +18,7 @@ from reports.results.markdown import interval, number, printed_unit
 from reports.results.metrics_json import cut_short, with_baselines
 from reports.results.scores_file import Format
 
+NEXT_REASON = re.compile(r"; (?=[\w@|]+: )")  # a reason may hold a semicolon, but begins with its need
 SHOWN = ("metric", "unit", "value", "95 %", "n")
 WIDE = 100  # columns in which all of them have room
 COLUMNS = ("family", "metric", "value", "low", "high", "n", "unit", "better", "not applicable because")
@@ -62,8 +64,8 @@ def print_summary(result: dict[str, Any], folder: Path) -> None:
         where += f"\n{mark}"
     console.print(_table(result, where, console.width))
     plain: Any = {"highlight": False, "soft_wrap": True, "markup": False}  # names may hold [ and ]
-    for key, reason in result["skipped"].items():
-        console.print(f"not applicable: {key}, because {reason}", **plain)
+    for line in by_reason(result["skipped"]):
+        console.print(line, **plain)
     run_folder = folder.parent if folder.name == "evaluation" else folder.parent.parent
     for name, path in (
         ("metrics", folder / "metrics.json"),
@@ -76,6 +78,31 @@ def print_summary(result: dict[str, Any], folder: Path) -> None:
     ):
         if path.exists():
             console.print(f"{name + ':':<12} {path}", **plain)
+
+
+def by_reason(skipped: Mapping[str, str]) -> list[str]:
+    """A line for each reason why metrics do not apply, with their names by family; of several reasons, the first.
+
+    Args:
+        skipped: key of each such metric, and the reasons.
+
+    Example:
+        >>> by_reason({"concepts/auc": "units: none", "concepts/ece": "units: none; weight: no matrix"})
+        ['not applicable, because units: none: concepts/auc, ece']
+    """
+    keys: dict[str, list[str]] = {}
+    for key, reasons in skipped.items():
+        keys.setdefault(NEXT_REASON.split(reasons)[0], []).append(key)
+    return [f"not applicable, because {reason}: {'; '.join(listed(found))}" for reason, found in keys.items()]
+
+
+def listed(keys: Iterable[str]) -> list[str]:
+    """A line for each family, such as ``general/accuracy, f1``."""
+    families: dict[str, list[str]] = {}
+    for key in keys:
+        family, _, name = key.partition("/")
+        families.setdefault(family, []).append(name)
+    return [f"{family}/{', '.join(names)}" for family, names in families.items()]
 
 
 def _table(result: dict[str, Any], title: str, width: int) -> Table:

@@ -239,7 +239,7 @@ def test_two_interfaces_are_two_evaluations_that_compare_asks_about(evaluated_co
     assert "interface bb" in table.splitlines()[0]
 
 
-def test_what_does_not_apply_is_listed_with_the_reason(tmp_path, cub_tree):
+def test_what_does_not_apply_is_listed_with_the_reason(tmp_path, cub_tree, capsys):
     folder, root = tmp_path / "run", cub_tree()
     args = [f"--data.root={root}", "--data.image_size=32", "--trainer.max_epochs=1"]
     fit(folder, *args, model="Classifier", data="Cub200")
@@ -249,6 +249,13 @@ def test_what_does_not_apply_is_listed_with_the_reason(tmp_path, cub_tree):
     result = strict(folder / "evaluation" / "metrics.json")
     assert_valid(result)
     assert result["skipped"]["general/top3_accuracy"] == "num_classes: top-3 accuracy needs more than 3 classes"
+    printed = capsys.readouterr().out
+    found = ["--ckpt_path", str(folder / "checkpoints" / "last.ckpt"), "--data_root", str(tmp_path / "elsewhere")]
+    evaluate.main(["metrics", *found, "--suite", "quanproto"])
+    *apply, last = capsys.readouterr().out.splitlines()
+    assert {line.split("/")[0] for line in apply} >= {"general", "compactness"}
+    assert last.startswith("not applicable, because ")
+    assert last in printed
     assert (result["model"], result["dataset"], result["fold"]) == ("Classifier", "cub200", 0)
     assert result["protocol"]["concept_source"]
     assert (result["protocol"]["crop"], result["protocol"]["augmentation"]) == ("none", "geometric_photometric")
