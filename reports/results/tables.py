@@ -57,7 +57,7 @@ def parts_of(results: Sequence[Result], paper: str | None = None, across: Sequen
 
     Runs are averaged only if they share data set, model, split, variant, explainer, protocol and everything about their
     training but fold and seed; what sets groups apart is named. Means and spreads are those of
-    :func:`~reports.results.averages.average`; one run shows its own 95 % interval. A metric that is not applicable
+    :func:`~reports.results.groups.average`; one run shows its own 95 % interval. A metric that is not applicable
     prints ``n/a`` with its reason below; an undefined value never counts as a number.
 
     Args:

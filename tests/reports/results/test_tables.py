@@ -5,7 +5,7 @@ import json
 import pytest
 
 from evaluate import table
-from reports.results.averages import Average, average
+from reports.results.groups import Average, average
 from reports.results.metrics_json import write_metrics
 from reports.results.runs import collect
 from reports.results.tables import markdown
