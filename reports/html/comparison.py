@@ -38,6 +38,7 @@ class Side:
     Args:
         letter: A or B.
         title: what tells it from the other.
+        source: the evaluation that was read.
         subject: the model.
         files: what its evaluation found.
         seen: what the model says of the images that are compared, in their order.
@@ -46,6 +47,7 @@ class Side:
 
     letter: str
     title: str
+    source: str
     subject: ExplainedModel
     files: EvaluationFiles
     seen: Scan
@@ -75,8 +77,9 @@ def build_comparison(
         ValueError: if a table does not add up to what a model says, or a model is not the one that was evaluated.
     """
     site = Site(folder)
-    named = zip("AB", titles(compared.results), evaluated, strict=True)
-    sides = [_side(letter, title, *model, compared.shared) for letter, title, model in named]
+    sources = [result.source for result in compared.results]
+    named = zip("AB", titles(compared.results), sources, evaluated, strict=True)
+    sides = [_side(names, *model, compared.shared) for *names, model in named]
     groups = [_group(sides, row) for row in range(len(compared.shared))]
     chosen = [
         row for name in GROUPS for row in spread([r for r, g in enumerate(groups) if g == name], sides[0].seen, most)
@@ -117,9 +120,9 @@ def comparison_folder(first: Result, second: Result) -> Path:
     return first.run / "compared" / f"{second.run.resolve().name}-{key_of(Path(away).as_posix())[:6]}"
 
 
-def _side(letter: str, title: str, subject: ExplainedModel, files: EvaluationFiles, sample_ids: Sequence[str]) -> Side:
+def _side(names: Sequence[str], subject: ExplainedModel, files: EvaluationFiles, sample_ids: Sequence[str]) -> Side:
     seen, dataset = scan_evaluated(subject.model, subject.datamodule, files.result)
-    return Side(letter, title, subject, files, seen.of(sample_ids), dataset)
+    return Side(*names, subject, files, seen.of(sample_ids), dataset)
 
 
 def _group(sides: Sequence[Side], row: int) -> str:

@@ -109,8 +109,10 @@ def evaluation_files(figures=None, **changes):
 
 def comparison_of(names, path, images, key, note):
     """Two models that differ clearly in one metric."""
-    facts = {"path": path, "dataset": "sketch_birds", "fold": None, "split": "test", "seed": 0, "limit": None}
-    facts |= {"checkpoint": "", "step": 0, "explainer": None, "protocol": {}, "metrics": {}, "skipped": {}}
+    facts = {"dataset": "sketch_birds", "fold": None, "split": "test", "seed": 0, "limit": None}
+    facts |= {"checkpoint": "last.ckpt", "step": 3, "explainer": None, "protocol": {}, "metrics": {}, "skipped": {}}
     row = Paired(key, 0.5, 1.0, 0.5, 0.25, 0.75, 0.01, 0.01, len(images))
     shared = [f"test/{index:05d}" for index in images]
-    return Comparison(tuple(Result(model=name, **facts) for name in names), shared, [row], ["<b>"], [note])
+    files = [path / f"run{index}" / "evaluation" / "metrics.json" for index in range(len(names))]
+    results = tuple(Result(path=file, model=name, **facts) for file, name in zip(files, names, strict=True))
+    return Comparison(results, shared, [row], ["<b>"], [note])

@@ -96,6 +96,8 @@ def test_two_models_side_by_side(birds, tmp_path):
         *[("Only A is right", ""), ("", "test/00002"), ("Only B is right", ""), ("", "test/00004")],
     ]
     assert "Showing 3 of 6 images" in pages["images.html"]
+    assert "<h2>A: ProtoPNet, training not recorded (run0)</h2>" in pages["index.html"]
+    assert "<dd>evaluation, last.ckpt at step 3</dd>" in pages["index.html"]
     assert "<strong>+0.50</strong>" in pages["differences.html"]
     assert re.search(r"Both are wrong, each in its own way</th><td class=\"n\">4</td>", pages["index.html"])
 
