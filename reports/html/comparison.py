@@ -79,7 +79,7 @@ def build_comparison(
     site = Site(folder)
     sources = [result.source for result in compared.results]
     named = zip("AB", titles(compared.results), sources, evaluated, strict=True)
-    sides = [_side(names, *model, compared.shared) for *names, model in named]
+    sides = [_side(letter, title, source, model, compared.shared) for letter, title, source, model in named]
     groups = [_group(sides, row) for row in range(len(compared.shared))]
     chosen = [
         row for name in GROUPS for row in spread([r for r, g in enumerate(groups) if g == name], sides[0].seen, most)
@@ -120,9 +120,12 @@ def comparison_folder(first: Result, second: Result) -> Path:
     return first.run / "compared" / f"{second.run.resolve().name}-{key_of(Path(away).as_posix())[:6]}"
 
 
-def _side(names: Sequence[str], subject: ExplainedModel, files: EvaluationFiles, sample_ids: Sequence[str]) -> Side:
+def _side(
+    letter: str, title: str, source: str, model: tuple[ExplainedModel, EvaluationFiles], sample_ids: Sequence[str]
+) -> Side:
+    subject, files = model
     seen, dataset = scan_evaluated(subject.model, subject.datamodule, files.result)
-    return Side(*names, subject, files, seen.of(sample_ids), dataset)
+    return Side(letter, title, source, subject, files, seen.of(sample_ids), dataset)
 
 
 def _group(sides: Sequence[Side], row: int) -> str:

@@ -572,8 +572,10 @@ def test_pages_are_written_with_an_evaluation_and_again_on_their_own(evaluated_c
     assert "9 images" in overview
     evaluation = page.parents[1]
     command = ["report", "--ckpt_path", str(evaluated_copy / "checkpoints" / "last.ckpt"), "--allow_classes", "tests"]
-    evaluate.main([*command, *limits])  # beside the evaluation of another checkpoint
+    evaluate.main([*command, *limits, "--evaluation", str(evaluation)])
     assert len(list(page.parent.glob("image-*.html"))) == 2
+    evaluate.main([*command, *limits])  # of the whole test split, although it is older
+    assert (evaluated_copy / "evaluation" / "report" / "index.html").exists()
     with pytest.raises(ValueError, match=r"to be the evaluation of .*best\.ckpt, step 16, on the data of its run, but"):
         evaluate.main([*[word.replace("last", "best") for word in command], "--evaluation", str(evaluation)])
     with pytest.raises(FileNotFoundError, match=r"there is no metrics\.json"):
