@@ -114,7 +114,7 @@ def test_the_entries_of_an_evaluation(size):
 
 
 def test_the_value_of_every_image_is_kept():
-    evaluation = one_pass(Interpretability(["general/accuracy", "compactness"]), Model(), size=3)
+    evaluation = one_pass(Interpretability(["general/accuracy", "compactness/local_size"]), Model(), size=3)
     assert evaluation.images == {
         key: {"general/accuracy": float(key < 3), "compactness/local_size": 2.0} for key in range(4)
     }
