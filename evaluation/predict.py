@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from lightning import LightningModule
-from lightning.pytorch.utilities import rank_zero_only
+from lightning.pytorch.utilities import rank_zero_only, rank_zero_warn
 
 from callbacks.evaluation.predictions import Prediction, as_predictions, of_predicted
 from callbacks.evaluation.threshold import threshold_of
@@ -15,6 +15,7 @@ from callbacks.forward.evaluation_mode import full_precision
 from callbacks.forward.images_per_forward import images_per_forward
 from callbacks.forward.observer import Images, Observer
 from datamodules.base import ImageDataModule
+from datamodules.photos.one_photo import shows_crops
 from datamodules.photos.photo_files import PhotoFiles
 from evaluation.hardware import Hardware
 from evaluation.request import EvaluatedSplit
@@ -62,8 +63,8 @@ class Predictor(LightningModule):
         labels = batch.get("labels", batch["label"])
         predictions = as_predictions(labels, predicted, of_predicted(probabilities, predicted))
         top = logits.sort(dim=1, descending=True, stable=True).indices[:, :MOST]
-        told = zip(batch["sample_id"], predictions, top.tolist(), probabilities.gather(1, top).tolist(), strict=True)
-        return {name: self._cells(*cells) for name, *cells in told}, unread
+        rows = zip(batch["sample_id"], predictions, top.tolist(), probabilities.gather(1, top).tolist(), strict=True)
+        return {name: self._cells(*cells) for name, *cells in rows}, unread
 
     def _cells(self, prediction: Prediction, top: list[int], probabilities: list[float]) -> dict[str, Cell]:
         """Those of ``images.csv``, and the most probable classes; no class where the model abstains."""
@@ -102,6 +103,8 @@ def predict(
         raise ValueError("Expected argument `image` or `split`, but got both. Predict one after the other.")
     module, datamodule = trained.model(inference), trained.data()
     names = trained.class_names or datamodule.class_names
+    if image and shows_crops(datamodule):
+        rank_zero_warn("The model was trained on crops and sees these photos whole: cut them to the object first.")
     data = (
         PhotoFiles(image, datamodule, names if threshold_of(module) is None else ())
         if image

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import math
+import os
 import re
 import sys
 import traceback
@@ -55,6 +56,7 @@ def from_shell(command: Callable[[], object]) -> None:
     keep_freed_memory()
     try:
         command()
+        sys.stdout.flush()
     except SystemExit as end:
         if type(end).__name__ != "SIGTERMException":
             raise
@@ -62,6 +64,9 @@ def from_shell(command: Callable[[], object]) -> None:
 
         rank_zero_info("Stopped by SIGTERM; a training run goes on from its last epoch with `--ckpt_path last`.")
         sys.exit(143)
+    except BrokenPipeError:  # what reads the output, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except Exception as error:
         found: BaseException | None = error  # the parser wraps what a constructor raises
         while found is not None and not _needs_no_traceback(found):

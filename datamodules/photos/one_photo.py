@@ -27,7 +27,7 @@ def read_photo(path: str | Path, datamodule: ImageDataModule, crop: Sequence[int
 
     Returns:
         ``image`` (3, H, W) float32 in [0, 1], ``sample_id``, the name of the file, ``sample_key``, and ``uncropped``,
-        whether this is a whole photo while those of the data are cut to boxes (``crop: box``).
+        whether this is a whole photo while those of the data are cut to boxes.
 
     Raises:
         FileNotFoundError: if there is no such file.
@@ -51,5 +51,10 @@ def read_photo(path: str | Path, datamodule: ImageDataModule, crop: Sequence[int
         "image": image_tensor(torch.from_numpy(framed.image)),
         "sample_id": path.name,
         "sample_key": torch.tensor(sample_key(path.name)),
-        "uncropped": crop is None and getattr(datamodule, "crop", "none") == "box",
+        "uncropped": crop is None and shows_crops(datamodule),
     }
+
+
+def shows_crops(datamodule: ImageDataModule) -> bool:
+    """Whether the photos of some data are cut to boxes (``crop: box``)."""
+    return getattr(datamodule, "crop", "none") == "box"

@@ -491,7 +491,7 @@ def test_a_missing_checkpoint(tmp_path):
 
 
 # -- predictions ------------------------------------------------------------------------------------------------------
-def test_predict_writes_a_table_of_a_split_or_of_photos(evaluated_copy, tmp_path, capsys):
+def test_predict_writes_a_table_of_a_split_or_of_photos(evaluated_copy, tmp_path, capsys, monkeypatch):
     """The same for a photo as for the image of the data; a bad photo is named after the good ones are predicted."""
     command = ["predict", "--ckpt_path", str(evaluated_copy / "checkpoints" / "best.ckpt"), "--allow_classes", "tests"]
     command += ["--trainer.accelerator=cpu"]
@@ -515,7 +515,11 @@ def test_predict_writes_a_table_of_a_split_or_of_photos(evaluated_copy, tmp_path
     (flat / "bad.png").write_bytes(b"no image")
     (tmp_path / "mine.csv").write_text("mine")
     mine = [*command, "--output", str(tmp_path / "mine.csv"), "--image"]
-    with pytest.raises(ValueError, match=r"2 of 10 files are none: .*bad.png.*there is none at .*none.png"):
+    monkeypatch.setattr("evaluation.predict.shows_crops", lambda _: True)
+    with (
+        pytest.raises(ValueError, match=r"2 of 10 files are none: .*bad.png.*there is none at .*none.png"),
+        pytest.warns(UserWarning, match="trained on crops"),
+    ):
         evaluate.main([*mine, str(classes), str(flat), str(tmp_path / "none.png")])
     assert (tmp_path / "mine.csv").read_text() == "mine"
     seen = table(tmp_path / "mine-2.csv")

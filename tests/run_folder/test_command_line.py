@@ -1,6 +1,8 @@
 """Errors as the shell sees them."""
 
 import errno
+import subprocess
+import sys
 
 import pytest
 from lightning.fabric.utilities.data import suggested_max_num_workers
@@ -69,6 +71,14 @@ def test_an_error_in_a_config_names_file_and_line(text, said, tmp_path, capsys):
         parser.parse_args(["--config", str(tmp_path / "x.yaml")])
     _, error = capsys.readouterr().err.splitlines()
     assert said.replace("FILE", str(tmp_path / "x.yaml")) in error
+
+
+def test_a_reader_that_has_seen_enough_is_no_error():
+    code = "from run_folder.command_line import from_shell; from_shell(lambda: print('x' * 10**6))"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 1
 
 
 def test_other_errors_keep_their_traceback():
