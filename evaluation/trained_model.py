@@ -103,8 +103,8 @@ class TrainedModel:
             keep: the highest similarities of training images in the run folder, a file for every content of the
                 checkpoint, for later explanations.
         """
-        model, told = self.model(inference), self.path.stat()
-        key = hashlib.sha256(f"{told.st_size} {told.st_mtime_ns} {inference}".encode()).hexdigest()[:8]
+        model, file = self.model(inference), self.path.stat()
+        key = hashlib.sha256(f"{file.st_size} {file.st_mtime_ns} {inference}".encode()).hexdigest()[:8]
         kept = self.run_folder / "explained" / f"similarities-{self.path.stem}-{key}.json" if keep else None
         return ExplainedModel(model, self.data(), explainer, size, self.class_names, kept)
 

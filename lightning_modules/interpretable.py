@@ -256,8 +256,8 @@ class InterpretableModule(LightningModule, ABC):
             ``label`` (B,) and ``labels`` (B, K).
         """
         output: ModelOutput = self(batch["image"])
-        told = {name: batch[name] for name in ("sample_id", "label", "labels") if name in batch}
-        return told | {
+        known = {name: batch[name] for name in ("sample_id", "label", "labels") if name in batch}
+        return known | {
             "prediction": predicted_classes(output.logits, "abstain" in output.extras, self.decision_threshold),
             "probabilities": self.probabilities(output.logits),
             "logits": output.logits,

@@ -41,9 +41,9 @@ def cautions(
         found.append(f"{large} of {of} {verb} more than three quarters of the image: no sign of where the unit looks.")
     above = 0.0 if reference is None else float((reference > best).double().mean())
     if reference is not None and above >= LOW:
-        told, images = "all of" if above == 1 else f"{100 * above:.0f} % of", counted(len(reference), "training image")
+        below, images = "all of" if above == 1 else f"{100 * above:.0f} % of", counted(len(reference), "training image")
         more = ": it may show none of the classes." if above >= UNLIKE else "."
-        found.append(f"Its highest similarity, {best:.3g}, is below that of {told} {images}{more}")
+        found.append(f"Its highest similarity, {best:.3g}, is below that of {below} {images}{more}")
     return found
 
 

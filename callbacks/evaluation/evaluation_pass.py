@@ -177,11 +177,11 @@ class EvaluationPass:
         chosen = None if protocol is None else protocol.chosen(self.metrics.values())
         values: dict[int, dict[str, float]] = {}
         predictions: dict[int, Prediction] = {}
-        for (keys, columns), told in zip(self._images, self._predictions, strict=True):
+        for (keys, columns), batch in zip(self._images, self._predictions, strict=True):
             cells = {key: _chosen(value, chosen).tolist() for key, value in columns.items()}
             for row, sample in enumerate(keys.tolist()):
                 values[sample] = {key: column[row] for key, column in cells.items()}
-            predictions |= dict(zip(keys.tolist(), as_predictions(*told), strict=True))
+            predictions |= dict(zip(keys.tolist(), as_predictions(*batch), strict=True))
         shares = gathered((values, predictions, bool(self.observer.signed)))
         for other_values, other_predictions, _ in shares:
             values |= other_values

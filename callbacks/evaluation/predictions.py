@@ -62,8 +62,8 @@ def as_predictions(labels: Tensor, predicted: Tensor, probabilities: Tensor) -> 
     found = []
     for label, classes, values in zip(labels.cpu(), predicted.cpu(), probabilities.cpu(), strict=True):
         chosen = _classes(classes)
-        told = values[list(chosen)].tolist() if values.ndim else [values.item()] * len(chosen)
-        found.append(Prediction(_classes(label) or (None if label.ndim == 0 else ()), chosen, tuple(told)))
+        shares = values[list(chosen)].tolist() if values.ndim else [values.item()] * len(chosen)
+        found.append(Prediction(_classes(label) or (None if label.ndim == 0 else ()), chosen, tuple(shares)))
     return found
 
 

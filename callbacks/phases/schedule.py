@@ -203,8 +203,8 @@ class PhaseSchedule(Callback):
             report = action(trainer, module) if action else getattr(module, name)(trainer)
             report = report or {}
             figures = {key: (100 * value, " %") if "accuracy" in key else (value, "") for key, value in report.items()}
-            told = ", ".join(f"{key} {value:.4g}{unit}" for key, (value, unit) in figures.items())
-            rank_zero_info(f"{name} in epoch {trainer.current_epoch + 1}: {told or 'done'}")
+            text = ", ".join(f"{key} {value:.4g}{unit}" for key, (value, unit) in figures.items())
+            rank_zero_info(f"{name} in epoch {trainer.current_epoch + 1}: {text or 'done'}")
             for logger in trainer.loggers:
                 logger.log_metrics({f"{name}/{key}": value for key, value in report.items()}, step)
             for callback in callbacks:

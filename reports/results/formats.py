@@ -126,7 +126,7 @@ def _csv(results: Sequence[Result], paper: str | None, across: Sequence[str]) ->
 
 
 def latex(results: Sequence[Result], paper: str | None = None, across: Sequence[str] = ()) -> str:
-    """Tables for the package booktabs, with all that is told besides them as comments.
+    """Tables for the package booktabs, with everything else as comments.
 
     Args:
         results: as for :func:`~reports.results.tables.parts_of`.
@@ -135,8 +135,8 @@ def latex(results: Sequence[Result], paper: str | None = None, across: Sequence[
     """
     found = [r"% \usepackage{booktabs}"]
     for part in parts_of(results, paper, across):
-        told = [part.heading, part.text, *part.notes]
-        found += [f"% {line}" for text in told for line in text.splitlines() if line]
+        texts = [part.heading, part.text, *part.notes]
+        found += [f"% {line}" for text in texts for line in text.splitlines() if line]
         if part.header:
             found += _tabular(part.header, part.rows)
     return "\n".join(found)

@@ -1,4 +1,4 @@
-"""What is told of the runs of a group below their table: what was read, under which conditions, what is missing."""
+"""The notes below a table on the runs of a group: what was read, under which conditions, what is missing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from reports.results.differences import differing, short, short_name
 from reports.results.groups import Group
 from reports.results.runs import NOT_READ, passed_over, read_from
 
-# conditions that stand in the heading or below, or are told only where they differ
+# conditions that stand in the heading or below, or are named only where they differ
 ELSEWHERE = ("dataset", "model", "split", "folds", "data", "evaluation_code", "other_data", "training")
 
 
@@ -33,9 +33,9 @@ def own_notes(group: Group) -> list[str]:
     notes = [*_read(group), *_averaged(group), *_missing(group)]
     incidentals = [{**result.conditions, **result.incidentals} for result in group.results]
     for place, values in differing(incidentals).items():
-        if place != "train_seed":  # told beside the folds
-            told = " vs ".join(dict.fromkeys(map(short, values)))
-            notes.append(f"not the same in all runs: {short_name(place)}: {told}")
+        if place != "train_seed":  # named with the folds
+            compared = " vs ".join(dict.fromkeys(map(short, values)))
+            notes.append(f"not the same in all runs: {short_name(place)}: {compared}")
     if not all(result.is_recorded for result in group.results):
         notes.append(
             "not recorded, so runs may differ in them: arguments of the model, phases, epochs, batch size, precision, "
@@ -57,7 +57,7 @@ def _read(group: Group) -> list[str]:
     for name, result in zip(group.names, group.results, strict=True):
         if result.others:
             others.setdefault(passed_over(result), []).append(name)
-    return notes + [f"{', '.join(names)}: {NOT_READ}: {told}" for told, names in others.items()]
+    return notes + [f"{', '.join(names)}: {NOT_READ}: {passed}" for passed, names in others.items()]
 
 
 def _averaged(group: Group) -> list[str]:

@@ -119,8 +119,8 @@ class Group:
 
     def average(self, key: str) -> Average:
         """A metric over folds and seeds."""
-        told = [(result.fold, result.metrics[key].value) for result in self.results if key in result.metrics]
-        return average([[v for f, v in told if f == fold and v is not None] for fold in self.folds])
+        values = [(result.fold, result.metrics[key].value) for result in self.results if key in result.metrics]
+        return average([[v for f, v in values if f == fold and v is not None] for fold in self.folds])
 
     def repeated(self) -> list[str]:
         """Names of runs that have fold and training seed in common with another; as far as the seed is recorded."""
@@ -140,7 +140,7 @@ def titles(results: Sequence[Result]) -> list[str]:
 
 def keys_of(results: Sequence[Result]) -> list[str]:
     """Keys of all metrics of results, those that apply to none at the end."""
-    return list(dict.fromkeys(key for told in ("metrics", "skipped") for r in results for key in getattr(r, told)))
+    return list(dict.fromkeys(key for part in ("metrics", "skipped") for r in results for key in getattr(r, part)))
 
 
 def groups_of(results: Sequence[Result], across: Sequence[str] = ()) -> list[Group]:
@@ -161,9 +161,9 @@ def groups_of(results: Sequence[Result], across: Sequence[str] = ()) -> list[Gro
         key = json.dumps(without(result.conditions, across), sort_keys=True)
         members.setdefault(key, []).append(index)
     words, groups = words_apart([results[first] for first, *_ in members.values()]), []
-    for told, each in zip(words, members.values(), strict=True):
+    for title, each in zip(words, members.values(), strict=True):
         own, others = [names[i] for i in each], [name for i, name in enumerate(names) if i not in each]
-        groups.append(Group([results[i] for i in each], own, group_name(own, others), told))
+        groups.append(Group([results[i] for i in each], own, group_name(own, others), title))
         _refuse_repeats(groups[-1].results)
     return groups
 

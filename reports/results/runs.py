@@ -122,10 +122,10 @@ def passed_over(result: Result) -> str:
     Args:
         result: of the evaluation that stands for the run.
     """
-    told = []
+    texts = []
     for other in result.others[:SHOWN]:
         places = differing([{**each.conditions, "seed": each.seed} for each in (result, other)])
         differs = [f"{short_name(place)} {short(value)}" for place, (_, value) in places.items()]
         more = [f"{len(differs) - SHOWN} more"] if len(differs) > SHOWN else []
-        told.append(", ".join([other.source, *differs[:SHOWN], *more]))
-    return "; ".join([*told, *([f"{len(result.others) - SHOWN} more"] if len(result.others) > SHOWN else [])])
+        texts.append(", ".join([other.source, *differs[:SHOWN], *more]))
+    return "; ".join([*texts, *([f"{len(result.others) - SHOWN} more"] if len(result.others) > SHOWN else [])])

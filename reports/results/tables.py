@@ -73,10 +73,10 @@ def parts_of(results: Sequence[Result], paper: str | None = None, across: Sequen
     groups = groups_of(results, across)
     apart = told_apart([group.first for group in groups]) if len(groups) > 1 else []
     numbered = " (the numbers are those of the columns)" if len(groups) > 2 else ""
-    told = Part(text=f"Not averaged, because they differ in{numbered}:", notes=apart) if apart else Part()
+    apart_note = Part(text=f"Not averaged, because they differ in{numbered}:", notes=apart) if apart else Part()
     if len(groups) > 1 and paper is None:
-        return [_side_by_side(groups), told, *(_conditions(group, group.title) for group in groups)]
-    return [told, *(_section(group, records, group.title if apart else group.first.model) for group in groups)]
+        return [_side_by_side(groups), apart_note, *(_conditions(group, group.title) for group in groups)]
+    return [apart_note, *(_section(group, records, group.title if apart else group.first.model) for group in groups)]
 
 
 def _section(group: Group, records: Sequence[Published], title: str) -> Part:

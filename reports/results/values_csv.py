@@ -79,8 +79,8 @@ def prediction_cells(prediction: Prediction, class_names: Sequence[str]) -> dict
         >>> prediction_cells(Prediction((), (0, 1), (0.75, 0.5)), ["wren", "jay"])["probability"]
         '0.75 | 0.5'
     """
-    told = (prediction.label or (), prediction.classes)
-    label, predicted = (SEPARATOR.join(class_names[index] for index in classes) for classes in told)
+    both = (prediction.label or (), prediction.classes)
+    label, predicted = (SEPARATOR.join(class_names[index] for index in classes) for classes in both)
     values = prediction.probabilities
     correct = None if prediction.correct is None else int(prediction.correct)
     probability = values[0] if len(values) == 1 else SEPARATOR.join(map(str, values))
@@ -118,8 +118,10 @@ def by_kind(
         "images" and the kinds of items -> rows, those of images sorted by sample id.
     """
     by_key = {sample_key(name): name for name in sample_ids}
-    told = {by_key[key]: {**prediction_cells(predictions[key], known["classes"]), **row} for key, row in images.items()}
-    rows: dict[str, Rows] = {"images": dict(sorted(told.items()))}
+    cells = {
+        by_key[key]: {**prediction_cells(predictions[key], known["classes"]), **row} for key, row in images.items()
+    }
+    rows: dict[str, Rows] = {"images": dict(sorted(cells.items()))}
     return rows | {name: by_item(columns, known.get(name)) for name, columns in items.items()}
 
 
