@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from callbacks.run.training_record import code_version
+from callbacks.run.training_record import code_version, how_made
 from evaluation.request import DRAWN, Request
 
 # settings of a data module that do not decide what an evaluated image is, or stand elsewhere in the result
@@ -67,6 +67,7 @@ def describe(request: Request, datamodule: Any, codecs: dict[str, str]) -> dict[
             **({"drawn": DRAWN} if request.limit else {}),
             **({"inference": request.inference} if request.inference else {}),
             **evaluation.protocol,
+            **how_made(request.engine.this_pass.observer.model, checkpoint.get("training")),
             "data": {name: value for name, value in settings.items() if name not in INCIDENTAL},
             **({"concept_source": source} if (source := datamodule.tables.concept_source) else {}),
             "train_seed": trained.get("seed"),

@@ -7,11 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-from lightning import LightningModule
 from torch import Tensor
 
 from callbacks.evaluation.threshold import threshold_of
-from callbacks.phases.pruning import Prunable
 from datamodules.sample import Capabilities, ClassTables
 from explanations import Explainer
 from lightning_modules.contract import DecidesByTree, InterpretableModel, Intervenable, ModelOutput, UnitTable
@@ -108,11 +106,6 @@ def object_annotation(keys: Iterable[str], datamodule: Any, split: str) -> str |
     if not any(ENTRIES[key].view == "localisation" for key in keys):
         return None
     return "bounding box" if datamodule.capabilities(split).missing("object_mask") else "mask"
-
-
-def is_prunable(module: LightningModule) -> bool:
-    """Whether units become inactive by pruning; in a pool of shared prototypes it is by having no class."""
-    return isinstance(module, Prunable) or any(name.startswith("prune") for name in getattr(module, "actions", ()))
 
 
 def refuse_repeated(datamodule: Any, split: str) -> None:

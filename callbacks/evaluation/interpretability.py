@@ -14,7 +14,7 @@ from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_warn
 
 from callbacks.evaluation.evaluation_pass import Evaluation, EvaluationPass
-from callbacks.evaluation.facts import gather_facts, is_prunable, left_out_concepts, object_annotation, refuse_repeated
+from callbacks.evaluation.facts import gather_facts, left_out_concepts, object_annotation, refuse_repeated
 from callbacks.evaluation.named_units import BY_AREA, BY_MODEL, name_units, needs_names
 from callbacks.evaluation.protocols import Interface, PartsProtocol, reads_parts, refuse_interface
 from callbacks.evaluation.threshold import fit_threshold, threshold_of
@@ -194,7 +194,6 @@ class Interpretability(Callback):
             "memory_budget": self.memory_budget or default_budget(module.device.type),
             "explained_by": description(explainer) if explained else None,
             "object": object_annotation(self.this_pass.metrics, datamodule, split),
-            "pruned": is_prunable(module) and not bool(facts.active.all()),
             "units_per_image": min(self.top_k, int(facts.active.sum())),
             "images_per_forward": observer.chunk,
             "device": module.device.type,

@@ -17,8 +17,9 @@ from typing import Any, cast
 from lightning import LightningModule, Trainer
 
 from callbacks.phases.early_stopping import stoppers
-from lightning_modules.contract import InterpretableModel, Projectable
-from lightning_modules.phases import Phase, PhasePlan
+from callbacks.phases.pruning import Prunable
+from lightning_modules.contract import FitsHead, InterpretableModel, Projectable
+from lightning_modules.phases import FIT_HEAD, Phase, PhasePlan
 from run_folder.checkpoint_file import read_checkpoint
 
 # hyper-parameters that are facts of the data, or no arguments of the model
@@ -123,6 +124,37 @@ def projected(plan: PhasePlan, epochs: int) -> bool:
         state = (state or _projects(phase.on_enter)) and not phase.moves_prototypes
         state |= lasted[phase.name] == phase.length and _projects(phase.on_exit)
     return state
+
+
+def how_made(model: InterpretableModel, record: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What the plan did to the weights of a checkpoint, besides training them.
+
+    Args:
+        model: with these weights.
+        record: of the checkpoint; older ones have none.
+
+    Returns:
+        ``pruned``: whether units are inactive by pruning, rather than by a last layer that gives them no weight or, in
+        a pool of shared prototypes, by having no class; ``last_layer``: "solved" if it is as ``fit_head`` left it, else
+        "trained", and None for models that cannot have it solved.
+    """
+    could = isinstance(model, Prunable) or any(name.startswith("prune") for name in getattr(model, "actions", ()))
+    prunes = could if record is None else any(action.startswith("prune") for action in _actions(record))
+    solved = record is not None and FIT_HEAD in record["phases"][record["phase"]]["on_enter"] and record["epochs"]
+    return {
+        "pruned": prunes and not bool(model.units().active.all()),
+        "last_layer": ("solved" if solved else "trained") if isinstance(model, FitsHead) else None,
+    }
+
+
+def _actions(record: Mapping[str, Any]) -> list[str]:
+    """Those that ran, in order."""
+    found: list[str] = []
+    for name, lasted in record["epochs"].items():
+        phase = record["phases"][name]
+        over = name != record["phase"] or record["complete"] or lasted == phase["epochs"]
+        found += [*phase["on_enter"], *(phase["on_exit"] if over else ())]
+    return found
 
 
 def _projects(actions: Sequence[str]) -> bool:

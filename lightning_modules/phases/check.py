@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
-from lightning_modules.phases.phase import Phase
+from lightning_modules.phases.phase import FIT_HEAD, Phase
 
 Parameters = Mapping[str, list[nn.Parameter]]
 Built = tuple[torch.optim.Optimizer, LRScheduler | None]
@@ -47,6 +47,11 @@ def problems_of(
         except Exception as error:  # torch's optimisers and schedulers raise any type
             said = f"Expected `phases.{phase.name}` to have an optimizer and a scheduler that work, but {error}."
             problems.append(str(error) if str(error).startswith("Expected `phases") else said)
+    if len(solved := [phase.name for phase in phases if FIT_HEAD in phase.on_enter]) > 1:
+        problems.append(
+            f"Expected one phase to have {FIT_HEAD!r} in `on_enter`, because units that it leaves without a weight "
+            f"stay inactive, but got {solved}. Leave it to the last of them."
+        )
     return [*problems, *_unequal_with_one_key(phases)]
 
 

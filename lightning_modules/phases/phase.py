@@ -126,6 +126,12 @@ class Phase:
                 f"Expected phase {self.name!r} to have {FIT_HEAD!r} as the last action of `on_enter`, after all "
                 f"that it depends on, but got on_enter {list(self.on_enter)} and on_exit {list(self.on_exit)}."
             )
+        if FIT_HEAD in self.on_enter and self.moves_prototypes:
+            problems.append(
+                f"Expected phase {self.name!r} to train nothing before its last layer and to have `bn: eval`, because "
+                f"{FIT_HEAD!r} solves the layer for the scores as they are, but got trainable {self.trainable} and "
+                f"bn {self.bn!r}."
+            )
         for name, least in (("trainable", 0.0), ("weight_decay", 0.0), ("losses", -math.inf)):
             given = getattr(self, name)
             if wrong := {key: value for key, value in given.items() if not (math.isfinite(value) and value >= least)}:

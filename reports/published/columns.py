@@ -174,6 +174,7 @@ def _facts(result: Result) -> dict[str, str | None]:
         "init": "none" if "weights" in protocol and weights is None else init,
         "backbone": protocol.get("backbone"),
         "pruned": {"True": "yes", "False": "no"}.get(str(protocol.get("pruned"))),
+        "last_layer": protocol.get("last_layer"),
         "weighting": "none",
         "concept": "all",
         "code": "fixed",
@@ -194,7 +195,7 @@ def _reductions(result: Result) -> dict[str, str]:
 
 def _match(record: Published, key: str, facts: Mapping[str, str | None], reduced: Mapping[str, str]) -> Match:
     differences = []
-    for name, value in ({"pruned": "no"} | record.qualifiers).items():
+    for name, value in ({"pruned": "no", "last_layer": "trained"} | record.qualifiers).items():
         ours = facts.get(name)
         if ours not in (None, value):
             prefix = "other variant: " if name == "variant" else ""

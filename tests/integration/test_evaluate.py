@@ -61,7 +61,7 @@ def assert_valid(result):
         *("backbone", "weights", "crop", "image_size", "augmentation", "selection", "data", "train_seed", "codecs"),
         "evaluation_code",
         *("asked_explainer", "explained_by", "object", "variant", "top_k", "noise", "view", "memory_budget"),
-        *("interface", "pruned", "units_per_image", "images_per_forward", "device", "signed_maps"),
+        *("interface", "units_per_image", "images_per_forward", "device", "signed_maps", "pruned", "last_layer"),
     }
     assert {*result["metrics"], *result["skipped"]} == set(resolve(result["suite"]))
     for entry in result["metrics"].values():

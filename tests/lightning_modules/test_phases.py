@@ -61,10 +61,21 @@ def test_a_plan_needs_phases_with_unique_names_epochs_and_groups():
             replace(WARM, **place)
 
 
-def test_a_solved_head_is_not_trained():
-    solved = replace(LAST, trainable={"head": 1e-4, "addon": 1e-3}, on_enter=("project", "fit_head"))
+def test_a_solved_head_is_not_trained_and_neither_is_what_it_reads():
+    solved = replace(LAST, bn="eval", on_enter=("project", "fit_head"))
     optimizer, _ = PhasePlan((solved,)).build(0, groups(), 9)
-    assert {group["name"]: group["lr"] for group in optimizer.param_groups} == {"head": 0.0, "addon": 1e-3}
+    assert {group["name"]: group["lr"] for group in optimizer.param_groups} == {"head": 0.0}
+    for moved in ({"trainable": {"head": 0.0, "addon": 1e-3}}, {"bn": "train"}):
+        with pytest.raises(ValueError, match="phase 'last' to train nothing before its last layer and to have `bn: ev"):
+            replace(solved, **moved)
+
+
+def test_a_head_is_solved_once():
+    """A second solution would find the units inactive that the first had left without a weight."""
+    solved = replace(LAST, bn="eval", on_enter=("fit_head",))
+    twice = PhasePlan((solved, JOINT, replace(solved, name="last2")))
+    with pytest.raises(ValueError, match=r"one phase to have 'fit_head' .* got \['last', 'last2'\]"):
+        twice.check(**KNOWN | {"actions": ["fit_head"]})
 
 
 @pytest.mark.parametrize("wrong", [{"penalty": 0.0}, {"penalty": float("inf")}, {"others": 0.0}, {"l1_ratio": 0.0}])

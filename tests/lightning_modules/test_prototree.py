@@ -15,7 +15,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from callbacks import Interpretability, RunCheckpoint, state_hash
 from callbacks.phases.projection import nearest_patches, project
 from lightning_modules import ProtoTree
-from tests.engine_runs import run_engine
 from tests.lightning_modules.registry import tiny_birds, tiny_trainer
 from tests.tiny_runs import StopAt, StopError, as_launched, differences
 
@@ -387,14 +386,6 @@ def test_a_tree_that_knows_nothing_is_not_pruned():
         report = model.prune_tree(None)
     assert report["nodes_after"] == 7
     assert model.units().active.all()
-
-
-def test_results_say_whether_the_tree_is_pruned():
-    model = make(num_classes=8).eval()
-    whole = run_engine(Interpretability(["general"]), model, tiny_birds())
-    model.prototypes.active[1:] = False
-    cut = run_engine(Interpretability(["general"]), model, tiny_birds())
-    assert (whole.protocol["pruned"], cut.protocol["pruned"]) == (False, True)
 
 
 def test_projection_leaves_out_what_is_cut():

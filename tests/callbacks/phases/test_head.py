@@ -9,7 +9,6 @@ import torch
 from callbacks.phases.head import fit_head, path_figure, refuse_unsolvable
 from explanations.charts import to_picture
 from lightning_modules import ProtoPNet, ProtoTree
-from lightning_modules.phases import PhasePlan
 from tests.lightning_modules.registry import TINY_PROTOPNET, tiny_birds
 from tests.tiny_runs import fit, last
 
@@ -47,9 +46,9 @@ def test_the_path_is_told_and_does_not_depend_on_the_batches(tmp_path):
 
 def test_plans_that_cannot_be_solved_are_refused_before_training(tmp_path):
     with pytest.raises(ValueError, match=r"`phases.train.on_enter` to leave out 'fit_head', because ProtoTree has no"):
-        fit(tmp_path, "--model.phases.train={epochs: 1, trainable: {backbone: 0.1}, losses: {cross_entropy: 1}, "
-            "on_enter: [fit_head]}", model="ProtoTree")  # fmt: skip
-    plan = PhasePlan(ProtoPNet.presets["sketch"].phases).override({"last": {"on_enter": ["project", "fit_head"]}})
+        fit(tmp_path, "--model.phases.train={epochs: 1, trainable: {prototypes: 0}, losses: {cross_entropy: 1}, "
+            "bn: eval, on_enter: [fit_head]}", model="ProtoTree")  # fmt: skip
+    plan = ProtoPNet.presets["sketch"].override({"last": {"head": {"penalty": None}}})
     model, blind = TINY_PROTOPNET(num_classes=8, image_size=(32, 32)), SimpleNamespace()
     blind.datamodule = SimpleNamespace(has_validation=False)
     with pytest.raises(ValueError, match=r"a validation split to choose .* Set `phases.last.head.penalty`"):

@@ -12,8 +12,10 @@ import torch
 from callbacks.evaluation.interpretability import Interpretability
 from callbacks.run import checkpoint as checkpoint_module
 from callbacks.run.checkpoint import AtomicCheckpointIO, RunCheckpoint
+from callbacks.run.training_record import how_made
 from lightning_modules.phases import Phase, PhasePlan
 from run_folder.checkpoint_file import read_checkpoint
+from tests.lightning_modules.registry import MODELS
 
 WHOLE = {
     "state_dict": {"weight": torch.arange(6.0).view(2, 3)},
@@ -209,3 +211,32 @@ def test_an_undefined_score_is_never_the_best(tmp_path):
     keeper = RunCheckpoint()
     run(keeper, FakeTrainer(tmp_path), [0.0, float("nan"), 0.1])
     assert keeper.best_score == pytest.approx(0.1)
+
+
+# -- what made the weights --------------------------------------------------------------------------------------------
+LAST, PRUNE, SOLVE = (
+    {"epochs": 2, "on_enter": on_enter, "on_exit": on_exit}
+    for on_enter, on_exit in ((["project"], ["prune_tree"]), (["prune"], []), (["project", "fit_head"], []))
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "phases", "epochs", "pruned", "layer"),
+    [
+        ("ProtoPNet", {"last": SOLVE}, {"last": 1}, False, "solved"),  # inactive for want of a weight
+        ("ProtoPNet", {"last": SOLVE}, {}, False, "trained"),  # before the first batch
+        ("ProtoPNet", {"last": SOLVE, "prune": PRUNE}, {"last": 2, "prune": 1}, True, "trained"),
+        ("ProtoPNet", {"prune": PRUNE, "last": SOLVE}, {"prune": 2, "last": 1}, True, "solved"),
+        ("ProtoPNet", None, None, True, "trained"),  # before there was a record
+        ("ProtoPool", None, None, False, "trained"),  # inactive for want of a slot
+        ("ProtoTree", {"last": LAST}, {"last": 1}, False, None),
+        ("ProtoTree", {"last": LAST}, {"last": 2}, True, None),
+        ("ProtoTree", None, None, True, None),
+    ],
+)
+def test_results_say_what_made_the_weights(name, phases, epochs, pruned, layer):
+    record = phases and {"phases": phases, "epochs": epochs, "phase": [*phases, *epochs][-1], "complete": False}
+    model = MODELS[name](num_classes=8, image_size=(32, 32))
+    assert how_made(model, record)["pruned"] is False
+    model.prototypes.active[1:] = False
+    assert how_made(model, record) == {"pruned": pruned, "last_layer": layer}

@@ -278,6 +278,7 @@ def test_another_variant_has_a_column_of_its_own(make):
         ({"weights": None}, "† init=imagenet (these runs: none)"),
         ({"backbone": "vgg19"}, "† backbone=resnet50 (these runs: vgg19)"),
         ({"pruned": True}, "† pruned=no (these runs: yes)"),
+        ({"last_layer": "solved"}, "† last_layer=trained (these runs: solved)"),
         ({"data": {"classes": 10}}, "† classes=10, which the paper does not have"),
     ],
 )
