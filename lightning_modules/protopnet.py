@@ -16,11 +16,11 @@ from torch.nn import functional as F
 
 from lightning_modules.contract import ModelOutput, UnitTable, shown
 from lightning_modules.heads.addon import AddonKind, addon_layers
-from lightning_modules.heads.linear_head import SPARSE, LinearHead
+from lightning_modules.heads.linear_head import LinearHead
 from lightning_modules.heads.prototypes import ComparesPatches, PrototypeLayer, Similarity, nearest_distance
 from lightning_modules.interpretable import InterpretableModule, LossTerm
 from lightning_modules.losses import cluster, multilabel_margin, off_class_l1, separation
-from lightning_modules.phases import FIT_HEAD, OptimizerSpec, Phase, PhasePlan, SchedulerSpec, one_cycle
+from lightning_modules.phases import FIT_HEAD, HeadSpec, OptimizerSpec, Phase, PhasePlan, SchedulerSpec, one_cycle
 
 LOSSES = {"cross_entropy": 1.0, "cluster": 0.8, "separation": -0.08}
 COSINE_LOSSES = {"cross_entropy": 1.0, "cluster": 1.0, "separation": -0.1}
@@ -61,10 +61,10 @@ def _pretrained(name: str, epochs: int) -> Phase:
     return one_cycle(name, epochs, rates, COSINE_LOSSES, adam, bn="eval", on_enter=("project",))
 
 
-def _solved(rate: float) -> Phase:
-    """One epoch that measures the solution; ``rate`` is for a phase that is to train the head instead."""
-    actions = ("project", FIT_HEAD)
-    return Phase("last", 1, {"head": rate}, HEAD_LOSSES, bn="eval", on_enter=actions, selectable=True, head=SPARSE)
+def _solved(rate: float, penalty: float) -> Phase:
+    """One epoch that measures the solution; ``rate`` is for those who train the head instead."""
+    actions, head = ("project", FIT_HEAD), HeadSpec(penalty)
+    return Phase("last", 1, {"head": rate}, HEAD_LOSSES, bn="eval", on_enter=actions, selectable=True, head=head)
 
 
 _DECAY = SchedulerSpec("MultiStepLR", {"milestones": [4, 9, 14], "gamma": 0.1})  # stepped before each epoch
@@ -132,7 +132,7 @@ class ProtoPNet(ComparesPatches, LinearHead, InterpretableModule):
                 Phase("warm", 20, {"addon": 3e-3, "prototypes": 3e-3}, COSINE_LOSSES, bn="eval", on_enter=("project",)),
                 _pretrained("joint", 14),
                 _pretrained("settle", 8),
-                _solved(3e-3),
+                _solved(3e-3, penalty=3e-4),
             )
         ),
         "sketch": PhasePlan(
@@ -140,7 +140,7 @@ class ProtoPNet(ComparesPatches, LinearHead, InterpretableModule):
                 _sketch("warm", 1),
                 _sketch("joint", 6, on_enter=("project",)),
                 _sketch("settle", 4, on_enter=("project",)),
-                _solved(1e-2),
+                _solved(1e-2, penalty=1e-3),
             )
         ),
     }

@@ -20,12 +20,12 @@ from torch import Tensor, nn
 
 from lightning_modules.contract import ModelOutput, UnitTable, shown
 from lightning_modules.heads.addon import AddonKind, addon_layers
-from lightning_modules.heads.linear_head import SPARSE, LinearHead
+from lightning_modules.heads.linear_head import LinearHead
 from lightning_modules.heads.prototypes import ComparesPatches, PrototypeLayer, Similarity, focal_similarity
 from lightning_modules.heads.slots import Slots
 from lightning_modules.interpretable import InterpretableModule, LossTerm
 from lightning_modules.losses import cluster, off_class_l1, separation, slot_orthogonality
-from lightning_modules.phases import FIT_HEAD, OptimizerSpec, Phase, PhasePlan, SchedulerSpec, one_cycle
+from lightning_modules.phases import FIT_HEAD, HeadSpec, OptimizerSpec, Phase, PhasePlan, SchedulerSpec, one_cycle
 
 LOSSES = {"cross_entropy": 1.0, "cluster": 0.8, "separation": -0.08, "slot_orthogonality": 1.0}
 QUANPROTO_LOSSES = {"cross_entropy": 1.0, "cluster": 0.8, "separation": -0.08, "adjacent_orthogonality": 1.0}
@@ -45,9 +45,9 @@ def _last(epochs: int, rate: float, l1: float, **changes: Any) -> Phase:
     return Phase("last", epochs, {"head": rate}, losses, bn="eval", on_enter=actions, selectable=True, **changes)
 
 
-def _solved(rate: float) -> Phase:
-    """One epoch that measures the solution; ``rate`` is for a phase that is to train the head instead."""
-    phase = _last(1, rate, 1e-4, head=SPARSE)
+def _solved(rate: float, penalty: float) -> Phase:
+    """One epoch that measures the solution; ``rate`` is for those who train the head instead."""
+    phase = _last(1, rate, 1e-4, head=HeadSpec(penalty))
     return replace(phase, on_enter=(*phase.on_enter, FIT_HEAD))
 
 
@@ -142,7 +142,7 @@ class ProtoPool(ComparesPatches, LinearHead, InterpretableModule):
                 ),
                 _pretrained("joint", 14),
                 _pretrained("settle", 8),
-                _solved(3e-3),
+                _solved(3e-3, penalty=3e-4),
             )
         ),
         "sketch": PhasePlan(
@@ -150,7 +150,7 @@ class ProtoPool(ComparesPatches, LinearHead, InterpretableModule):
                 _sketch("warm", 1),
                 _sketch("joint", 6, on_enter=("project",)),
                 _sketch("settle", 4, on_enter=("project",)),
-                _solved(1e-2),
+                _solved(1e-2, penalty=1e-3),
             )
         ),
     }

@@ -16,7 +16,6 @@ from lightning_modules.phases import HeadSpec
 
 HALVINGS = 12  # of the penalty at which all weights are 0: the path tried on validation images
 PATIENCE = 3  # of these in a row that are no better than the best, and the path ends
-SPARSE = HeadSpec(penalty=1e-3)  # of the presets that solve the layer: few weights a class at no cost of accuracy
 ROUGH, FINE = 0.05, 1e-3  # violation of the optimality conditions, of the penalty: on the path, and of the solution
 Images = tuple[Tensor, Tensor]  # scores (n, U) float, and targets
 
