@@ -178,7 +178,7 @@ def part_in(box: Box | None, sample: Mapping[str, Any], part_names: Sequence[str
     away = (points - torch.tensor([x0 + x1, y0 + y1]) / 2).square().sum(dim=1)
     found = [part_names[index] for index in away.argsort(stable=True).tolist() if inside[index]]
     if len(found) > _PARTS:
-        found = [*found[: _PARTS - 1], f"{len(found) - _PARTS + 1} more"]
+        found = [*found[: _PARTS - 1], f"{len(found) - _PARTS + 1} more parts"]
     return " and ".join(filter(None, (", ".join(found[:-1]), found[-1])))
 
 

@@ -16,6 +16,7 @@ from lightning_modules.contract import DecidesByTree, InterpretableModel, ModelO
 from run_folder.messages import counted
 
 TOLERANCE = 1e-4  # of max(1, |logit|)
+LEAST = 0.01  # of the largest line, below which a line is one of the others
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,16 @@ class Line:
     is_node: bool = False
 
     @property
+    def is_absent(self) -> bool:
+        """Whether the path goes on without the unit, at a node of a tree."""
+        return self.is_node and self.score <= 0.5
+
+    @property
+    def branch(self) -> str:
+        """Which way the path goes at a node of a tree."""
+        return "absent" if self.is_absent else "present"
+
+    @property
     def total(self) -> Amount:
         """What all lines at the place add."""
         return sum((line.contribution for line in self.same), self.contribution)
@@ -102,7 +113,7 @@ class AdditiveTable:
         rest: sum of their contributions; of a tree, ``value`` is the product of their probabilities.
         bias: logit at scores of 0; None for a tree, whose contributions do not add up.
         residual: part of the logit that passes the units by, or None.
-        worded: what a line is: "unit", "cell" or "node".
+        worded: what a line is: "cell", "node", or the kind of the units.
         against: what the logit is compared with.
         tree_path: of a tree, or None.
     """
@@ -132,14 +143,14 @@ class AdditiveTable:
         """The lines below those of units, by name; none of a tree."""
         if self.tree_path is not None:
             return []
-        found = [(counted(self.others, f"other {self.worded}"), self.rest)]
+        found = [] if self.rest == NOTHING else [(counted(self.others, f"other {self.worded}"), self.rest)]
         found += [] if self.bias is None or self.bias == NOTHING else [("bias", self.bias)]
         return found + ([] if self.residual is None else [("residual, not from units", self.residual)])
 
     def path_sums(self, class_name: str) -> list[tuple[str, float]]:
         """Of a tree, what makes up the probability of a class: the rest of the path, its leaf, and the other paths."""
         assert self.tree_path is not None
-        left = [(f"{self.others} more nodes on this path", self.rest.value)] if self.others else []
+        left = [(f"{counted(self.others, 'more node')} on this path", self.rest.value)] if self.others else []
         path = self.tree_path
         by_path = [("this path", path.reach), (f"{class_name} at its leaf", path.leaf)]
         by_path.append((f"{class_name} by this path", path.reach * path.leaf))
@@ -184,7 +195,8 @@ def by_place(table: AdditiveTable, places: Sequence[int], most: int) -> Additive
         table: with more lines than are to be shown.
         places: for each line, the first line at its place, as :func:`metrics.primitives.places.places` has them; -1 for
             a line without a place.
-        most: lines to keep, those of the largest sums by absolute value.
+        most: lines to keep, those of the largest sums by absolute value; fewer where others are
+            below 1 % of the largest.
     """
     if table.tree_path is not None:
         kept, left = table.lines[:most], table.lines[most:]
@@ -195,6 +207,7 @@ def by_place(table: AdditiveTable, places: Sequence[int], most: int) -> Additive
         groups.setdefault(index if place < 0 else place, []).append(line)
     merged = [replace(first, same=tuple(others)) for first, *others in groups.values()]
     merged.sort(key=lambda line: -abs(line.total.value))
+    most = min(most, sum(abs(line.total.value) >= LEAST * abs(merged[0].total.value) for line in merged))
     rest = sum((line.total for line in merged[most:]), table.rest)
     others = table.others + sum(1 + len(line.same) for line in merged[most:])
     return replace(table, lines=merged[:most], others=others, rest=rest)
@@ -233,6 +246,7 @@ def additive_tables(
             rest=NOTHING,
             bias=None if units.weight is None else _less(bias, least),
             residual=None if past is None else _amount(past[row], label, rival, least is not None),
+            worded="cell" if units.kind == "class" else units.kind,
             against="the mean over classes" if least is None else "the threshold",
         )
         image = image_of(output, row)
@@ -245,7 +259,10 @@ def additive_tables(
 
 @torch.no_grad()
 def contributions(model: InterpretableModel, units: UnitTable, output: ModelOutput, label: int) -> Tensor:
-    """``(B, U)`` float64 contributions of all units to the logit of a class; 0 for units that are not active.
+    """``(B, U)`` float64 contributions of all units to a class; 0 for units that are not active.
+
+    To its logit above the mean over classes, or above the threshold if multilabel; as the model itself has them where
+    there is no weight matrix.
 
     Args:
         model: in evaluation mode.
@@ -254,7 +271,8 @@ def contributions(model: InterpretableModel, units: UnitTable, output: ModelOutp
         label: the class.
     """
     if units.weight is not None:
-        found = units.weight[label].double().cpu() * output.scores.double().cpu()
+        weight = against_others(units.weight.double().cpu(), getattr(model, "decision_threshold", None) is not None)
+        found = weight[label] * output.scores.double().cpu()
     else:
         classes = torch.full((len(output.scores),), label, device=output.scores.device)
         found = model.contributions(output, classes).double().cpu()
@@ -316,8 +334,7 @@ def _with_lines(table: AdditiveTable, terms: _Terms, most: int, multi_label: boo
         for index in shown.tolist()
     ]
     rest = Amount(*sums.index_fill(1, shown, 0).sum(dim=1).tolist())
-    worded = "cell" if terms.width else "unit"
-    return replace(table, lines=lines, others=number - len(lines), rest=rest, worded=worded)
+    return replace(table, lines=lines, others=number - len(lines), rest=rest)
 
 
 def _with_nodes(table: AdditiveTable, model: DecidesByTree, units: UnitTable, image: ModelOutput) -> AdditiveTable:

@@ -8,13 +8,13 @@ from typing import Any
 from PIL import Image, ImageDraw
 
 from explanations import Explainer
-from explanations.views import GAP, WHITE, write_text
+from explanations.views import AGAINST, FOR, GAP, WHITE, write_text
 from lightning_modules.contract import InterpretableModel
 from reports.additive import AdditiveTable, Amount
 from reports.explained_model import ExplainedImage, ExplainedModel, Row
 
 FONT, TITLE, LINE = 13, 18, 18
-TEXT_WIDTH, GREY, FOR, AGAINST = 300, "#595959", "#14612b", "#a11a1a"
+TEXT_WIDTH, GREY, RED = 300, "#595959", "#a11a1a"
 VALUE = 56  # pixels in front of a bar
 
 
@@ -55,9 +55,10 @@ def explain(
 def explained_figure(explained: ExplainedImage, subject: ExplainedModel) -> Image.Image:
     """The strongest units for the predicted class, one place of the image a line, down to the logit.
 
-    A line shows where the unit looks in the image (photo, heat map, crop), the photo that stands for the unit (crop,
-    photo), and what it adds to the logit less the mean over classes, with the other units at the same place. Bars have
-    one scale. Of a tree, the lines are the nodes on the path of the image.
+    On the left, the image with the boxes of all lines by their numbers. A line shows where the unit looks (heat map,
+    crop), the photo that stands for the unit (crop, photo), and what it adds to the logit less the mean over classes,
+    with the other units at the same place. Bars have one scale. Of a tree, the lines are the nodes on the path of the
+    image.
 
     Args:
         explained: the image.
@@ -65,23 +66,23 @@ def explained_figure(explained: ExplainedImage, subject: ExplainedModel) -> Imag
     """
     (table, rows), size = explained.tables[0], subject.size
     has_sources = any(row.source for row in rows)
-    panels = 5 if has_sources else 3
-    left = size + 4 * GAP
+    panels, whole = 4 if has_sources else 2, explained.numbered(rows, 2 * size)
+    left = whole.width + 4 * GAP
     width = left + panels * (size + GAP) + (4 * GAP if has_sources else 0) + TEXT_WIDTH
     cautions = subject.cautions(explained)
     header = TITLE + LINE * (1 + len(cautions)) + 4 * GAP
-    height = header + max(len(rows) * (size + GAP), size + 4 * LINE) + 6 * LINE
+    height = header + max(len(rows) * (size + GAP), whole.height + 4 * LINE) + 6 * LINE + GAP
     picture = Image.new("RGB", (width, height), WHITE)
     write_text(picture, (GAP, GAP), _title(explained, subject), TITLE, width)
     for index, text in enumerate(cautions):
-        write_text(picture, (GAP, TITLE + 3 * GAP + index * LINE), text, FONT, width - GAP, AGAINST)
+        write_text(picture, (GAP, TITLE + 3 * GAP + index * LINE), text, FONT, width - GAP, RED)
     write_text(picture, (left, header - LINE - GAP), "what it sees here", FONT, 3 * size, GREY)
     if has_sources:
-        there = left + 3 * (size + GAP) + 4 * GAP
+        there = left + 2 * (size + GAP) + 4 * GAP
         write_text(picture, (there, header - LINE - GAP), "looks like this", FONT, 2 * size, GREY)
-    picture.paste(explained.photo, (GAP, header))
+    picture.paste(whole, (GAP, header))
     for index, text in enumerate(_facts(explained, subject)):
-        write_text(picture, (GAP, header + size + GAP + index * LINE), text, FONT, size, GREY)
+        write_text(picture, (GAP, header + whole.height + GAP + index * LINE), text, FONT, whole.width, GREY)
     top = header
     added = [*(row.line.total for row in rows), table.rest, table.bias, table.residual]
     scale = max((abs(amount.value) for amount in added if amount is not None), default=0.0) or 1.0
@@ -92,13 +93,12 @@ def explained_figure(explained: ExplainedImage, subject: ExplainedModel) -> Imag
         write_text(picture, (width - TEXT_WIDTH - 4 * GAP, top), text, FONT, anchor="ra")
         _draw_value(picture, (width - TEXT_WIDTH, top), value, amount, scale)
         top += LINE
-    return picture.crop((0, 0, width, max(top + GAP, header + size + 4 * LINE)))
+    return picture.crop((0, 0, width, max(top + GAP, header + whole.height + 4 * LINE)))
 
 
 def _draw_row(picture: Image.Image, row: Row, place: tuple[int, int], size: int, scale: float) -> None:
     left, top = place
-    panels = [row.view.photo, row.view.heat, row.view.crop]
-    for panel in panels:
+    for panel in (row.view.heat, row.view.crop):
         picture.paste(panel, (left, top))
         left += size + GAP
     if row.source is not None:
@@ -107,10 +107,9 @@ def _draw_row(picture: Image.Image, row: Row, place: tuple[int, int], size: int,
             picture.paste(panel, (left, top))
             left += size + GAP
     line, text_left = row.line, picture.width - TEXT_WIDTH
-    write_text(picture, (text_left, top), row.name + (f" · {row.part}" if row.part else ""), FONT, TEXT_WIDTH - GAP)
+    write_text(picture, (text_left, top), f"{row.number}  {row.title}", FONT, TEXT_WIDTH - GAP)
     if line.is_node:
-        branch = f"{'present' if line.score > 0.5 else 'absent'}: {line.contribution.value:.1%}"
-        write_text(picture, (text_left, top + LINE), branch, FONT)
+        write_text(picture, (text_left, top + LINE), f"{line.branch}: {line.contribution.value:.1%}", FONT)
     else:
         _draw_value(picture, (text_left, top + LINE), f"{line.total.value:+.3g}", line.total, scale)
     texts = [f"with {len(row.same)} more at the same place"] if row.same else []
@@ -135,9 +134,7 @@ def _title(explained: ExplainedImage, subject: ExplainedModel) -> str:
     table = explained.tables[0][0]
     if explained.abstains:
         return f"{explained.sample_id}: the model abstains, no class has any evidence"
-    predicted = f"{subject.class_names[table.label]}, {100 * table.probability:.1f} %"
-    logit = "" if table.bias is None else f" (logit {table.logit:.4g})"
-    return f"{explained.sample_id}: predicted {predicted}{logit}"
+    return f"{explained.sample_id}: predicted {subject.class_names[table.label]}, {100 * table.probability:.1f} %"
 
 
 def _facts(explained: ExplainedImage, subject: ExplainedModel) -> list[str]:

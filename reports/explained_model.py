@@ -15,7 +15,7 @@ from torch import Tensor
 from explanations import Explainer, Targets, UnitView, choose_explainer, unit_view
 from explanations.choice import description
 from explanations.unit_view import part_in
-from explanations.views import Box, fit, to_image
+from explanations.views import Box, draw_numbered, fit, scaled_box, to_image
 from lightning_modules.contract import InterpretableModel, ModelOutput
 from metrics.primitives.intersection_over_union import box_intersection_over_union, mask_intersection_over_union
 from metrics.primitives.places import places
@@ -34,7 +34,8 @@ class Row:
     """A line of an additive table with its pictures.
 
     Args:
-        line: the numbers.
+        number: of the line, from 1.
+        line: what it adds.
         name: of the unit or cell.
         same: names of others at the same place.
         view: what it saw of the image.
@@ -43,6 +44,7 @@ class Row:
         flags: what to beware of.
     """
 
+    number: int
     line: Line
     name: str
     same: tuple[str, ...]
@@ -51,6 +53,11 @@ class Row:
     source: Source | None
     flags: tuple[str, ...]
 
+    @property
+    def title(self) -> str:
+        """What it is called, with the part in its box."""
+        return f"{self.name} · {self.part}" if self.part else self.name
+
 
 @dataclass(frozen=True)
 class ExplainedImage:
@@ -58,7 +65,8 @@ class ExplainedImage:
 
     Args:
         sample_id: of the image.
-        photo: the picture.
+        whole: the picture as the model sees it.
+        photo: the same at the size of all pictures.
         truth: names of its classes, none if unknown.
         predicted: the class with the largest logit.
         correct: whether it is one of the image's; None if unknown.
@@ -69,6 +77,7 @@ class ExplainedImage:
     """
 
     sample_id: str
+    whole: Image.Image
     photo: Image.Image
     truth: tuple[str, ...]
     predicted: int
@@ -77,6 +86,17 @@ class ExplainedImage:
     uncropped: bool
     tables: list[tuple[AdditiveTable, list[Row]]]
     output: ModelOutput = field(repr=False)
+
+    def numbered(self, rows: Sequence[Row], size: int = 256) -> Image.Image:
+        """The picture with the boxes of rows, by the numbers that the rows have; none of what is absent, in a tree.
+
+        Args:
+            rows: of a table.
+            size: longer side in pixels.
+        """
+        picture = fit(self.whole, size)
+        seen = [(row.number, row.view.box) for row in rows if row.view.box and not row.line.is_absent]
+        return draw_numbered(picture, {number: scaled_box(box, self.whole, picture) for number, box in seen})
 
 
 class ExplainedModel:
@@ -177,7 +197,8 @@ class ExplainedModel:
             explained.append(
                 ExplainedImage(
                     sample_id=str(sample["sample_id"]),
-                    photo=fit(to_image(sample["image"]), self.size),
+                    whole=(whole := to_image(sample["image"])),
+                    photo=fit(whole, self.size),
                     truth=tuple(self.class_names[label] for label in truth),
                     predicted=order[index][0],
                     correct=order[index][0] in truth if truth else None,
@@ -212,11 +233,12 @@ class ExplainedModel:
         table = by_place(table, first, most)
         sources = self.sources.of([line.unit for line in table.lines])
         rows = []
-        for line in table.lines:
+        for number, line in enumerate(table.lines, start=1):
             view = unit_view(sample["image"], maps[line.unit], self.size, self._box(line))
             name, same = self._line_name(line), tuple(self._line_name(other) for other in line.same)
             part, source = part_in(view.box, sample, self.parts), sources.get(line.unit)
-            rows.append(Row(line, name, same, view, part, source, self._flags(sample, table, line, view, source)))
+            flags = self._flags(sample, table, line, view, source)
+            rows.append(Row(number, line, name, same, view, part, source, flags))
         return table, rows
 
     def _overlaps(self, table: AdditiveTable, maps: Mapping[int, Tensor]) -> Tensor:
@@ -239,9 +261,11 @@ class ExplainedModel:
     ) -> tuple[str, ...]:
         height, width = sample["image"].shape[1:]
         x0, y0, x1, y1 = view.box or (1, 1, 1, 1)
+        own = bool(self.units.owner[line.unit, table.label])
+        against = line.weight is not None and line.contribution.value * line.score < 0
         flags = {
-            "of another class": self.units.kind == "prototype" and not bool(self.units.owner[line.unit, table.label]),
-            "negative weight": line.weight is not None and line.weight < 0,
+            "of another class": self.units.kind == "prototype" and not own,
+            "speaks against its own class": self.units.kind == "prototype" and own and against,
             "flat map": view.box is None,
             "box at the border": line.cell is None and (min(x0, y0) == 0 or x1 == width - 1 or y1 == height - 1),
             "this very image is its source": source is not None and source.sample_id == sample["sample_id"],

@@ -10,14 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightning_modules.contract import ModelOutput
-from reports.additive import TOLERANCE, contributions
+from explanations.decision import against_others
+from reports.additive import TOLERANCE
 from reports.explained_model import ExplainedModel
-from reports.html.contents import Contents
+from reports.html.contents import Contents, contributions_of
 from reports.html.site import Site
 from reports.scan import Scan
 
-SHOWN, CONFUSIONS, SPEAKING = 10, 5, 3  # units of a class; classes it is taken for, and units that speak for each
+SHOWN, LEAST = 10, 0.05  # units of a class at most; of the largest contribution, below which they are not shown
+CONFUSIONS, SPEAKING = 5, 3  # classes it is taken for, and units that speak for each
 
 Ends = list[float | None]  # on right and on wrong images; None without any
 
@@ -25,6 +26,8 @@ Ends = list[float | None]  # on right and on wrong images; None without any
 @dataclass(frozen=True)
 class ClassSheet:
     """What the page of a class shows, means on images that are right and on those that are wrong.
+
+    All contributions are those above the mean over classes, or above the threshold if multilabel, where they add up.
 
     Args:
         label: the class.
@@ -34,7 +37,8 @@ class ClassSheet:
         rest: mean contributions of all other units.
         bias: of the class, None for a tree.
         residual: mean parts of the logit that pass the units by, or None.
-        logit: mean.
+        logit: mean, the sum of all contributions where they add up.
+        against: what the logit is compared with.
         confusions: other class, number of images, and the units that speak most for it there.
     """
 
@@ -46,6 +50,7 @@ class ClassSheet:
     bias: float | None
     residual: Ends | None
     logit: Ends
+    against: str
     confusions: list[tuple[int, int, list[int]]]
 
 
@@ -86,22 +91,32 @@ def class_sheet(subject: ExplainedModel, seen: Scan, label: int) -> ClassSheet:
     members = [row for row, truth in enumerate(seen.labels) if label in truth]
     right, wrong = ([row for row in members if seen.correct[row] == wanted] for wanted in (True, False))
     weight = None if subject.units.weight is None else subject.units.weight.detach().double().cpu()
-    means = [_contributions(subject, seen, rows, label).mean(dim=0) if rows else None for rows in (right, wrong)]
+    means = [contributions_of(subject, seen, rows, label).mean(dim=0) if rows else None for rows in (right, wrong)]
     guide = next((mean for mean in means if mean is not None), None)
     if guide is None:
         guide = torch.zeros(seen.scores.shape[1]) if weight is None else weight[label]
-    shown = [unit for unit in guide.abs().argsort(descending=True, stable=True)[:SHOWN].tolist() if guide[unit] != 0]
+    sizes = guide.abs()
+    order = sizes.argsort(descending=True, stable=True)[:SHOWN].tolist()
+    shown = [unit for unit in order if sizes[unit] > LEAST * sizes.max()]
     lines = []
     for unit in shown:
         on_right, on_wrong = (None if mean is None else float(mean[unit]) for mean in means)
         lines.append((unit, None if weight is None else float(weight[label, unit]), on_right, on_wrong))
-    logit = [float(seen.logits[rows, label].mean()) if rows else None for rows in (right, wrong)]
-    bias = residual = None
-    if weight is not None:
-        zero = subject.model.head(torch.zeros_like(subject.units.active[None], dtype=torch.float32))
-        bias, past = float(zero[0, label].detach()), seen.residual
-        if past is not None:
-            residual = [float(past[rows, label].mean()) if rows else None for rows in (right, wrong)]
+    threshold = getattr(subject.model, "decision_threshold", None)  # there if multilabel
+    least = 0.0 if threshold is None else float(threshold)
+
+    def ends(values: Tensor, less: float) -> Ends:
+        above = against_others(values, threshold is not None, dim=1)[:, label] - less
+        return [float(above[rows].mean()) if rows else None for rows in (right, wrong)]
+
+    bias, residual = None, None
+    if weight is None:
+        logit = [float(seen.logits[rows, label].mean()) if rows else None for rows in (right, wrong)]
+    else:
+        zero = subject.model.head(torch.zeros_like(subject.units.active[None], dtype=torch.float32)).detach().double()
+        bias = float(against_others(zero.cpu()[0], threshold is not None)[label]) - least
+        residual = None if seen.residual is None else ends(seen.residual, 0.0)
+        logit = ends(seen.logits, least)
         _check(subject, label, means, residual or [None, None], bias, logit)
     return ClassSheet(
         label=label,
@@ -112,15 +127,9 @@ def class_sheet(subject: ExplainedModel, seen: Scan, label: int) -> ClassSheet:
         bias=bias,
         residual=residual,
         logit=logit,
+        against="the mean over classes" if threshold is None else "the threshold",
         confusions=_confusions(subject, seen, label, wrong),
     )
-
-
-def _contributions(subject: ExplainedModel, seen: Scan, rows: list[int], label: int) -> Tensor:
-    """``(n, U)`` float64 contributions of all units to the logit of a class in some images."""
-    output, device = seen.output(rows), subject.units.active.device
-    logits, scores, maps = (each.float().to(device) for each in (output.logits, output.scores, output.maps))
-    return contributions(subject.model, subject.units, ModelOutput(logits, scores, maps), label)
 
 
 def _confusions(subject: ExplainedModel, seen: Scan, label: int, wrong: list[int]) -> list[tuple[int, int, list[int]]]:
@@ -129,7 +138,7 @@ def _confusions(subject: ExplainedModel, seen: Scan, label: int, wrong: list[int
     found = []
     for other, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:CONFUSIONS]:
         rows = [row for row in wrong if seen.predicted[row] == other]
-        gap = (_contributions(subject, seen, rows, other) - _contributions(subject, seen, rows, label)).mean(dim=0)
+        gap = (contributions_of(subject, seen, rows, other) - contributions_of(subject, seen, rows, label)).mean(dim=0)
         found.append((other, count, gap.argsort(descending=True, stable=True)[:SPEAKING].tolist()))
     return found
 

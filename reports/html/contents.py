@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
+from collections.abc import Sequence
+from functools import cached_property
 
-import torch
+from torch import Tensor
 
 from datamodules.sample import sample_key
-from lightning_modules.contract import UnitTable
+from explanations.decision import decide
+from lightning_modules.contract import ModelOutput
+from metrics.functional import decision_share
+from reports.additive import contributions
 from reports.explained_model import ExplainedModel
 from reports.html.evaluation_files import EvaluationFiles
 from reports.html.site import key_of
 from reports.limits import Limits
 from reports.scan import Scan, scan_evaluated
+
+MOST = 5  # units that the share of a decision is about
 
 
 class Contents:
@@ -27,7 +35,8 @@ class Contents:
         seen: what the model says of the evaluated images.
         dataset: of these images.
         rows: positions of the images with a page.
-        units: with a page.
+        decided: ``(U,)`` float64, mean absolute contribution of every unit to the predicted class.
+        units: with a page, those that decide most first.
         image_links: sample id -> page.
         unit_links: unit -> page.
         class_links: class -> page.
@@ -40,11 +49,23 @@ class Contents:
         self.subject, self.files, self.limits = subject, files, limits
         self.seen, self.dataset = scan_evaluated(subject.model, subject.datamodule, files.result)
         self.rows = choose_images(self.seen, limits.images)
-        self.units = [] if subject.units.kind == "class" else choose_units(subject.units, limits.units)
+        self.decided = decided(subject, self.seen)
+        self.units = [] if subject.units.kind == "class" else choose_units(self.decided, limits.units)
         self.image_links = {name: image_link(name) for name in (self.seen.sample_ids[row] for row in self.rows)}
         self.unit_links = {unit: f"unit-{unit}.html" for unit in self.units}
         classes = range(min(len(subject.class_names), limits.classes))
         self.class_links = {label: f"class-{label}.html" for label in classes}
+
+    @cached_property
+    def shown_share(self) -> float | None:
+        """Mean share of a decision that its strongest units carry, or the path through a tree; None of classes."""
+        if self.subject.units.kind == "class":
+            return None
+        output = _output(self.subject, self.seen, range(len(self.seen.sample_ids)))
+        multi_label = getattr(self.subject.model, "decision_threshold", None) is not None
+        decision = decide(self.subject.model, output, output.logits.argmax(dim=1), MOST, multi_label)
+        share = float(decision_share(decision.contributions, decision.shown).nanmean())
+        return None if math.isnan(share) else share
 
 
 def image_link(sample_id: str) -> str:
@@ -64,19 +85,48 @@ def choose_images(seen: Scan, most: int) -> list[int]:
     return chosen + spread(right, seen, most - len(chosen))
 
 
-def choose_units(units: UnitTable, most: int) -> list[int]:
-    """The active units with a page, in their order: all, or those with the largest weight of every class, in turn.
+def choose_units(decided: Tensor, most: int) -> list[int]:
+    """The units with a page: those that decide most, in descending order, and none that decide nothing.
 
     Args:
-        units: of the model; the first ones are chosen if it has no weights.
+        decided: ``(U,)`` float, by every unit.
         most: number of units.
     """
-    active: list[int] = units.active.nonzero().flatten().tolist()
-    if len(active) <= most or units.weight is None:
-        return active[:most]
-    weight = units.weight.detach().masked_fill(~units.active, -torch.inf)
-    in_turn = weight.argsort(dim=1, descending=True, stable=True).T.flatten().tolist()
-    return sorted(list(dict.fromkeys(in_turn))[:most])
+    order: list[int] = decided.argsort(descending=True, stable=True)[:most].tolist()
+    return [unit for unit in order if decided[unit] > 0]
+
+
+def decided(subject: ExplainedModel, seen: Scan) -> Tensor:
+    """``(U,)`` float64, mean absolute contribution of every unit to the predicted class.
+
+    Args:
+        subject: the model.
+        seen: what it says of the images.
+    """
+    total = seen.scores.new_zeros(seen.scores.shape[1])
+    for label in sorted(set(seen.predicted)):
+        rows = [row for row, predicted in enumerate(seen.predicted) if predicted == label]
+        total += contributions_of(subject, seen, rows, label).abs().sum(dim=0)
+    return total / max(len(seen.predicted), 1)
+
+
+def contributions_of(subject: ExplainedModel, seen: Scan, rows: Sequence[int], label: int) -> Tensor:
+    """``(n, U)`` float64 :func:`reports.additive.contributions` of all units to a class in some images.
+
+    Args:
+        subject: the model.
+        seen: what it says of the images.
+        rows: positions of the images.
+        label: the class.
+    """
+    return contributions(subject.model, subject.units, _output(subject, seen, rows), label)
+
+
+def _output(subject: ExplainedModel, seen: Scan, rows: Sequence[int]) -> ModelOutput:
+    """Logits and scores of some images, as the model gives them."""
+    output, device = seen.output(rows), subject.units.active.device
+    logits, scores, maps = (each.float().to(device) for each in (output.logits, output.scores, output.maps))
+    return ModelOutput(logits, scores, maps)
 
 
 def spread(rows: list[int], seen: Scan, most: int) -> list[int]:

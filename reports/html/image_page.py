@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -11,11 +12,9 @@ from reports.explained_model import ExplainedImage, Row
 from reports.html.contents import Contents
 from reports.html.corrections import corrections
 from reports.html.evaluation_files import EvaluationFiles
-from reports.html.site import Site
+from reports.html.site import Site, percent, signed
 from reports.html.tree_page import way
 from reports.scan import samples_of
-
-WIDTH = 400  # of the drawing of bars, in its own units
 
 
 def image_pages(site: Site, contents: Contents) -> dict[str, dict[str, Any]]:
@@ -32,17 +31,19 @@ def image_pages(site: Site, contents: Contents) -> dict[str, dict[str, Any]]:
     samples = samples_of(contents.dataset, list(contents.image_links))
     cards = {}
     for image, sample in zip(subject.explain(samples, "the image page"), samples, strict=True):
-        link = contents.image_links[image.sample_id]
+        link, tables = contents.image_links[image.sample_id], with_bars(image, subject.class_names)
         site.page(
             link,
             "image",
             image=image,
-            tables=with_bars(image),
+            tables=tables,
             way=way(subject, image),
             corrections=corrections(subject, image, sample),
             values=_values(contents.files, image.sample_id),
         )
         cards[image.sample_id] = {
+            "image": image,
+            "tables": tables,
             "picture": image.photo,
             "sample_id": image.sample_id,
             "link": link,
@@ -63,54 +64,68 @@ def _values(files: EvaluationFiles, sample_id: str) -> list[tuple[str, float]]:
 
 @dataclass(frozen=True)
 class Bar:
-    """A line of an additive table as a bar that begins where the last one ended.
+    """A line of a table as a bar: what it adds begins where the last line ended, the branches of a tree at 0.
 
     Args:
         name: of the line.
-        value: added, or the sum.
-        left: of the bar in 0..400.
-        width: of the bar, at least 1.
+        value: printed.
+        left: of the bar, in percent of the scale.
+        width: of the bar, in percent.
         kind: "for", "against" or "sum".
+        number: of the line, None for what is no unit.
     """
 
     name: str
-    value: float
+    value: str
     left: float
     width: float
     kind: str
+    number: int | None = None
 
 
-def with_bars(image: ExplainedImage) -> list[tuple[AdditiveTable, list[Row], list[Bar]]]:
-    """The tables of an image with their bars; none where contributions do not add up.
+def with_bars(image: ExplainedImage, names: Sequence[str]) -> list[tuple[AdditiveTable, list[Row], list[Bar]]]:
+    """The tables of an image with their bars, all on one scale; none where there is nothing that adds up.
 
     Args:
         image: explained.
+        names: of the classes.
     """
-    return [(table, rows, bars(table, rows) if table.bias is not None else []) for table, rows in image.tables]
+    added = [_added(table, rows) if table.bias is not None else [] for table, rows in image.tables]
+    ends = [end for lines in added for end in accumulate((value for *_, value in lines), initial=0.0)]
+    low, high = min(ends), max(ends)
+    scale = 100 / ((high - low) or 1.0)
+    found = []
+    for (table, rows), lines in zip(image.tables, added, strict=True):
+        on_path = table.tree_path is not None
+        drawn = _path_bars(table, rows, names[table.label]) if on_path else _bars(table, lines, low, scale)
+        found.append((table, rows, drawn))
+    return found
 
 
-def bars(table: AdditiveTable, rows: list[Row]) -> list[Bar]:
-    """The lines of a table as bars on one scale, down to the logit less the mean over classes.
+def _added(table: AdditiveTable, rows: list[Row]) -> list[tuple[int | None, str, float]]:
+    """Number, name and value of every line of a table."""
+    lines: list[tuple[int | None, str, float]] = [(row.number, row.title, row.line.total.value) for row in rows]
+    return lines + [(None, text, amount.value) for text, amount in table.sums]
 
-    Args:
-        table: additive.
-        rows: its lines with their names.
-    """
-    added = [(_with_same(row), row.line.total.value) for row in rows]
-    added += [(text, amount.value) for text, amount in table.sums]
-    ends = list(accumulate((value for _, value in added), initial=0.0))
-    low, scale = min(ends), WIDTH / ((max(ends) - min(ends)) or 1.0)
 
-    def bar(name: str, printed: float, start: float, change: float, kind: str) -> Bar:
-        left, width = (min(start, start + change) - low) * scale, max(abs(change) * scale, 1.0)
-        return Bar(name, printed, round(left, 2), round(width, 2), kind)
+def _bars(table: AdditiveTable, added: list[tuple[int | None, str, float]], low: float, scale: float) -> list[Bar]:
+    """The lines of a table as bars, each from the end of the last one, down to the logit less the mean over classes."""
+    bars, start = [], 0.0
+    for number, name, value in added:
+        left, kind = min(start, start + value) - low, "for" if value >= 0 else "against"
+        bars.append(Bar(name, signed(value), round(left * scale, 2), round(abs(value) * scale, 2), kind, number))
+        start += value
+    if added:
+        left, total = min(0.0, start) - low, signed(table.margin.value)
+        bars.append(Bar(f"above {table.against}", total, round(left * scale, 2), round(abs(start) * scale, 2), "sum"))
+    return bars
 
-    drawn = [
-        bar(name, value, start, value, "for" if value >= 0 else "against")
-        for (name, value), start in zip(added, ends[:-1], strict=True)
+
+def _path_bars(table: AdditiveTable, rows: list[Row], class_name: str) -> list[Bar]:
+    """The branches on the path through a tree, and what it and the other paths give a class, in probability."""
+    lines: list[tuple[int | None, str, float]] = [
+        (row.number, f"{row.name} {row.line.branch}", row.line.contribution.value) for row in rows
     ]
-    return [*drawn, bar(f"above {table.against}", table.margin.value, 0.0, ends[-1], "sum")]
-
-
-def _with_same(row: Row) -> str:
-    return f"{row.name} + {len(row.same)}" if row.same else row.name
+    lines += [(None, text, chance) for text, chance in table.path_sums(class_name)]
+    bars = [Bar(name, percent(chance), 0.0, round(100 * chance, 2), "for", number) for number, name, chance in lines]
+    return [*bars, Bar(class_name, percent(table.probability), 0.0, round(100 * table.probability, 2), "sum")]

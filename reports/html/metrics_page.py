@@ -25,7 +25,8 @@ class Shown:
     """One metric.
 
     Args:
-        name: of the result, without its family.
+        name: in words.
+        key: of the result, without its family.
         question: what it asks.
         value: printed with its unit.
         interval: printed, empty without one.
@@ -36,6 +37,7 @@ class Shown:
     """
 
     name: str
+    key: str
     question: str
     value: str
     interval: str
@@ -69,9 +71,11 @@ def _shown(contents: Contents, key: str, entry: Mapping[str, Any], otherwise: st
     """One metric; metrics that the suite does not know ask what their family asks."""
     value, (low, high), unit = entry["value"], entry["ci95"], entry["unit"]
     best, worst = _ends(contents, key, entry["higher_is_better"])
+    words, short = ENTRIES[key].words if key in ENTRIES else None, key.split("/", 1)[1]
     return Shown(
-        name=key.split("/", 1)[1],
-        question=ENTRIES[key].words.question if key in ENTRIES else otherwise,
+        name=words.name if words and words.name else short,
+        key=short,
+        question=words.question if words else otherwise,
         value=f"{number(value, unit)} {printed_unit(unit)}".strip(),
         interval=interval(low, high, unit),
         count=entry["n"],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,11 @@ from PIL import Image
 from lightning_modules.contract import DecidesByTree
 from reports.explained_model import ExplainedModel
 from reports.html.class_page import class_pages
-from reports.html.contents import Contents
+from reports.html.contents import MOST, Contents
 from reports.html.errors_page import errors_page
 from reports.html.evaluation_files import EvaluationFiles
 from reports.html.image_page import image_pages
-from reports.html.metrics_page import metrics_page
+from reports.html.metrics_page import Shown, metrics_page
 from reports.html.site import Site
 from reports.html.tree_page import tree_page
 from reports.html.unit_page import unit_pages
@@ -62,7 +62,7 @@ def build_report(subject: ExplainedModel, files: EvaluationFiles, folder: Path, 
         "class_links": contents.class_links,
     }
     measured, cards = metrics_page(site, contents), image_pages(site, contents)
-    _overview(site, contents, measured.get("general"), cards.values())
+    _overview(site, contents, measured, list(cards.values()))
     unit_pages(site, contents)
     class_pages(site, contents, cards)
     errors_page(site, contents)
@@ -85,9 +85,15 @@ def _by_page(figures: Mapping[str, Image.Image]) -> dict[str, dict[str, Image.Im
     return {heading: pictures for heading, pictures in (pages | {"Figures": left}).items() if pictures}
 
 
-def _overview(site: Site, contents: Contents, general: Any, cards: Iterable[Mapping[str, Any]]) -> None:
+def _overview(
+    site: Site,
+    contents: Contents,
+    measured: Mapping[str, tuple[str, Sequence[Shown]]],
+    cards: Sequence[Mapping[str, Any]],
+) -> None:
     """Write the first page."""
     units, result = contents.subject.units, contents.files.result
+    first = next((card for card in cards if card["correct"]), cards[0] if cards else None)
     site.page(
         "index.html",
         "overview",
@@ -95,7 +101,12 @@ def _overview(site: Site, contents: Contents, general: Any, cards: Iterable[Mapp
         incomplete=cut_short(result["training"] or {}),
         active=int(units.active.sum()),
         total=len(units.active),
-        general=general,
+        general=measured.get("general"),
+        accuracy=result["metrics"].get("general/accuracy"),
+        share=contents.shown_share,
+        most=min(MOST, int(units.active.sum())),
+        is_tree=isinstance(contents.subject.model, DecidesByTree),
+        first=first,
         cards=[card for card in cards if card["correct"]][:CARDS],
         wrong=[card for card in cards if card["correct"] is False][:CARDS],
         projected=units.source is not None and bool(units.source.found.any()),

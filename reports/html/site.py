@@ -114,26 +114,28 @@ class Site:
         self.files[name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
 
-def number(value: float | None, digits: int = 4) -> str:
+def number(value: float | None, digits: int = 3) -> str:
     """A number with some digits, – for None and NaN.
 
     Example:
         >>> number(0.123456), number(None), number(1234567.0), number(-0.0)
-        ('0.1235', '–', '1.235e+06', '0')
+        ('0.123', '–', '1.23e+06', '0')
     """
     if value is None or value != value:
         return "–"
     return f"{value + 0.0:.{digits}g}"
 
 
-def signed(value: float | None, digits: int = 4) -> str:
-    """The same with its sign.
+def signed(value: float | None, digits: int = 3) -> str:
+    """The same with its sign, 0 without one, and one digit less below 1.
 
     Example:
-        >>> signed(2.0), signed(-0.5), signed(0.0)
-        ('+2', '-0.5', '+0')
+        >>> signed(2.0), signed(-0.3456), signed(0.0)
+        ('+2.00', '-0.35', '0')
     """
-    return "–" if value is None or value != value else f"{value + 0.0:+.{digits}g}"
+    if not value or value != value:
+        return number(value)
+    return f"{value:+#.{digits if abs(value) >= 1 else digits - 1}g}".rstrip(".")
 
 
 def percent(value: float, digits: int = 1) -> str:

@@ -51,4 +51,5 @@ def standalone_page(explained: ExplainedImage, subject: ExplainedModel) -> str:
         explained: the image.
         subject: the model that explained it.
     """
-    return Site(None).page("", "standalone", image=explained, model=subject, tables=with_bars(explained))
+    tables = with_bars(explained, subject.class_names)
+    return Site(None).page("", "standalone", image=explained, model=subject, tables=tables)

@@ -20,6 +20,7 @@ class UnitSheet:
 
     Args:
         name: what it is called.
+        share: of all contributions to the predicted classes, by absolute value; None where they do not add up.
         owners: names of the classes it belongs to.
         weights: class, name and weight, the largest by absolute value.
         nearest: heading, then score and picture of the images in which it is strongest.
@@ -28,6 +29,7 @@ class UnitSheet:
     """
 
     name: str
+    share: float | None
     owners: list[str]
     weights: list[tuple[int, str, float]]
     nearest: list[tuple[str, list[tuple[float, Source]]]]
@@ -52,8 +54,10 @@ def unit_pages(site: Site, contents: Contents) -> None:
         sheet, source, link = unit_sheet(contents, unit), sources.get(unit), contents.unit_links[unit]
         site.page(link, "unit", unit=sheet, source=source, values=values.get(sheet.name if named else str(unit), {}))
         owners = ", ".join(sheet.owners[:3]) + (" …" if len(sheet.owners) > 3 else "")
-        cards.append({"name": sheet.name, "owners": owners, "source": source, "link": link})
-    site.page("units.html", "units", cards=cards, kind=units.kind, total=int(units.active.sum()))
+        cards.append({"name": sheet.name, "owners": owners, "source": source, "link": link, "share": sheet.share})
+    deciding, active = int((contents.decided > 0).sum()), int(units.active.sum())
+    left = {"silent": active - deciding, "inactive": len(units.active) - active}
+    site.page("units.html", "units", cards=cards, kind=units.kind, total=deciding, **left)
 
 
 def unit_sheet(contents: Contents, unit: int) -> UnitSheet:
@@ -75,6 +79,7 @@ def unit_sheet(contents: Contents, unit: int) -> UnitSheet:
     twins = next((group for group in groups if unit in group), [])
     return UnitSheet(
         name=subject.unit_name(unit),
+        share=None if table.weight is None else float(contents.decided[unit] / contents.decided.sum()),
         owners=[names[label] for label in table.owner[unit].nonzero().flatten().tolist()],
         weights=weights,
         nearest=_nearest(contents, unit),

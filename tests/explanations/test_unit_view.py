@@ -100,7 +100,7 @@ def test_part_names():
     points, four = torch.arange(4.0)[:, None].expand(4, 2), ["beak", "tail", "eye", "leg"]
     many = {"part_points": points, "part_visible": points[:, 0] >= 0}
     assert part_in((0, 0, 2, 2), many, four) == "tail, beak and eye"
-    assert part_in((0, 0, 3, 3), many, four) == "tail, eye and 2 more"
+    assert part_in((0, 0, 3, 3), many, four) == "tail, eye and 2 more parts"
     assert part_in(None, sample, names) is part_in((0, 0, 9, 9), {}, names) is part_in((0, 0, 9, 9), sample, []) is None
 
 

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageColor
 
-from explanations.views import crop, draw_box, fit, scaled_box, sheet, to_image
+from explanations.views import BOX_COLOUR, crop, draw_box, draw_numbered, fit, scaled_box, sheet, to_image
 
 RED, GREEN = (255, 0, 0), (0, 255, 0)
 
@@ -17,6 +17,20 @@ def picture(width=64, height=64, spot=(16, 8, 23, 15)):
 
 def colours(image):
     return {colour for _, colour in image.getcolors(image.width * image.height)}
+
+
+def test_every_box_has_its_number_on_a_tag_of_its_own():
+    image, box = Image.new("RGB", (100, 100), GREEN), (30, 30, 69, 69)
+    boxes = {1: box, 2: box, 3: box, 4: (0, 0, 99, 99)}
+    drawn = draw_numbered(image, boxes)
+    # the same box thrice: a tag above its upper left corner, one above its upper right one, then one inside
+    tags = [(29, 14), (56, 14), (29, 29)]
+    orange = np.asarray(drawn) == ImageColor.getrgb(BOX_COLOUR)
+    filled = [orange[y + 2 : y + 14, x + 2 : x + 13].all(axis=2).mean() for x, y in tags]
+    assert min(filled) > 0.5
+    assert colours(image) == {GREEN}
+    with pytest.raises(ValueError, match="inside an image of 100 x 100"):
+        draw_numbered(image, {1: (0, 0, 100, 9)})
 
 
 def test_to_image_keeps_rows_columns_and_channels():

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from explanations import Explainer
 from explanations.heat import heat_map, scale_of
-from explanations.views import BLACK, BOX_COLOUR, GAP, WHITE, fit, sheet, to_image, write_text
+from explanations.views import AGAINST, BLACK, BOX_COLOUR, FOR, GAP, WHITE, fit, sheet, to_image, write_text
 from metrics.functional import part_thresholds
 from reports.explained_model import ExplainedModel
 from reports.pictures.funnybirds.parts import Bird, Explained, read_birds
@@ -21,7 +21,7 @@ IMAGES = 4
 THRESHOLDS = (0.01, 0.03, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)  # the nearest of the 80 are shown
 SIDE, LINE, TEXT = 192, 16, 12  # pixels of a map, a line and its letters
 NAME, CELL, NUMBER = 60, 34, 60  # pixels of the name of a line, of a cell of a part, and of the number after them
-POSITIVE, NEGATIVE, FILLED, EMPTY = "#d95f02", "#2155bd", "#404040", "#c0c0c0"
+FILLED, EMPTY = "#404040", "#c0c0c0"
 
 
 def part_pictures(
@@ -108,7 +108,7 @@ def _bars(tile: Image.Image, values: Tensor, parts: Sequence[str], top: int) -> 
     for row, (name, value) in enumerate(zip(parts, values.tolist(), strict=True)):
         y = top + row * LINE
         write_text(tile, (0, y), name, TEXT)
-        colour = POSITIVE if value > 0 else NEGATIVE
+        colour = FOR if value > 0 else AGAINST
         ends = sorted((zero, zero + value * scale))
         draw.rectangle((ends[0], y + 3, ends[1], y + LINE - 4), fill=colour)
         text = f"{value:+.0f}" if abs(value) >= 100 else f"{value:+.3g}"

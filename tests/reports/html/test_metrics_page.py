@@ -27,7 +27,8 @@ def test_what_is_shown_of_a_metric():
     shown = metrics_page(SimpleNamespace(page=lambda *args, **context: None), contents)
     (question, (psc, unknown)), (nothing, (size,)) = shown["continuity"], shown["own"]
     assert question == unknown.question == FAMILIES["continuity"].question
-    assert (psc.name, psc.question) == ("psc", ENTRIES["continuity/psc"].words.question)
+    assert (psc.key, psc.question) == ("psc", ENTRIES["continuity/psc"].words.question)
+    assert (psc.name, unknown.name) == ("Prototype similarity change", "of_a_user")
     assert (psc.value, psc.better, psc.interval) == ("25.00 %", "lower", "")
     assert (psc.best[0], psc.worst[0]) == (("a", "a.html"), ("b", "b.html"))
     assert (unknown.value, unknown.better, unknown.best) == ("undefined", "", [])

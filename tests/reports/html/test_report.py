@@ -11,7 +11,7 @@ from PIL import Image
 
 from reports.html import Limits, build_comparison, build_report
 from reports.html.class_page import class_sheet
-from reports.html.contents import choose_images, choose_units
+from reports.html.contents import choose_images, choose_units, decided
 from reports.html.tree_page import way
 from reports.scan import Scan, scan
 from tests.lightning_modules.registry import tiny_birds
@@ -123,6 +123,7 @@ def test_a_corrupted_weight_stops_the_build_and_names_the_place(birds, tmp_path,
         build_report(subject, files(), tmp_path / "report", LIMITS)
     assert not (tmp_path / "report" / "manifest.json").exists()
     pages_of(build_report(subject_of("BagNet", birds, class_names=[HOSTILE] * 8), files(), tmp_path / "report").parent)
+    weight[0, 1] += 0.5  # the same for all classes would change nothing above their mean
     subject.units = replace(table, weight=weight)
     with pytest.raises(ValueError, match="page of class bird 0 to sum to its mean logit"):
         class_sheet(subject, scan(subject.model, birds, "test"), 0)
@@ -163,10 +164,15 @@ def test_wrong_images_come_first_and_classes_in_turn():
     assert not any(silent.correct)  # without a decision nothing is right
 
 
-def test_units_of_all_classes_have_pages(birds):
-    table = subject_of("ProtoPNet", birds).units  # two prototypes for each of eight classes
-    assert choose_units(table, 16) == list(range(16))
-    assert [unit // 2 for unit in choose_units(table, 8)] == list(range(8))
+def test_units_are_shown_by_what_they_decide(birds):
+    subject = subject_of("ProtoPNet", birds)
+    scores, logits = torch.zeros(2, 16, dtype=torch.float64), torch.zeros(2, 8, dtype=torch.float64)
+    scores[0, :3], logits[:, 0] = torch.tensor([2.0, 4.0, 8.0]), 1  # both images are taken for the first class
+    # weights of 1 for the two prototypes of a class and -1/2 for others, mean -5/16: 21/16 and -3/16 above it
+    found = decided(subject, Scan(["a", "b"], [(0,), (0,)], logits, scores))
+    assert found[:4].tolist() == [21 / 16, 42 / 16, 12 / 16, 0]
+    assert choose_units(found, 16) == [1, 0, 2]
+    assert choose_units(found, 2) == [1, 0]
 
 
 def test_scan_leaves_the_loaders_as_they_were(birds):

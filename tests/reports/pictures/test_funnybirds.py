@@ -9,7 +9,7 @@ import torch
 from PIL import ImageColor
 
 from explanations import Explainer
-from explanations.views import BOX_COLOUR, GAP
+from explanations.views import AGAINST, BOX_COLOUR, FOR, GAP
 from lightning_modules.contract import ModelOutput, UnitTable
 from reports.pictures.funnybirds import FAMILY
 from reports.pictures.funnybirds.part_pictures import (
@@ -17,9 +17,7 @@ from reports.pictures.funnybirds.part_pictures import (
     FILLED,
     LINE,
     NAME,
-    NEGATIVE,
     NUMBER,
-    POSITIVE,
     SIDE,
     part_pictures,
 )
@@ -119,7 +117,7 @@ def test_where_it_is_drawn(model):
     assert {"spider", *pictures} == set(FAMILY.captions)  # for their page of the report
     bars, cells = pictures["part_importance"], pictures["important_parts"]
     top = HEADER + SIDE + 4 * LINE + LINE // 2
-    orange, blue = ImageColor.getrgb(POSITIVE), ImageColor.getrgb(NEGATIVE)
+    orange, blue = ImageColor.getrgb(FOR), ImageColor.getrgb(AGAINST)
     beak, tail = (colours_along(bars, GAP + NAME, top + row * LINE, SIDE - NAME) for row in range(2))
     assert (beak.count(orange), tail.count(blue)) == (0, 0)
     assert tail.count(orange) == pytest.approx(2 * beak.count(blue), abs=3)  # -1 and 2
