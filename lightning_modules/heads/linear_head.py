@@ -85,6 +85,11 @@ class LinearHead:
                 f"The last layer violates its optimality conditions by {head.violation:.1e} after {head.evaluations} "
                 f"passes, with a penalty of {penalty:.1e}. Raise `head.penalty` of the phase."
             )
+        if empty := int((head.weight == 0).all(dim=1).sum()):
+            rank_zero_warn(
+                f"A penalty of {penalty:.1e} leaves {empty} of {self.num_classes} classes without any weight. Lower "
+                "`head.penalty` of the phase, or train longer before it."
+            )
         weight = torch.zeros(self.num_classes, len(active), dtype=torch.float64, device=active.device)
         weight[:, active] = head.weight
         self.load_weights(weight)

@@ -69,6 +69,13 @@ def test_the_sparsest_within_a_standard_error_of_the_best():
     assert not above.weight.any()
 
 
+def test_classes_without_any_weight_are_told():
+    model = protopnet()
+    with pytest.warns(UserWarning, match=r"A penalty of 1.0e\+00 leaves 4 of 4 classes without any weight. Lower"):
+        model.fit_head((scores(), LABELS), None, HeadSpec(1.0))
+    assert not model.units().active.any()
+
+
 def test_class_weights_count_images_several_times():
     twice = protopnet(class_weights=True)
     twice.class_weights.copy_(torch.tensor([2.0, 1.0, 1.0, 1.0]))
