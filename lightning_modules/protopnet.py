@@ -81,8 +81,9 @@ class ProtoPNet(ComparesPatches, LinearHead, InterpretableModule):
     fall every tenth epoch, one projection after 25), ``sketch`` (ours, for the from-scratch backbone) and
     ``pretrained`` (ours, for a pretrained backbone, cosine similarity and few images).
 
-    The last two solve the last layer, the authors' train it as published. Solved in their place, it has 7 weights a class
-    instead of 200 at 99.3 % on 20 drawn classes in their form; their schedules are not measured: docs/models/protopnet.md.
+    The last two solve the last layer, the authors' three train it as published. In their form, on 20 drawn classes, the
+    solution has 7 weights a class in place of 200 and 99.3 % accuracy; with their schedules it is not measured
+    (docs/models/protopnet.md).
 
     Args:
         prototypes_per_class: prototypes owned by each class.
