@@ -11,11 +11,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from studies.hypotheses import unknown_hypotheses
 from studies.questions import POINTS
 from studies.records import read
 from studies.study import SCHEMA, Arm, Item, ItemKey, Key, Row, Study
 from studies.tasks import task_of
 
+SHOW_CLASS = "give the arm `labels: true`, or `examples` of the class"
 FILES = ("study.json", "key.json", "consent.md")
 
 
@@ -173,6 +175,8 @@ def _problems(bundle: Bundle) -> Iterator[str]:
         )
     if study.pages.output and task_of(study.task, "none").options == 1:
         yield f"study.json: `pages.output` asks which class the model chose; the task {study.task} shows only that one."
+    declared = unknown_hypotheses(study.quality, study.task, study.arms, study.assignment, study.pages)
+    yield from (f"study.json, {problem}" for problem in declared)
     for name in sorted({item.id for item in items} ^ set(key.items)):
         yield f"key.json: the item {name!r} is {'unknown to study.json' if name in key.items else 'missing'}."
     for arm in study.arms:
@@ -201,6 +205,8 @@ def _item_problems(study: Study, arm: Arm, item: Item) -> Iterator[str]:
             yield f"option {option.id} has {len(option.rows)} rows in an arm of the form {arm.form}."
         if arm.form == "tree" and any(row.decision is None for row in option.rows):
             yield f"option {option.id}: a node of the path has no decision."
+        if arm.form == "none" and task.options == 1 and not (option.label or option.examples):
+            yield f"option {option.id} shows nothing of the decision to be judged: {SHOW_CLASS}."
     if item.attention is not None and not 1 <= item.attention <= POINTS[task.scale]:
         yield f"asks for the answer {item.attention}, which is not on the scale."
 

@@ -10,7 +10,7 @@ from scipy.stats import rankdata
 
 from studies.analysis.graded import ItemAnswer, Person
 from studies.analysis.results import Result, accuracy, mean_result
-from studies.statistics.ratings import correlation_p, krippendorff_alpha, similarity_correlation, spearman
+from studies.statistics.ratings import krippendorff_alpha, similarity_correlation, spearman
 
 Rated = tuple[int, ItemAnswer, str, float]  # person, answer, row, rating
 
@@ -72,9 +72,9 @@ def _rank_position(rated: list[Rated]) -> Result:
         ranks = rankdata([-one.key.scores[name] for name in names], "ordinal")
         by_rank.setdefault(int(ranks[names.index(row)]), []).append(rating)
     order = sorted(by_rank)
-    value = spearman(np.array(order, dtype=np.float64), np.array([np.mean(by_rank[rank]) for rank in order]))
+    value, p = spearman(np.array(order, dtype=np.float64), np.array([np.mean(by_rank[rank]) for rank in order]))
     means = {str(rank): float(np.mean(by_rank[rank])) for rank in order}
-    details = {"p": correlation_p(value, len(order)), "mean_rating_by_rank": means}
+    details = {"p": p, "mean_rating_by_rank": means}
     reason = "" if math.isfinite(value) else "fewer than three ranks, or all mean ratings alike"
     return Result(value, n=len(order), details=details, reason=reason)
 
@@ -145,8 +145,7 @@ def localisation_results(people: list[Person]) -> dict[str, Result]:
                               np.mean([one.right for one in given])))  # fmt: skip
         table = np.array(pairs)
         for name, column in (("confidence", 1), ("accuracy", 2)):
-            value = spearman(table[:, 0], table[:, column])
+            value, p = spearman(table[:, 0], table[:, column])
             reason = "" if math.isfinite(value) else "fewer than three items, or all alike"
-            details = {"p": correlation_p(value, len(table))}
-            found[f"study/{name}_vs_{metric}"] = Result(value, n=len(table), details=details, reason=reason)
+            found[f"study/{name}_vs_{metric}"] = Result(value, n=len(table), details={"p": p}, reason=reason)
     return found

@@ -9,6 +9,7 @@ from typing import Any
 from studies.bundle import Bundle, read_consent, write_bundle
 from studies.construction.drawing import Drawing
 from studies.construction.method import Method, Subject
+from studies.hypotheses import unknown_hypotheses
 from studies.study import (
     Arm,
     Assignment,
@@ -58,6 +59,8 @@ def build(  # noqa: PLR0913
     if out.exists() and any(out.iterdir()):
         raise ValueError(f"{out} is not empty: give a new folder.")
     words = read_consent(consent)
+    if unknown := list(unknown_hypotheses(quality, task, arms, assignment, pages)):
+        raise ValueError("\n".join(unknown))
     media: dict[str, bytes] = {}
     keys: dict[str, ItemKey] = {}
     built = [_arm(method, task, items, seed, catch_every, assignment, (media, keys)) for method in arms]

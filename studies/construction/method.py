@@ -17,6 +17,7 @@ from explanations.tree_path import Node, Step, grow, path
 from lightning_modules import load_model
 from lightning_modules.contract import DecidesByTree, InterpretableModel
 from reports.scan import Scan, loaders, scan
+from studies.bundle import SHOW_CLASS
 from studies.study import Form, Rating, Similarity, TaskName
 from studies.tasks import task_of
 
@@ -99,6 +100,8 @@ class Subject:
             raise self.wrong(f"the form {method.form} has no rows that `similarity` or `clarity` could be of")
         if method.evidence and method.form == "none":
             raise self.wrong("the form none has no explanation that `evidence` could be of")
+        if method.form == "none" and self.task.options == 1 and not (method.labels or method.examples):
+            raise self.wrong(f"the form none shows nothing of the decision to be judged: {SHOW_CLASS}")
         if method.similarity == "pairwise" and method.form == "tree":
             raise self.wrong("the nodes of a path cannot be compared in pairs")
         if method.form == "units" and self.units.kind == "class":

@@ -13,6 +13,7 @@ from scipy.stats import ttest_1samp
 
 from studies.__main__ import main
 from studies.analysis import analyse
+from studies.hypotheses import hypotheses
 from studies.simulation.observer import Observer
 from studies.simulation.simulate import answer_all, simulate
 from studies.store import Store
@@ -131,6 +132,16 @@ def test_arms_of_the_same_people_are_compared_in_pairs(tmp_path):
     for arm, people in shares.items():
         assert results[arm][key]["value"] == pytest.approx(np.mean([np.mean(one) for one in people.values()]))
         assert results[arm]["study/understanding_task"]["n"] == 6
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_declared_hypotheses_may_be_all_results_that_are_tested(tmp_path, task):
+    bundle = make_bundle(tmp_path, task, "units", arm={"similarity": "pairwise"}, others=1)
+    answered(tmp_path, *[Observer("noisy")] * 4)
+    study, results = bundle.study, analyse(tmp_path)["results"]["all"]
+    every = {f"{arm}/{key}": one["details"] for arm, entries in results.items() for key, one in entries.items()}
+    found = {name for name, details in every.items() if default_test(details)}
+    assert set(hypotheses(study.task, study.arms, study.assignment, study.pages)) == found
 
 
 def test_flags_and_declared_exclusions(tmp_path):

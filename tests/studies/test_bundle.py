@@ -65,6 +65,11 @@ ITEM = [*ARM, "items", 0]
         ("study.json", [*ARM, "rating"], "first_disagreement", "agreement with a tree only"),
         ("study.json", ["schema"], 2, "schema 2 cannot be read"),
         ("study.json", ["arms"], [], r"study\.json\.arms: .* at least 1 item"),
+        (
+            *("study.json", ["quality", "family"], ["main/study/distinction_totl"]),
+            r"'main/study/distinction_totl' is no result .* Did you mean 'main/study/distinction_total'\?",
+        ),
+        ("study.json", ["quality", "family"], ["x"], "It tests main/study/distinction_correct, "),
         ("key.json", ["study"], "other", "belongs to the study 'other'"),
         ("key.json", ["items", "i0"], None, "the item 'i0' is missing"),
         ("key.json", ["items", "i0", "answer"], "o9", "the answer 'o9' is none of"),
@@ -78,6 +83,13 @@ def test_what_cannot_be_run_is_refused_with_its_place(tmp_path, file, path, valu
     make_bundle(tmp_path / "study", "distinction")
     change(tmp_path / "study", file, path, value)
     with pytest.raises(ValueError, match=message):
+        load_bundle(tmp_path / "study")
+
+
+def test_photos_alone_show_no_decision_to_agree_with(tmp_path):
+    make_bundle(tmp_path / "study", "agreement", "none")
+    change(tmp_path / "study", "study.json", [*ITEM, "options", 0, "label"], None)
+    with pytest.raises(ValueError, match=r"item i0: option o0 shows nothing of the decision .* `labels: true`"):
         load_bundle(tmp_path / "study")
 
 

@@ -24,7 +24,7 @@ from studies.construction.hive import arguments, design, hive
 from studies.sample_size import plan
 from studies.simulation.observer import Observer
 from studies.simulation.simulate import simulate
-from studies.study import TREE_LEAVES, Assignment, Pages
+from studies.study import TREE_LEAVES, Assignment, Pages, Quality
 from tests.lightning_modules.registry import MODELS, tiny_birds
 from tests.studies.toy import TASKS
 from tests.tiny_runs import ROOT
@@ -238,7 +238,7 @@ def test_controls_show_something_else(run):
     for item, other in zip(maps.study.arms[0].items, noise.study.arms[0].items, strict=True):
         assert item.photo == other.photo
         assert item.options[0].pictures != other.options[0].pictures
-    bare, _ = run("Classifier", "bare", task="agreement", form="none")
+    bare, _ = run("Classifier", "bare", task="agreement", form="none", labels=True)
     assert not any(option.pictures for item in bare.study.arms[0].items for option in item.options)
 
 
@@ -289,6 +289,7 @@ def test_a_published_study_is_built_and_answered(run, tmp_path, capsys, model, n
         ("ProtoTree", {"items": 25, "task": "agreement"}, "whose path leads to the predicted class, but 26 are needed"),
         ("Classifier", {"form": "tree"}, "does not decide by a tree"),
         ("Classifier", {"control": "shuffled"}, "control shuffled does not fit the form heatmap"),
+        ("Classifier", {"form": "none", "task": "agreement"}, "shows nothing of the decision .*: give the arm `labels"),
         ("Classifier", {"clarity": True}, "the form heatmap has no rows"),
         ("Classifier", {"examples": 4}, "`examples` is 0 to 3"),
         ("Classifier", {"places": Assignment(4, 3, 2)}, "has 2 items with a right prediction"),
@@ -304,6 +305,13 @@ def test_the_study_of_ten_birds_lacks_nothing_but_its_checkpoints(tmp_path, monk
     monkeypatch.chdir(ROOT)
     assert main(["build", "--config", "configs/study/cub200.yaml", "--out", str(tmp_path / "study")]) == 1
     assert "runs/hive/cub-classifier/checkpoints/last.ckpt" in capsys.readouterr().err
+
+
+def test_unknown_hypotheses_are_refused_before_any_checkpoint_is_read(tmp_path):
+    (tmp_path / "consent.txt").write_text("What happens here.", "utf-8")
+    arms, quality = [Method("main", tmp_path / "none.ckpt")], Quality(family=["main/study/agreement_totl"])
+    with pytest.raises(ValueError, match="Did you mean 'main/study/agreement_total'"):
+        build(tmp_path / "out", "birds", "Birds", arms, PLACES, tmp_path / "consent.txt", quality=quality)
 
 
 def test_a_model_that_guesses_is_refused(run, monkeypatch):

@@ -46,6 +46,7 @@ def make_item(name: str, task: TaskName, form: Form, pictures: Pictures, **field
             f"o{index}",
             [pictures.new()] if form == "heatmap" else [],
             rows(f"o{index}", ROWS, form == "tree") if form in ("units", "tree") else [],
+            label=f"class {index}" if form == "none" else None,
         )
         for index in range(asked.options)
     ]
