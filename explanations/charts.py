@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.style import context
 from PIL import Image
 
-BLUE, ORANGE, RED, GREY, BAND = "#0072b2", "#d55e00", "#d62728", "#808080", "#cfe2f3"
+BLUE, ORANGE, GREY, BAND = "#0072b2", "#d55e00", "#808080", "#cfe2f3"
 DPI = 100
 
 # decorates the functions that draw, whatever the user's own settings of matplotlib are

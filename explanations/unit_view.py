@@ -31,6 +31,8 @@ from explanations.views import (
 )
 from lightning_modules.contract import InterpretableModel
 from metrics.primitives.boxes import bounding_boxes
+from metrics.primitives.intersection_over_union import mask_intersection_over_union
+from metrics.primitives.places import places
 from metrics.primitives.regions import clip_saliency
 
 LEAST_CROP = 0.4  # of the shorter side of the image
@@ -151,6 +153,20 @@ def recognisable(box: Box, size: tuple[int, int]) -> Box:
         start = min(max((first + last + 1 - side) // 2, 0), pixels - side)
         spans.append((start, start + side - 1))
     return spans[0][0], spans[1][0], spans[0][1], spans[1][1]
+
+
+def same_places(maps: Tensor) -> list[int]:
+    """For each map of an image, the first one before it that looks at the same place, by its largest values.
+
+    Args:
+        maps: ``(k, H, W)`` float, signed, in the order of their importance.
+
+    Returns:
+        k indices, as :func:`metrics.primitives.places.places` has them; -1 for a flat map.
+    """
+    regions = clip_saliency(maps.nan_to_num()) > 0
+    found: list[int] = places(mask_intersection_over_union(regions[:, None], regions[None])[None])[0].tolist()
+    return found
 
 
 def part_in(box: Box | None, sample: Mapping[str, Any], part_names: Sequence[str]) -> str | None:

@@ -108,7 +108,8 @@ def _free_tag(image: Image.Image, box: Box, width: int, tags: Sequence[Box]) -> 
 
 
 def _touch(one: Box, other: Box) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+    """Whether two tags overlap, or could be read as one number."""
+    return one[0] - GAP < other[2] and other[0] - GAP < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
 def sheet(tiles: Sequence[Sequence[Image.Image]], columns: int, titles: Sequence[str]) -> Image.Image:

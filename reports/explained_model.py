@@ -14,12 +14,11 @@ from torch import Tensor
 
 from explanations import Explainer, Targets, UnitView, choose_explainer, unit_view
 from explanations.choice import description
-from explanations.unit_view import part_in
+from explanations.unit_view import part_in, same_places
 from explanations.views import Box, draw_numbered, fit, scaled_box, to_image
 from lightning_modules.contract import InterpretableModel, ModelOutput
-from metrics.primitives.intersection_over_union import box_intersection_over_union, mask_intersection_over_union
+from metrics.primitives.intersection_over_union import box_intersection_over_union
 from metrics.primitives.places import places
-from metrics.primitives.regions import clip_saliency
 from reports.additive import AdditiveTable, Line, additive_tables, by_place, image_of
 from reports.cautions import best_similarities, cautions
 from reports.scan import labels_of
@@ -228,9 +227,7 @@ class ExplainedModel:
         self, sample: Mapping[str, Any], table: AdditiveTable, maps: Mapping[int, Tensor], most: int
     ) -> tuple[AdditiveTable, list[Row]]:
         """The table with a line for each place, and its rows."""
-        apart = self.units.kind == "concept" or not table.lines
-        first = [-1] * len(table.lines) if apart else places(self._overlaps(table, maps))[0].tolist()
-        table = by_place(table, first, most)
+        table = by_place(table, self._places(table, maps), most)
         sources = self.sources.of([line.unit for line in table.lines])
         rows = []
         for number, line in enumerate(table.lines, start=1):
@@ -241,13 +238,15 @@ class ExplainedModel:
             rows.append(Row(number, line, name, same, view, part, source, flags))
         return table, rows
 
-    def _overlaps(self, table: AdditiveTable, maps: Mapping[int, Tensor]) -> Tensor:
-        """``(1, k, k)`` intersection over union of the fields of view of cells, or of the regions of units."""
+    def _places(self, table: AdditiveTable, maps: Mapping[int, Tensor]) -> list[int]:
+        """The first line at the place of each, by the fields of view of cells, or by the maps of units."""
+        if self.units.kind == "concept" or not table.lines:
+            return [-1] * len(table.lines)
         if boxes := [box for line in table.lines if (box := self._box(line))]:
             corners = torch.tensor(boxes)
-            return box_intersection_over_union(corners[:, None], corners[None])[None]
-        regions = clip_saliency(torch.stack([maps[line.unit] for line in table.lines]).nan_to_num()) > 0
-        return mask_intersection_over_union(regions[:, None], regions[None])[None]
+            overlaps = box_intersection_over_union(corners[:, None], corners[None])[None]
+            return [int(first) for first in places(overlaps)[0]]
+        return same_places(torch.stack([maps[line.unit] for line in table.lines]))
 
     def _box(self, line: Line) -> Box | None:
         """The field of view of a cell; None for a unit."""

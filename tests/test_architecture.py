@@ -25,6 +25,8 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "metrics.concepts.maps",
         "metrics.primitives.boxes",
         "metrics.primitives.checks",
+        "metrics.primitives.intersection_over_union",
+        "metrics.primitives.places",
         "metrics.primitives.regions",
         "metrics.primitives.perturbation",
     ),

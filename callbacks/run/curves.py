@@ -21,11 +21,11 @@ from run_folder.atomic import write_whole
 
 WIDTH, HEIGHT, MARGIN = 760, 420, 80  # pixels of a panel, and of what lies beside its axes
 LETTERS = 14  # pixels, for the room that the names of phases take
-PANELS = {  # key as logged -> factor, name, colour
-    "loss": {"train/loss": (1.0, "training", BLUE)},
+PANELS = {  # key as logged -> factor, name, colour, line
+    "loss": {"train/loss": (1.0, "training", BLUE, "o-")},
     "accuracy in %": {
-        "train/accuracy": (100.0, "training", BLUE),
-        "val/general/accuracy": (100.0, "validation", ORANGE),
+        "train/accuracy": (100.0, "training", BLUE, "o-"),
+        "val/general/accuracy": (100.0, "validation", ORANGE, "s--"),
     },
 }
 COMPARED = (  # below the curves of both, for training accuracy that lies below validation accuracy
@@ -93,11 +93,11 @@ def training_curves(rows: Sequence[Row]) -> Figure:
     starts = [epoch for epoch in range(epochs) if epoch == 0 or phases[epoch] != phases[epoch - 1]]
     figure, panels = chart(WIDTH, HEIGHT, columns=max(1, len(shown)))
     for axes, (title, curves) in zip(panels, shown.items(), strict=False):
-        for key, (factor, name, colour) in curves.items():
+        for key, (factor, name, colour, line) in curves.items():
             values = [factor * row.get(key, math.nan) for row in rows]
             if any(key in row for row in rows):
                 finite = [value if math.isfinite(value) else math.nan for value in values]
-                axes.plot(range(1, epochs + 1), finite, "o-", color=colour, label=name, markersize=4, clip_on=False)
+                axes.plot(range(1, epochs + 1), finite, line, color=colour, label=name, markersize=4, clip_on=False)
         for start, end in zip(starts, [*starts[1:], epochs], strict=True):
             axes.axvline(start, color=GREY)
             name = cut_text(phases[start], LETTERS, int((end - start) / epochs * (WIDTH - MARGIN)))

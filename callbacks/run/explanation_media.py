@@ -18,8 +18,9 @@ from callbacks.forward.evaluation_mode import evaluation_mode
 from callbacks.run.confusion import log_confusion
 from callbacks.run.drawing import drawing
 from callbacks.run.loggers import log_images, log_table
-from explanations import Explainer, Upsample, choose_explainer, unit_tile, unit_views
+from explanations import Explainer, Targets, Upsample, choose_explainer, unit_tile, unit_view, unit_views
 from explanations.decision import against_others
+from explanations.unit_view import same_places
 from explanations.views import png, sheet
 from lightning_modules.contract import InterpretableModel
 from run_folder.atomic import write_new
@@ -27,11 +28,12 @@ from run_folder.csv_text import csv_text
 
 CONTRIBUTIONS = (
     *("epoch", "phase", "sample_id", "true class", "predicted class", "rank", "unit", "score", "weight"),
-    *("contribution", "to the logit", "picture"),
+    *("contribution", "to the logit", "units at the same place", "all of them", "picture"),
 )
 UNITS = ("epoch", "phase", "moment", "unit", "class", "sample_id", "largest value", "weight", "picture")
 CHUNK = 8  # images of a forward
 FEWEST = 64  # training images among which units look for what they are like, or one of each class if that is more
+TIMES = 3  # units looked at, times as many as shown, since several may look at one place
 PER_LINE, TILE = 3, 112  # tiles in a line of a sheet, and the side of their pictures in pixels
 END = "end of epoch"
 
@@ -42,7 +44,8 @@ class ExplanationMedia(Callback):
     Two sheets per moment in ``explanations/`` of the run folder, with a table each, which the loggers get as well:
 
     - ``<phase>-epoch<NN>.png``: fixed images, of the validation split where there is one, with the units that speak
-      most for the predicted class; ``media/explanations``, ``tables/contributions``;
+      most for the predicted class, one for each place of the image (concepts: each by itself);
+      ``media/explanations``, ``tables/contributions``;
     - ``<phase>-epoch<NN>-units.png``: for a few units, spread over all, the one of some fixed training images in which
       they are largest; ``media/units``, ``tables/units``. These are drawn before and after every projection too, with
       the name of the action in place of ``units``.
@@ -103,16 +106,24 @@ class ExplanationMedia(Callback):
         with evaluation_mode(module):
             explainer = _explainer(trainer, model)
             for sample in (samples[index] for index in range(len(samples))):
-                found = evidence(module, sample["image"], self.top_k)
-                key, ids = sample["sample_key"].view(1), torch.tensor([found.units])
-                (views,) = unit_views(explainer, model, sample["image"][None], ids, TILE, key)
+                apart = model.units().kind in ("concept", "class")
+                found = evidence(module, sample["image"], self.top_k * (1 if apart else TIMES))
+                key, ids = sample["sample_key"].view(1).to(module.device), torch.tensor([found.units])
+                asked = Targets("unit", ids.to(module.device))
+                image = sample["image"][None].to(module.device)
+                maps = explainer.attribute(model, image, asked, sample_ids=key)[0].cpu()
+                first = [-1] * len(maps) if apart else same_places(maps)
                 labels = sample["labels"].nonzero().flatten() if "labels" in sample else sample["label"].view(1)
                 true, predicted = ", ".join(names[label] for label in labels.tolist()), names[found.label]
                 tiles = []
-                columns = zip(*(found.units, found.scores, found.weights, found.contributions, found.raw), strict=True)
-                for rank, ((unit, *values), view) in enumerate(zip(columns, views, strict=True), start=1):
-                    tiles.append(unit_tile(view, f"unit {unit}: contribution {values[2]:+.2g}\n{view.legend}"))
-                    figures = (rank, unit, *values, tiles[-1])
+                for rank, (index, *same) in enumerate(found.by_place(first)[: self.top_k], start=1):
+                    unit, total = found.units[index], sum(found.contributions[each] for each in (index, *same))
+                    view = unit_view(sample["image"], maps[index], TILE)
+                    more = f" + {len(same)} at the same place" if same else ""
+                    tiles.append(unit_tile(view, f"unit {unit}{more}: contribution {total:+.2g}\n{view.legend}"))
+                    own = (found.scores, found.weights, found.contributions, found.raw)
+                    others = " ".join(str(found.units[each]) for each in same)
+                    figures = (rank, unit, *(values[index] for values in own), others, total, tiles[-1])
                     rows.append([*where.columns, sample["sample_id"], true, predicted, *figures])
                 groups.append((f"{sample['sample_id']}: {true}, taken for {predicted}", tiles))
         _publish(trainer, where.stem, "explanations", groups, step)
@@ -166,6 +177,18 @@ class Evidence:
     weights: list[float | None]
     contributions: list[float]
     raw: list[float]
+
+    def by_place(self, first: Sequence[int]) -> list[list[int]]:
+        """Positions of the units by place, those first whose sum of contributions is largest.
+
+        Args:
+            first: for each unit the first one at its place, as :func:`explanations.unit_view.same_places` has it; -1
+                for one by itself.
+        """
+        places: dict[int, list[int]] = {}
+        for index, place in enumerate(first):
+            places.setdefault(index if place < 0 else place, []).append(index)
+        return sorted(places.values(), key=lambda members: -sum(self.contributions[index] for index in members))
 
 
 @torch.no_grad()

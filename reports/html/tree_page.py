@@ -23,7 +23,8 @@ def tree_page(site: Site, contents: Contents) -> None:
     """
     model = contents.subject.model
     if isinstance(model, DecidesByTree):
-        site.page("tree.html", "tree", tree=grow(model), sources=contents.subject.sources.of(contents.units))
+        nodes = contents.subject.units.active.nonzero().flatten().tolist()[: contents.limits.units]
+        site.page("tree.html", "tree", tree=grow(model), sources=contents.subject.sources.of(nodes))
 
 
 def way(subject: ExplainedModel, image: ExplainedImage) -> tuple[list[Step], Node, float] | None:

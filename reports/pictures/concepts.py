@@ -15,6 +15,7 @@ from torch import Tensor
 
 from datamodules.sample import ClassTables
 from explanations.charts import BLUE, ORANGE, chart, styled, to_picture
+from explanations.heat import heat_map
 from explanations.upsample import upsample_maps
 from explanations.views import BLACK, WHITE, sheet, to_image, write_text
 from lightning_modules.contract import ModelOutput
@@ -106,7 +107,7 @@ def concept_panels(
 
     For every image the five largest contributions θu with a tick for a concept of the image and a cross for others, the
     maps of their units, and the map of the predicted class, the sum of all maps by their weights. Above as a heat map,
-    each map from its lowest value (blue) to its highest (red); below only the twelfth of the pixels in which it is
+    each map from its lowest value (violet) to its highest (yellow); below only the twelfth of the pixels in which it is
     highest. Circles are the points of the concept's part in sight.
 
     Args:
@@ -151,7 +152,7 @@ def _panel(
     for view in (_overlay, _region):
         line = [_tile(image, [], "image", "")]
         for (present, name, contribution), values, places in zip(captions, maps, points, strict=False):
-            line.append(_tile(view(image, values), places, f"    {name}", f"contribution {contribution:.3g}", present))
+            line.append(_tile(view(image, values), places, f"    {name}", f"contribution {contribution:+.2g}", present))
         line += [empty] * (SHOWN - len(captions))
         tiles += [*line, _tile(view(image, maps[-1]), [], "predicted class", "sum of all maps by weight")]
     return tiles
@@ -178,10 +179,8 @@ def _tile(
 
 
 def _overlay(image: Tensor, values: Tensor) -> Tensor:
-    """The grey image under the map in colours from blue (lowest) over green to red (highest)."""
-    level = (values - values.min()) / (values.max() - values.min()).clamp(min=1e-12)
-    heat = torch.stack([(1.5 - (4 * level - centre).abs()).clamp(0, 1) for centre in (3.0, 2.0, 1.0)])
-    return 0.5 * image.mean(dim=0) + 0.5 * heat.to(image)
+    """The grey image under the map in colours from its lowest value on, whatever its sign."""
+    return heat_map(image, values - values.min(), (0.0, float(values.max() - values.min())))
 
 
 def _region(image: Tensor, values: Tensor) -> Tensor:
@@ -203,6 +202,7 @@ FAMILY = PictureFamily(
     concept_pictures,
     {
         "concept_importance": "How well the weights or scores of a concept fit the classes that have it; 1 is best.",
-        "concept_panels": "The concepts that decided on some images, and where the model saw them.",
+        "concept_panels": "The concepts that decided on some images, and where the model saw them: most where it is "
+        "yellow, and in the twelfth of the image that is shown below. Circles mark the part that a concept is about.",
     },
 )

@@ -10,11 +10,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from PIL import Image
 
-from explanations.charts import BAND, BLUE, RED, chart, styled, to_picture
+from explanations.charts import BAND, BLUE, ORANGE, chart, styled, to_picture
 from reports.pictures.family import Evaluated, PictureFamily
 
 WIDTH, HEIGHT = 360, 260  # of a panel
-ORDERS = {"": (BLUE, "random order"), "_uncertainty": (RED, "most uncertain first")}
+ORDERS = {"": (BLUE, "-", "random order"), "_uncertainty": (ORANGE, "--", "most uncertain first")}
 PANELS = {
     "": "concepts of one question at a time",
     "_single": "concept by concept",
@@ -50,11 +50,11 @@ def intervention_curves(metrics: Mapping[str, Mapping[str, Any]]) -> Figure | No
     figure, panels = chart(WIDTH, HEIGHT, columns=len(shown))
     for axes, (title, curves) in zip(panels, shown.items(), strict=True):
         for order, entry in curves.items():
-            (colour, name), curve = ORDERS[order], 100 * np.array(entry["curve"])
+            (colour, line, name), curve = ORDERS[order], 100 * np.array(entry["curve"])
             if order == "":
                 spread = 100 * np.array(entry["curve_sd"])
                 axes.fill_between(range(len(curve)), curve - spread, curve + spread, color=BAND)
-            axes.plot(curve, color=colour, label=name)
+            axes.plot(curve, line, color=colour, label=name)
         axes.set(title=title, xlabel="steps; accuracy in %", xlim=(0, len(curve) - 1), ylim=(0, 100))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.legend(loc="lower right")

@@ -18,4 +18,7 @@ def test_the_units_are_those_above_the_mean_over_classes(name):
     every = decide(model, output, output.logits.argmax(dim=1), most=3).contributions[0]
     assert found.contributions == pytest.approx(every.topk(3).values.tolist(), rel=1e-4)
     assert found.contributions == pytest.approx(every[found.units].tolist(), rel=1e-4)
+    found.contributions[:] = [3.0, 2.0, 2.5]
+    assert found.by_place([0, 1, 1]) == [[1, 2], [0]]  # 4.5 at the second place
+    assert found.by_place([0, 0, -1]) == [[0, 1], [2]]
     assert found.raw == pytest.approx([w * s for w, s in zip(found.weights, found.scores, strict=True)], rel=1e-4)
