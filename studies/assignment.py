@@ -10,9 +10,10 @@ from collections import Counter
 from studies.study import Arm, Key, Study
 
 
-def participant_seed(study: Study, number: int) -> str:
-    """Seed of all that is random for one participant: a keyed hash of the study's seed and the participant's number."""
-    return hmac.new(f"{study.id} {study.seed}".encode(), str(number).encode(), hashlib.sha256).hexdigest()
+def participant_seed(study: Study, key: Key, number: int) -> str:
+    """Seed of all that is random for one participant: a hash of the participant's number, keyed by seed and salt."""
+    secret = f"{study.id} {study.seed} {key.salt}".strip()
+    return hmac.new(secret.encode(), str(number).encode(), hashlib.sha256).hexdigest()
 
 
 def arm_orders(study: Study) -> list[list[Arm]]:

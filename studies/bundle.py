@@ -85,6 +85,7 @@ def write_bundle(folder: Path, study: Study, key: Key, consent: str, media: dict
         descriptor = os.open(folder / "key.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(_json(asdict(key)))
+        (folder / ".gitignore").write_text("*\n", "utf-8")  # neither the key nor answers belong in a repository
         return load_bundle(folder)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)  # was new or empty

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import fcntl
+import hmac
 import json
 import secrets
 import sqlite3
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -35,8 +37,15 @@ CREATE TABLE IF NOT EXISTS answer (
     participant INTEGER NOT NULL REFERENCES participant(number), step INTEGER NOT NULL, item TEXT,
     question TEXT NOT NULL, value TEXT NOT NULL, UNIQUE (participant, step, question));
 CREATE TABLE IF NOT EXISTS event (time REAL NOT NULL, participant INTEGER, kind TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS withdrawn (person TEXT PRIMARY KEY);
 """
+CONSENT_MINUTES = 10  # that a place is kept for somebody who has not agreed to take part yet
+ROOM = 2**20  # bytes on the disk without which answers are as good as lost
 Outcome = Literal["stored", "same", "conflict", "stale"]
+
+
+class RefusedError(Exception):
+    """Somebody who may not take part: ``withdrawn`` before, or known, but from ``elsewhere``, another browser."""
 
 
 @contextmanager
@@ -50,6 +59,7 @@ def open_store(file: Path, bundle: Bundle) -> Iterator[Store]:
     Raises:
         ValueError: if another process has it open, or it belongs to another study.
     """
+    file = file.resolve()  # one lock for all links to a database
     with Path(f"{file}.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -77,8 +87,14 @@ class Store:
         self.bundle = bundle
         self._lock = threading.Lock()
         self._opened: dict[tuple[int, int], float] = {}  # by the monotonic clock of this process
+        self._file, self._leftover = file, False
+        if str(file) != ":memory:":
+            file.touch(0o600)
+            for part in (file, Path(f"{file}-wal"), Path(f"{file}-shm")):
+                if part.exists():
+                    part.chmod(0o600)
         self._connection = sqlite3.connect(file, timeout=5, isolation_level=None, check_same_thread=False)
-        for setting in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+        for setting in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "secure_delete=ON"):
             self._connection.execute(f"PRAGMA {setting}")
         self._connection.executescript(TABLES)
         with self._transaction() as connection:
@@ -93,10 +109,24 @@ class Store:
                 f"({bundle.hash[:12]}): serve the study that was asked, or give a new database."
             )
         self.secret: str = row[2]
+        self.cookie = f"participant-{self._keyed('cookie')[:8]}"  # browsers send cookies to all ports of a host
+        now, clock = time.time(), time.monotonic()
+        active = self._connection.execute("SELECT number, last FROM participant WHERE status = 'active'")
+        self._seen = {number: clock - max(0, now - last) for number, last in active}  # by this process's own clock
 
     def close(self) -> None:
-        """Close the database."""
+        """Close the database, with all answers in its one file."""
+        self._empty_log()
         self._connection.close()
+
+    def _keyed(self, text: str) -> str:
+        return hmac.new(self.secret.encode(), text.encode(), "sha256").hexdigest()
+
+    def _empty_log(self) -> None:
+        """Move all that is in the write-ahead log to the database; later, where somebody is reading."""
+        with self._lock:
+            busy, *_ = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        self._leftover = bool(busy)
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -110,25 +140,39 @@ class Store:
                     self._connection.execute("ROLLBACK")
                 raise
 
-    def join(self, external: str | None = None, session: str | None = None, agent: str = "") -> Participant | None:
+    def join(
+        self, external: str | None = None, session: str | None = None, agent: str = "", browser: str = ""
+    ) -> Participant | None:
         """A new participant, or the one who came with the same external id before, now in the given session.
 
-        Nobody, None, where all places are taken.
+        Nobody, None, where all places are taken. Ids of a platform are no secrets: who comes with a known one is the
+        same person only from the same browser, or with the id of the session.
 
         The arms are those of the order with the fewest participants who finished or are still taking part, ties by the
         order of the study, of those in which all arms have a place.
+
+        Args:
+            external: id on the platform.
+            session: id of this participation there.
+            agent: the browser, as it calls itself.
+            browser: id of the participant that the browser is known as.
+
+        Raises:
+            RefusedError: if the person has withdrawn, or is known from another browser.
         """
         study, now = self.bundle.study, time.time()
         with self._transaction() as connection:
-            if external is not None and (known := self._find(connection, "external", external)):
-                session = session or known.session
-                connection.execute("UPDATE participant SET session = ? WHERE number = ?", (session, known.number))
-                return replace(known, session=session)
-            alive = now - 60 * study.assignment.reserve_minutes
-            rows = connection.execute(
-                "SELECT arms, items FROM participant WHERE status = 'completed' OR (status = 'active' AND last > ?)",
-                (alive,),
-            ).fetchall()
+            if external is not None:
+                asked = "SELECT 1 FROM withdrawn WHERE person = ?"
+                if connection.execute(asked, (self._keyed(external),)).fetchone():
+                    raise RefusedError("withdrawn")
+                if known := self._find(connection, "external", external):
+                    if browser != known.id and (session is None or session != known.session):
+                        raise RefusedError("elsewhere")
+                    session = session or known.session
+                    connection.execute("UPDATE participant SET session = ? WHERE number = ?", (session, known.number))
+                    return replace(known, session=session)
+            rows = self._taken(connection)
             taken = [json.loads(arms) for arms, _ in rows]
             filled, begun = Counter(arm for arms in taken for arm in arms), Counter(arms[0] for arms in taken)
             orders = [
@@ -139,14 +183,28 @@ class Store:
             arms = min(orders, key=lambda order: begun[order[0].id])
             seen = Counter(item for _, items in rows for item in json.loads(items))
             number = 1 + connection.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence").fetchone()[0]
-            seed = participant_seed(study, number)
+            seed = participant_seed(study, self.bundle.key, number)
             items = choose_items(study, arms, self.bundle.key, seen, seed)
             about = (external, session, [arm.id for arm in arms], items, seed)
             new = Participant(number, secrets.token_hex(16), *about, 0, "active", now, now, agent[:300])
             values = [json.dumps(value) if isinstance(value, list) else value for value in vars(new).values()]
             connection.execute(f"INSERT INTO participant ({COLUMNS}) VALUES ({', '.join('?' * len(values))})", values)
             connection.execute("INSERT INTO event VALUES (?, ?, 'joined')", (now, number))
+            self._seen[number] = time.monotonic()
         return new
+
+    def _taken(self, connection: sqlite3.Connection) -> list[tuple[str, str]]:
+        """Arms and items of all who finished or are still taking part, whatever happens to the clock of the machine."""
+        clock, reserved = time.monotonic(), self.bundle.study.assignment.reserve_minutes
+        rows = connection.execute(
+            "SELECT number, status, step, arms, items FROM participant WHERE status IN ('completed', 'active')"
+        )
+        return [
+            (arms, items)
+            for number, status, step, arms, items in rows
+            if status == "completed"
+            or clock - self._seen.get(number, clock) < 60 * (reserved if step else min(reserved, CONSENT_MINUTES))
+        ]
 
     def find(self, name: str) -> Participant | None:
         """The participant of an id; None if there is none."""
@@ -200,7 +258,10 @@ class Store:
             )
             if following[1] != "active":
                 connection.execute("INSERT INTO event VALUES (?, ?, ?)", (now, who.number, following[1]))
+            self._seen[who.number] = clock
         self._opened.pop((who.number, step), None)
+        if self._leftover:
+            self._empty_log()
         return "stored"
 
     def answers(self, who: Participant) -> dict[int, Answers]:
@@ -215,25 +276,34 @@ class Store:
         return found
 
     def check(self) -> None:
-        """Begin and end a transaction.
+        """Begin and end a transaction, and see whether the disk has room for more.
 
         Raises:
             sqlite3.Error: if nothing can be written.
+            OSError: if the disk is full.
         """
         with self._transaction() as connection:
             connection.execute("UPDATE study SET id = id")
+        with tempfile.TemporaryFile(dir=self._file.parent) as file:
+            file.write(bytes(ROOM))
 
     def withdraw(self, who: Participant) -> None:
-        """Delete everything about a participant but that somebody withdrew."""
+        """Delete everything about a participant but that somebody withdrew, also from the write-ahead log.
+
+        A keyed hash of the id on the platform stays, with nothing beside it: the person cannot take part again.
+        """
         with self._transaction() as connection:
             for table in ("answer", "page", "event"):
                 connection.execute(f"DELETE FROM {table} WHERE participant = ?", (who.number,))
             connection.execute(
-                "UPDATE participant SET status = 'withdrawn', external = NULL, session = NULL, agent = '', "
-                "items = '[]' WHERE number = ?",
-                (who.number,),
+                "UPDATE participant SET status = 'withdrawn', id = ?, external = NULL, session = NULL, agent = '', "
+                "items = '[]', joined = 0, last = 0 WHERE number = ?",
+                (secrets.token_hex(16), who.number),
             )
+            if who.external is not None:
+                connection.execute("INSERT OR IGNORE INTO withdrawn VALUES (?)", (self._keyed(who.external),))
             connection.execute("INSERT INTO event VALUES (?, ?, 'withdrawn')", (time.time(), who.number))
+        self._empty_log()
 
 
 def _answers(connection: sqlite3.Connection, number: int, step: int) -> Answers:

@@ -165,7 +165,8 @@ class Quality:
     """What is decided before data are collected.
 
     Attributes:
-        min_seconds: on an item; the median of a participant below it is flagged as fast.
+        min_seconds: on an item; who is below it in the median is flagged as fast, and so is who answers all pages in
+            less than a tenth of ``platform.minutes``; 0 for neither.
         max_focus_losses: how often the window may be left during all items.
         max_failed_catches: how many questions that show attention may be answered otherwise.
         exclude: flags that lead to exclusion in the second set of results.
@@ -250,7 +251,15 @@ class ItemKey:
 
 @dataclass(frozen=True)
 class Key:
-    """The answers to a study, by item."""
+    """The answers to a study, by item.
+
+    Attributes:
+        study: id.
+        items: by id.
+        salt: of ids and of the order in which participants see items, so that nobody can compute either from the seed;
+            empty in studies built before there was one.
+    """
 
     study: str
     items: dict[str, ItemKey]
+    salt: str = ""

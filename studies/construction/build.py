@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,9 +32,9 @@ PAGES, QUALITY, PLATFORM = Pages(), Quality(), Platform()
 def build(  # noqa: PLR0913
     out: Path, id: str, title: str, arms: list[Method], assignment: Assignment, consent: Path,
     task: TaskName = "agreement", items: int = 50, seed: int = 0, catch_every: int = 5, pages: Pages = PAGES,
-    quality: Quality = QUALITY, platform: Platform = PLATFORM,
+    quality: Quality = QUALITY, platform: Platform = PLATFORM, salt: str | None = None,
 ) -> Bundle:  # fmt: skip
-    """Build a study; the same checkpoints, data and arguments give the same bytes.
+    """Build a study; the same checkpoints, data, arguments and salt give the same bytes.
 
     Args:
         out: new folder.
@@ -52,6 +53,7 @@ def build(  # noqa: PLR0913
         pages: optional pages.
         quality: checks, exclusions and hypotheses, declared now.
         platform: where participants come from.
+        salt: of all ids; a new random one if None. It stands in key.json: give it again to get the same study again.
 
     Raises:
         ValueError: if the folder is not empty, the models or data do not give such a study, or it could not be run.
@@ -63,9 +65,11 @@ def build(  # noqa: PLR0913
         raise ValueError("\n".join(unknown))
     media: dict[str, bytes] = {}
     keys: dict[str, ItemKey] = {}
-    built = [_arm(method, task, items, seed, catch_every, assignment, (media, keys)) for method in arms]
+    salt = salt or secrets.token_hex(16)
+    subjects = (Subject(method, task, seed, salt) for method in arms)
+    built = [_arm(subject, items, catch_every, assignment, (media, keys)) for subject in subjects]
     study = Study(id, title, seed, task, built, assignment, pages, quality, platform)
-    return write_bundle(out, study, Key(id, keys), words, media)
+    return write_bundle(out, study, Key(id, keys, salt), words, media)
 
 
 def command(**arguments: Any) -> str:
@@ -75,12 +79,12 @@ def command(**arguments: Any) -> str:
     return "\n".join([*lines, f"{len(bundle.media())} pictures; written to {bundle.folder}"])
 
 
-def _arm(  # noqa: PLR0913
-    method: Method, task: TaskName, items: int, seed: int, catch_every: int, assignment: Assignment,
+def _arm(
+    subject: Subject, items: int, catch_every: int, assignment: Assignment,
     found: tuple[dict[str, bytes], dict[str, ItemKey]],
 ) -> Arm:  # fmt: skip
     media, keys = found
-    subject = Subject(method, task, seed)
+    method = subject.method
     if assignment.wrong and subject.task.right_only:
         raise subject.wrong(f"{subject.task.right_only}: give `assignment.wrong` as 0")
     drawing = Drawing(subject, media)

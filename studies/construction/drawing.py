@@ -45,7 +45,6 @@ class Drawing:
         subject, seen = self.subject, self.subject.seen
         name = seen.sample_ids[index]
         (sample,) = samples_of(self.test, [name])
-        prefix = f"{subject.method.id} {name}"
         ids = self._options(index)
         labels = list(ids)
         options: list[Option] = []
@@ -62,10 +61,10 @@ class Drawing:
                 pictures = [self._keep(fit(to_image(heat_map(sample["image"], maps[place], scale)), LARGE))]
                 localisation |= {f"{ids[label]}/{key}": value for key, value in _localised(maps[place], sample).items()}
             elif subject.method.form == "tree":
-                rows, decisions, leaves = self._path(sample, index, prefix, scores)
+                rows, decisions, leaves = self._path(sample, index, scores)
             elif subject.method.form == "units":
                 units = subject.rows_of(index, label)
-                known = self._rows(sample, index, units, f"{prefix} class {label}", scores)
+                known = self._rows(sample, index, units, f"class {label}", scores)
                 known = [
                     self._with_evidence(row, scores[row.id], unit, label)
                     for row, unit in zip(known, units, strict=True)
@@ -78,16 +77,15 @@ class Drawing:
         options.sort(key=lambda option: option.id)
         photo = self._keep(fit(to_image(sample["image"]), LARGE))
         ends = [self.names[leaf] for leaf in leaves if subject.method.labels]
-        item = Item(f"i{subject.order(prefix)[:12]}", photo, options, decisions, ends)
+        item = Item(subject.id("i", name), photo, options, decisions, ends)
         answer = self.task.answer(ids, leaves, seen.labels[index][0])
         output = ids[labels[0]] if len(ids) > 1 else None
         return item, ItemKey(name, seen.correct[index], answer, output, scores, {}, localisation)
 
     def _options(self, index: int) -> dict[int, str]:
         """Ids of the options of a test image by class, the predicted one first."""
-        method, name = self.subject.method, self.subject.seen.sample_ids[index]
-        labels = self.subject.classes(index)
-        return {label: f"o{self.subject.order(f'{method.id} {name} class {label}')[:12]}" for label in labels}
+        name = self.subject.seen.sample_ids[index]
+        return {label: self.subject.id("o", f"{name} class {label}") for label in self.subject.classes(index)}
 
     def with_attention(self, item: Item) -> Item:
         """An item that asks for a point of the confidence scale, to see that it is read."""
@@ -109,9 +107,13 @@ class Drawing:
         unit = min(units, key=lambda unit: self.subject.order(f"catch {item.id} {unit}"))  # no rank of the model's
         source = self.sources.of([unit])[unit].view
         noise = self._noise(item.id, source.crop.size)
-        own, other, photo = self._keep(source.crop), self._keep(noise), self._keep(source.photo)
-        names = [f"r{self.subject.order(f'catch {kind} {item.id}')[:12]}" for kind in ("same", "noise")]
-        rows = [Row(names[0], [photo, own, own, photo]), Row(names[1], [option.rows[0].pictures[0], other, own, photo])]
+        shown = Image.open(io.BytesIO(self.media[option.rows[0].pictures[0]]))
+        pictures = ([source.photo, source.crop, source.crop, source.photo], [shown, noise, source.crop, source.photo])
+        names = [self.subject.id("r", f"catch {kind} {item.id}") for kind in ("same", "noise")]
+        rows = [  # every picture in a file of its own: the same name twice would tell these rows from the others
+            Row(name, [self._keep(picture, 89 - 4 * row - place) for place, picture in enumerate(some)])
+            for row, (name, some) in enumerate(zip(names, pictures, strict=True))
+        ]
         options = [*item.options]
         options[place] = replace(option, rows=sorted([*option.rows, *rows], key=lambda row: row.id))
         top = POINTS["similarity" if method.similarity == "scale" else "alike"]
@@ -130,9 +132,7 @@ class Drawing:
         maps = self.subject.explainer.attribute(self.subject.model, sample["image"][None], targets, sample_ids=keys)
         return maps[0].detach().nan_to_num().clamp(min=0)
 
-    def _path(
-        self, sample: Any, index: int, prefix: str, scores: dict[str, float]
-    ) -> tuple[list[Row], list[Row], list[int]]:
+    def _path(self, sample: Any, index: int, scores: dict[str, float]) -> tuple[list[Row], list[Row], list[int]]:
         """Nodes with the model's decisions, those that are left to the participant, and the classes these lead to.
 
         The scores of all are added.
@@ -141,14 +141,14 @@ class Drawing:
         assert parts is not None  # looked at before
         steps, nodes, leaves = parts
         units = [node.unit for node in (*(step.node for step in steps), *nodes) if node.unit is not None]
-        rows = [self._with_evidence(row, scores[row.id]) for row in self._rows(sample, index, units, prefix, scores)]
+        rows = [self._with_evidence(row, scores[row.id]) for row in self._rows(sample, index, units, "path", scores)]
         decided: list[Row] = [
             replace(row, decision="present" if step.is_present else "absent")
             for row, step in zip(rows, steps, strict=False)
         ]
         return decided, rows[len(steps) :], leaves
 
-    def _rows(self, sample: Any, index: int, units: list[int], prefix: str, scores: dict[str, float]) -> list[Row]:
+    def _rows(self, sample: Any, index: int, units: list[int], group: str, scores: dict[str, float]) -> list[Row]:
         """One row per unit in their order; their scores are added."""
         keys = sample["sample_key"].reshape(1)
         views = unit_views(
@@ -164,7 +164,8 @@ class Drawing:
                 )
             source = sources[unit].view
             pictures = [self._keep(picture) for picture in (view.photo, view.crop, source.crop, source.photo)]
-            rows.append(Row(f"r{self.subject.order(f'{prefix} unit {unit}')[:12]}", pictures))
+            name = self.subject.id("r", f"{self.subject.seen.sample_ids[index]} {group} unit {unit}")
+            rows.append(Row(name, pictures))
             scores[rows[-1].id] = float(self.subject.seen.scores[index, unit])
         return rows
 
@@ -190,9 +191,9 @@ class Drawing:
         chosen = sorted(own, key=lambda name: self.subject.order(f"{shown} example {name}"))[:number]
         return [self._keep(fit(to_image(sample["image"]), SMALL)) for sample in samples_of(training, chosen)]
 
-    def _keep(self, picture: Image.Image) -> str:
+    def _keep(self, picture: Image.Image, quality: int = 90) -> str:
         buffer = io.BytesIO()
-        picture.save(buffer, "webp", quality=90)  # pixels and nothing else
+        picture.save(buffer, "webp", quality=quality)  # pixels and nothing else
         name = media_name(buffer.getvalue(), "webp")
         self.media[name] = buffer.getvalue()
         return name

@@ -72,13 +72,14 @@ class Subject:
         method: of the arm.
         task: of the study.
         seed: of the study; decides which images come first.
+        salt: of the ids that participants may see.
 
     Raises:
         ValueError: if the model or the data do not allow this form of explanation.
     """
 
-    def __init__(self, method: Method, task: TaskName, seed: int) -> None:
-        self.method, self.task, self.seed = method, task_of(task, method.form), seed
+    def __init__(self, method: Method, task: TaskName, seed: int, salt: str) -> None:
+        self.method, self.task, self.seed, self.salt = method, task_of(task, method.form), seed, salt
         self.model = cast(InterpretableModel, load_model(method.ckpt_path).eval())
         changes = {"root": method.data_root} if method.data_root else {}
         self.training = load_datamodule(method.ckpt_path, **({} if method.data else changes))
@@ -156,8 +157,12 @@ class Subject:
         return explainer
 
     def order(self, name: str) -> str:
-        """What images, classes and ids are sorted by: no order of theirs, and the same for every arm."""
+        """What images and units are drawn by: no order of theirs, and the same for every arm."""
         return hashlib.sha256(f"{self.seed} {name}".encode()).hexdigest()
+
+    def id(self, kind: str, name: str) -> str:
+        """An id that says nothing about what it names, and that only the salt of the study leads to."""
+        return kind + hashlib.sha256(f"{self.salt} {self.seed} {self.method.id} {name}".encode()).hexdigest()[:12]
 
     def choose(self, right: bool, number: int) -> list[int]:
         """Positions of test images with right or with wrong predictions, in an order of chance.

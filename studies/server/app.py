@@ -25,10 +25,10 @@ from studies.participants import Participant, way_of
 from studies.questions import read_answers
 from studies.server.forms import is_token, read_form, token_of
 from studies.server.pages import MEDIA_TYPES, Pages, fields_of
-from studies.server.platforms import arrival, security_policy, way_back
-from studies.store import Store
+from studies.server.platforms import UNPAID, WayBack, arrival, security_policy, way_back
+from studies.store import RefusedError, Store
 
-COOKIE = "participant"
+OLD_COOKIE = "participant"  # of people who began before every database had a cookie of its own
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -78,26 +78,34 @@ class Application:
         is_local = self.bundle.study.platform.kind == "local"
         return page(self.pages.message("landing", start="/join" if is_local else ""))
 
-    def join(self, request: Request) -> Response:
-        """``GET /join``: a place in the study, the same for the same person."""
+    def join(self, request: Request, form: Form | None = None) -> Response:
+        """``POST /join``: a place in the study, the same for the same person; ``GET`` asks whether to start."""
         platform = self.bundle.study.platform
         comes = arrival(platform, request.query_params)
         if comes is None:
             return page(self.pages.message("landing"), 400)
         if comes.is_preview:
             return page(self.pages.message("preview"))
-        who = self._known(request) if comes.external is None else None
-        who = who or self.store.join(comes.external, comes.session, request.headers.get("user-agent", ""))
+        who = self._known(request)
+        is_same = who is not None and comes.external in (None, who.external)
+        if form is None and not is_same:  # previews of links and programs that follow them take no place
+            return page(self.pages.message("start", start=f"/join?{request.url.query}"))
+        if comes.external is not None or not is_same:
+            about = (comes.external, comes.session, request.headers.get("user-agent", ""), who.id if who else "")
+            try:
+                who = self.store.join(*about)
+            except RefusedError as reason:
+                return self.end(str(reason), 403)
         if who is None:
             return page(self.pages.message("full"))
         response = RedirectResponse("/p", 303)
         age, secure = 30 * 86400, request.url.scheme == "https"
         if platform.kind == "mturk":  # in a frame of another site, where browsers keep only cookies of this kind
-            response.set_cookie(COOKIE, who.id, age, httponly=True, samesite="none", secure=True)
+            response.set_cookie(self.store.cookie, who.id, age, httponly=True, samesite="none", secure=True)
             name, value = response.raw_headers[-1]
             response.raw_headers[-1] = (name, value + b"; Partitioned")
         else:
-            response.set_cookie(COOKIE, who.id, age, httponly=True, samesite="lax", secure=secure)
+            response.set_cookie(self.store.cookie, who.id, age, httponly=True, samesite="lax", secure=secure)
         return response
 
     def show(self, request: Request) -> Response:
@@ -158,7 +166,23 @@ class Application:
         if who is None or not is_token(form.token, self.store.secret, who.id, "withdraw"):
             return page(self.pages.message("unknown" if who is None else "refused"), 403)
         self.store.withdraw(who)
-        return RedirectResponse("/done", 303)
+        response = RedirectResponse("/withdrawn", 303)
+        response.delete_cookie(self.store.cookie)
+        response.delete_cookie(OLD_COOKIE)
+        return response
+
+    def withdrawn(self, request: Request) -> Response:
+        """``GET /withdrawn``: after withdrawing, when nothing is known of the person any more."""
+        return self.end("withdrawn")
+
+    def end(
+        self, name: str, status: int = 200, code: str = "", back: WayBack | None = None, token: str = ""
+    ) -> Response:
+        """A page at which the study ends, with the way back to the platform."""
+        kind = self.bundle.study.platform.kind
+        hint = self.pages.say["messages"]["return"].get(kind, "") if name in UNPAID else ""
+        back = back or way_back(self.bundle.study.platform, "withdrawn", None)[1]
+        return page(self.pages.message(name, code=code, back=back, hint=hint, withdraw=token), status)
 
     def done(self, request: Request) -> Response:
         """``GET /done``: the end, with the code of the platform."""
@@ -167,8 +191,8 @@ class Application:
             return page(self.pages.message("unknown"), 403)
         if who.status == "active":
             return RedirectResponse("/p", 303)
-        code, back = way_back(self.bundle.study.platform, who)
-        return page(self.pages.message(who.status, code=code, back=back))
+        code, back = way_back(self.bundle.study.platform, who.status, who.session)
+        return self.end(who.status, code=code, back=back, token=self.tokens(who, 0)[1])
 
     def picture(self, request: Request) -> Response:
         """``GET /media/<name>``: a picture of the study, and no other file."""
@@ -185,13 +209,13 @@ class Application:
         """``GET /healthz``: whether answers can be stored and the study is the one that was started."""
         try:
             self.store.check()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             return JSONResponse({"database": str(error)}, 503)
         unchanged = self.is_unchanged()
         return JSONResponse({"database": "ok", "study": "ok" if unchanged else "changed"}, 200 if unchanged else 503)
 
     def _known(self, request: Request) -> Participant | None:
-        name = request.cookies.get(COOKIE)
+        name = request.cookies.get(self.store.cookie) or request.cookies.get(OLD_COOKIE)
         return None if not name else self.store.find(name)
 
 
@@ -235,10 +259,12 @@ def make_app(bundle: Bundle, store: Store, hosts: list[str]) -> Starlette:
     return Starlette(
         routes=[
             Route("/", handler(application.start)),
-            Route("/join", handler(application.join)),
+            Route("/join", handler(application.join), methods=["GET"]),
+            Route("/join", handler(application.join, form=True), methods=["POST"]),
             Route("/p", handler(application.show), methods=["GET"]),
             Route("/p", handler(application.answer, form=True), methods=["POST"]),
             Route("/withdraw", handler(application.withdraw, form=True), methods=["POST"]),
+            Route("/withdrawn", handler(application.withdrawn)),
             Route("/done", handler(application.done)),
             Route("/media/{name}", picture),
             Route("/healthz", health),

@@ -43,10 +43,20 @@ class Pages:
         labels = [name for item in items for name in (*item.leaves, *(option.label for option in item.options))]
         self._common = {"study": bundle.study, "say": self.say, "letters": letters(self.say), "labels": any(labels)}
 
-    def message(self, name: str, start: str = "", code: str = "", back: WayBack = NO_WAY_BACK) -> str:
-        """A page with a message of the texts."""
+    def message(
+        self,
+        name: str,
+        *,
+        start: str = "",
+        code: str = "",
+        back: WayBack = NO_WAY_BACK,
+        hint: str = "",
+        withdraw: str = "",
+    ) -> str:
+        """A page with a message of the texts; ``start`` is where its button leads, ``withdraw`` the token for it."""
         message = self.say["messages"][name]
-        return self._render("message.html", message=message, start=start, code=code, back=back)
+        facts = {"message": message, "start": start, "code": code, "back": back, "hint": hint, "single": False}
+        return self._render("message.html", **facts, withdraw=withdraw)
 
     def step(  # noqa: PLR0913
         self, way: list[Step], index: int, tokens: tuple[str, str], *,

@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
-from studies.participants import Participant
+from studies.flow import Status
 from studies.study import Platform
 
-PROLIFIC = "https://app.prolific.com/submissions/complete?cc="
+PROLIFIC = "https://app.prolific.com/"
+PROLIFIC_CODE = f"{PROLIFIC}submissions/complete?cc="
+UNPAID = ("declined", "withdrawn")
 MTURK = {False: "https://www.mturk.com", True: "https://workersandbox.mturk.com"}  # that answers are submitted to
 MTURK_PAGES = "https://worker.mturk.com https://workersandbox.mturk.com"  # that show the study in a frame
 PREVIEW = "ASSIGNMENT_ID_NOT_AVAILABLE"
@@ -67,13 +69,13 @@ def query(platform: Platform, person: str) -> dict[str, str]:
     return {"PROLIFIC_PID": person, "SESSION_ID": f"session{person}"} if platform.kind == "prolific" else {}
 
 
-def way_back(platform: Platform, who: Participant) -> tuple[str, WayBack]:
+def way_back(platform: Platform, status: Status, session: str | None) -> tuple[str, WayBack]:
     """The completion code of a participant, empty if there is none, and the way back to the platform."""
-    code = {"completed": platform.completed, "screened": platform.screened}.get(who.status, "")
-    if platform.kind == "prolific" and code:
-        return code, WayBack(link=PROLIFIC + quote(code))
-    if platform.kind == "mturk" and who.session and who.status in ("completed", "screened"):
-        fields = {"assignmentId": who.session, "code": code or who.status}
+    code = {"completed": platform.completed, "screened": platform.screened}.get(status, "")
+    if platform.kind == "prolific" and (code or status in UNPAID):
+        return code, WayBack(link=PROLIFIC_CODE + quote(code) if code else PROLIFIC)
+    if platform.kind == "mturk" and session and status in ("completed", "screened"):
+        fields = {"assignmentId": session, "code": code or status}
         return code, WayBack(action=f"{MTURK[platform.sandbox]}/mturk/externalSubmit", fields=fields)
     return code, WayBack()
 

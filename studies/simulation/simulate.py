@@ -10,7 +10,7 @@ from httpx import ASGITransport, AsyncClient
 
 from studies.bundle import load_bundle
 from studies.participants import Participant, way_of
-from studies.server.app import COOKIE, make_app
+from studies.server.app import make_app
 from studies.server.pages import fields_of
 from studies.server.platforms import query
 from studies.simulation.browser import read_page
@@ -103,8 +103,9 @@ async def take_part(browser: AsyncClient, store: Store, observer: Observer) -> b
     """
     study, key = store.bundle.study, store.bundle.key
     link, agent = query(study.platform, token_hex(8)), {"User-Agent": f"simulated {observer.policy}"}
-    page = await browser.get("/join", params=link, headers=agent, follow_redirects=True)
-    who = store.find(browser.cookies.get(COOKIE) or "")
+    headers = {**agent, "Content-Type": "application/x-www-form-urlencoded"}
+    page = await browser.post("/join", params=link, headers=headers, follow_redirects=True)
+    who = store.find(browser.cookies.get(store.cookie) or "")
     if who is None:
         return False
     way = way_of(study, who)

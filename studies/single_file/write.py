@@ -12,14 +12,15 @@ from studies.store import Store
 SCHEMA = 1  # of saved answers
 
 
-def command(folder: Path, out: Path, number: int = 50) -> str:
+def command(folder: Path, out: Path | None = None, number: int = 50) -> str:
     """Write a study as files that need no server, one per participant.
 
     Args:
         folder: the bundle.
-        out: new folder.
+        out: new folder; ``files`` in the bundle if None.
         number: of participants.
     """
+    out = out or folder / "files"
     files = write_files(load_bundle(folder), out, number)
     size = max(file.stat().st_size for file in files) / 2**20
     return f"{len(files)} files of up to {size:.1f} MiB, one per participant, are in {out}"

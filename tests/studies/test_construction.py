@@ -7,6 +7,7 @@ import io
 from contextlib import contextmanager
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -61,13 +62,15 @@ def run(tmp_path, monkeypatch, birds):
         (tmp_path / "consent.txt").write_text("What happens here.", "utf-8")
         return model
 
-    def start(name, out="study", task="distinction", places=PLACES, items=2, catch_every=0, **options):
+    def start(name, out="study", task="distinction", places=PLACES, items=2, catch_every=0, salt=None, **options):
         model = plant(name)
         form = options.pop("form", {"ProtoPNet": "units", "ProtoTree": "tree"}.get(name, "heatmap"))
         method = Method("main", tmp_path / "last.ckpt", form, **options)
         pages = Pages(output=task == "distinction" and form != "tree")
         out, consent = tmp_path / out, tmp_path / "consent.txt"
-        bundle = build(out, "birds", "Birds", [method], places, consent, task, items, 0, catch_every, pages=pages)
+        bundle = build(
+            out, "birds", "Birds", [method], places, consent, task, items, 0, catch_every, pages=pages, salt=salt
+        )
         start.model = model
         return bundle, planted(model, birds, "test")
 
@@ -149,8 +152,10 @@ def test_forms_are_fixed_sets_of_items(run):
 
 def test_the_same_study_is_the_same_bytes_and_can_be_answered(run, tmp_path):
     first, _ = run("Classifier", task="agreement")
-    again, _ = run("Classifier", "again", task="agreement")
+    again, _ = run("Classifier", "again", task="agreement", salt=first.key.salt)
     assert first.hash == again.hash
+    other, _ = run("Classifier", "other", task="agreement")
+    assert not {item.id for item in other.study.arms[0].items} & set(first.key.items)  # none can be computed
     assert simulate(again.folder, tmp_path / "a.sqlite", Observer("noisy"), 1) == 1
 
 
@@ -164,9 +169,13 @@ def test_rows_and_questions_that_show_attention(run, tmp_path, task):
     for name in caught:
         rows = {f"similarity.{row.id}": row for option in items[name].options for row in option.rows}
         for question, allowed in bundle.key.items[name].catch.items():
-            photo, region, piece, source = rows[question].pictures
-            assert (photo == source, region == piece) == ((allowed == ["4"]),) * 2
+            shown = [Image.open(bundle.folder / "media" / name) for name in rows[question].pictures]
+            photo, region, piece, source = (np.asarray(picture.resize((32, 32)), int) for picture in shown)
+            alike = [abs(one - other).mean() < 8 for one, other in ((photo, source), (region, piece))]
+            assert alike == [allowed == ["4"]] * 2
             assert allowed in (["4"], ["1", "2"])
+            names = [one for row in rows.values() for one in row.pictures]
+            assert all(names.count(one) == 1 for one in rows[question].pictures)  # twice would give the row away
     for policy in ("noisy", "straight_liner"):
         simulate(bundle.folder, tmp_path / f"{policy}.sqlite", Observer(policy), 2, fast=True)
         summary = analyse(bundle.folder, tmp_path / f"{policy}.sqlite", tmp_path / policy)
@@ -229,12 +238,12 @@ def test_other_pixels_are_other_data(run, monkeypatch):
 
 
 def test_controls_show_something_else(run):
-    own, _ = run("ProtoPNet", "own", task="agreement")
-    shuffled, _ = run("ProtoPNet", "shuffled", task="agreement", control="shuffled")
+    own, _ = run("ProtoPNet", "own", task="agreement", salt="1")
+    shuffled, _ = run("ProtoPNet", "shuffled", task="agreement", control="shuffled", salt="1")
     assert own.key.items.keys() == shuffled.key.items.keys()
     assert all(own.key.items[name].scores.keys() != entry.scores.keys() for name, entry in shuffled.key.items.items())
-    maps, _ = run("Classifier", "maps", task="agreement")
-    noise, _ = run("Classifier", "noise", task="agreement", control="random")
+    maps, _ = run("Classifier", "maps", task="agreement", salt="1")
+    noise, _ = run("Classifier", "noise", task="agreement", control="random", salt="1")
     for item, other in zip(maps.study.arms[0].items, noise.study.arms[0].items, strict=True):
         assert item.photo == other.photo
         assert item.options[0].pictures != other.options[0].pictures

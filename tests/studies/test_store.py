@@ -81,7 +81,7 @@ def test_several_trees_are_warmed_up_for_once(tmp_path):
 def test_a_participant_is_a_function_of_seed_and_number(store, tmp_path):
     who = store.join()
     study, arm = store.bundle.study, store.bundle.study.arms[0]
-    assert who.seed == participant_seed(study, 1) != participant_seed(replace(study, seed=1), 1)
+    assert who.seed == participant_seed(study, store.bundle.key, 1)
     again = Store(tmp_path / "again.sqlite", store.bundle).join()
     assert (again.seed, again.items) == (who.seed, who.items)
     assert again.id != who.id
@@ -94,12 +94,13 @@ def test_a_participant_is_a_function_of_seed_and_number(store, tmp_path):
 def test_places_are_limited_reserved_and_freed(tmp_path):
     bundle = make_bundle(tmp_path / "study", people=2, assignment={"reserve_minutes": 10.0})
     store = Store(tmp_path / "answers.sqlite", bundle)
-    first, second = store.join("a"), store.join("b")
+    first, second = store.join("a", "session"), store.join("b")
     assert store.join("c") is None
-    assert store.join("a").id == first.id  # the same person finds the place again
+    assert store.join("a", "session").id == first.id  # the same person finds the place again
     answer_all(store, second, Observer())
     with sqlite3.connect(tmp_path / "answers.sqlite") as connection:
         connection.execute("UPDATE participant SET last = last - 601")
+    store = Store(tmp_path / "answers.sqlite", bundle)
     assert store.join("c") is not None  # the place of the first; that of the second stays taken
     assert store.join("d") is None
 

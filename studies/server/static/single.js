@@ -38,7 +38,7 @@
       save.download = name + ".json";
     }
     window.watchPage();
-    const form = document.getElementById("answers"), withdraw = main.querySelector(".withdraw");
+    const form = document.getElementById("answers"), withdraw = main.querySelector(".withdraw form");
     if (form) form.addEventListener("submit", answer);
     if (withdraw) withdraw.addEventListener("submit", forget);
     main.querySelectorAll("[inputmode=decimal]").forEach(function (one) {

@@ -1,0 +1,234 @@
+"""Ways to get at the answers, at somebody else's place or data, or at pay without work; each was open once."""
+
+from __future__ import annotations
+
+import re
+import resource
+import signal
+import socket
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+
+import httpx
+import pytest
+from uvicorn import Config, Server
+
+from studies.analysis import analyse
+from studies.assignment import participant_seed
+from studies.server import serve
+from studies.simulation.observer import Observer
+from studies.simulation.simulate import simulate
+from studies.store import Store, open_store
+from studies.study import Pages, Platform
+from tests.studies.test_server import FORM, Site
+from tests.studies.toy import make_bundle
+
+PERSON = "?PROLIFIC_PID=person1&SESSION_ID=session1"
+
+
+@pytest.fixture
+def site(tmp_path):
+    site = Site(tmp_path, people=3, platform=Platform("prolific", completed="C1", screened="S1"))
+    yield site
+    site.store.close()
+
+
+def withdraw(site):
+    """Withdraw with what the current page offers; asked once, on every page, in the form that deletes."""
+    shown = site.get("/p").text
+    asked = re.search(r'<details class="withdraw">.*?name="token" value="(\w+)"', shown, re.DOTALL)
+    assert asked, shown
+    return site.post({"token": asked[1]}, "/withdraw", follow_redirects=True)
+
+
+def test_the_order_of_items_does_not_follow_from_the_seed_of_the_study(tmp_path):
+    """Right predictions are put before wrong ones and then shuffled: whoever knows the shuffle knows the answers."""
+    bundle = make_bundle(tmp_path / "study")
+    salted = replace(bundle.key, salt="1")
+    assert participant_seed(bundle.study, salted, 1) != participant_seed(bundle.study, bundle.key, 1)
+    store = Store(tmp_path / "a.sqlite", replace(bundle, key=salted))
+    assert store.join().seed == participant_seed(bundle.study, salted, 1)
+
+
+def test_a_failed_quiz_is_no_beginning_and_withdrawing_is_for_good(site):
+    site.join(PERSON)
+    site.answer_until("quiz")
+    for page in ("quiz", "quiz_again"):
+        site.post(site.form(**{f"{page}.0": "0", f"{page}.1": "0"}))
+    assert "S1" in site.get("/p").text
+    assert withdraw(site).status_code == 200
+    for browser in (site.cookies, httpx.Cookies()):
+        again = site.join(PERSON, cookies=browser)
+        assert (again.status_code, "You have withdrawn" in again.text) == (403, True)
+
+
+def test_an_id_of_the_platform_alone_opens_nobodys_place(site):
+    site.join(PERSON)
+    site.answer_until("background")
+    for query in ("?PROLIFIC_PID=person1", "?PROLIFIC_PID=person1&SESSION_ID=other"):
+        stranger = httpx.Cookies()
+        assert "already started" in site.join(query, cookies=stranger).text
+        assert not stranger
+    assert site.join("?PROLIFIC_PID=person1&SESSION_ID=session2").url.path == "/p"  # the own browser
+    assert site.who().session == "session2"
+
+
+def test_looking_at_a_link_takes_no_place(site):
+    for number in range(4):
+        for method in ("HEAD", "GET"):
+            site.send(method, f"/join?PROLIFIC_PID=p{number}", cookies=httpx.Cookies())
+    assert site.store.join("real") is not None
+    site.store._seen = dict.fromkeys(site.store._seen, time.monotonic() - 601)  # who has not agreed for ten minutes
+    assert all(site.store.join(name) for name in ("a", "b", "c"))
+
+
+def test_a_clock_that_jumps_gives_no_place_again(site, monkeypatch):
+    for name in ("a", "b", "c"):
+        assert site.store.join(name)
+    now = time.time()
+    monkeypatch.setattr("studies.store.time.time", lambda: now + 7200)
+    assert site.store.join("d") is None
+
+
+def test_a_run_through_all_pages_is_flagged(tmp_path, monkeypatch):
+    """Two seconds a photo, as the threshold of single photos demands, and nothing read."""
+    bundle = make_bundle(tmp_path / "study")
+    clock = iter(range(0, 10_000, 2))
+    monkeypatch.setattr("studies.store.time.monotonic", lambda: next(clock))
+    simulate(bundle.folder, tmp_path / "a.sqlite", Observer("noisy"), 1, fast=True)
+    monkeypatch.undo()
+    assert analyse(bundle.folder, tmp_path / "a.sqlite", tmp_path / "out")["participants"]["flags"]["fast"] == 1
+
+
+def test_only_the_owner_reads_a_database(tmp_path):
+    """Also one that another version left open to everybody, with its log."""
+    (tmp_path / "a.sqlite").touch(0o644)
+    store = Store(tmp_path / "a.sqlite", make_bundle(tmp_path / "study"))
+    store.join("person")
+    assert {stat.S_IMODE(file.stat().st_mode) for file in tmp_path.glob("a.sqlite*")} == {0o600}
+
+
+def test_a_link_is_no_way_around_the_lock(tmp_path):
+    bundle = make_bundle(tmp_path / "study")
+    (tmp_path / "link.sqlite").symlink_to(tmp_path / "a.sqlite")
+    with (
+        open_store(tmp_path / "a.sqlite", bundle),
+        pytest.raises(ValueError, match="is being served already"),
+        open_store(tmp_path / "link.sqlite", bundle),
+    ):
+        pass
+
+
+def test_a_full_disk_is_no_health(site):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**19, before[1]))
+    try:
+        assert site.send("GET", "/healthz").status_code == 503
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert site.send("GET", "/healthz").status_code == 200
+
+
+def test_two_studies_on_one_host_know_their_own_people(tmp_path):
+    first, second = Site(tmp_path / "1"), Site(tmp_path / "2")
+    second.cookies = first.cookies  # cookies know hosts, not ports
+    first.join()
+    second.join()
+    assert first.get("/p").status_code == second.get("/p").status_code == 200
+    first.cookies = httpx.Cookies({"participant": first.who().id})  # of the version before
+    assert first.get("/p").status_code == 200
+
+
+def test_a_study_is_kept_out_of_repositories(tmp_path):
+    bundle = make_bundle(tmp_path / "study")
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    status = ["git", "-C", str(tmp_path), "status", "--short", "--untracked-files=all"]
+    assert "key.json" not in subprocess.run(status, check=True, capture_output=True, text=True).stdout
+    assert bundle.folder.joinpath("key.json").exists()
+
+
+@pytest.mark.parametrize("page", ["consent", "background", "done"])
+def test_withdrawal_deletes_everything_also_from_the_log(tmp_path, page):
+    site = Site(tmp_path, platform=Platform("prolific", completed="C1"), pages=Pages(quiz=False))
+    secret = ("person1", "session1", "MyBrowser/7", "my comment is private")
+    agent = {**FORM, "user-agent": secret[2]}
+    site.send("POST", f"/join{PERSON}", headers=agent, follow_redirects=True)
+    if page != "consent":
+        site.answer_until("background" if page == "background" else "comments")
+    if page == "done":
+        site.post(site.form(comments=secret[3]))
+        assert secret[3].encode() in b"".join(file.read_bytes() for file in tmp_path.glob("answers.sqlite*"))
+    left = withdraw(site)
+    assert 'href="https://app.prolific.com/"' in left.text
+    kept = b"".join(file.read_bytes() for file in tmp_path.glob("answers.sqlite*"))
+    assert not [word for word in secret if word.encode() in kept]
+
+
+def test_who_declines_is_led_back(site):
+    site.join(PERSON)
+    site.post(site.form(consent="decline"))
+    end = site.get("/p").text
+    assert 'href="https://app.prolific.com/"' in end
+    assert "return your submission" in end
+
+
+def test_continue_and_withdraw_are_far_apart(site):
+    site.join(PERSON)
+    page = site.get("/p").text
+    assert page.index('class="withdraw"') < page.index("<h1>") < page.index(">Continue<")
+
+
+@contextmanager
+def served(folder, *arguments):
+    """A server of its own process, and its address."""
+    command = [sys.executable, "-m", "studies", "serve", str(folder), "--port", "0", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            yield server, re.search(r"http://\S+", server.stdout.readline())[0]
+        finally:
+            server.kill()
+
+
+def test_sigterm_leaves_all_answers_in_one_file(tmp_path):
+    make_bundle(tmp_path / "study")
+    with served(tmp_path / "study") as (server, url):
+        assert httpx.post(f"{url}join", headers=FORM).status_code == 303
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(20) == 0
+    assert not (tmp_path / "study/answers.sqlite-wal").exists()
+    with sqlite3.connect(tmp_path / "study/answers.sqlite") as connection:
+        assert connection.execute("SELECT count(*) FROM participant").fetchone() == (1,)
+
+
+def test_an_address_of_the_sixth_version_is_answered(tmp_path):
+    make_bundle(tmp_path / "study")
+    with served(tmp_path / "study", "--host", "::1") as (_, url):
+        assert url.startswith("http://[::1]:")
+        assert httpx.get(url).status_code == 200
+
+
+def test_a_slow_connection_is_ended(site, monkeypatch):
+    """Whether nothing comes, half of the headers, or half of a form; a whole request is answered."""
+    monkeypatch.setattr(serve, "REQUEST_SECONDS", 0.5)
+    server = Server(Config(site.app, http=serve.Punctual, ws="none", log_level="error"))
+    head = b"POST /p HTTP/1.1\r\nHost: study.test\r\nContent-Type: application/x-www-form-urlencoded\r\n"
+    with serve._listening("127.0.0.1", 0) as listening:
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()
+        try:
+            for sent in (b"", head, head + b"Content-Length: 9\r\n\r\na="):
+                with socket.create_connection(listening.getsockname(), timeout=10) as slow:
+                    slow.sendall(sent)
+                    with suppress(ConnectionResetError):
+                        assert slow.recv(100) == b""
+            url = "http://{}:{}/healthz".format(*listening.getsockname())
+            assert httpx.get(url, headers={"host": "study.test"}).status_code == 200
+        finally:
+            server.should_exit = True
+            thread.join()
