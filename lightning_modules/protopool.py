@@ -72,6 +72,10 @@ class ProtoPool(ComparesPatches, LinearHead, InterpretableModule):
     with single labels set ``class_weights: true`` as they do), ``sketch`` (ours, for the from-scratch backbone) and
     ``pretrained`` (ours, for a pretrained backbone, cosine similarity and few images).
 
+    The last two solve the last layer, the authors' two train it as published. After ``pretrained``, on ten classes of
+    CUB, the solution has 3 weights a class in place of 28 and 81.5 instead of 82.7 % accuracy; with the schedules of
+    the authors it is not measured (docs/models/protopool.md).
+
     Args:
         num_prototypes: U, size of the pool, at least S.
         slots_per_class: S.
