@@ -198,6 +198,7 @@ def compare(  # noqa: PLR0913 - every argument is a flag
 def predict(  # noqa: PLR0913 - every argument is a flag
     ckpt_path: str,
     image: list[str],
+    crop: list[int],
     split: EvaluatedSplit | None = None,
     output: str | None = None,
     trainer: Hardware = Hardware(),
@@ -210,6 +211,7 @@ def predict(  # noqa: PLR0913 - every argument is a flag
     Args:
         ckpt_path: the checkpoint file.
         image: image files, or folders of images, seen as in ``explain``; folders in them may be named as classes.
+        crop: as in ``explain``.
         split: of the data of the run, if no image is named: "test" (the default) or "val".
         output: the table; ``predictions.csv`` in the run folder by default. A file of that name stays: the new one gets
             a number.
@@ -221,8 +223,9 @@ def predict(  # noqa: PLR0913 - every argument is a flag
     from evaluation import predict
     from evaluation.trained_model import TrainedModel
 
+    _refuse_lost_crop(crop, image)
     trained = TrainedModel.of_flags(ckpt_path, data_root, allow_classes)
-    predict.predict(trained, trainer, image, split, inference, Path(output) if output else None)
+    predict.predict(trained, trainer, image, crop or None, split, inference, Path(output) if output else None)
 
 
 def explain(  # noqa: PLR0913 - every argument is a flag
@@ -256,8 +259,7 @@ def explain(  # noqa: PLR0913 - every argument is a flag
 
     if not image and not sample:
         raise ValueError("Expected argument `image` or `sample` to name an image, but got none.")
-    if crop and (sample or len(image) != 1):
-        raise ValueError("Expected argument `crop` to come with a single `image`, whose part it is. Explain it alone.")
+    _refuse_lost_crop(crop, [*image, *sample])
     trained = TrainedModel.of_flags(ckpt_path, data_root, allow_classes)
     subject = trained.explained(explainer, keep=True)
     samples: list[Any] = samples_of(subject.datamodule.dataset(split), sample) if sample else []
@@ -271,6 +273,11 @@ def explain(  # noqa: PLR0913 - every argument is a flag
         print("\n".join(write_explained(subject, samples, Path(output or trained.run_folder / "explained"))))
     if unread:
         raise ValueError(" ".join(unread))
+
+
+def _refuse_lost_crop(crop: list[int], images: list[str]) -> None:
+    if crop and (len(images) != 1 or Path(images[0]).is_dir()):
+        raise ValueError("Expected argument `crop` to come with a single `image`, whose part it is: name it alone.")
 
 
 def metrics(
@@ -315,7 +322,7 @@ class CommandLine(StrictParser):
         for name in {predict: ["image"], explain: ["image", "sample"]}.get(function, []):
             self.add_argument(f"--{name}", nargs="*", type=str, default=[], help=several[name])
             options["skip"] = {*options.get("skip", ()), name}
-        if function is explain:
+        if function in (predict, explain):
             what = "x, y, width and height in pixels, to which a single image is cut first"
             self.add_argument("--crop", nargs=4, type=int, default=[], metavar=("X", "Y", "WIDTH", "HEIGHT"), help=what)
             options["skip"].add("crop")

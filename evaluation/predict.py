@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from lightning import LightningModule
-from lightning.pytorch.utilities import rank_zero_only, rank_zero_warn
+from lightning.pytorch.utilities import rank_zero_only
 
 from callbacks.evaluation.predictions import Prediction, as_predictions, of_predicted
 from callbacks.evaluation.threshold import threshold_of
@@ -15,7 +15,6 @@ from callbacks.forward.evaluation_mode import full_precision
 from callbacks.forward.images_per_forward import images_per_forward
 from callbacks.forward.observer import Images, Observer
 from datamodules.base import ImageDataModule
-from datamodules.photos.one_photo import shows_crops
 from datamodules.photos.photo_files import PhotoFiles
 from evaluation.hardware import Hardware
 from evaluation.request import EvaluatedSplit
@@ -76,10 +75,11 @@ class Predictor(LightningModule):
         return cells
 
 
-def predict(
+def predict(  # noqa: PLR0913 - what the flags of the command say
     trained: TrainedModel,
     hardware: Hardware,
     image: Sequence[str] = (),
+    crop: Sequence[int] | None = None,
     split: EvaluatedSplit | None = None,
     inference: str | None = None,
     output: Path | None = None,
@@ -90,6 +90,7 @@ def predict(
         trained: the checkpoint.
         hardware: where to run.
         image: files and folders of photos; if there are none, a split of the data of the run is predicted.
+        crop: x, y, width and height in pixels, to which they are cut first.
         split: which one, the test split by default.
         inference: as in :meth:`TrainedModel.model`.
         output: the table, ``predictions.csv`` in the run folder by default; where another file lies, the new one gets
@@ -103,10 +104,8 @@ def predict(
         raise ValueError("Expected argument `image` or `split`, but got both. Predict one after the other.")
     module, datamodule = trained.model(inference), trained.data()
     names = trained.class_names or datamodule.class_names
-    if image and shows_crops(datamodule):
-        rank_zero_warn("The model was trained on crops and sees these photos whole: cut them to the object first.")
     data = (
-        PhotoFiles(image, datamodule, names if threshold_of(module) is None else ())
+        PhotoFiles(image, datamodule, names if threshold_of(module) is None else (), crop)
         if image
         else _split(datamodule, split or "test")
     )

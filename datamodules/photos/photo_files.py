@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 from lightning import LightningDataModule
-from lightning.pytorch.utilities import rank_zero_info
+from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 from datamodules.base import ImageDataModule
 from datamodules.dataset import ExactSampler
 from datamodules.matching import plain_name, some
 from datamodules.photos.folders import images_below
-from datamodules.photos.one_photo import read_photo
+from datamodules.photos.one_photo import read_photo, shows_crops
 from datamodules.photos.problems import Problems
 
 UNKNOWN = -1  # the label of a photo in no folder of a class
@@ -31,14 +31,23 @@ class PhotoFiles(LightningDataModule):
         paths: image files, and folders whose images are all taken, with those of the folders in them.
         datamodule: whose evaluation transform, batch size and workers are used; its files are not read.
         class_names: of the K logits; none if no folder can say what a photo shows.
+        crop: as in :func:`read_photo`, of every photo.
 
     Raises:
         FileNotFoundError: if a folder holds no image.
     """
 
-    def __init__(self, paths: Sequence[str], datamodule: ImageDataModule, class_names: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        paths: Sequence[str],
+        datamodule: ImageDataModule,
+        class_names: Sequence[str] = (),
+        crop: Sequence[int] | None = None,
+    ) -> None:
         super().__init__()
-        self.datamodule = datamodule
+        self.datamodule, self.crop = datamodule, crop
+        if crop is None and shows_crops(datamodule):
+            rank_zero_warn("The model was trained on crops and sees photos whole: give `--crop X Y WIDTH HEIGHT`.")
         number = {plain_name(name): index for index, name in enumerate(class_names)}
         number |= {name: index for index, name in enumerate(class_names)}  # where two differ in what is left out
         self.labels: dict[str, int] = {}  # by path
@@ -56,7 +65,7 @@ class PhotoFiles(LightningDataModule):
 
     def predict_dataloader(self) -> DataLoader[Any]:
         """Batches of image, ``sample_id``, ``sample_key`` and ``label``; ``unread`` says why photos are left out."""
-        photos = _Photos(self.labels, self.datamodule)
+        photos = _Photos(self.labels, self.datamodule, self.crop)
         rank, world_size = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
         return DataLoader(
             photos,
@@ -70,8 +79,8 @@ class PhotoFiles(LightningDataModule):
 class _Photos(Dataset[Any]):
     """Samples, or the reason why there is none."""
 
-    def __init__(self, labels: dict[str, int], datamodule: ImageDataModule) -> None:
-        self.labels, self.paths, self.datamodule = labels, list(labels), datamodule
+    def __init__(self, labels: dict[str, int], datamodule: ImageDataModule, crop: Sequence[int] | None) -> None:
+        self.labels, self.paths, self.datamodule, self.crop = labels, list(labels), datamodule, crop
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -79,7 +88,7 @@ class _Photos(Dataset[Any]):
     def __getitem__(self, index: int) -> dict[str, Any] | str:
         path = self.paths[index]
         try:
-            sample = read_photo(path, self.datamodule)
+            sample = read_photo(path, self.datamodule, self.crop)
         except (OSError, ValueError) as error:
             return str(error)
         return sample | {"sample_id": path, "label": torch.tensor(self.labels[path])}

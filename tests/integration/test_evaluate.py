@@ -515,7 +515,7 @@ def test_predict_writes_a_table_of_a_split_or_of_photos(evaluated_copy, tmp_path
     (flat / "bad.png").write_bytes(b"no image")
     (tmp_path / "mine.csv").write_text("mine")
     mine = [*command, "--output", str(tmp_path / "mine.csv"), "--image"]
-    monkeypatch.setattr("evaluation.predict.shows_crops", lambda _: True)
+    monkeypatch.setattr("datamodules.photos.photo_files.shows_crops", lambda _: True)
     with (
         pytest.raises(ValueError, match=r"2 of 10 files are none: .*bad.png.*there is none at .*none.png"),
         pytest.warns(UserWarning, match="trained on crops"),
@@ -529,8 +529,16 @@ def test_predict_writes_a_table_of_a_split_or_of_photos(evaluated_copy, tmp_path
         labelled = "Bird_" in row["file"]
         expected = same | ({} if labelled else {"label": "", "correct": ""})
         assert list(row.values())[1:] == list(expected.values())[1:]
+    photo, framed = Image.open(flat / "0.png"), Image.new("RGB", (100, 90))
+    framed.paste(photo, (10, 5))
+    framed.save(tmp_path / "framed.png")
+    crop = ["--crop", "10", "5", *map(str, photo.size)]
+    evaluate.main([*mine, str(tmp_path / "framed.png"), *crop])  # no warning: it is cut
+    (cut,) = table(tmp_path / "mine-3.csv")
+    assert [*cut.values()][1:] == [*next(row for row in seen if row["file"] == str(flat / "0.png")).values()][1:]
     (tmp_path / "empty").mkdir()
     for bad, kind, message in (
+        (["--image", str(flat), *crop], ValueError, "`crop` to come with a single `image`"),
         (["--image", str(flat), "--split", "test"], ValueError, "`image` or `split`, but got both"),
         (["--image", str(tmp_path / "empty")], FileNotFoundError, "empty to hold images"),
     ):
