@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             _export(config.export)
     except (ValueError, OSError) as error:
-        print(error, file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
 

@@ -54,12 +54,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         values.pop("config")
         print(import_module(COMMANDS[config.subcommand][1]).command(**values))
     except (ValueError, OSError) as error:
-        print(error, file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr)
         return 1
     except ModuleNotFoundError as error:
         if error.name not in EXTRA:
             raise
-        print(f'{error.name} is not installed: pip install -e ".[study]"', file=sys.stderr)
+        print(f'error: {error.name} is not installed: pip install -e ".[study]"', file=sys.stderr)
         return 1
     return 0
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from run_folder.messages import counted
 from studies.hypotheses import unknown_hypotheses
 from studies.questions import POINTS
 from studies.records import read
@@ -96,10 +97,14 @@ def read_consent(file: Path) -> str:
     """The text of a consent page.
 
     Raises:
-        ValueError: if it is no regular file, such as a pipe that nobody writes to, or no text in UTF-8.
+        ValueError: if it is missing or no regular file, such as a pipe that nobody writes to, or no text in UTF-8.
     """
     if not file.is_file():
-        raise ValueError(f"{file} is no text file with what participants are told.")
+        found = "is no text file" if file.exists() else "does not exist"
+        raise ValueError(
+            f"Expected `consent` to be a text file with what participants are told, but {file} {found}. Name "
+            "yours with `--consent FILE`; configs/study/consent.md is one to fill in."
+        )
     try:
         return file.read_text("utf-8")
     except UnicodeDecodeError as error:
@@ -242,8 +247,9 @@ def _supply_problems(study: Study, arm: Arm, key: Key) -> Iterator[str]:
         ):
             elsewhere = (assignment.arms - 1) * (assignment.right + assignment.wrong) if needed else 0
             if have < needed + elsewhere or (form is not None and have != needed):
-                others = f" and {elsewhere} images in other arms" if elsewhere else ""
-                yield f"{where}has {have} items with a {name} prediction, but a participant sees {needed}{others}."
+                others = f" and {counted(elsewhere, 'image')} in other arms" if elsewhere else ""
+                items = counted(have, "item")
+                yield f"{where}has {items} with a {name} prediction, but a participant sees {needed}{others}."
         yield from (
             f"{where}the image {image!r} is shown {n} times." for image, n in _repeated(e.image for e in members)
         )

@@ -54,7 +54,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "studies": (
         *("explanations", "metrics.functional", "lightning_modules.contract", "datamodules.sample"),
         *("lightning_modules.load_model", "datamodules.load_datamodule", "datamodules.load", "reports"),
-        *("run_folder.csv_text", "run_folder.messages.did_you_mean"),
+        *("run_folder.csv_text", "run_folder.messages.counted", "run_folder.messages.did_you_mean"),
     ),
 }
 SCRIPTS = ("train", "evaluate")  # may import every room; no room may import them

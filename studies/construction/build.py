@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from run_folder.messages import counted
 from studies.bundle import Bundle, read_consent, write_bundle
 from studies.construction.drawing import Drawing
 from studies.construction.method import Method, Subject
@@ -75,8 +76,9 @@ def build(  # noqa: PLR0913
 def command(**arguments: Any) -> str:
     """Build a study, and say what it holds; the arguments are those of :func:`build`."""
     bundle = build(**arguments)
-    lines = [f"{arm.id}: {len(arm.items)} items, model {arm.accuracy:.1f} % right" for arm in bundle.study.arms]
-    return "\n".join([*lines, f"{len(bundle.media())} pictures; written to {bundle.folder}"])
+    arms = [(arm, counted(len(arm.items), "item")) for arm in bundle.study.arms]
+    lines = [f"{arm.id}: {items}, model {arm.accuracy:.1f} % right" for arm, items in arms]
+    return "\n".join([*lines, f"{counted(len(bundle.media()), 'picture')}; written to {bundle.folder}"])
 
 
 def _arm(

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from run_folder.messages import counted
 from studies.construction.build import build
 from studies.construction.method import Method
 from studies.records import read
@@ -130,7 +131,8 @@ def command(  # noqa: PLR0913
     arm = bundle.study.arms[0]
     people = plan(design(name))["people"]
     return (
-        f"{name}: {len(arm.items)} items in {forms} forms for {forms * PEOPLE_PER_FORM} people; written to {out}\n"
+        f"{name}: {len(arm.items)} items in {counted(forms, 'form')} for {forms * PEOPLE_PER_FORM} people; written to "
+        f"{out}\n"
         f"in the paper: {model.published}; here: {arm.origin['model']}, {arm.accuracy:.1f} % of test images. Unless "
         f"they are the same, results cannot be compared.\n{people:g} people are needed to find 10 points."
     )

@@ -17,6 +17,7 @@ from explanations.tree_path import Node, Step, grow, path
 from lightning_modules import load_model
 from lightning_modules.contract import DecidesByTree, InterpretableModel
 from reports.scan import Scan, loaders, scan
+from run_folder.messages import counted
 from studies.bundle import SHOW_CLASS
 from studies.study import Form, Rating, Similarity, TaskName
 from studies.tasks import task_of
@@ -179,7 +180,8 @@ class Subject:
             which = f" whose path leads to the predicted class{self.task.paths}"
         if len(found) < number:
             raise self.wrong(
-                f"it has {len(found)} {kind} predictions of {len(self.seen.correct)}{which}, but {number} are needed"
+                f"it has {counted(len(found), f'{kind} prediction')} on {len(self.seen.correct)} images{which}, but "
+                f"{number} are needed"
             )
         return sorted(found, key=lambda index: self.order(self.seen.sample_ids[index]))[:number]
 

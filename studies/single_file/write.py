@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from run_folder.messages import counted
 from studies.bundle import Bundle, load_bundle
 from studies.participants import Participant, way_of
 from studies.server.pages import Pages
@@ -23,7 +24,7 @@ def command(folder: Path, out: Path | None = None, number: int = 50) -> str:
     out = out or folder / "files"
     files = write_files(load_bundle(folder), out, number)
     size = max(file.stat().st_size for file in files) / 2**20
-    return f"{len(files)} files of up to {size:.1f} MiB, one per participant, are in {out}"
+    return f"{counted(len(files), 'file')} of up to {size:.1f} MiB, one per participant, are in {out}"
 
 
 def write_files(bundle: Bundle, out: Path, number: int) -> list[Path]:
@@ -58,5 +59,6 @@ def first_participants(bundle: Bundle, number: int) -> list[Participant]:
     finally:
         store.close()
     if not people or len(people) < number:
-        raise ValueError(f"The study {bundle.study.id} has places for {len(people)} participants, not for {number}.")
+        places = counted(len(people), "participant")
+        raise ValueError(f"The study {bundle.study.id} has places for {places}, not for {number}.")
     return people

@@ -291,7 +291,7 @@ def test_a_published_study_is_built_and_answered(run, tmp_path, capsys, model, n
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("Classifier", {"items": 30}, r"24 right predictions of 48, but 31 are needed"),
+        ("Classifier", {"items": 30}, r"24 right predictions on 48 images, but 31 are needed"),
         ("BagNet", {"form": "units"}, "units of the model are its classes"),
         ("ProtoTree", {"form": "units"}, "no weights for classes: for a tree, use the form tree"),
         ("ProtoTree", {}, "cannot lead to the right class where .* give `assignment.wrong` as 0"),

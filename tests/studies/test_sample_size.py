@@ -87,6 +87,6 @@ def test_the_command_prints_the_plan_or_one_line(capsys):
     assert "people needed" in output
     assert f"{32 * 13.6 * 12 / 60 * 1.3:.2f}" in output
     assert main(["plan", "--effect", "0.9"]) == 1
-    assert capsys.readouterr().err == "Expected argument `effect` to lie between 0 and 0.75, but got 0.9.\n"
+    assert capsys.readouterr().err == "error: Expected argument `effect` to lie between 0 and 0.75, but got 0.9.\n"
     assert main(["plan", "--effect", "0.1", "--icc_images", "0.1"]) == 1
     assert "`images`" in capsys.readouterr().err
