@@ -52,6 +52,8 @@ def describe(request: Request, datamodule: Any, codecs: dict[str, str]) -> dict[
     model, trained = checkpoint["hyper_parameters"], checkpoint["datamodule_hyper_parameters"]
     best, settings = request.trained.path.stem == "best", datamodule.hparams
     evaluation, backbone = request.engine.evaluation, model.get("backbone") or {"name": "sketch"}
+    # what `auto` has come to
+    divided = {"scheme": datamodule.split_record()["scheme"]} if "scheme" in settings else {}
     return {
         "model": model["_class_path"].rsplit(".", 1)[-1],
         "dataset": type(datamodule).__module__.removeprefix("datamodules.").split(".")[0],
@@ -68,7 +70,7 @@ def describe(request: Request, datamodule: Any, codecs: dict[str, str]) -> dict[
             **({"inference": request.inference} if request.inference else {}),
             **evaluation.protocol,
             **how_made(request.engine.this_pass.observer.model, checkpoint.get("training")),
-            "data": {name: value for name, value in settings.items() if name not in INCIDENTAL},
+            "data": {name: value for name, value in settings.items() if name not in INCIDENTAL} | divided,
             **({"concept_source": source} if (source := datamodule.tables.concept_source) else {}),
             "train_seed": trained.get("seed"),
             "codecs": codecs,

@@ -113,3 +113,4 @@ def test_from_files_to_metrics(name, model, tmp_path):
     right_classes = re.compile(r"concepts/cgim[23]_\w+|funnybirds/(ts|contrastivity|overall|completeness_heldout)")
     assert sorted(key for key in undefined if not right_classes.fullmatch(key)) == UNDEFINED.get(name, [])
     assert all(result["skipped"].values())
+    assert "auto" not in result["protocol"]["data"].values()
