@@ -28,6 +28,7 @@ from datamodules.photos.folders import (
 from datamodules.photos.problems import SHOWN, Problems
 from datamodules.photos.verify import ImageFile
 from datamodules.transforms.photo import PhotoTransform
+from run_folder.messages import did_you_mean
 
 TITLE = "the image folder"
 REMEDY = "Fix the folder or list what is not wanted in `exclude`."
@@ -149,7 +150,7 @@ def _read(
     index = {key: number for number, key in enumerate(keys)}
     unknown = {key: path for path, key in zip(placed.paths, placed.keys, strict=True) if key not in index}
     for key, path in unknown.items():
-        problems.wrong(f"class {key!r} of {path} is not in {source}")
+        problems.wrong(f"class {key!r} of {path} is not in {source}.{did_you_mean(key, keys)}")
     problems.raise_any()
     held_out = "test/" if "test" in parts else "val/"
     return PhotoTable(

@@ -175,7 +175,9 @@ def _registered(path: str) -> str:
     if not isinstance(found, Family | MetricEntry):
         got = f"{module} has no such name" if found is None else f"got {found!r}"
         raise ValueError(
-            f"Expected {path!r} in argument `suite` to be a metrics.entry.MetricEntry or Family, but {got}."
+            f"Expected {path!r} in argument `suite` to be a metrics.entry.MetricEntry or Family, but {got}. A metric "
+            "of your own extends a base such as metrics.ImageMean and is named by its entry, ENTRY = "
+            "MetricEntry('my_family/my_metric', MyMetric, Words(...)); docs/add_a_metric.md shows a whole file."
         )
     family = found if isinstance(found, Family) else _family_of(found)
     if family.name in SUITES or FAMILIES.setdefault(family.name, family) is not family:

@@ -19,7 +19,7 @@ class Problems:
         Traceback (most recent call last):
             ...
         ValueError: Expected toy data in /data to be complete and consistent, but got 1 problem:
-          a.txt is empty
+          a.txt is empty.
         Download it again.
     """
 
@@ -48,7 +48,7 @@ class Problems:
         if not self._texts:
             return
         count = len(self._texts)
-        shown = "".join(f"\n  {text}" for text in self._texts[:SHOWN])
+        shown = "".join(f"\n  {text}{'' if text.endswith(('.', '?')) else '.'}" for text in self._texts[:SHOWN])
         more = f"\n  ... and {count - SHOWN} more" if count > SHOWN else ""
         text = (
             f"Expected {self._what} to be complete and consistent, but got {count} problem{'s' * (count > 1)}:"

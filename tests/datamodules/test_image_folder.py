@@ -258,7 +258,7 @@ class TestRoot:
         (root / "wasp").mkdir()
         photo(root / "stray.jpg", 1)
         with pytest.raises(
-            ValueError, match=r"2 problems:\n  stray\.jpg lies in no class folder\n  class 'wasp' has 0"
+            ValueError, match=r"2 problems:\n  stray\.jpg lies in no class folder\.\n  class 'wasp' has 0"
         ):
             folder(root).prepare_data()
 
