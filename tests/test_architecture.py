@@ -42,7 +42,6 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "evaluation": (
         *("callbacks", "reports", "run_folder", "explanations.Explainer", "explanations.Upsample"),
         *("lightning_modules.load_model", "lightning_modules.contract", "datamodules.photos.photo_files"),
-        "datamodules.photos.one_photo.shows_crops",
         "datamodules.sample.sample_key",
         *("datamodules.base", "datamodules.load", "datamodules.load_datamodule", "datamodules.transforms.continuity"),
     ),
