@@ -126,6 +126,7 @@ def _path_bars(table: AdditiveTable, rows: list[Row], class_name: str) -> list[B
     lines: list[tuple[int | None, str, float]] = [
         (row.number, f"{row.name} {row.line.branch}", row.line.contribution.value) for row in rows
     ]
-    lines += [(None, text, chance) for text, chance in table.path_sums(class_name)]
+    *_, by_path, elsewhere = sums = table.path_sums(class_name)
+    lines += [(None, text, chance) for text, chance in [*sums[: bool(table.others)], by_path, elsewhere]]
     bars = [Bar(name, percent(chance), 0.0, round(100 * chance, 2), "for", number) for number, name, chance in lines]
     return [*bars, Bar(class_name, percent(table.probability), 0.0, round(100 * table.probability, 2), "sum")]

@@ -127,15 +127,16 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def signed(value: float | None, digits: int = 3) -> str:
-    """The same with its sign, 0 without one, and one digit less below 1.
+    """The same with its sign, 0 without one, one digit less below 1, and a single one below 0.01.
 
     Example:
-        >>> signed(2.0), signed(-0.3456), signed(0.0)
-        ('+2.00', '-0.35', '0')
+        >>> signed(2.0), signed(-0.3456), signed(0.00123), signed(0.0)
+        ('+2.00', '-0.35', '+0.001', '0')
     """
     if not value or value != value:
         return number(value)
-    return f"{value:+#.{digits if abs(value) >= 1 else digits - 1}g}".rstrip(".")
+    fewer = (abs(value) < 1) + (abs(value) < 0.01)
+    return f"{value:+#.{digits - fewer}g}".rstrip(".")
 
 
 def percent(value: float, digits: int = 1) -> str:
