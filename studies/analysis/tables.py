@@ -80,6 +80,7 @@ def write_participants(file: Path, study: Study, people: list[Participant], grad
         bonus = study.platform.bonus if share > task_of(study.task, study.arm(one.arms[0]).form).chance else 0.0
         about = (one.number, one.external, one.session, " ".join(one.arms), one.status, one.seed)
         rows.append((*about, minutes, share, " ".join(flags), excluded, pay, bonus))
+    file.touch(0o600)  # it holds ids of the platform
     _write(file, PERSON_COLUMNS, rows)
 
 

@@ -1,5 +1,7 @@
 """The commands of the README, of ``docs/`` and of the headers of configs, run as printed on small stand-ins.
 
+The commands about the study ``studies/birds`` are run in a clean clone, with models that are trained as printed.
+
 A block that is not run says why in a comment above it: ``<!-- not run: it serves until it is stopped -->``.
 """
 
@@ -29,11 +31,13 @@ MAIN = {"train.py": train.main, "evaluate.py": evaluate.main, "studies": studies
 MAIN["datamodules"] = datamodules.__main__.main
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 BLOCK = re.compile(r"(?P<why><!-- not run: .+? -->\n)?^```bash\n(?P<text>.*?)^```", re.DOTALL | re.MULTILINE)
+YAML = re.compile(r"^```yaml\n(?P<text># (?P<name>\S+\.yaml):.*?)^```", re.DOTALL | re.MULTILINE)
+STUDY = "studies/birds"  # of docs/studies.md
 BLOCKS = [
     pytest.param(block["text"], id=f"{path.stem}-{block['text'].split(' --')[0]}")
     for path in PAGES
     for block in BLOCK.finditer(path.read_text("utf-8"))
-    if not block["why"]
+    if not block["why"] and STUDY not in block["text"]
 ]
 RUNS = {  # a small model for every run folder that a page names
     "ProtoPNet": ["quickstart", "first", "birds/seed0", "cub200/protopnet-mobilenet", "protopnet/0", "protopool/0"],
@@ -106,3 +110,21 @@ def test_a_block_runs_as_printed(block, place, monkeypatch):
             continue
         code = MAIN[name]([command, *rest, *SMALLER.get(f"{name} {command}", [])])
         assert not isinstance(code, int) or code == 0, words
+
+
+@pytest.mark.slow
+def test_a_study_from_a_clean_clone(tmp_path):
+    """From the trainings to the results; a server is ended after some seconds, as by SIGTERM."""
+    subprocess.run(["git", "clone", "-q", str(ROOT), str(tmp_path / "clone")], check=True)
+    page = (tmp_path / "clone/docs/studies.md").read_text("utf-8")
+    for file in YAML.finditer(page):
+        (tmp_path / "clone" / file["name"]).write_text(file["text"], "utf-8")
+    end = 'case "$*" in *" serve "*) timeout -s TERM --preserve-status 30 "$PYTHON" "$@";; *) "$PYTHON" "$@";; esac'
+    known = os.environ | {"PYTHON": sys.executable, "PYTHONPATH": str(tmp_path / "clone")}
+    for block in BLOCK.finditer(page):
+        if STUDY in block["text"] and not block["why"]:
+            script = f"pip() {{ :; }}\npython() {{ {end}; }}\n{block['text']}"
+            subprocess.run(["bash", "-euc", script], cwd=tmp_path / "clone", env=known, check=True)
+    study = tmp_path / "clone" / STUDY
+    assert json.loads((study / "simulated/summary.json").read_text("utf-8"))["participants"]["analysed"] == 50
+    assert (study / "backup.sqlite").stat().st_mode & 0o777 == 0o600

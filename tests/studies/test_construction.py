@@ -154,9 +154,16 @@ def test_the_same_study_is_the_same_bytes_and_can_be_answered(run, tmp_path):
     first, _ = run("Classifier", task="agreement")
     again, _ = run("Classifier", "again", task="agreement", salt=first.key.salt)
     assert first.hash == again.hash
-    other, _ = run("Classifier", "other", task="agreement")
-    assert not {item.id for item in other.study.arms[0].items} & set(first.key.items)  # none can be computed
     assert simulate(again.folder, tmp_path / "a.sqlite", Observer("noisy"), 1) == 1
+
+
+def test_ids_cannot_be_computed_from_what_is_public(run):
+    """A hash of seed, arm, image and class named the predicted class of every item."""
+    bundle, seen = run("Classifier")
+    named = [f"0 main {image}{more}" for image in seen.sample_ids for more in ("", *(f" class {k}" for k in range(8)))]
+    guesses = {hashlib.sha256(name.encode()).hexdigest()[:12] for name in named}
+    ids = {one.id[1:] for item in bundle.study.arms[0].items for one in (item, *item.options)}
+    assert not ids & guesses
 
 
 @pytest.mark.parametrize("task", TASKS)
