@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from studies.statistics.power import (
-    accuracy_error,
-    accuracy_sd,
-    people_for_equivalence,
-    people_needed,
-    power,
-    power_of,
-    smallest,
-)
+from studies.statistics.crossed import FEWEST, Estimate, expected
 from studies.study import OPTIONS, Form, TaskName
 from studies.tasks import task_of
 
@@ -22,15 +15,14 @@ from studies.tasks import task_of
 MINUTES = {"heatmap": (6.9, 3.5), "units": (13.6, 6.2), "tree": (10.4, 3.1), "none": (6.9, 3.5)}
 HEADINGS = {
     "sd": "standard deviation of accuracy over people",
-    "d": "effect in standard deviations (Cohen's d)",
     "people": "people needed{each}",
     "power": "power with so many people",
-    "people_for_images": "people needed{each} where the images are a sample",
     "images_floor": "smallest standard error that more people can reach",
     "people_for_equivalence": "people needed{each} to show equivalence within the margin",
-    "minutes": "planned minutes per person (mean + 3 SD)",
-    "cost": "cost, paid by mean duration",
+    "minutes": "planned and paid minutes per person (mean + 3 SD)",
+    "cost": "cost, without bonus",
 }
+MAX_PEOPLE = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -44,14 +36,15 @@ class Design:
         items: answers per person and cell.
         icc: share of the variance of answers that is between people, in [0, 1).
         icc_images: share between images, in [0, 1); needs ``images``.
-        images: different images per cell in all; None leaves the images fixed.
-        groups: 1 against chance, or 2 groups of different people.
+        images: different images per group and cell in all; by default, no two answers are to the same one.
+        groups: 1 against chance, or 2 groups of different people with images of their own.
         power: probability of finding the effect.
         alpha: level of the two-sided test.
         margin: largest difference that would not matter, for equivalence.
         wage: per hour.
         fee: of the platform, as a share of the pay.
-        minutes: mean duration; that of the form in Kim et al. 2022 if None.
+        minutes: planned duration, which everybody is paid for, as ``platform.minutes``; the mean and three standard
+            deviations of the form in Kim et al. 2022, rounded up, if None.
     """
 
     effect: float
@@ -79,7 +72,7 @@ class Design:
             value = getattr(self, name)
             if not low < value < high:
                 raise ValueError(f"Expected argument `{name}` to lie between {low} and {high}, but got {value}.")
-        for name, least in (("items", 1), ("images", 2), ("wage", 0), ("fee", 0), ("minutes", 0)):
+        for name, least in (("items", 1), ("images", FEWEST), ("wage", 0), ("fee", 0), ("minutes", 0)):
             value = getattr(self, name)
             if value is not None and not least <= value < math.inf:
                 raise ValueError(f"Expected argument `{name}` to be finite and at least {least}, but got {value}.")
@@ -97,52 +90,70 @@ class Design:
         return 1 / OPTIONS if self.task == "output" else task_of(self.task, self.form).chance
 
 
-def plan(design: Design) -> dict[str, float]:
-    """Plan a study.
+def error_of(design: Design, people: float, equal: bool = False) -> Estimate:
+    """The error that the test can be expected to have with so many people in each group.
 
-    The spread of accuracies is that at chance. Where images are a sample, the power is that of the test with errors
-    clustered by people and images (:func:`studies.statistics.clusters.clustered_test`).
+    Accuracies are the planned ones, ``effect`` above guessing and, of a second group, guessing; all guess if ``equal``.
+    """
+    shown = people * design.items if design.images is None else min(design.images, people * design.items)
+    accuracies = [design.chance + (0 if equal else design.effect), design.chance][: design.groups]
+    variances = [one * (1 - one) for one in accuracies]
+    return expected(variances, design.items, people, shown, (design.icc, design.icc_images))
+
+
+def plan(design: Design) -> dict[str, float]:
+    """Plan a study whose results are tested by :func:`studies.statistics.crossed.estimate`.
 
     Returns:
         Figures by the keys of ``HEADINGS``: numbers of people are per group; infinite where no number of people
         suffices and only more images would help.
 
+    Raises:
+        ValueError: if a million people do not suffice and images are not the reason.
+
     Example:
         >>> figures = plan(Design(effect=0.1, items=5, icc=0.2))
-        >>> round(figures["sd"], 3), figures["people"], round(figures["cost"], 2)
-        (0.26, 55, 75.9)
+        >>> round(figures["sd"], 3), figures["people"], figures["cost"]
+        (0.286, 67, 241.2)
     """
-    chance, groups = design.chance, design.groups
-    sd = accuracy_sd(chance, design.items, design.icc)
-    people = people_needed(design.effect / sd, design.power, groups=groups, alpha=design.alpha)
-    figures = {"sd": sd, "d": design.effect / sd, "people": people}
-    figures["power"] = power(design.effect / sd, people, groups=groups, alpha=design.alpha)
-    most = float(people)
+    expected_accuracy, icc = design.chance + design.effect, design.icc
+    spread = expected_accuracy * (1 - expected_accuracy) * (1 / design.items + icc * (1 - 1 / design.items))
+
+    def powerful(n: int) -> bool:
+        return error_of(design, n).power(design.effect, design.alpha) >= design.power
+
+    def equivalent(n: int) -> bool:
+        return error_of(design, n, equal=True).equivalence_power(design.margin, design.alpha) >= design.power
+
+    figures = {"sd": math.sqrt(spread), "people": _smallest(powerful, design)}
+    if figures["people"] < math.inf:
+        figures["power"] = error_of(design, figures["people"]).power(design.effect, design.alpha)
     if design.images is not None:
-        images = design.images
-
-        def error(n: float) -> float:
-            icc = (design.icc, design.icc_images)
-            seen = min(images, n * design.items)
-            return accuracy_error(chance, design.items, people=n, images=seen, icc=icc) * math.sqrt(groups)
-
-        def enough(n: int) -> bool:
-            df = groups * (min(n, images) - 1)
-            return power_of(design.effect / error(n), df, design.alpha) >= design.power
-
-        try:
-            most = smallest(enough)
-        except ValueError:
-            most = math.inf
-        figures |= {"people_for_images": most, "images_floor": error(math.inf)}
-    figures["people_for_equivalence"] = people_for_equivalence(
-        design.margin / sd, design.power, groups=groups, alpha=design.alpha
-    )
-    mean, spread = MINUTES[design.form]
-    scale = 1.0 if design.minutes is None else design.minutes / mean
-    figures["minutes"] = (mean + 3 * spread) * scale
-    figures["cost"] = groups * max(people, most) * mean * scale * design.wage / 60 * (1 + design.fee)
+        figures["images_floor"] = error_of(design, MAX_PEOPLE).error
+    mean, deviation = MINUTES[design.form]
+    figures["people_for_equivalence"] = _smallest(equivalent, design)
+    figures["minutes"] = math.ceil(mean + 3 * deviation) if design.minutes is None else design.minutes
+    pay = figures["minutes"] * design.wage / 60 * (1 + design.fee)
+    figures["cost"] = round(design.groups * figures["people"] * pay, 2)
     return figures
+
+
+def _smallest(enough: Callable[[int], bool], design: Design) -> float:
+    """Smallest number of people, at least three, from which on a condition holds; infinite if images prevent it."""
+    high = FEWEST
+    while not enough(high):
+        high *= 2
+        if high > MAX_PEOPLE:
+            if design.images is not None:
+                return math.inf
+            raise ValueError(
+                f"More than {MAX_PEOPLE} people would be needed: expect a larger effect, or a lower power."
+            )
+    low = max(high // 2, FEWEST - 1)  # known not to be enough, unless high is the fewest
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
 
 
 def command(**arguments: Any) -> str:

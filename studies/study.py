@@ -179,7 +179,7 @@ class Quality:
     max_failed_catches: int = 0
     exclude: list[Flag] = field(default_factory=list)
     family: list[str] = field(default_factory=list)
-    margin: float = 0.1
+    margin: Annotated[float, Field(gt=0)] = 0.1
 
 
 @dataclass(frozen=True)

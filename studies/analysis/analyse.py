@@ -18,14 +18,13 @@ from studies.analysis.page import figure, page
 from studies.analysis.results import (
     Result,
     Results,
-    accuracy_of,
     accuracy_results,
     belief_results,
     confidence_results,
+    difference,
     mean_result,
     output_results,
     rating_results,
-    test_details,
 )
 from studies.analysis.similarity import localisation_results, similarity_results
 from studies.analysis.tables import write_answers, write_codebook, write_participants, write_results
@@ -33,7 +32,6 @@ from studies.bundle import Bundle, load_bundle
 from studies.flow import expected
 from studies.participants import read_database
 from studies.single_file.read import read_folder
-from studies.statistics.comparisons import Summary, against, between, equivalence
 from studies.study import Arm
 from studies.tasks import task_of
 
@@ -122,12 +120,8 @@ def results_of(bundle: Bundle, people: list[Person]) -> Results:
     found: Results = {arm.id: _arm_results(bundle, arm, by_arm[arm.id]) for arm in study.arms}
     name = f"study/{study.task}_total"
     for first, second in itertools.combinations(study.arms, 2):
-        margin = study.quality.margin
-        if study.assignment.arms == 1:
-            gap = difference(found[first.id][name], found[second.id][name], margin)
-        else:
-            gap = paired_difference(by_arm[first.id], by_arm[second.id], margin)
-        found[f"{first.id} - {second.id}"] = {name: gap}
+        pair, same = (by_arm[first.id], by_arm[second.id]), study.assignment.arms > 1
+        found[f"{first.id} - {second.id}"] = {name: difference(*pair, study.quality.margin, same)}
     correct(found, study.quality.family)
     return found
 
@@ -149,35 +143,9 @@ def _arm_results(bundle: Bundle, arm: Arm, people: list[Person]) -> dict[str, Re
     return found | rating_results(arm, people)
 
 
-def difference(first: Result, second: Result, margin: float) -> Result:
-    """Difference of the accuracies of two arms: Welch's test, the pooled one of HIVE, and equivalence."""
-    one, other = (Summary(result.value, result.sd, result.n) for result in (first, second))
-    welch, pooled = between(one, other), between(one, other, pooled=True)
-    gap = one.mean - other.mean
-    details: dict[str, Any] = {"welch": test_details(welch), "pooled": test_details(pooled)}
-    if welch.reason:
-        return Result(gap, n=one.n + other.n, details=details, reason=welch.reason if math.isnan(gap) else "")
-    error = gap / welch.t if welch.t else math.sqrt(one.sd**2 / one.n + other.sd**2 / other.n)
-    details |= {"hedges_g": welch.effect, "equivalence_p": equivalence(gap, error, welch.df, margin), "margin": margin}
-    return Result(gap, n=one.n + other.n, details=details)
-
-
-def paired_difference(first: list[Person], second: list[Person], margin: float) -> Result:
-    """Difference of the accuracies of two arms over the participants who saw both: paired t-test and equivalence."""
-    one, other = ({person.participant.number: accuracy_of(person) for person in people} for people in (first, second))
-    gaps = [one[number] - other[number] for number in sorted(one.keys() & other.keys())]
-    result = mean_result(gaps, "nobody saw both arms")
-    test = against(Summary(result.value, result.sd, result.n), 0)
-    result.details = {"paired": test_details(test)}
-    if not test.reason:
-        p = equivalence(result.value, result.sd / math.sqrt(result.n), test.df, margin)
-        result.details |= {"d": test.effect, "equivalence_p": p, "margin": margin}
-    return result
-
-
 def tested(details: dict[str, Any]) -> dict[str, Any] | None:
     """The default test of a result; None if it has none."""
-    return next((details[name] for name in ("clustered", "welch", "paired") if name in details), None)
+    return next((details[name] for name in ("clustered", "paired") if name in details), None)
 
 
 def correct(found: Results, family: list[str]) -> None:

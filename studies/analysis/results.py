@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,8 +12,8 @@ from numpy.typing import NDArray
 
 from studies.analysis.graded import ItemAnswer, Person
 from studies.questions import NO_SWITCH, POINTS
-from studies.statistics.clusters import clustered_test
-from studies.statistics.comparisons import MAX_EXACT, Summary, TTest, against, exact_sign_flip, person_effect
+from studies.statistics.comparisons import MAX_EXACT, Summary, TTest, against, between, exact_sign_flip, person_effect
+from studies.statistics.crossed import Estimate, estimate
 from studies.statistics.detection import detection
 from studies.statistics.ratings import brier, gamma
 from studies.study import OPTIONS, Arm, TaskName
@@ -51,6 +52,16 @@ def mean_result(values: list[float], reason: str = "nobody answered") -> Result:
     return Result(summary.mean, summary.sd, summary.n, summary.interval(), {}, "" if values else reason)
 
 
+def item_mean(cells: list[list[ItemAnswer]], values: Sequence[Sequence[float]]) -> tuple[Result, Estimate]:
+    """Mean over participants of their mean over photos, with the interval over people and images."""
+    cells, values = [cell for cell in cells if cell], [one for one in values if len(one)]
+    result = mean_result([_mean(one) for one in values])
+    people, images, given = flat(cells, values)
+    found = estimate(given, people, images)
+    result.interval = found.interval()
+    return result, found
+
+
 def test_details(result: TTest) -> dict[str, float | str]:
     """A test as it is written to the summary."""
     return {"reason": result.reason} if result.reason else {"t": result.t, "df": result.df, "p": result.p}
@@ -67,38 +78,70 @@ def accuracy_results(name: TaskName, task: Task, people: list[Person]) -> dict[s
     for suffix, kinds in (("correct", {True}), ("incorrect", {False}), ("total", {True, False})):
         key = f"study/{name}_{suffix}"
         cells = [[one for one in person.items if one.key.right in kinds] for person in people]
-        cells = [cell for cell in cells if cell]
         found[key] = accuracy(cells, [[one.right for one in cell] for cell in cells], task.chance)
-        found[f"{key}_confidence"] = mean_result([_mean([one.number("confidence") for one in cell]) for cell in cells])
+        sure = [[one.number("confidence") for one in cell] for cell in cells]
+        found[f"{key}_confidence"], _ = item_mean(cells, sure)
     return found
-
-
-def accuracy_of(person: Person) -> float:
-    """Share of the items that a participant answered rightly in an arm."""
-    return _mean([one.right for one in person.items])
 
 
 def accuracy(cells: list[list[ItemAnswer]], right: list[list[bool]], chance: float) -> Result:
     """Mean accuracy over participants, tested against chance."""
-    means = [_mean(one) for one in right]
-    result = mean_result(means)
+    result, found = item_mean(cells, right)
     summary = Summary(result.value, result.sd, result.n)
-    people, images, values = flat(cells, right)
-    clustered, _ = clustered_test(values, people, images, chance)
+    answers = [one for cell in cells for one in cell]
+    means = [_mean(one) for one in right if one]
     result.details = {
         "chance": chance,
-        "images": len(set(images.tolist())),
-        "clustered": test_details(clustered),
+        "images": len({one.key.image for one in answers}),
+        "clustered": found.test(chance),
         "participants": test_details(against(summary, chance)) | {"d": against(summary, chance).effect},
-        "person_effect": person_effect(summary, len(values) / result.n) if result.n else math.nan,
+        "person_effect": person_effect(summary, len(answers) / result.n) if result.n else math.nan,
     }
     if 0 < result.n < MAX_EXACT + 1:
         result.details["sign_flip_p"] = exact_sign_flip(np.array(means) - chance)
     return result
 
 
+def difference(first: list[Person], second: list[Person], margin: float, same: bool) -> Result:
+    """Difference of the accuracies of two arms, its interval and tests over people and images, and equivalence.
+
+    Args:
+        first: participants of one arm.
+        second: of the other.
+        margin: of equivalence.
+        same: whether participants saw both arms; those who did are compared.
+
+    Returns:
+        ``clustered`` is the test over people and images. Tests over people only stand beside it: ``paired``, or
+        ``welch`` and ``pooled``, the t-test of HIVE.
+    """
+    if same:
+        both = {one.participant.number for one in first} & {one.participant.number for one in second}
+        first, second = ([one for one in arm if one.participant.number in both] for arm in (first, second))
+    arms = [sorted(arm, key=lambda one: one.participant.number) for arm in (first, second)]
+    cells = [person.items for arm in arms for person in arm]
+    people, images, right = flat(cells, [[one.right for one in cell] for cell in cells])
+    sides = np.repeat([1, -1], [sum(len(person.items) for person in arm) for arm in arms])
+    means = [np.array([_mean([one.right for one in person.items]) for person in arm]) for arm in arms]
+    if same:
+        result = mean_result((means[0] - means[1]).tolist(), "nobody saw both arms")
+        summary = Summary(result.value, result.sd, result.n)
+        details: dict[str, Any] = {"paired": test_details(against(summary, 0)), "d": against(summary, 0).effect}
+    else:
+        one, other = (Summary.of(some) for some in means)
+        result = Result(one.mean - other.mean, n=one.n + other.n, reason="" if one.n and other.n else "nobody answered")
+        welch = between(one, other)
+        details = {"welch": test_details(welch), "pooled": test_details(between(one, other, pooled=True))}
+        details["hedges_g"] = welch.effect
+    found = estimate(right, people, images, sides) if all(arms) else Estimate(math.nan, reason="an arm has no answers")
+    result.interval = found.interval()
+    details |= {"equivalence_p": found.equivalence(margin), "margin": margin}
+    result.details = {"clustered": found.test(), **details}
+    return result
+
+
 def flat(
-    cells: list[list[ItemAnswer]], values: list[list[bool]]
+    cells: list[list[ItemAnswer]], values: Sequence[Sequence[float]]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
     """People, images and values of all answers."""
     answers = [one for cell in cells for one in cell]
@@ -110,14 +153,14 @@ def flat(
 
 def belief_results(people: list[Person]) -> dict[str, Result]:
     """Sensitivity and criterion of agreement, and over-belief: how often wrong predictions are believed."""
-    wrong = [[one.chosen is not None for one in person.items if not one.key.right] for person in people]
+    wrong = [[one for one in person.items if not one.key.right] for person in people]
     cells = [person.items for person in people]
     person, image, believed = flat(cells, [[one.chosen is not None for one in cell] for cell in cells])
     right = np.array([one.key.right for cell in cells for one in cell], dtype=bool)
     told = detection(believed > 0, right, person, image)
     reason = "" if math.isfinite(told.d_prime) else "there are no answers to right or none to wrong predictions"
     return {
-        "study/over_belief": mean_result([_mean(one) for one in wrong if one]),
+        "study/over_belief": item_mean(wrong, [[one.chosen is not None for one in cell] for cell in wrong])[0],
         "study/d_prime": Result(told.d_prime, n=len(people), interval=told.d_prime_interval, reason=reason),
         "study/criterion": Result(told.criterion, n=len(people), interval=told.criterion_interval, reason=reason),
     }
@@ -128,11 +171,10 @@ def output_results(people: list[Person]) -> dict[str, Result]:
     found = {}
     for suffix, kind in (("correct", True), ("incorrect", False)):
         cells = [[one for one in person.items if one.key.right == kind] for person in people]
-        cells = [cell for cell in cells if cell]
         right = [[one.answers["output"] == one.key.output for one in cell] for cell in cells]
         found[f"study/output_{suffix}"] = accuracy(cells, right, 1 / OPTIONS)
-        sure = [_mean([one.number("output_confidence") for one in cell]) for cell in cells]
-        found[f"study/output_{suffix}_confidence"] = mean_result(sure)
+        sure = [[one.number("output_confidence") for one in cell] for cell in cells]
+        found[f"study/output_{suffix}_confidence"], _ = item_mean(cells, sure)
     return found
 
 
@@ -206,5 +248,5 @@ def _numbers(people: list[Person], name: str) -> list[float]:
     return [float(value) for value in values if isinstance(value, int | float)]
 
 
-def _mean(values: list[float] | list[bool]) -> float:
+def _mean(values: Sequence[float]) -> float:
     return float(np.mean(values))

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from studies.analysis.graded import ItemAnswer, Person
-from studies.analysis.results import Result, accuracy, mean_result
+from studies.analysis.results import Result, accuracy, item_mean
 from studies.statistics.ratings import krippendorff_alpha, similarity_correlation, spearman
 
 Rated = tuple[int, ItemAnswer, str, float]  # person, answer, row, rating
@@ -101,15 +101,15 @@ def _clarity(people: list[Person]) -> dict[str, Result]:
     """Mean over participants of how clear units are."""
     given = [
         [
-            one.number(name)
+            (one, one.number(name))
             for one in person.items
             for name in one.answers
             if name.startswith("clarity.") and name.replace("clarity", "similarity") not in one.key.catch
         ]
         for person in people
     ]
-    means = [float(np.mean(values)) for values in given if values]
-    return {"study/clarity": mean_result(means)} if means else {}
+    cells, values = ([[pair[place] for pair in some] for some in given] for place in (0, 1))
+    return {"study/clarity": item_mean(cells, values)[0]} if any(given) else {}
 
 
 def _by_class(rated: list[Rated]) -> dict[str, Result]:

@@ -1,7 +1,7 @@
-"""Tests of means over participants: against a value, between two groups, within the same people, and for equivalence.
+"""Tests over people only, for comparison with HIVE: against a value, between two groups, and within the same people.
 
-Every test takes means, standard deviations and numbers of people, so that published values can be
-tested like one's own.
+They ask whether other people would do as well on these very images; ``crossed`` asks it of other images too. They take
+means, standard deviations and numbers of people, so that published values can be tested like one's own.
 """
 
 from __future__ import annotations
@@ -123,28 +123,6 @@ def between(first: Summary, second: Summary, pooled: bool = False) -> TTest:
         return _student(difference / math.sqrt(variance * (1 / first.n + 1 / second.n)), total, effect)
     squares = sum(v**2 / (group.n - 1) for v, group in zip(variances, (first, second), strict=True))
     return _student(difference / math.sqrt(sum(variances)), sum(variances) ** 2 / squares, effect)
-
-
-def equivalence(difference: float, standard_error: float, df: float, margin: float) -> float:
-    """P value of two one-sided tests that a difference lies within a margin (Schuirmann 1987).
-
-    Args:
-        difference: observed.
-        standard_error: of the difference.
-        df: degrees of freedom of the standard error.
-        margin: largest difference that would not matter, > 0, in the unit of ``difference``.
-
-    Returns:
-        The larger of both one-sided p values: below .05, equivalence is shown at that level.
-
-    Raises:
-        ValueError: if ``margin`` is not positive.
-    """
-    if margin <= 0:
-        raise ValueError(f"Expected argument `margin` to be positive, but got {margin}.")
-    if not standard_error > 0:
-        return math.nan
-    return float(max(student.sf((margin + s * difference) / standard_error, df) for s in (1, -1)))
 
 
 def exact_sign_flip(differences: NDArray[np.float64]) -> float:

@@ -17,6 +17,7 @@ from studies.analysis.analyse import tested as default_test
 from studies.hypotheses import hypotheses
 from studies.simulation.observer import Observer
 from studies.simulation.simulate import answer_all, simulate
+from studies.statistics.crossed import estimate
 from studies.store import Store
 from studies.study import Platform, Quality
 from tests.studies.toy import TASKS, make_bundle
@@ -93,7 +94,7 @@ def test_perfect_participants_survive(tmp_path, task, form):
     result = analyse(tmp_path)["results"]["all"]["main"][f"study/{task}_total"]
     assert (result["value"], result["n"]) == (1, 2)
     assert result["details"]["participants"]["reason"] == "all participants have the same value"
-    assert result["details"]["clustered"]["reason"] == "all answers are equal"
+    assert result["details"]["clustered"]["reason"] == "fewer than three participants"
     assert bundle.hash in (tmp_path / "analysis/summary.json").read_text("utf-8")
 
 
@@ -105,7 +106,7 @@ def test_nobody_and_one_are_no_result(tmp_path, task, form, people):
     answered(tmp_path, *[Observer("noisy")] * people)
     summary = analyse(tmp_path)
     result = summary["results"]["all"]["main"][f"study/{task}_correct"]
-    assert result["details"]["clustered"]["reason"] == "fewer than two participants"
+    assert result["details"]["clustered"]["reason"] == "fewer than three participants"
     assert "p" not in result["details"]["participants"]
     assert (result["reason"] == "nobody answered") == (people == 0)
     assert "n/a: nobody answered" in (tmp_path / "analysis/index.html").read_text("utf-8") or people
@@ -125,11 +126,18 @@ def test_arms_of_the_same_people_are_compared_in_pairs(tmp_path):
             shares.setdefault(row["arm"], {}).setdefault(row["participant"], []).append(row["right"] == "True")
     gaps = [np.mean(shares["main"][one]) - np.mean(shares["other0"][one]) for one in shares["main"]]
     t, p = ttest_1samp(gaps, 0)
+    table = [row for row in rows(tmp_path / "out/answers.csv") if row["question"] == "confidence"]
+    right = np.array([row["right"] == "True" for row in table], dtype=float)
+    who, images = (np.unique([row[name] for row in table], return_inverse=True)[1] for name in ("participant", "image"))
+    found = estimate(right, who, images, np.array([1 if row["arm"] == "main" else -1 for row in table]))
     pair = results["main - other0"][key]
     assert pair["value"] == pytest.approx(np.mean(gaps))
     assert pair["n"] == 6
     assert "welch" not in pair["details"]
     assert (pair["details"]["paired"]["t"], pair["details"]["paired"]["p"]) == pytest.approx((t, p))
+    assert pair["details"]["clustered"] == pytest.approx(found.test())
+    assert pair["interval"] == pytest.approx(found.interval())
+    assert pair["details"]["equivalence_p"] == pytest.approx(found.equivalence(0.1))
     for arm, people in shares.items():
         assert results[arm][key]["value"] == pytest.approx(np.mean([np.mean(one) for one in people.values()]))
         assert results[arm]["study/understanding_task"]["n"] == 6

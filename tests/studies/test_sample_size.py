@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import csv
 import math
 
+import numpy as np
 import pytest
+from scipy.stats import t as student
 
 from studies.__main__ import main
-from studies.sample_size import Design, plan
-from studies.statistics.power import (
-    accuracy_error,
-    accuracy_sd,
-    people_for_equivalence,
-    people_needed,
-    power,
-)
+from studies.analysis.tables import write_participants
+from studies.participants import Participant
+from studies.sample_size import Design, error_of, plan
+from studies.statistics.crossed import Estimate, crossed
+from studies.study import Arm, Assignment, Platform, Study
+
+
+def t_test(n, groups=1):
+    """Of people alone, with standard deviation 1."""
+    return Estimate(0.0, math.sqrt(groups / n), groups * (n - 1))
 
 
 @pytest.mark.parametrize(
@@ -27,27 +32,10 @@ from studies.statistics.power import (
         (0.8, (15, 19), (26, 34)),
     ],
 )
-def test_people_needed(effect, one, two):
-    assert tuple(people_needed(effect, wanted) for wanted in (0.8, 0.9)) == one
-    assert tuple(people_needed(effect, wanted, groups=2) for wanted in (0.8, 0.9)) == two
-
-
-@pytest.mark.parametrize(
-    ("items", "icc", "sd", "people"),
-    [
-        (5, 0.0, 0.194, 32),
-        (5, 0.05, 0.212, 38),
-        (5, 0.2, 0.260, 55),
-        (20, 0.0, 0.097, 10),
-        (20, 0.05, 0.135, 17),
-        (20, 0.2, 0.212, 38),
-    ],
-)
-def test_plans_of_ten_points(items, icc, sd, people):
-    figures = plan(Design(effect=0.1, items=items, icc=icc))
-    assert round(figures["sd"], 3) == sd
-    assert figures["people"] == people
-    assert figures["power"] >= 0.8 > power(figures["d"], people - 1)
+def test_power_of_published_sample_sizes(effect, one, two):
+    for groups, sizes in ((1, one), (2, two)):
+        for n, power in zip(sizes, (0.8, 0.9), strict=True):
+            assert t_test(n, groups).power(effect) >= power > t_test(n - 1, groups).power(effect)
 
 
 @pytest.mark.parametrize(
@@ -55,38 +43,105 @@ def test_plans_of_ten_points(items, icc, sd, people):
     [(26.4, 19.8, 25, 0.078), (30, 22.4, 25, 0.340), (32, 20.8, 25, 0.645), (46.4, 35.9, 50, 0.107)],
 )
 def test_power_that_published_cells_had(mean, sd, chance, expected):
-    assert round(power((mean - chance) / sd, 50), 3) == expected
+    assert round(t_test(50).power((mean - chance) / sd), 3) == expected
 
 
 def test_power_far_in_the_tail_is_one():
-    assert power(1.5, 50) == pytest.approx(1)
-    assert power(8, 500) == pytest.approx(1)
+    assert t_test(50).power(1.5) == pytest.approx(1)
+    assert t_test(500).power(8) == pytest.approx(1)
+
+
+def test_ten_points_by_hand():
+    """Accuracy .35, five items, .2 between people: σ² = .35 · .65 (1/5 + .2 · 4/5) = .0819, and 67 people."""
+    figures = plan(Design(effect=0.1, items=5, icc=0.2))
+    assert figures["sd"] == pytest.approx(math.sqrt(0.0819))
+    assert figures["people"] == 67
+    assert figures["power"] >= 0.8 > error_of(Design(effect=0.1, items=5, icc=0.2), 66).power(0.1)
+    assert error_of(Design(effect=0.1, items=5, icc=0.2), 67).error == pytest.approx(math.sqrt(0.0819 / 67))
+
+
+def answers_of(design, people, draws, truth):
+    """Answers that agree as planned: each is a draw of its own, or one that its person or its image shares.
+
+    Two answers of a person share a draw with probability a², which is their correlation.
+    """
+    rng = np.random.default_rng(0)
+    own, groups = np.arange(people * design.items), design.groups
+    number = len(own) if design.images is None else min(design.images, len(own))
+    who, sides = np.arange(groups * len(own)) // design.items, np.repeat([1, -1][:groups], len(own))
+    images = np.concatenate([own % number + group * number for group in range(groups)])
+    accuracy = design.chance + truth * (sides > 0)
+    kind, (a, b) = rng.random((draws, len(who))), (math.sqrt(design.icc), math.sqrt(design.icc_images))
+    drawn = [rng.random((draws, size)) for size in (groups * people, groups * number, len(who))]
+    shared = np.where(kind < a, drawn[0][:, who], np.where(kind < a + b, drawn[1][:, images], drawn[2]))
+    return (shared < accuracy).astype(float), who, images, sides
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "design",
+    [
+        Design(0.1, items=5, icc=0.2),
+        Design(0.1, "agreement", items=10, icc=0.05),
+        Design(0.1, "output", items=5, icc=0.2, groups=2),
+        Design(0.15, "agreement", items=10, icc=0.1, groups=2),
+        Design(0.1, "agreement", items=10, icc=0.1, icc_images=0.05, images=50),
+        Design(0.15, "agreement", items=10, icc=0.1, icc_images=0.05, images=50, groups=2),
+        Design(0.2, items=10, icc=0.1, icc_images=0.1, images=20),
+        Design(0.2, items=10, icc=0.1, icc_images=0.1, images=20, groups=2),
+    ],
+    ids=lambda one: f"{one.task}-{one.groups}-{one.images}",
+)
+def test_planned_and_simulated_power(design):
+    """The test of the analysis in 10,000 studies: two points of power apart, and at most 6 % without an effect."""
+    figures = plan(design)
+    chance = design.chance if design.groups == 1 else 0
+    rejected = {}
+    for truth in (design.effect, 0.0):
+        value, error, df = crossed(*answers_of(design, int(figures["people"]), 10_000, truth))
+        rejected[truth] = (abs(value - chance) > student.ppf(0.975, df) * error).mean()
+    assert rejected[design.effect] == pytest.approx(figures["power"], abs=0.02)
+    assert rejected[0.0] < 0.06
 
 
 def test_images_limit_what_more_people_can_find():
-    assert accuracy_error(0.25, 5, people=50, images=math.inf, icc=(0.2, 0)) == pytest.approx(
-        accuracy_sd(0.25, 5, 0.2) / math.sqrt(50)
-    )
     few = plan(Design(effect=0.1, icc_images=0.3, images=10))
-    assert few["people_for_images"] == few["cost"] == math.inf
-    assert few["images_floor"] == pytest.approx(math.sqrt(0.1875 * 0.3 / 10))
-    for images, more in ((60, True), (10_000, False)):  # nobody sees an image that another has seen
-        many = plan(Design(effect=0.1, icc_images=0.3, images=images))
-        assert (many["people"] < many["people_for_images"] < math.inf) == more
-        assert many["people"] <= many["people_for_images"]
+    assert few["people"] == few["cost"] == math.inf
+    assert "power" not in few
+    assert few["images_floor"] == pytest.approx(math.sqrt(0.35 * 0.65 * 0.3 / 10), rel=1e-4)
+    alone = plan(Design(effect=0.1))["people"]
+    numbers = [plan(Design(effect=0.1, icc_images=0.3, images=images))["people"] for images in (60, 200, 10_000)]
+    assert math.inf > numbers[0] > numbers[1] >= numbers[2] >= alone
 
 
 def test_equivalence_of_a_normal_sample():
     # (1.645 + 1.282)^2 / 0.25 = 34.3, and a little more for Student's t
-    assert people_for_equivalence(0.5, 0.8) == 36
+    assert t_test(36).equivalence_power(0.5) >= 0.8 > t_test(35).equivalence_power(0.5)
+
+
+def test_the_plan_costs_what_is_paid(tmp_path):
+    """67 people, 33 minutes at 12 an hour: 442.20 in the plan and in the table of participants."""
+    figures = plan(Design(effect=0.1, form="units", icc=0.2))
+    platform = Platform(wage=12.0, minutes=figures["minutes"])
+    arms, places = [Arm("main", "units", 80, [], [])], Assignment(67, 5, 5)
+    study = Study("toy", "Toy", 0, "distinction", arms, places, platform=platform)
+    about = (None, None, ["main"], [], "", 0, "completed", 0.0, 0.0, "")
+    people = [Participant(number, str(number), *about) for number in range(int(figures["people"]))]
+    write_participants(tmp_path / "participants.csv", study, people, [])
+    with (tmp_path / "participants.csv").open(encoding="utf-8") as stream:
+        paid = sum(float(row["pay"]) for row in csv.DictReader(stream))
+    assert (figures["minutes"], figures["cost"]) == (33, pytest.approx(paid)) == (33, pytest.approx(442.2))
 
 
 def test_the_command_prints_the_plan_or_one_line(capsys):
-    assert main(["plan", "--effect", "0.1", "--form", "units", "--fee", "0.3"]) == 0
+    assert main(["plan", "--effect", "0.1", "--form", "units", "--fee", "0.3", "--minutes", "20"]) == 0
     output = capsys.readouterr().out
-    assert "people needed" in output
-    assert f"{32 * 13.6 * 12 / 60 * 1.3:.2f}" in output
+    people = int(plan(Design(0.1))["people"])
+    assert ["people", "needed", str(people)] in [line.split() for line in output.splitlines()]
+    assert f"{people * 20 * 12 / 60 * 1.3:.2f}" in output
     assert main(["plan", "--effect", "0.9"]) == 1
     assert capsys.readouterr().err == "error: Expected argument `effect` to lie between 0 and 0.75, but got 0.9.\n"
     assert main(["plan", "--effect", "0.1", "--icc_images", "0.1"]) == 1
     assert "`images`" in capsys.readouterr().err
+    assert main(["plan", "--effect", "1e-5"]) == 1
+    assert "More than 1000000 people" in capsys.readouterr().err
