@@ -108,7 +108,7 @@ def _clarity(people: list[Person]) -> dict[str, Result]:
         ]
         for person in people
     ]
-    cells, values = ([[pair[place] for pair in some] for some in given] for place in (0, 1))
+    cells, values = [[one for one, _ in some] for some in given], [[rating for _, rating in some] for some in given]
     return {"study/clarity": item_mean(cells, values)[0]} if any(given) else {}
 
 

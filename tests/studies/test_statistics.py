@@ -409,8 +409,8 @@ def test_planted_sensitivity_and_criterion_are_recovered_from_simulated_particip
     for seed in range(1000):
         people, images, right, judged = simulated("agreement", observer, seed)
         found = detection(judged == right, right, people, images, seed)
-        cells = [judged[kind].reshape(50, 5).mean(axis=1) for kind in (right, ~right)]
-        bounds = [found.d_prime_interval, found.criterion_interval, *(Summary.of(cell).interval() for cell in cells)]
+        cells = [estimate(judged[kind] * 1.0, people[kind], images[kind]) for kind in (right, ~right)]
+        bounds = [found.d_prime_interval, found.criterion_interval, *(cell.interval() for cell in cells)]
         held += [low <= value <= high for value, (low, high) in zip(planted, bounds, strict=True)]
     assert (held >= 930).all(), held
 
@@ -422,8 +422,7 @@ def test_planted_accuracy_is_recovered_from_simulated_participants(policy, d_pri
     planted = quad(lambda x: np.exp(-((x - d_prime) ** 2) / 2) / math.sqrt(2 * math.pi) * ndtr(x) ** 3, -8, 9)[0]
     held = 0
     for seed in range(1000):
-        *_, chosen = simulated("distinction", Observer(policy, d_prime=d_prime), seed)
-        means = chosen.reshape(50, 10).mean(axis=1)
-        low, high = Summary.of(means).interval()
+        people, images, _, chosen = simulated("distinction", Observer(policy, d_prime=d_prime), seed)
+        low, high = estimate(chosen * 1.0, people, images).interval()
         held += low <= planted <= high
     assert held >= 930
