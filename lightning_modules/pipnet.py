@@ -165,7 +165,7 @@ class PIPNet(InterpretableModule):
         self.exponent = nn.Parameter(torch.tensor(2.0))
         self.score_threshold: Tensor
         self.register_buffer("score_threshold", torch.tensor(score_threshold))
-        for group in {"stem", "addon"} - self.parameter_groups().keys():  # presets name them; not every model has them
+        for group in set(_EVERYTHING) - self.parameter_groups().keys():  # presets name them; not every model has them
             named = [phase.name for phase in self.plan.phases if group in phase.trainable]
             self.plan = self.plan.override({name: {"trainable": {group: None}} for name in named})
 
@@ -202,7 +202,8 @@ class PIPNet(InterpretableModule):
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """Groups ``stem``, ``backbone_early``, ``backbone``, ``backbone_last``, ``addon``, ``head`` and ``exponent``.
 
-        Without stem or add-on there are no such groups. The exponent is constant unless a phase trains it.
+        Without a stem, an add-on or, with ``until``, a last section there are no such groups. The exponent is constant
+        unless a phase trains it.
         """
         groups = backbone_sections(self.backbone)
         groups |= {"addon": list(self.addon.parameters()), "head": list(self.linear.parameters())}

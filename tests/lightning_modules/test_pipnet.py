@@ -208,6 +208,11 @@ class Weights(Callback):
         self.losses.append(outputs["loss"].item())
 
 
+def test_a_backbone_that_ends_early_is_trained_without_its_last_section():
+    model = make(backbone={"name": "sketch", "until": "block3"}, phases={"train": {"epochs": 1}})
+    assert set(model.plan.phases[0].trainable) == {"stem", "backbone_early", "backbone", "addon", "head"}
+
+
 def test_proximal_step_follows_the_optimiser_in_phases_of_the_head_only():
     """With a rate of 0 the head moves by the proximal step alone: 0.001 per step, never below 0."""
     model, watch = short("pretrain", "head"), Weights()
