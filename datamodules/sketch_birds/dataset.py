@@ -175,7 +175,7 @@ class SketchBirdsDataset(ImageDataset):
         """Class index."""
         return self.scene(i).label
 
-    @property
+    @cached_property
     def sample_ids(self) -> list[str]:
         """Ids of all samples."""
         return [self.sample_id(i) for i in range(len(self))]
