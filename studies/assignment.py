@@ -40,7 +40,8 @@ def choose_items(study: Study, arms: list[Arm], key: Key, seen: Counter[str], se
 
     Returns:
         Ids, arm by arm: of the form that is least filled, or the items of right and of wrong predictions that were
-        shown least, ties by the order of the study, no image twice.
+        shown least, ties by the order of the study, no image twice. Every participant gets equally many items that
+        show attention, by their share in the arm.
     """
     found: list[str] = []
     for arm in arms:
@@ -57,12 +58,27 @@ def choose_items(study: Study, arms: list[Arm], key: Key, seen: Counter[str], se
 
 def _least_shown(study: Study, arm: Arm, key: Key, seen: Counter[str], images: set[str]) -> list[str]:
     """Items with right and with wrong predictions that show none of the images."""
-    chosen = []
+    chosen: list[str] = []
     for right, number in ((True, study.assignment.right), (False, study.assignment.wrong)):
-        kind = [item.id for item in arm.items if key.items[item.id].right == right]
-        for name in sorted(kind, key=lambda name: seen[name]):
-            if number and key.items[name].image not in images:
-                chosen.append(name)
-                images.add(key.items[name].image)
-                number -= 1
+        kind = {
+            item.id: (item.attention is not None, bool(key.items[item.id].catch))
+            for item in arm.items
+            if key.items[item.id].right == right
+        }
+        left = _shares(Counter(kind.values()), number)
+        free = sorted((name for name in kind if key.items[name].image not in images), key=lambda name: seen[name])
+        own = []
+        for name in free:
+            if left[kind[name]]:
+                left[kind[name]] -= 1
+                own.append(name)
+        others = [name for name in free if name not in own]  # where too few of one sort show other images
+        chosen += own + others[: number - len(own)]
     return chosen
+
+
+def _shares(sizes: Counter[tuple[bool, bool]], number: int) -> Counter[tuple[bool, bool]]:
+    """A number divided in proportion to sizes, by the largest remainders (Hamilton's method)."""
+    found = Counter({name: number * size // sizes.total() for name, size in sizes.items()})
+    order = sorted(sizes, key=lambda name: (-(number * sizes[name] % sizes.total()), name))
+    return found + Counter(order[: number - found.total()])
