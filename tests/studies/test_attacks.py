@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 
 import httpx
@@ -21,6 +21,7 @@ from uvicorn import Config, Server
 
 from studies.analysis import analyse
 from studies.assignment import participant_seed
+from studies.participants import way_of
 from studies.server import serve
 from studies.simulation.observer import Observer
 from studies.simulation.simulate import simulate
@@ -168,6 +169,19 @@ def test_withdrawal_deletes_everything_also_from_the_log(tmp_path, page):
     assert 'href="https://app.prolific.com/"' in left.text
     kept = b"".join(file.read_bytes() for file in tmp_path.glob("answers.sqlite*"))
     assert not [word for word in secret if word.encode() in kept]
+
+
+def test_a_reader_only_delays_the_deletion_from_the_log(site):
+    site.join(PERSON)
+    leaving, staying = site.who(), site.store.join("person2", "session2")
+    site.store._connection.execute("PRAGMA busy_timeout = 10")
+    with closing(sqlite3.connect(site.database, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM participant").fetchall()
+        site.store.withdraw(leaving)
+    site.store.submit(staying, way_of(site.bundle.study, staying), 0, {"consent": "agree"}, {})
+    files = site.database.parent.glob("answers.sqlite*")
+    assert b"person1" not in b"".join(file.read_bytes() for file in files)
 
 
 def test_who_declines_is_led_back(site):
