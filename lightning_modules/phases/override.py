@@ -6,13 +6,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, is_dataclass, replace
 from typing import Any, Literal, TypedDict, cast
 
-from lightning_modules.phases.phase import HeadSpec, OptimizerSpec, Phase, SchedulerSpec
+from lightning_modules.phases.phase import OptimizerSpec, Phase, SchedulerSpec
 
-_SPECS: dict[str, Callable[..., OptimizerSpec | SchedulerSpec | HeadSpec]] = {
+_SPECS: dict[str, Callable[..., OptimizerSpec | SchedulerSpec]] = {
     "optimizer": OptimizerSpec,
     "scheduler": SchedulerSpec,
-    "head": HeadSpec,
 }
+
+
+class HeadOverride(TypedDict, total=False):
+    """Fields to change of :class:`~lightning_modules.phases.phase.HeadSpec`."""
+
+    penalty: float | None
+    others: float
+    l1_ratio: float
+    nonnegative: bool
 
 
 class PhaseOverride(TypedDict, total=False):
@@ -31,7 +39,7 @@ class PhaseOverride(TypedDict, total=False):
     on_enter: list[str]
     on_exit: list[str]
     selectable: bool
-    head: HeadSpec
+    head: HeadOverride
 
 
 def plain(changes: Mapping[str, PhaseOverride | None]) -> dict[str, dict[str, Any] | None]:
@@ -70,6 +78,8 @@ def merged(phase: Phase, change: PhaseOverride) -> Phase:
                     f"Expected `phases.{phase.name}.{f.name}` to remove only {list(old)}, but got {absent}."
                 )
             value = {k: v for k, v in (old | value).items() if v is not None}
+        elif f.name == "head":
+            value = replace(phase.head, **value)
         elif f.name in _SPECS and isinstance(value, Mapping):
             value = _SPECS[f.name](**value)
         values[f.name] = tuple(value) if f.name in ("on_enter", "on_exit") else value

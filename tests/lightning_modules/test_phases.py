@@ -99,6 +99,8 @@ def test_override_merges_mappings_and_replaces_the_rest():
     )  # fmt: skip
     assert tuple(others) == PLAN.phases[1:]
     assert PLAN.phases[0] == WARM  # the original is untouched
+    plan = PhasePlan((replace(LAST, head=HeadSpec(3e-4)),)).override({"last": {"head": {"l1_ratio": 0.5}}})
+    assert plan.phases[0].head == HeadSpec(3e-4, l1_ratio=0.5)
 
 
 def test_override_removes_and_appends_phases_in_order():
