@@ -177,6 +177,9 @@ class StrictParser(ArgumentParser):
         lines = [line.strip().removeprefix("- ") for line in message.splitlines()]
         text = " ".join([line for line in lines if line and not AROUND_A_UNION.match(line)] or lines)
         text = re.sub("^Unexpected config: ?", "Expected settings as `key: value`, but got only ", text)
+        text = text.replace("Expected a <class 'list'>", "Expected a list, such as '[one, two]'")
+        head, required, keys = text.partition("arguments are required: ")
+        text = head + required + re.sub(r"\b\w+\.", "", keys)  # without the name of the command
         if file := READING.get():
             text = text.replace('"<unicode string>"', file)
             text = text if file in text else f"{file}: {text}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import builtins
+import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -27,6 +28,15 @@ class FirstLook(StrictParser):
         light.__doc__, light.__module__, light.__annotations__ = function.__doc__, function.__module__, _types(function)
         added: list[str] = super().add_function_arguments(light, *args, **options)
         return added
+
+    def format_help(self, *args: Any, **options: Any) -> str:
+        """The help, without the types that are not known yet.
+
+        Returns:
+            It.
+        """
+        text: str = super().format_help(*args, **options)
+        return re.sub(r"type:\s+(null\s+\|\s+)?Any(\s+\|\s+null)?,\s+", "", text)
 
 
 def look_at(commands: Mapping[str, Callable[..., object]], parser_class: type[FirstLook]) -> None:
