@@ -29,7 +29,7 @@ from reports.results.scores_file import Format, write_scores
 from reports.results.summary import print_summary, suite_table
 from reports.results.values_csv import write_all_values
 from run_folder.lock import only_process
-from run_folder.trusted_classes import class_paths
+from run_folder.trusted_classes import foreign_packages
 
 
 def evaluate(
@@ -85,8 +85,8 @@ def after_fit(trainer: Trainer) -> tuple[dict[str, Any], Path]:
     """
     engine = next(c for c in trainer.callbacks if isinstance(c, Interpretability))  # type: ignore[attr-defined]
     checkpoint = next(c for c in trainer.callbacks if isinstance(c, RunCheckpoint))  # type: ignore[attr-defined]
-    used = class_paths([trainer.lightning_module.hparams, trainer.datamodule.hparams])  # type: ignore[attr-defined]
-    packages = [path.split(".")[0] for path in used]  # imported already
+    arguments = [trainer.lightning_module.hparams, trainer.datamodule.hparams]  # type: ignore[attr-defined]
+    packages = foreign_packages(arguments)  # imported already
     trained = TrainedModel(checkpoint.best_or_last(trainer), allow_classes=packages)
     try:
         return evaluate(Request(trained, engine, report=True), _hardware(trainer), trainer.loggers)

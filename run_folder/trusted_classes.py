@@ -102,6 +102,16 @@ def class_paths(arguments: Any) -> Iterator[str]:
             yield from class_paths(value)
 
 
+def foreign_packages(arguments: Any) -> list[str]:
+    """Packages outside this project whose classes :func:`class_paths` finds, each once.
+
+    Example:
+        >>> foreign_packages([{"_class_path": "my_package.Model"}, {"class_path": "datamodules.Nico"}])
+        ['my_package']
+    """
+    return sorted({path.split(".")[0] for path in class_paths(arguments)} - set(PROJECT))
+
+
 def _refuse_untrusted(class_path: str, checkpoint: Path, allow_classes: Sequence[str]) -> None:
     module = class_path.rpartition(".")[0]
     top = class_path.split(".")[0]

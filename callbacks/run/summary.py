@@ -23,6 +23,7 @@ from callbacks.run.wandb_logger import RunWandbLogger
 from lightning_modules.contract import InterpretableModel
 from lightning_modules.phases import Phase, PhasePlan
 from run_folder.messages import counted
+from run_folder.trusted_classes import foreign_packages
 
 PLAIN_WIDTH = 120  # of a file: there is room for whole names
 LEFT_BEHIND = "checkpoints/ metrics.csv training.png prototypes/ explanations/"
@@ -75,7 +76,9 @@ class RunSummary(Callback):
             lines.append(f"curves      {curves}")
         lines.append(f"run folder  {trainer.default_root_dir}")
         if checkpoint is not None and (path := checkpoint.best_or_last(trainer)).exists():
-            lines += _pages(path, evaluated)
+            parts = (trainer.lightning_module, getattr(trainer, "datamodule", None))
+            packages = foreign_packages([getattr(part, "hparams", None) for part in parts])
+            lines += _pages(path, evaluated, packages)
         _console().print(*map(escape, lines), sep="\n", highlight=False, soft_wrap=True)
 
 
@@ -99,9 +102,10 @@ def _chosen_among(plan: PhasePlan) -> str:
     return f" among the epochs after projection ({names})" if all(chosen.values()) else f" among the epochs of {names}"
 
 
-def _pages(checkpoint: Path, evaluated: tuple[dict[str, Any], Path] | None) -> list[str]:
+def _pages(checkpoint: Path, evaluated: tuple[dict[str, Any], Path] | None, packages: list[str]) -> list[str]:
     """Where the pages of the evaluation lie, or the command that makes them; nothing if nothing is explained."""
-    command = f"python evaluate.py {{}} --ckpt_path {shlex.quote(str(checkpoint))}"
+    allowed = f" --allow_classes {','.join(packages)}" if packages else ""
+    command = f"python evaluate.py {{}} --ckpt_path {shlex.quote(str(checkpoint))}{allowed}"
     if evaluated is None:
         return [f"evaluate    {command.format('run')}"]
     result, folder = evaluated

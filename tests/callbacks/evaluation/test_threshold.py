@@ -86,7 +86,7 @@ class Later(Callback):
 
 @pytest.mark.parametrize("options", [{}, {"check_val_every_n_epoch": 2}, {"limit_val_batches": 0}], ids=str)
 def test_every_checkpoint_has_the_threshold_of_its_weights(tmp_path, options):
-    data, model = birds(), make(TINY_PROTOPNET, phases={"warm": None, "joint": {"epochs": 1}, "settle": {"epochs": 1}})
+    data, model = birds(), make(TINY_PROTOPNET, phases={"warm": None, "joint": {"epochs": 2}, "settle": {"epochs": 2}})
     later = Later(data)
     trainer = tiny_trainer(Interpretability(), later, RunCheckpoint(), default_root_dir=tmp_path, **options)
     trainer.fit(model, datamodule=data)

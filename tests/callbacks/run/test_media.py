@@ -22,7 +22,7 @@ PLAN = PhasePlan(
     (
         Phase("warm", 2, {"head": 0.1}, {}),
         Phase("push/joint", 2, {"head": 0.1}, {}),
-        Phase("last", 1, {"head": 0.1}, {}, on_enter=("project", "fit_head")),
+        Phase("last", 1, {"head": 0.1}, {}, bn="eval", on_enter=("project", "fit_head")),
     )
 )
 

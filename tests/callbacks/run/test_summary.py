@@ -15,7 +15,7 @@ LAST, PRUNED = (Phase(name, 1, selectable=True, **TRAINED) for name in ("last", 
 PROJECTED = Phase("last", 1, on_enter=("project",), selectable=True, **TRAINED)
 
 
-def said(folder, capsys, phases=(PROJECTED,), epochs=1, evaluated=None):
+def said(folder, capsys, phases=(PROJECTED,), epochs=1, evaluated=None, model=None):
     """The lines at the end of a run of some epochs in a folder."""
     checkpoint = RunCheckpoint()
     checkpoint.best_score = 0.34
@@ -23,7 +23,8 @@ def said(folder, capsys, phases=(PROJECTED,), epochs=1, evaluated=None):
     path.touch()
     trainer = Trainer(logger=False, callbacks=[checkpoint], accelerator="cpu", default_root_dir=folder / "a run")
     trainer.fit_loop.epoch_progress.current.completed = epochs
-    trainer.strategy._lightning_module = SimpleNamespace(phases=lambda: PhasePlan(phases))
+    hparams = {"_class_path": model}
+    trainer.strategy._lightning_module = SimpleNamespace(phases=lambda: PhasePlan(phases), hparams=hparams)
     RunSummary().say_end(trainer, evaluated)
     return capsys.readouterr().out.splitlines()
 
@@ -50,3 +51,5 @@ def test_the_last_line_is_for_pages(tmp_path, capsys):
     assert command == f"pages       python evaluate.py report --ckpt_path {path.format(2)}"
     *_, last = said(tmp_path / "3", capsys, evaluated=(result | {"explainer": None}, tmp_path))
     assert last.startswith("run folder")
+    *_, command = said(tmp_path / "4", capsys, model="my_package.Model")
+    assert command == f"evaluate    python evaluate.py run --ckpt_path {path.format(4)} --allow_classes my_package"
