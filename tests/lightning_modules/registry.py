@@ -26,6 +26,7 @@ from lightning_modules import (
 )
 
 TINY_PROTOPNET = partial(ProtoPNet, prototypes_per_class=2, prototype_channels=8)
+TRAINED = {"epochs": 3, "on_enter": ["project"]}  # a last layer that is not solved, as published
 PRUNE = {
     "epochs": 1, "trainable": {"head": 1e-2}, "losses": {"cross_entropy": 1.0, "off_class_l1": 1e-4}, "bn": "eval",
     "on_enter": ["prune"], "selectable": True,
@@ -80,7 +81,7 @@ def _select(model: QPM) -> QPM:
 MODELS: dict[str, Callable[..., InterpretableModule]] = {
     "ProtoPNet": TINY_PROTOPNET,
     "ProtoPNet cosine": partial(TINY_PROTOPNET, similarity="cosine", addon="linear"),
-    "ProtoPNet pruned": partial(TINY_PROTOPNET, phases={"prune": PRUNE}),
+    "ProtoPNet pruned": partial(TINY_PROTOPNET, phases={"last": TRAINED, "prune": PRUNE}),
     "ProtoPool": partial(ProtoPool, num_prototypes=12, slots_per_class=2, prototype_channels=8, off_class_init=-0.5),
     "ProtoTree": tiny_prototree,
     "Classifier": Classifier,
