@@ -162,6 +162,7 @@ def test_a_page_without_its_pictures_is_not_sent_by_mistake(chromium, tmp_path):
     with served(tmp_path, "agreement", "heatmap") as (bundle, address):
         page = context.new_page()
         page.goto(address + "join")
+        page.get_by_role("button", name="Start").click()
         while not page.title().startswith("Photo 1"):
             assert answer(page, bundle)
         page.route("**/media/**", lambda route: route.abort())
