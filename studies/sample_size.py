@@ -139,7 +139,7 @@ def plan(design: Design) -> dict[str, float]:
 
 
 def _smallest(enough: Callable[[int], bool], design: Design) -> float:
-    """Smallest number of people, at least three, from which on a condition holds; infinite if images prevent it."""
+    """Fewest people, at least three, for whom a condition holds; infinite if the images prevent it."""
     high = FEWEST
     while not enough(high):
         high *= 2

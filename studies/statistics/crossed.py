@@ -2,7 +2,7 @@
 
 An answer is the mean of its arm, plus an effect of its person, one of its image in this arm, and a rest. People and
 images are crossed in any incomplete way; an image, or a person, may be in one arm or in both. Variance components are
-estimated by moments, as in generalizability theory, so that no distribution is assumed but that of the mean.
+estimated by moments, as in generalizability theory, so that only the mean is assumed to be normal.
 """
 
 from __future__ import annotations
@@ -138,8 +138,8 @@ def crossed(values: Floats, people: Indices, images: Indices, sides: Indices) ->
 
     Residuals are smaller than errors. Sums of an arm are therefore divided by the root of ``1 - Σ_p W² - Σ_i W² + Σ_pi
     W²``, W being the sum of the arm's weights over the same answers. V then has no bias where all people give, and all
-    images get, equally many answers, and is that of the analysis of variance, ``(MS_p + MS_i - MS_rest) / N``, where
-    everybody sees every image.
+    images get, equally many answers. Where everybody sees every image, it equals the analysis of variance,
+    ``(MS_p + MS_i - MS_rest) / N``.
 
     A variance component below 0 counts as 0: V is at least what people alone, or images alone, give. Degrees of freedom
     are those of Satterthwaite 1946, ``V² / Σ V_g² / (n_g - 1)``, where g are the people, and the images, of the first

@@ -270,7 +270,7 @@ def test_the_error_is_that_of_a_mixed_model_fitted_by_restricted_likelihood():
 
 
 def test_effects_of_images_that_both_arms_show_cancel():
-    """The same people and images in both arms: the error is that of the differences, as if they were answers."""
+    """The same people and images in both arms: its error equals the error of their differences, taken as answers."""
     rng = np.random.default_rng(3)
     person, image = np.repeat(np.arange(6), 8), np.tile(np.arange(8), 6)
     effects = 5 * rng.normal(size=8)[image]
