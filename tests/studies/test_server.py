@@ -33,6 +33,7 @@ from studies.simulation.simulate import simulate, take_part
 from studies.store import Store, open_store
 from studies.study import Assignment, Pages, Platform, Study
 from studies.tasks import task_of
+from studies.texts import texts
 from tests.studies.toy import TASKS, make_bundle
 
 HOST = "http://study.test"
@@ -312,6 +313,15 @@ def test_no_other_file_is_served(site):
         "/study.json", "/media/link.png",
     ):  # fmt: skip
         assert site.send("GET", path).status_code == 404, path
+
+
+def test_no_text_ends_at_a_comma():
+    def texts_of(value):
+        children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
+        return [value] if not children else [text for child in children for text in texts_of(child)]
+
+    # what follows an unquoted comma in a yaml mapping of one line would be a key without a value
+    assert [text for text in texts_of(texts("en")) if text is None] == []
 
 
 def test_texts_are_shown_as_texts(tmp_path):
