@@ -135,8 +135,8 @@ def table(
     """Print the mean ± standard deviation over folds and seeds of every metric, next to a paper's numbers.
 
     Args:
-        runs: run folders, folders of evaluations, or metrics.json files. A run folder stands for its newest evaluation
-            of the whole test split, by the best checkpoint where there is one.
+        runs: run folders, folders of runs, folders of evaluations, or metrics.json files. A run folder stands for its
+            newest evaluation of the whole test split, by the best checkpoint where there is one.
         published: short name of a paper whose numbers for the same data set and model are printed next to them.
         across: conditions in which averaged runs may differ, as they are printed, such as code.
         format: of the text; "csv" and "json" have one number a cell, at full precision in the units of metrics.json;
@@ -315,7 +315,10 @@ class CommandLine(StrictParser):
         """Add the arguments of a command."""
         if function is table:
             self.add_argument(
-                "runs", nargs="+", type=str, help="run folders, folders of evaluations or metrics.json files"
+                "runs",
+                nargs="+",
+                type=str,
+                help="run folders, folders of runs or evaluations, or metrics.json files",
             )
             options["skip"] = {"runs"}
         several = {"image": "image files, or folders of images to predict", "sample": "ids of images of the data"}

@@ -18,10 +18,11 @@ COMMANDS = {
     "evaluate": ("evaluate, compare and explain trained models", "evaluate.py"),
     "datamodules": ("verify a data root, or write SketchBirds as another data set", "datamodules/__main__.py"),
     "studies": ("plan, build, serve, simulate and analyse human studies", "studies/__main__.py"),
+    "sweeps": ("train and evaluate many runs from one file", "sweeps/__main__.py"),
 }
 ROOMS = (
     *("callbacks", "datamodules", "evaluation", "explanations", "lightning_modules"),
-    *("metrics", "reports", "run_folder", "studies"),
+    *("metrics", "reports", "run_folder", "studies", "sweeps"),
 )
 
 

@@ -29,6 +29,21 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{ending}"
 
 
+def in_words(seconds: float | None) -> str:
+    """Time left as a person says it, nothing if it is unknown or over.
+
+    Example:
+        >>> in_words(20), in_words(200), in_words(2 * 3600 + 300), in_words(None), in_words(0)
+        ('< 1 min left', '3 min left', '2 h 05 min left', '', '')
+    """
+    if not seconds:
+        return ""
+    minutes = round(seconds / 60)
+    if minutes < 1:
+        return "< 1 min left"
+    return f"{minutes} min left" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min left"
+
+
 def tidy_messages() -> None:
     """Arrange the messages of this process, each kind by a filter of its own."""
     import lightning.pytorch  # noqa: F401  (it makes the handlers below, and is slow to import)

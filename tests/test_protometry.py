@@ -44,7 +44,7 @@ def test_a_foreign_module_and_an_unknown_command_are_refused(monkeypatch, capsys
     monkeypatch.setitem(sys.modules, "metrics", SimpleNamespace(__spec__=ModuleSpec("metrics", None, origin="/x.py")))
     for arguments, error in (
         (["train"], f"error: Expected `import metrics` to find {ROOT / 'metrics'}, but it finds /x.py: uninstall"),
-        (["tain"], "error: Expected one of the commands train, evaluate, datamodules, studies, but got 'tain'"),
+        (["tain"], "error: Expected one of the commands train, evaluate, datamodules, studies, sweeps, but got 'tain'"),
     ):
         with pytest.raises(SystemExit, match="2"):
             run(monkeypatch, *arguments)

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Task, TextColumn
 from lightning_modules.contract import InterpretableModel
 from lightning_modules.phases import PhasePlan
 from metrics.suite import ENTRIES
-from run_folder.messages import counted
+from run_folder.messages import counted, in_words
 
 ACCURACY, TIES = "val/general/accuracy", "val/general/ties"
 NARROWEST, WIDEST = 5, 40  # columns of a bar
@@ -209,21 +209,6 @@ def printed(key: str, value: float) -> str:
     """
     entry = ENTRIES.get(key.removeprefix("val/"))
     return f"{100 * value:.4g} %" if entry is not None and entry.unit == "fraction" else f"{value:.4g}"
-
-
-def in_words(seconds: float | None) -> str:
-    """Time left as a person says it, nothing if it is unknown or over.
-
-    Example:
-        >>> in_words(20), in_words(200), in_words(2 * 3600 + 300), in_words(None), in_words(0)
-        ('< 1 min left', '3 min left', '2 h 05 min left', '', '')
-    """
-    if not seconds:
-        return ""
-    minutes = round(seconds / 60)
-    if minutes < 1:
-        return "< 1 min left"
-    return f"{minutes} min left" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min left"
 
 
 def _last_epochs(plan: PhasePlan) -> list[int]:

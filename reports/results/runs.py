@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from reports.results.differences import differing, short, short_name
 from reports.results.metrics_json import Result, read_metrics
 
 NOT_READ = "not read, to be named by their own folders"
+FOLDERS = ("evaluation", "checkpoints")  # of a run
+OF_A_RUN = (*FOLDERS, "metrics.json")  # the last is in the folder of an evaluation
 SHOWN = 5  # other evaluations of a run in a line, and what sets one of them apart
 
 
@@ -19,11 +22,12 @@ def collect(paths: Sequence[str | Path]) -> list[Result]:
     """Read the evaluations of runs.
 
     Args:
-        paths: run folders, folders of evaluations, or ``metrics.json`` files. A run folder stands for the first of
-            :func:`evaluations`; others are named by their own folder.
+        paths: run folders, folders of runs, folders of evaluations, or ``metrics.json`` files. A run folder stands for
+            the first of :func:`evaluations`; others are named by their own folder. A folder of runs, or a pattern that
+            the shell has left as it is, stands for all runs in it.
 
     Returns:
-        One result per path, in their order.
+        One result per run or file, in their order; those of a folder by name.
 
     Raises:
         FileNotFoundError: if a path holds no evaluation.
@@ -31,7 +35,7 @@ def collect(paths: Sequence[str | Path]) -> list[Result]:
     """
     if not paths:
         raise ValueError("Expected argument `runs` to name at least one run, but got none.")
-    results = [read(path) for path in paths]
+    results = [read(path) for named in paths for path in _runs_in(Path(named))]
     seen: set[Path] = set()
     for result in results:
         if result.path.resolve() in seen:
@@ -41,6 +45,13 @@ def collect(paths: Sequence[str | Path]) -> list[Result]:
             )
         seen.add(result.path.resolve())
     return results
+
+
+def _runs_in(path: Path) -> list[Path]:
+    """The runs of a folder or pattern; of anything else, itself."""
+    inside = path / "*" if path.is_dir() and not any((path / name).exists() for name in OF_A_RUN) else path
+    found = [Path(each) for each in sorted(glob(str(inside))) if any((Path(each) / name).is_dir() for name in FOLDERS)]
+    return found or [path]
 
 
 def read(path: str | Path) -> Result:
@@ -105,7 +116,7 @@ def _why(path: Path) -> str:
         if lock.is_file():
             return f"{lock.read_text() or 'a process'} is at work in {lock.parent}, or was stopped there. Wait for it."
     if any(path.glob("*/evaluation")):
-        return f"it is a folder of runs. Name them: {path}/*"
+        return f"it is a folder of runs. Name one of them, such as {min(path.glob('*/evaluation')).parent}."
     return "there is none. Run `evaluate.py run --ckpt_path <run>/checkpoints/last.ckpt` first."
 
 

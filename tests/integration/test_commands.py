@@ -23,12 +23,13 @@ from PIL import Image
 import datamodules.__main__
 import evaluate
 import studies.__main__
+import sweeps.__main__
 import train
 from tests.cub_tree import make_cub
 from tests.tiny_runs import ROOT, fit_learning
 
 MAIN = {"train.py": train.main, "evaluate.py": evaluate.main, "studies": studies.__main__.main}
-MAIN["datamodules"] = datamodules.__main__.main
+MAIN |= {"datamodules": datamodules.__main__.main, "sweeps": sweeps.__main__.main}
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 BLOCK = re.compile(r"(?P<why><!-- not run: .+? -->\n)?^```bash\n(?P<text>.*?)^```", re.DOTALL | re.MULTILINE)
 YAML = re.compile(r"^```yaml\n(?P<text># (?P<name>\S+\.yaml):.*?)^```", re.DOTALL | re.MULTILINE)
@@ -64,6 +65,7 @@ SMALLER = {  # a training is run for one batch, an evaluation on a few images
     "evaluate.py run": ["--limit=8", "--trainer.accelerator=cpu"],
     "studies build": ["--items=1", "--assignment={people: 4, right: 1, wrong: 1}"],
     "studies simulate": ["--number=4"],
+    "sweeps run": ["--dry_run"],
 }
 
 

@@ -34,6 +34,19 @@ def test_a_run_has_three_names(run, below):
     assert result.skipped == {"complexity/iord": "no segmentations"}
 
 
+@pytest.mark.parametrize("name", ["runs", "runs/*", "runs/fold*"])
+def test_a_folder_or_a_pattern_stands_for_the_runs_in_it(tmp_path, name):
+    for fold in (1, 0):
+        write_run(tmp_path / "runs" / f"fold{fold}", {"general/f1": 0.5}, fold=fold)
+    (tmp_path / "runs" / "notes").mkdir()
+    assert [result.fold for result in collect([tmp_path / name])] == [0, 1]
+    with pytest.raises(FileNotFoundError, match=r"it is a folder of runs. Name one of them, such as .*runs/fold0\."):
+        read(tmp_path / "runs")  # as one of two to compare
+    (tmp_path / "runs" / "fold2" / "checkpoints").mkdir(parents=True)
+    with pytest.raises(FileNotFoundError, match="fold2 to be an evaluated run"):  # not left out without a word
+        collect([tmp_path / name])
+
+
 LAST, ENDED = "checkpoints/last.ckpt", {"images": 10, "ended": "2026-01-02T03:04:05+00:00"}
 OTHER = {"config": "other.yaml", "classes": 3, "matched": 2}
 
@@ -141,7 +154,6 @@ AT_WORK = "process 7 on host is at work in .*{}, or was stopped there"
             "a/evaluation/x/metrics.json",
             "it was evaluated on other data only. Name that evaluation: .*evaluation/x",
         ),
-        ("many", "many/a/evaluation/x.csv", r"it is a folder of runs. Name them: .*many/\*$"),
     ],
 )
 def test_nothing_there(tmp_path, named, file, reason):

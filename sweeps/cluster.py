@@ -1,0 +1,64 @@
+"""The same sweep for a cluster: a SLURM array, or agents of Weights & Biases. Each element trains runs of ``only``."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import yaml
+
+from sweeps.sweep import ROOT, Sweep, groups, read_sweep
+
+
+def slurm(file: str, runs: str = "runs", flags: str = "") -> None:
+    """Print a script for ``sbatch`` with an element of an array for each run.
+
+    Runs that need each other share an element, one after the other. What was killed goes on, and what is done stays,
+    when the script is submitted again.
+
+    Args:
+        file: yaml of the sweep.
+        runs: folder of all runs.
+        flags: further flags of every run, in quotes.
+    """
+    sweep = read_sweep(file, runs, flags)
+    elements = _elements(sweep)
+    lines = [
+        "#!/bin/bash",
+        f"#SBATCH --job-name={sweep.name.replace('/', '-')}",
+        f"#SBATCH --array=0-{len(elements) - 1}",
+        "#SBATCH --ntasks=1",
+        "#SBATCH --output=slurm-%A_%a.log",
+        "# Add what your cluster asks for, such as --partition, --time, --cpus-per-task and --gres=gpu:1.",
+        f"only=({' '.join(map(shlex.quote, elements))})",
+        f'{shlex.join(_command(sweep, runs, flags))} --only "${{only[$SLURM_ARRAY_TASK_ID]}}"',
+    ]
+    print("\n".join(lines))
+
+
+def wandb(file: str, runs: str = "runs", flags: str = "") -> None:
+    """Print a file for ``wandb sweep``, whose agents train a run each.
+
+    Args:
+        file: yaml of the sweep.
+        runs: folder of all runs.
+        flags: further flags of every run, in quotes.
+    """
+    sweep = read_sweep(file, runs, flags)
+    content = {
+        "name": sweep.name,
+        "method": "grid",
+        "parameters": {"only": {"values": _elements(sweep)}},
+        "command": ["${env}", *_command(sweep, runs, flags), "${args}"],
+    }
+    print(yaml.safe_dump(content, sort_keys=False).rstrip())
+
+
+def _elements(sweep: Sweep) -> list[str]:
+    return [",".join(names) for names in groups(sweep.runs)]
+
+
+def _command(sweep: Sweep, runs: str, flags: str) -> list[str]:
+    program = ["python", "-m", "sweeps"] if Path.cwd() == ROOT else ["protometry", "sweeps"]
+    options = {"--runs": runs if runs != "runs" else "", "--flags": flags}
+    return [*program, "run", str(sweep.file), *(f"{name}={value}" for name, value in options.items() if value)]

@@ -1,0 +1,196 @@
+"""The file of a sweep: which configs are combined, and with which flags each run is trained."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from run_folder.schema import check_content
+
+ROOT = Path(__file__).resolve().parents[1]
+NAME = r"^[A-Za-z0-9][\w.+-]*$"  # part of the name of a folder
+OF_THE_SWEEP = ("runs", "experiment", "seed_everything", "data.fold", "test_after_fit", "ckpt_path", "config")
+Name = Annotated[str, Field(pattern=NAME)]
+
+
+def _listed(value: Any) -> Any:
+    """A part of a sweep may be a file, or files, without flags."""
+    return {"config": value} if isinstance(value, str | list) else value
+
+
+def _files(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+class Part(BaseModel):
+    """A model or data set: config files, the later ones over the earlier, and flags over them."""
+
+    model_config = ConfigDict(extra="allow")
+    config: Annotated[list[str], BeforeValidator(_files), Field(min_length=1)]
+
+    @property
+    def flags(self) -> dict[str, Any]:
+        """By name, without dashes."""
+        return self.model_extra or {}
+
+
+Parts = dict[Name, Annotated[Part, BeforeValidator(_listed)]]
+
+
+class SweepFile(BaseModel):
+    """What the yaml file of a sweep may hold."""
+
+    model_config = ConfigDict(extra="forbid")
+    name: str = Field(min_length=1)
+    models: Annotated[Parts, Field(min_length=1)]
+    data: Parts = {}
+    folds: list[Annotated[int, Field(ge=0)]] = []
+    seeds: list[Annotated[int, Field(ge=0)]] = [0]
+    flags: dict[str, Any] = {}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training of a sweep.
+
+    Args:
+        name: of its folder, such as ``protopnet-cub200-fold0-seed1``.
+        folder: where it lies.
+        arguments: of ``train.py fit``, for a fresh run.
+        needs: names of the runs that have to be done before, since a flag of this one names their folder.
+    """
+
+    name: str
+    folder: Path
+    arguments: tuple[str, ...]
+    needs: tuple[str, ...] = ()
+
+    def words(self, resume: bool) -> list[str]:
+        """What ``train.py`` is given to start it or to go on with it."""
+        return ["fit", *self.arguments, *(["--ckpt_path", "last"] if resume else [])]
+
+    def command(self, resume: bool) -> str:
+        """The same as a line for a shell."""
+        program = ["python", "train.py"] if Path.cwd() == ROOT else ["protometry", "train"]
+        return shlex.join([*program, *self.words(resume)])
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """All runs of a file, in the order of its lists.
+
+    Args:
+        name: folder below that of all runs.
+        file: where it was read.
+        runs: by name.
+    """
+
+    name: str
+    file: Path
+    runs: dict[str, Run]
+
+
+def read_sweep(file: str | Path, runs: str | Path = "runs", flags: str = "") -> Sweep:
+    """Read the file of a sweep.
+
+    Every combination of a model, a data set, a fold and a seed is a run; lists that the file lacks are no part of its
+    name. In a flag, ``{model}``, with the name of another model of the file, stands for the folder of the run with that
+    model and the same data, fold and seed, which is then trained before.
+
+    Args:
+        file: yaml with ``name``, ``models``, and as needed ``data``, ``folds``, ``seeds`` and ``flags``.
+        runs: folder of all runs.
+        flags: further flags of every run, over those of the file.
+
+    Returns:
+        The sweep.
+
+    Raises:
+        FileNotFoundError: if the file or a config that it names does not exist.
+        ValueError: if the file holds something else, flags that the sweep sets itself, or runs that need each other.
+    """
+    content = yaml.safe_load(Path(file).read_text("utf-8"))
+    check_content(SweepFile, content, file, "See docs/sweeps.md.")
+    asked = SweepFile.model_validate(content)
+    _check(asked, file, further := shlex.split(flags))
+    found: dict[str, Run] = {}
+    folder = Path(runs) / asked.name
+    nothing: list[None] = [None]
+    for data, fold, seed, model in product(asked.data or nothing, asked.folds or nothing, asked.seeds, asked.models):
+        ends = [data, None if fold is None else f"fold{fold}", f"seed{seed}" if "seeds" in content else None]
+        end = "".join(f"-{each}" for each in ends if each is not None)
+        others = {name: folder / f"{name}{end}" for name in asked.models if name != model}
+        parts = [asked.models[model], *([asked.data[data]] if data else [])]
+        merged = {**asked.flags, **{key: value for part in parts for key, value in part.flags.items()}}
+        run = Run(
+            f"{model}{end}",
+            folder / f"{model}{end}",
+            (
+                *(word for part in parts for path in part.config for word in ("--config", path)),
+                *(word for flag in merged.items() for word in _words(*flag, others)),
+                *further,
+                *([] if fold is None else ["--data.fold", str(fold)]),
+                *("--seed_everything", str(seed), "--runs", str(runs), "--experiment", f"{asked.name}/{model}{end}"),
+                *("--test_after_fit", "true"),
+            ),
+            tuple(f"{name}{end}" for name in others if f"{{{name}}}" in json.dumps(merged)),
+        )
+        if run.name in found:
+            raise ValueError(f"Expected {file} to name every run once, but {run.name} stands for two. Rename a model.")
+        found[run.name] = run
+    return Sweep(asked.name, Path(file), _in_order(found, file))
+
+
+def groups(runs: dict[str, Run]) -> list[list[str]]:
+    """Names of runs that need each other, directly or through others, in their order: each list can run on its own."""
+    root = {name: name for name in runs}
+    for run in runs.values():  # after all that it needs
+        for other in run.needs:
+            root = {name: root[run.name] if first == root[other] else first for name, first in root.items()}
+    return [[name for name in runs if root[name] == first] for first in dict.fromkeys(root.values())]
+
+
+def _check(asked: SweepFile, file: str | Path, further: list[str]) -> None:
+    parts = {**asked.models, **asked.data}
+    for name, part in parts.items():
+        for path in part.config:
+            if not (Path(path).is_file() or (path.startswith("configs/") and (ROOT / path).is_file())):
+                raise FileNotFoundError(f"Expected `config` of {name} in {file} to be a file, but got {path}.")
+    said = {f"{name} in {file}": list(part.flags) for name, part in parts.items()}
+    said |= {f"`flags` in {file}": list(asked.flags), "argument `flags`": [word.split("=")[0] for word in further]}
+    for where, names in said.items():
+        if own := [name for name in names if name.removeprefix("--") in OF_THE_SWEEP]:
+            raise ValueError(
+                f"Expected {where} to leave out `{own[0]}`, which the sweep sets for every run: folds and seeds have "
+                "keys of their own."
+            )
+    for key in ("folds", "seeds"):
+        if len(set(values := getattr(asked, key))) < len(values) or (key == "seeds" and not values):
+            raise ValueError(f"Expected `{key}` in {file} to be different numbers, but got {values}.")
+
+
+def _words(flag: str, value: Any, others: dict[str, Path]) -> list[str]:
+    """A flag of the command line; mappings and lists as JSON, which is yaml too."""
+    text = value if isinstance(value, str) else json.dumps(value)
+    for name, folder in others.items():
+        text = text.replace(f"{{{name}}}", str(folder))
+    name = f"--{flag.removeprefix('--')}"
+    return [f"{name}={text}"] if text.startswith("-") else [name, text]
+
+
+def _in_order(runs: dict[str, Run], file: str | Path) -> dict[str, Run]:
+    """Every run after those that it needs."""
+    ordered: dict[str, Run] = {}
+    while left := [run for name, run in runs.items() if name not in ordered]:
+        ready = [run for run in left if all(name in ordered for name in run.needs)]
+        if not ready:
+            raise ValueError(f"Expected no two models in {file} to need each other, but {left[0].name} needs itself.")
+        ordered |= {run.name: run for run in ready}
+    return ordered
