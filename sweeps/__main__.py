@@ -2,6 +2,7 @@
 
 ``python -m sweeps run configs/sweep/sketch_birds.yaml --jobs 2``
 ``python -m sweeps slurm configs/sweep/sketch_birds.yaml > array.sh``
+``python -m sweeps tune configs/sweep/tune_protopnet_cub200.yaml --flags "--data.root DIR"``
 ``python -m sweeps wandb configs/sweep/sketch_birds.yaml > sweep.yaml``
 """
 
@@ -14,8 +15,9 @@ from jsonargparse import auto_cli
 from run_folder.command_line import StrictParser, from_shell
 from sweeps.cluster import slurm, wandb
 from sweeps.run import run
+from sweeps.tune import tune
 
-COMMANDS: Any = {command.__name__: command for command in (run, slurm, wandb)}
+COMMANDS: Any = {command.__name__: command for command in (run, tune, slurm, wandb)}
 
 
 class CommandLine(StrictParser):

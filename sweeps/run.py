@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 
@@ -75,6 +76,41 @@ def choose(sweep: Sweep, only: str | None) -> list[Run]:
     return chosen
 
 
+def start(each: Run, jobs: int) -> subprocess.Popen[bytes]:
+    """Train a run in a process of its own, from its last epoch if it has one, with its output in its log.
+
+    Args:
+        each: the run.
+        jobs: at a time, which share the cores.
+
+    Returns:
+        The process.
+    """
+    resume = state_of(each) == "begun"
+    note_settings(each)
+    threads = str(max(1, (os.cpu_count() or 1) // jobs))
+    environment = {"OMP_NUM_THREADS": threads, **os.environ, "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, str(ROOT / "protometry.py"), "train", *each.words(resume)]
+    with (each.folder / LOG).open("ab") as log:
+        log.write(f"$ {each.command(resume)}\n".encode())
+        log.flush()
+        return subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
+
+
+@contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """Take SIGTERM for Ctrl-C, so that what is under way is ended first."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 @dataclass
 class Training:
     """A run under way.
@@ -118,9 +154,11 @@ class Work:
         done = len(self.chosen) - len(self.waiting)
         said = f"{done} done, {begun} to go on with, {len(self.waiting) - begun} to start"
         self.console.print(f"{self.sweep.name}: {counted(len(self.chosen), 'run')}, {said}")
-        before = signal.signal(signal.SIGTERM, _interrupt)
         try:
-            with Live(console=self.console, get_renderable=self._lines, transient=True, refresh_per_second=2):
+            with (
+                ended_by_sigterm(),
+                Live(console=self.console, get_renderable=self._lines, transient=True, refresh_per_second=2),
+            ):
                 while self.waiting or self.under_way:
                     self._start_ready()
                     time.sleep(SECONDS_BETWEEN_LOOKS)
@@ -128,8 +166,6 @@ class Work:
         except KeyboardInterrupt:
             self._stop()
             raise ValueError("Expected the sweep to end, but it was stopped. The same command resumes it.") from None
-        finally:
-            signal.signal(signal.SIGTERM, before)
 
     def _start_ready(self) -> None:
         for each in list(self.waiting):
@@ -141,17 +177,9 @@ class Work:
                 self._start(each)
 
     def _start(self, each: Run) -> None:
-        resume = state_of(each) == "begun"
-        note_settings(each)
-        threads = str(max(1, (os.cpu_count() or 1) // self.jobs))
-        environment = {"OMP_NUM_THREADS": threads, **os.environ, "PYTHONUNBUFFERED": "1"}
-        command = [sys.executable, str(ROOT / "protometry.py"), "train", *each.words(resume)]
-        with (each.folder / LOG).open("ab") as log:
-            log.write(f"$ {each.command(resume)}\n".encode())
-            log.flush()
-            process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
-        self.under_way.append(Training(each, process, time.monotonic()))
-        self.console.print(f"{'goes on' if resume else 'started'}  {each.name}")
+        said = "goes on" if state_of(each) == "begun" else "started"
+        self.under_way.append(Training(each, start(each, self.jobs), time.monotonic()))
+        self.console.print(f"{said}  {each.name}")
 
     def _look(self) -> None:
         for training in list(self.under_way):
@@ -207,7 +235,3 @@ def _print_end(work: Work) -> None:
     done = [each.folder for each in work.chosen if state_of(each) == "done"]
     if done:
         print(f"\n{text_of(collect(done), 'markdown')}")
-
-
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt

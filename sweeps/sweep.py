@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -134,7 +135,7 @@ def read_sweep(file: str | Path, runs: str | Path = "runs", flags: str = "") -> 
             folder / f"{model}{end}",
             (
                 *(word for part in parts for path in part.config for word in ("--config", path)),
-                *(word for flag in merged.items() for word in _words(*flag, others)),
+                *_placed((word for flag in merged.items() for word in words_of(*flag)), others),
                 *further,
                 *([] if fold is None else ["--data.fold", str(fold)]),
                 *("--seed_everything", str(seed), "--runs", str(runs), "--experiment", f"{asked.name}/{model}{end}"),
@@ -157,32 +158,52 @@ def groups(runs: dict[str, Run]) -> list[list[str]]:
     return [[name for name in runs if root[name] == first] for first in dict.fromkeys(root.values())]
 
 
+def check_configs(paths: Sequence[str], where: str) -> None:
+    """Refuse config files that do not exist.
+
+    Raises:
+        FileNotFoundError: see above.
+    """
+    for path in paths:
+        if not (Path(path).is_file() or (path.startswith("configs/") and (ROOT / path).is_file())):
+            raise FileNotFoundError(f"Expected `config` of {where} to be a file, but got {path}.")
+
+
+def check_flags(names: Iterable[str], where: str, own: Sequence[str]) -> None:
+    """Refuse flags that are set for every run.
+
+    Raises:
+        ValueError: see above.
+    """
+    for name in names:
+        if name.split("=")[0].removeprefix("--") in own:
+            raise ValueError(f"Expected {where} to leave out `{name.split('=')[0]}`, which is set for every run.")
+
+
+def words_of(flag: str, value: Any) -> list[str]:
+    """A flag of the command line; mappings and lists as JSON, which is yaml too."""
+    text, name = value if isinstance(value, str) else json.dumps(value), f"--{flag.removeprefix('--')}"
+    return [f"{name}={text}"] if text.startswith("-") else [name, text]
+
+
 def _check(asked: SweepFile, file: str | Path, further: list[str]) -> None:
     parts = {**asked.models, **asked.data}
     for name, part in parts.items():
-        for path in part.config:
-            if not (Path(path).is_file() or (path.startswith("configs/") and (ROOT / path).is_file())):
-                raise FileNotFoundError(f"Expected `config` of {name} in {file} to be a file, but got {path}.")
-    said = {f"{name} in {file}": list(part.flags) for name, part in parts.items()}
-    said |= {f"`flags` in {file}": list(asked.flags), "argument `flags`": [word.split("=")[0] for word in further]}
-    for where, names in said.items():
-        if own := [name for name in names if name.removeprefix("--") in OF_THE_SWEEP]:
-            raise ValueError(
-                f"Expected {where} to leave out `{own[0]}`, which the sweep sets for every run: folds and seeds have "
-                "keys of their own."
-            )
+        check_configs(part.config, f"{name} in {file}")
+        check_flags(part.flags, f"{name} in {file}", OF_THE_SWEEP)
+    check_flags(asked.flags, f"`flags` in {file}", OF_THE_SWEEP)
+    check_flags(further, "argument `flags`", OF_THE_SWEEP)
     for key in ("folds", "seeds"):
         if len(set(values := getattr(asked, key))) < len(values) or (key == "seeds" and not values):
             raise ValueError(f"Expected `{key}` in {file} to be different numbers, but got {values}.")
 
 
-def _words(flag: str, value: Any, others: dict[str, Path]) -> list[str]:
-    """A flag of the command line; mappings and lists as JSON, which is yaml too."""
-    text = value if isinstance(value, str) else json.dumps(value)
-    for name, folder in others.items():
-        text = text.replace(f"{{{name}}}", str(folder))
-    name = f"--{flag.removeprefix('--')}"
-    return [f"{name}={text}"] if text.startswith("-") else [name, text]
+def _placed(words: Iterable[str], others: dict[str, Path]) -> Iterator[str]:
+    """Words in which the names of other models stand for the folders of their runs."""
+    for word in words:
+        for name, folder in others.items():
+            word = word.replace(f"{{{name}}}", str(folder))
+        yield word
 
 
 def _in_order(runs: dict[str, Run], file: str | Path) -> dict[str, Run]:

@@ -70,7 +70,7 @@ PACKAGES: dict[str, set[str]] = {
     },
     "lightning_modules": {"lightning", "torch", "torchvision", "scipy", "sklearn"},
     "explanations": {"torch", "PIL", "matplotlib"},
-    "sweeps": {"jsonargparse", "pydantic", "rich", "yaml"},
+    "sweeps": {"jsonargparse", "matplotlib", "optuna", "pydantic", "rich", "yaml"},
 }
 
 

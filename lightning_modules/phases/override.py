@@ -23,19 +23,25 @@ class HeadOverride(TypedDict, total=False):
     nonnegative: bool
 
 
-class PhaseOverride(TypedDict, total=False):
-    """Fields of one phase to change from yaml; mappings are merged key by key and null removes a key.
+class SpecOverride(TypedDict, total=False):
+    """Fields of an optimiser or scheduler: with a name a new one, without one changes to that of the phase."""
 
-    Optimiser and scheduler may also be given as mappings of their fields.
-    """
+    name: str
+    kwargs: dict[str, Any]
+    key: str | None
+    per: Literal["epoch", "step"]
+
+
+class PhaseOverride(TypedDict, total=False):
+    """Fields of one phase to change from yaml; mappings are merged key by key and null removes a key."""
 
     epochs: int
     trainable: dict[str, float | None]
     losses: dict[str, float | None]
     weight_decay: dict[str, float | None]
     bn: Literal["train", "eval"] | list[str]
-    optimizer: OptimizerSpec
-    scheduler: SchedulerSpec | None
+    optimizer: SpecOverride
+    scheduler: SpecOverride | None
     on_enter: list[str]
     on_exit: list[str]
     selectable: bool
@@ -81,7 +87,7 @@ def merged(phase: Phase, change: PhaseOverride) -> Phase:
         elif f.name == "head":
             value = replace(phase.head, **value)
         elif f.name in _SPECS and isinstance(value, Mapping):
-            value = _SPECS[f.name](**value)
+            value = _spec(phase, f.name, value)
         values[f.name] = tuple(value) if f.name in ("on_enter", "on_exit") else value
     try:
         result = replace(phase, **values)
@@ -90,3 +96,15 @@ def merged(phase: Phase, change: PhaseOverride) -> Phase:
     if problems:
         raise ValueError(" ".join(problems))
     return result
+
+
+def _spec(phase: Phase, name: str, change: Mapping[str, Any]) -> OptimizerSpec | SchedulerSpec:
+    """An optimiser or scheduler: a new one, or the phase's own with changes."""
+    own = getattr(phase, name)
+    if "name" in change:
+        return _SPECS[name](**change)
+    if own is None:
+        raise ValueError(
+            f"Expected `phases.{phase.name}.{name}` to have a `name`, because the phase has none to change."
+        )
+    return replace(own, **{**change, "kwargs": own.kwargs | change.get("kwargs", {})})  # type: ignore[no-any-return]

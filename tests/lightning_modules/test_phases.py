@@ -118,6 +118,17 @@ def test_override_takes_plain_data():
     assert (warm.optimizer, warm.scheduler) == (OptimizerSpec("SGD", {"momentum": 0.9}), SchedulerSpec("StepLR"))
 
 
+def test_override_changes_an_optimizer_or_scheduler_without_naming_it():
+    change = {"optimizer": {"kwargs": {"eps": 1e-6}}, "scheduler": {"kwargs": {"pct_start": 0.1}}}
+    joint = PLAN.override({"joint": change}).phases[1]
+    assert joint.optimizer == OptimizerSpec("AdamW", {"eps": 1e-6}, "joint")
+    assert joint.scheduler == SchedulerSpec("OneCycleLR", {"pct_start": 0.1}, "step")
+    with pytest.raises(
+        ValueError, match=r"`phases.warm.scheduler` to have a `name`, because the phase has none to change"
+    ):
+        PLAN.override({"warm": {"scheduler": {"kwargs": {"gamma": 0.1}}}})
+
+
 @pytest.mark.parametrize(("changes", "message"), [
     ({"jiont": {"epochs": 1}}, r"`phases.jiont` to be one of \['warm', .*or a new phase .* only \['epochs'\]"),
     ({"jiont": None}, r"`phases.jiont` to be one of \['warm', 'joint', 'last', 'joint2'\] to be removed"),

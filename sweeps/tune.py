@@ -1,0 +1,287 @@
+"""Hyper-parameters tuned with Optuna, on validation accuracy, by trials that are runs like any others."""
+
+from __future__ import annotations
+
+import csv
+import shlex
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from run_folder.atomic import write_whole
+from run_folder.csv_text import csv_text
+from run_folder.messages import counted
+from run_folder.schema import check_content
+from sweeps.run import ended_by_sigterm, start
+from sweeps.state import LOG, check_settings, last_line
+from sweeps.sweep import OF_THE_SWEEP, Name, Part, Run, check_configs, check_flags, words_of
+
+if TYPE_CHECKING:
+    import optuna
+
+ACCURACY = "val/general/accuracy"
+SECONDS_BETWEEN_LOOKS = 1.0
+BEFORE_PRUNING = 5  # trials that are never stopped early, as in Optuna's own default
+MOST_FAILURES = 3  # at the beginning
+OF_THE_TUNING = tuple(name for name in OF_THE_SWEEP if name not in ("seed_everything", "data.fold"))
+
+
+class Parameter(BaseModel):
+    """What is tuned: flags that get one value between two numbers; a whole number if both and ``step`` are."""
+
+    model_config = ConfigDict(extra="forbid")
+    flags: Annotated[list[str], BeforeValidator(lambda v: [v] if isinstance(v, str) else v), Field(min_length=1)]
+    low: int | float
+    high: int | float
+    log: bool = False
+    step: int | float | None = None
+
+    def suggest(self, name: str, trial: optuna.Trial) -> int | float:
+        """A value for a trial."""
+        whole = all(isinstance(value, int) for value in (self.low, self.high, self.step or 1))
+        draw: Any = trial.suggest_int if whole else trial.suggest_float
+        stepped = {"step": self.step} if self.step else {}
+        value: int | float = draw(name, self.low, self.high, log=self.log, **stepped)
+        return value
+
+
+class Pruning(BaseModel):
+    """When a trial whose accuracy is below the median of the others' is stopped: from an epoch on, every so many."""
+
+    model_config = ConfigDict(extra="forbid")
+    after: Annotated[int, Field(ge=0)] = 20
+    every: Annotated[int, Field(ge=1)] = 10
+
+
+class TuningFile(Part):
+    """What the yaml file of a tuning may hold: ``config`` and flags as a part of a sweep has them, and the space."""
+
+    name: str = Field(min_length=1)
+    trials: Annotated[int, Field(ge=1)] = 50
+    prune: Pruning = Pruning()
+    space: Annotated[dict[Name, Parameter], Field(min_length=1)]
+
+
+def tune(file: str, runs: str = "runs", trials: int | None = None, seed: int = 0, flags: str = "") -> None:
+    """Tune hyper-parameters with Optuna's TPE sampler and median pruner, and print the command of the best trial.
+
+    The score of a trial is the validation accuracy of the checkpoint that it would be evaluated by; test images are
+    never looked at. Trials are kept in ``optuna.db`` in the folder of the tuning: the same command goes on after a
+    kill, with the trial that was killed, until there are ``trials``.
+
+    Args:
+        file: yaml of the tuning.
+        runs: folder of all runs.
+        trials: in all; by default what the file says.
+        seed: of the sampler.
+        flags: further flags of every trial, in quotes, such as where data lie: "--data.root DIR".
+    """
+    tuning = read_tuning(file, runs, flags)
+    study = _study(tuning, seed)
+    wanted = tuning.asked.trials if trials is None else trials
+    try:
+        with ended_by_sigterm():
+            while (done := sum(trial.state.is_finished() for trial in _trials(study))) < wanted:
+                _try(study, tuning)
+                print(f"{done + 1}/{wanted}  {_said(study)}", flush=True)
+    except KeyboardInterrupt:
+        raise ValueError("Expected the tuning to end, but it was stopped. The same command resumes it.") from None
+    _end(study, tuning)
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """A tuning and where its trials lie.
+
+    Args:
+        asked: content of the file.
+        runs: folder of all runs.
+        further: flags of every trial, over those of the file.
+    """
+
+    asked: TuningFile
+    runs: str
+    further: tuple[str, ...]
+
+    @property
+    def folder(self) -> Path:
+        """The folder of its trials."""
+        return Path(self.runs) / self.asked.name
+
+    def run(self, name: str, values: Mapping[str, Any]) -> Run:
+        """The run with the given values of what is tuned."""
+        tuned = [(flag, values[key]) for key, parameter in self.asked.space.items() for flag in parameter.flags]
+        words = [
+            *(word for path in self.asked.config for word in ("--config", path)),
+            *(word for flag in [*self.asked.flags.items(), *tuned] for word in words_of(*flag)),
+            *(*self.further, "--runs", self.runs, "--experiment", f"{self.asked.name}/{name}"),
+        ]
+        return Run(name, self.folder / name, tuple(words))
+
+
+def read_tuning(file: str | Path, runs: str = "runs", flags: str = "") -> Tuning:
+    """Read the file of a tuning.
+
+    Args:
+        file: yaml with ``name``, ``config``, ``space``, and as needed ``trials``, ``prune`` and flags.
+        runs: folder of all runs.
+        flags: as for :func:`tune`.
+
+    Raises:
+        FileNotFoundError: if the file or a config that it names does not exist.
+        ValueError: if the file holds something else, or flags that the tuning sets itself.
+    """
+    content = yaml.safe_load(Path(file).read_text("utf-8"))
+    check_content(TuningFile, content, file, "See docs/sweeps.md.")
+    asked, further = TuningFile.model_validate(content), shlex.split(flags)
+    check_configs(asked.config, str(file))
+    tuned = [flag for parameter in asked.space.values() for flag in parameter.flags]
+    check_flags([*asked.flags, *tuned], str(file), OF_THE_TUNING)
+    check_flags(further, "argument `flags`", OF_THE_TUNING)
+    return Tuning(asked, runs, tuple(further))
+
+
+def _study(tuning: Tuning, seed: int) -> optuna.Study:
+    """The study of a tuning, in which a trial that was under way when it was killed is tried again, in the same run."""
+    try:
+        import optuna
+    except ModuleNotFoundError:
+        raise ValueError('Expected Optuna to be installed for a tuning: pip install -e ".[tune]".') from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    tuning.folder.mkdir(parents=True, exist_ok=True)
+    study = optuna.create_study(
+        storage=f"sqlite:///{(tuning.folder / 'optuna.db').absolute()}",
+        study_name=tuning.asked.name,
+        direction="maximize",
+        pruner=optuna.pruners.MedianPruner(BEFORE_PRUNING, tuning.asked.prune.after, tuning.asked.prune.every),
+        load_if_exists=True,
+    )
+    study.sampler = optuna.samplers.TPESampler(seed=seed + len(study.trials))  # other draws than before a kill
+    for trial in study.get_trials(states=(optuna.trial.TrialState.RUNNING,)):
+        study.enqueue_trial(trial.params, {"run": trial.user_attrs["run"]} if "run" in trial.user_attrs else None)
+        study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+    return study
+
+
+def _trials(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
+    """The trials, of several in the same run the last one."""
+    return list({trial.user_attrs.get("run", trial.number): trial for trial in study.trials}.values())
+
+
+def _try(study: optuna.Study, tuning: Tuning) -> None:
+    """One trial, to its end or until it is pruned; where it fails, the tuning goes on.
+
+    Raises:
+        ValueError: if the first trials all failed.
+    """
+    from optuna.trial import TrialState
+
+    trial = study.ask()
+    values = {name: parameter.suggest(name, trial) for name, parameter in tuning.asked.space.items()}
+    name = trial.user_attrs.get("run") or f"trial{trial.number:03d}"
+    trial.set_user_attr("run", name)
+    run = tuning.run(name, values)
+    check_settings(run)
+    pruned, process = False, start(run, jobs=1)
+    try:
+        while process.poll() is None and not pruned:
+            time.sleep(SECONDS_BETWEEN_LOOKS)
+            for epoch, accuracy in _accuracies(run):
+                if epoch not in study.trials[trial.number].intermediate_values:
+                    trial.report(accuracy, epoch)
+                    pruned = pruned or trial.should_prune()
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            process.wait()
+    score = _score(run) if process.returncode == 0 else None
+    if pruned:
+        study.tell(trial, state=TrialState.PRUNED)
+    elif score is not None:
+        study.tell(trial, score)
+    else:
+        trial.set_user_attr("error", last_line(run))
+        study.tell(trial, state=TrialState.FAIL)
+        states = {one.state for one in _trials(study)}
+        if states == {TrialState.FAIL} and len(_trials(study)) >= MOST_FAILURES:
+            raise ValueError(
+                f"Expected trials to end, but the first {MOST_FAILURES} failed: {last_line(run)} ({run.folder / LOG})"
+            )
+
+
+def _accuracies(run: Run) -> list[tuple[int, float]]:
+    """Epoch and validation accuracy, from the table of the run."""
+    file = run.folder / "metrics.csv"
+    if not file.is_file():
+        return []
+    with file.open(newline="", encoding="utf-8") as lines:
+        rows = [row for row in csv.DictReader(lines) if row.get(ACCURACY)]
+    return [(int(row["epoch"]), float(row[ACCURACY])) for row in rows]
+
+
+def _score(run: Run) -> float | None:
+    """The accuracy of the checkpoint that the run would be evaluated by: the best, or the last one without a best."""
+    from run_folder.checkpoint_file import read_checkpoint
+
+    states = read_checkpoint(run.folder / "checkpoints" / "last.ckpt", mmap=True)["callbacks"]
+    best = next((state["best_score"] for state in states.values() if "best_score" in state), None)
+    accuracies = _accuracies(run)
+    return best if best is not None else accuracies[-1][1] if accuracies else None
+
+
+def _said(study: optuna.Study) -> str:
+    """What came of the last trial, and which is the best so far."""
+    trial, best = study.trials[-1], _best(study)
+    ended = {
+        "COMPLETE": f"{100 * (trial.value or 0.0):.2f} %",
+        "PRUNED": f"stopped after {counted(len(trial.intermediate_values), 'epoch')}",
+        "FAIL": f"failed: {trial.user_attrs.get('error')}",
+    }
+    so_far = f"  (best {100 * best.value:.2f} %, {best.user_attrs['run']})" if best else ""
+    return f"{trial.user_attrs['run']}  {ended[trial.state.name]}{so_far}"
+
+
+def _best(study: optuna.Study) -> Any:
+    from optuna.trial import TrialState
+
+    return study.best_trial if study.get_trials(False, (TrialState.COMPLETE,)) else None
+
+
+def _end(study: optuna.Study, tuning: Tuning) -> None:
+    """Write Optuna's plots and the table of trials; print the command of the best one."""
+    best, folder = _best(study), tuning.folder
+    if best is None:
+        raise ValueError(f"Expected a trial to end, but all failed: {study.trials[-1].user_attrs.get('error')}")
+    header = ["run", "state", "value", *tuning.asked.space]
+    rows = [
+        {"run": one.user_attrs.get("run"), "state": one.state.name.lower(), "value": one.value} | one.params
+        for one in _trials(study)
+    ]
+    write_whole(folder / "trials.csv", csv_text([header, *([row.get(name) for name in header] for row in rows)]))
+    _plot(study, folder)
+    print(f"\nbest validation accuracy {100 * best.value:.2f} %, {best.user_attrs['run']} in {folder}/trials.csv")
+    print(tuning.run("best", best.params).command(resume=False))
+
+
+def _plot(study: optuna.Study, folder: Path) -> None:
+    """Draw Optuna's own plots."""
+    import warnings
+
+    import matplotlib
+    import optuna.visualization.matplotlib as plots
+    from optuna.exceptions import ExperimentalWarning
+
+    matplotlib.use("Agg")
+    warnings.simplefilter("ignore", ExperimentalWarning)
+    drawings: dict[str, Any] = {"history": plots.plot_optimization_history, "importance": plots.plot_param_importances}
+    for name, draw in drawings.items():
+        try:
+            draw(study).figure.savefig(folder / f"{name}.png", bbox_inches="tight")
+        except (RuntimeError, ValueError) as reason:  # too few trials, or all alike
+            print(f"no {name}.png: {reason}")

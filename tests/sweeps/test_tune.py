@@ -1,0 +1,144 @@
+"""A tuning: trials that end, are pruned, fail or are killed, and the command of the best one."""
+
+import csv
+import shlex
+import subprocess
+import sys
+import time
+
+import pytest
+import yaml
+
+import train
+from sweeps import run as runner
+from sweeps import tune as tuner
+from sweeps.__main__ import main
+from sweeps.tune import read_tuning
+from tests.tiny_runs import ROOT
+
+# in place of protometry.py: the accuracy of every epoch is 1 - (x - 3)^2 / 100; x = 9 fails
+TRAINER = """
+import pathlib, sys, time
+words = dict(zip(sys.argv[3::2], sys.argv[4::2]))
+folder, x = pathlib.Path(words["--runs"], words["--experiment"]), float(words["--x"])
+if x == 9:
+    raise ValueError("no such luck")
+(folder / "checkpoints").mkdir(exist_ok=True)
+(folder / "checkpoints" / "last.ckpt").touch()
+with (folder / "metrics.csv").open("w") as table:
+    table.write("epoch,val/general/accuracy\\n")
+    for epoch in range(3):
+        table.write(f"{epoch},{1 - (x - 3) ** 2 / 100}\\n")
+        table.flush()
+        time.sleep(float(words["--seconds"]))
+"""
+
+
+@pytest.fixture
+def tuning(tmp_path, monkeypatch):
+    """Writes the file of a tuning and gives the words of its command."""
+    pytest.importorskip("optuna")
+    (tmp_path / "protometry.py").write_text(TRAINER)
+    (tmp_path / "config.yaml").touch()
+    monkeypatch.setattr(runner, "ROOT", tmp_path)
+    monkeypatch.setattr(tuner, "SECONDS_BETWEEN_LOOKS", 0.05)
+    monkeypatch.setattr(tuner, "_score", lambda run: tuner._accuracies(run)[-1][1])
+
+    def write(low=0, high=8, seconds=0.0, **more):
+        space = {"x": {"flags": "x", "low": low, "high": high}}
+        content = {"name": "t", "config": str(tmp_path / "config.yaml"), "space": space, "seconds": seconds} | more
+        file = tmp_path / "tuning.yaml"
+        file.write_text(yaml.safe_dump(content))
+        return ["tune", str(file), "--runs", str(tmp_path / "runs")]
+
+    return write
+
+
+def trials(folder):
+    with (folder / "runs" / "t" / "trials.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_best_trial_is_found_and_its_command_printed(tuning, tmp_path, capsys):
+    main([*tuning(trials=12), "--seed", "1"])
+    *_, said, command = capsys.readouterr().out.splitlines()
+    rows = trials(tmp_path)
+    assert len(rows) == 12
+    best = max(rows, key=lambda row: float(row["value"]))
+    assert float(best["value"]) == 1 - (int(best["x"]) - 3) ** 2 / 100  # the planted optimum
+    assert abs(int(best["x"]) - 3) <= 1
+    assert f"best validation accuracy {100 * float(best['value']):.2f} %, {best['run']}" in said
+    words = shlex.split(command)
+    assert words[words.index("--x") + 1] == best["x"]
+    assert words[words.index("--experiment") + 1] == "t/best"
+    for name in ("history", "importance"):
+        assert (tmp_path / "runs" / "t" / f"{name}.png").stat().st_size > 1000
+    main([*tuning(trials=12), "--seed", "1"])  # nothing is left
+    assert trials(tmp_path) == rows
+
+
+def test_a_poor_trial_is_pruned(tuning, tmp_path, monkeypatch):
+    import optuna
+
+    monkeypatch.setattr(tuner, "BEFORE_PRUNING", 1)
+    random = optuna.samplers.RandomSampler()
+    planned = [optuna.samplers.PartialFixedSampler({"x": x}, random) for x in (8, 3)]
+    monkeypatch.setattr(optuna.samplers, "TPESampler", lambda seed=None: random if seed is None else planned.pop())
+    for number in ("1", "2"):  # each with the next sampler
+        main([*tuning(seconds=0.3, prune={"after": 0, "every": 1}), "--trials", number])
+    assert [(row["x"], row["state"]) for row in trials(tmp_path)] == [("3", "complete"), ("8", "pruned")]
+
+
+def test_trials_that_fail(tuning, tmp_path, capsys):
+    with pytest.raises(ValueError, match=r"(?s)the first 3 failed: ValueError: no such luck \(.*trial002/train.log\)"):
+        main(tuning(low=9, high=9))
+    assert "1/50  trial000  failed: ValueError: no such luck" in capsys.readouterr().out
+
+
+def test_a_killed_trial_is_tried_again_in_its_run(tuning, tmp_path):
+    words = [*tuning(seconds=2.0, trials=1)]
+    code = "import pathlib; from sweeps import run, tune; "
+    code += f"run.ROOT = pathlib.Path({str(tmp_path)!r}); tune._score = lambda run: tune._accuracies(run)[-1][1]; "
+    code += f"from sweeps.__main__ import main; main({words!r})"
+    process = subprocess.Popen([sys.executable, "-c", code])
+    run = tmp_path / "runs" / "t" / "trial000"
+    while not (run / "metrics.csv").exists() and process.poll() is None:
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    main(words)
+    assert [row["run"] for row in trials(tmp_path)] == ["trial000"]
+    assert (run / "train.log").read_text().count("--ckpt_path last") == 1
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "configs" / "sweep").glob("tune_*.yaml")), ids=lambda file: file.stem)
+def test_the_published_spaces(file, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    tuning = read_tuning(file.relative_to(ROOT))
+    assert f"# python -m sweeps tune {file.relative_to(ROOT)} " in file.read_text().splitlines()[0]
+    assert tuning.asked.trials == 50
+    rates = [one for one in tuning.asked.space.values() if one.log]
+    assert {(one.low, one.high) for one in rates} <= {(1e-5, 3e-3), (1e-3, 1e-1)}
+    words = tuning.run("x", {name: one.low for name, one in tuning.asked.space.items()}).words(resume=False)
+    found = {}
+    monkeypatch.setattr(train.TrainCLI, "before_instantiate_classes", lambda cli: found.update(cli=cli) or sys.exit(0))
+    with pytest.raises(SystemExit, match="0"):  # all of its flags are known
+        train.main([*words, "--data.root=DIR", "--trainer.accelerator=cpu"])
+    phases = found["cli"].config.fit.model.init_args.phases
+    assert phases["joint"]["scheduler"]["kwargs"]["step_size"] == 15
+    assert phases["joint"]["trainable"]["backbone"] == 1e-5
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({"space": {}}, "`space`: .*at least 1 item"),
+        ({"space": {"x": {"flags": "x", "low": 1}}}, "it lacks `space.x.high`"),
+        ({"runs": "here"}, "to leave out `runs`, which is set for every run"),
+        ({"config": "nothing.yaml"}, "to be a file, but got nothing.yaml"),
+        ({"trials": 0}, "`trials`: input should be greater than or equal to 1, got 0"),
+    ],
+)
+def test_mistakes_of_a_file(tuning, content, said):
+    with pytest.raises((ValueError, FileNotFoundError), match=said):
+        main(tuning(**content))
