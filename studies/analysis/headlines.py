@@ -136,7 +136,7 @@ def arms(study: Study, found: Found) -> list[str]:
     """What was compared: what each arm shows, of which model, to how many people."""
     return [
         f"{arm.id} ({FORMS[arm.form]}{CONTROLS[arm.control or 'none']}; {arm.origin.get('model', 'model')}, "
-        f"{arm.accuracy:g} % accurate; {found[arm.id][f'study/{study.task}_total']['n']} people)"
+        f"{arm.accuracy:g} % accurate; n = {found[arm.id][f'study/{study.task}_total']['n']})"
         for arm in study.arms
     ]
 
@@ -153,7 +153,7 @@ def people(summary: Mapping[str, Any]) -> list[str]:
     elif summary["exclude"]:
         found.append("Nobody was excluded by the declared rules.")
     else:
-        found.append("No rule for exclusion was declared, and nobody was excluded.")
+        found.append("No rule for exclusion was declared.")
     if others := {name: number for name, number in flags.items() if name not in leading}:
         found.append(f"Noted, but no reason for exclusion: {_flagged(others)}.")
     return found
