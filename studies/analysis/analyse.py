@@ -22,11 +22,11 @@ from studies.analysis.results import (
     accuracy_results,
     belief_results,
     confidence_results,
+    default_test,
     difference,
     mean_result,
     output_results,
     rating_results,
-    tested,
 )
 from studies.analysis.similarity import localisation_results, similarity_results
 from studies.analysis.tables import write_answers, write_codebook, write_participants, write_results
@@ -106,7 +106,7 @@ def command(**arguments: Any) -> str:
     lines = [f"{'arm':<20} {'result':<34} {'value':>12} {'SD':>9} {'n':>5}  p"]
     for arm, entries in summary["results"]["all"].items():
         for key, one in entries.items():
-            test = tested(one["details"])
+            test = default_test(one["details"])
             if test is None:
                 continue
             p = f"{test['p']:.3g}" if "p" in test else f"n/a: {test['reason']}"
@@ -153,7 +153,7 @@ def correct(found: Results, family: list[str]) -> None:
         arm, _, key = name.partition("/")
         if arm in found and key in found[arm]:
             members.append(found[arm][key])
-    p_values = [(tested(one.details) or {}).get("p", math.nan) for one in members]
+    p_values = [(default_test(one.details) or {}).get("p", math.nan) for one in members]
     for one, p in zip(members, holm(np.array(p_values, dtype=np.float64)).tolist(), strict=True):
         one.details["holm_p"] = p
 

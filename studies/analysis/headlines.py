@@ -19,7 +19,7 @@ from studies.analysis.names import (
     unit_of,
     with_interval,
 )
-from studies.analysis.results import tested
+from studies.analysis.results import default_test
 from studies.study import Study
 from studies.tasks import task_of
 
@@ -79,7 +79,7 @@ def headline(study: Study, arm: str, key: str, one: Mapping[str, Any]) -> Headli
 def _verdict(one: Mapping[str, Any]) -> tuple[Verdict, str]:
     """The verdict with its p value, or with the reason why there is none."""
     details = one["details"]
-    test, holm = tested(details) or {}, details.get("holm_p")
+    test, holm = default_test(details) or {}, details.get("holm_p")
     if "p" not in test:
         return "undefined", one["reason"] or test.get("reason", "")
     p = test["p"] if holm is None else holm

@@ -11,7 +11,7 @@ from reports.published.numbers import published
 from studies.analysis import names
 from studies.analysis.headlines import arms, headlines, people
 from studies.analysis.hive import key_of, published_for
-from studies.analysis.results import tested
+from studies.analysis.results import default_test
 from studies.study import Arm, Study
 
 KINDS = {"total": "all photos", "correct": "right predictions", "incorrect": "wrong predictions"}
@@ -57,7 +57,7 @@ def page(study: Study, summary: dict[str, Any]) -> str:
         loader=PackageLoader("studies.analysis", "templates"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    environment.globals.update(tested=tested, name_of=names.name_of, unit_of=names.unit_of, is_pair=names.is_pair)
+    environment.globals.update(default_test=default_test, name_of=names.name_of, unit_of=names.unit_of)
     environment.filters.update(figure=names.figure, bare=names.bare, p_value=names.p_value)
     everybody, kept = summary["results"]["all"], summary["results"]["kept"]
     some = summary["participants"]

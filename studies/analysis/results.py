@@ -67,7 +67,7 @@ def test_details(result: TTest) -> dict[str, float | str]:
     return {"reason": result.reason} if result.reason else {"t": result.t, "df": result.df, "p": result.p}
 
 
-def tested(details: dict[str, Any]) -> dict[str, Any] | None:
+def default_test(details: dict[str, Any]) -> dict[str, Any] | None:
     """The default test of a result; None if it has none."""
     return next((details[name] for name in ("clustered", "paired") if name in details), None)
 

@@ -13,7 +13,7 @@ from scipy.stats import ttest_1samp
 
 from studies.__main__ import main
 from studies.analysis import analyse
-from studies.analysis.results import tested as default_test
+from studies.analysis.results import default_test
 from studies.hypotheses import hypotheses
 from studies.simulation.observer import Observer
 from studies.simulation.simulate import answer_all, simulate
