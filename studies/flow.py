@@ -61,7 +61,7 @@ def steps(study: Study, arms: list[str], items: list[str], seed: str) -> list[St
 
 def _page(study: Study, page: str, arm: Arm) -> Step:
     number = int(page.removeprefix("warm_up.")) + 1 if page.startswith("warm_up.") else 0
-    return Step(page, arm, page_questions(study, page), number=number)
+    return Step(page, arm, page_questions(study, page, arm), number=number)
 
 
 def shown(arm: Arm, item: Item, seed: str) -> Item:
@@ -122,12 +122,13 @@ def item_questions(study: Study, arm: Arm, item: Item) -> list[Question]:
     return found
 
 
-def page_questions(study: Study, page: str) -> list[Question]:
+def page_questions(study: Study, page: str, arm: Arm) -> list[Question]:
     """What is asked on a page without a photo.
 
     Args:
         study: whose questions.
         page: such as ``consent``, ``quiz`` or ``understanding.intro``.
+        arm: that it is about.
     """
     say = texts(study.language)
     ask = say["questions"]
@@ -148,8 +149,8 @@ def page_questions(study: Study, page: str) -> list[Question]:
         return [_scale(say, name, "understanding")]
     if page == "tradeoff":
         levels = say["tradeoff"]["levels"].items()
-        unit = say["tradeoff"]["unit"]
-        asked = [Question(f"tradeoff.{level}", "accuracy", text, detail=unit) for level, text in levels]
+        detail = say["tradeoff"]["detail"].format(accuracy=f"{arm.accuracy:g}")
+        asked = [Question(f"tradeoff.{level}", "accuracy", text, detail=detail) for level, text in levels]
         return [*asked, Question("reason", "text", ask["reason"], required=False)]
     if page == "comments":
         return [Question("comments", "text", ask["comments"], required=False)]

@@ -30,7 +30,7 @@ class Question:
         text: what is asked.
         options: value and text of each answer.
         required: whether the page can be left without it.
-        detail: text below the question.
+        detail: text below the question, before the field of ``accuracy``.
     """
 
     name: str

@@ -102,7 +102,7 @@ class Arm:
     Attributes:
         id: of the arm, part of result keys.
         form: of its explanations.
-        accuracy: of the model in percent; told before the trade-off.
+        accuracy: of the model in percent; participants read it in the questions about the trade-off.
         items: from which participants get theirs.
         preview: one example with a right and one with a wrong prediction.
         rating: whether every row is rated, or the first row that a participant disagrees with is asked for (tree).

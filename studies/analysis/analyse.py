@@ -14,13 +14,15 @@ import numpy as np
 
 from reports.results.paired_statistics import holm
 from studies.analysis.graded import Person, grade
-from studies.analysis.page import figure, page
+from studies.analysis.names import figure, unit_of
+from studies.analysis.page import page
 from studies.analysis.results import (
     Result,
     Results,
     accuracy_results,
     belief_results,
     confidence_results,
+    default_test,
     difference,
     mean_result,
     output_results,
@@ -93,7 +95,7 @@ def analyse(
     write_answers(out / "answers.csv", bundle, people, visits, graded)
     write_participants(out / "participants.csv", bundle.study, people, graded)
     write_results(out / "tables.csv", results)
-    write_codebook(out / "codebook.md", bundle.study)
+    write_codebook(out / "codebook.md", bundle.study, found)
     (out / "index.html").write_text(page(bundle.study, summary), "utf-8")
     return summary
 
@@ -101,14 +103,15 @@ def analyse(
 def command(**arguments: Any) -> str:
     """Analyse a study, and give the results that are tested as lines; the arguments are those of :func:`analyse`."""
     summary = analyse(**arguments)
-    lines = [f"{'arm':<20} {'result':<34} {'value':>9} {'SD':>9} {'n':>5}  p"]
+    lines = [f"{'arm':<20} {'result':<34} {'value':>12} {'SD':>9} {'n':>5}  p"]
     for arm, entries in summary["results"]["all"].items():
         for key, one in entries.items():
-            test = tested(one["details"])
+            test = default_test(one["details"])
             if test is None:
                 continue
             p = f"{test['p']:.3g}" if "p" in test else f"n/a: {test['reason']}"
-            numbers = f"{figure(one['value'], key):>9} {figure(one['sd'], key):>9} {one['n']:>5}"
+            unit = unit_of(key, arm)
+            numbers = f"{figure(one['value'], unit):>12} {figure(one['sd'], '%' if unit else ''):>9} {one['n']:>5}"
             lines.append(f"{arm:<20} {key:<34} {numbers}  {p}")
     return "\n".join(lines)
 
@@ -143,11 +146,6 @@ def _arm_results(bundle: Bundle, arm: Arm, people: list[Person]) -> dict[str, Re
     return found | rating_results(arm, people)
 
 
-def tested(details: dict[str, Any]) -> dict[str, Any] | None:
-    """The default test of a result; None if it has none."""
-    return next((details[name] for name in ("clustered", "paired") if name in details), None)
-
-
 def correct(found: Results, family: list[str]) -> None:
     """Add Holm-corrected p values to the declared hypotheses, ``<arm>/<key>`` or ``<arm> - <arm>/<key>``."""
     members = []
@@ -155,7 +153,7 @@ def correct(found: Results, family: list[str]) -> None:
         arm, _, key = name.partition("/")
         if arm in found and key in found[arm]:
             members.append(found[arm][key])
-    p_values = [(tested(one.details) or {}).get("p", math.nan) for one in members]
+    p_values = [(default_test(one.details) or {}).get("p", math.nan) for one in members]
     for one, p in zip(members, holm(np.array(p_values, dtype=np.float64)).tolist(), strict=True):
         one.details["holm_p"] = p
 

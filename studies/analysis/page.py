@@ -1,18 +1,54 @@
-"""The page of an analysis: intervals as pictures, every result with its tests, and the published values beside."""
+"""The page of an analysis: sentences, intervals as a picture, tables by question next to HIVE's values, all details."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from reports.published.numbers import published
-from studies.study import Study
+from studies.analysis import names
+from studies.analysis.headlines import arms, headlines, people
+from studies.analysis.hive import key_of, published_for
+from studies.analysis.results import default_test
+from studies.study import Arm, Study
 
-PERCENT = (
-    *("correct", "incorrect", "total", "over_belief", "similarity_pairwise", "warmup_tree"),
-    *("tradeoff_low", "tradeoff_medium", "tradeoff_high"),
-)
+KINDS = {"total": "all photos", "correct": "right predictions", "incorrect": "wrong predictions"}
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A row of the picture.
+
+    Attributes:
+        arm: whose accuracy it is.
+        photos: which of them.
+        key: of the result.
+        one: result after the exclusions.
+        before: result of all participants, if somebody was excluded.
+    """
+
+    arm: str
+    photos: str
+    key: str
+    one: dict[str, Any]
+    before: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class Table:
+    """Results that answer a question.
+
+    Attributes:
+        question: in words.
+        keys: of the results.
+        arms: that have some of them.
+    """
+
+    question: str
+    keys: list[str]
+    arms: list[Arm]
 
 
 def page(study: Study, summary: dict[str, Any]) -> str:
@@ -21,19 +57,55 @@ def page(study: Study, summary: dict[str, Any]) -> str:
         loader=PackageLoader("studies.analysis", "templates"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters["figure"] = figure
-    ours = {key for entries in summary["results"]["all"].values() for key in entries}
-    hive = [record for record in published("hive") if record.base_key in ours]
-    return environment.get_template("index.html").render(study=study, summary=summary, hive=hive, percent=is_percent)
+    environment.globals.update(default_test=default_test, name_of=names.name_of, unit_of=names.unit_of)
+    environment.filters.update(figure=names.figure, bare=names.bare, p_value=names.p_value)
+    everybody, kept = summary["results"]["all"], summary["results"]["kept"]
+    some = summary["participants"]
+    excluded = some["analysed"] > some["kept"]
+    sentences, before = headlines(study, kept), headlines(study, everybody)
+    ours = {key for entries in everybody.values() for key in entries}
+    of_hive = {arm.id: published_for(study, arm) for arm in study.arms}
+    return environment.get_template("index.html").render(
+        study=study,
+        summary=summary,
+        excluded=excluded,
+        kept=kept,
+        headlines=list(zip(sentences, before, strict=True)),
+        people=people(summary),
+        arms=arms(study, kept),
+        marks=_marks(study, everybody, kept, excluded),
+        opened=_tables(study, kept, list(names.QUESTIONS)[1 : names.OPEN]),
+        closed=_tables(study, kept, list(names.QUESTIONS)[names.OPEN :]),
+        pairs={arm: next(iter(entries.items())) for arm, entries in kept.items() if names.is_pair(arm)},
+        of_hive=of_hive,
+        any_hive=any(of_hive.values()),
+        hive=[(key, record) for record in published("hive") if (key := key_of(record)) in ours],
+        with_interval=names.with_interval,
+    )
 
 
-def is_percent(key: str) -> bool:
-    """Whether a result is a share, printed as percent."""
-    return key.endswith(PERCENT)
+def _marks(study: Study, everybody: dict[str, Any], kept: dict[str, Any], excluded: bool) -> list[Mark]:
+    found = []
+    for arm in study.arms:
+        for suffix, photos in KINDS.items():
+            key = f"study/{study.task}_{suffix}"
+            one, before = kept[arm.id][key], everybody[arm.id][key]
+            if one["value"] is not None or suffix == "total":
+                found.append(Mark(arm.id, photos, key, one, before if excluded else None))
+    return found
 
 
-def figure(value: float | None, key: str = "") -> str:
-    """A number as it is printed: percent for shares, n/a where it is undefined."""
-    if value is None:
-        return "n/a"
-    return f"{100 * value:.1f} %" if is_percent(key) else f"{value:.2f}"
+def _tables(study: Study, kept: dict[str, Any], questions: list[str]) -> list[Table]:
+    """The results of arms that answer a question; only those that some arm has, and arms that were asked."""
+    keys = list(dict.fromkeys(key for arm in study.arms for key in kept[arm.id]))
+    found = []
+    for question in questions:
+        own = [key for short in names.QUESTIONS[question] for key in keys if names.short(key) == short]
+        asked = [arm for arm in study.arms if any(_is_answered(kept[arm.id].get(key)) for key in own)]
+        if own:
+            found.append(Table(question, own, asked or study.arms))
+    return found
+
+
+def _is_answered(one: dict[str, Any] | None) -> bool:
+    return one is not None and bool(one["n"] or one["details"].get("would_not_switch"))

@@ -67,6 +67,11 @@ def test_details(result: TTest) -> dict[str, float | str]:
     return {"reason": result.reason} if result.reason else {"t": result.t, "df": result.df, "p": result.p}
 
 
+def default_test(details: dict[str, Any]) -> dict[str, Any] | None:
+    """The default test of a result; None if it has none."""
+    return next((details[name] for name in ("clustered", "paired") if name in details), None)
+
+
 def accuracy_results(name: TaskName, task: Task, people: list[Person]) -> dict[str, Result]:
     """Accuracy and confidence, on right and on wrong predictions and on both.
 
@@ -94,6 +99,7 @@ def accuracy(cells: list[list[ItemAnswer]], right: list[list[bool]], chance: flo
         "chance": chance,
         "images": len({one.key.image for one in answers}),
         "clustered": found.test(chance),
+        "detectable": found.detectable(),
         "participants": test_details(against(summary, chance)) | {"d": against(summary, chance).effect},
         "person_effect": person_effect(summary, len(answers) / result.n) if result.n else math.nan,
     }
@@ -135,7 +141,7 @@ def difference(first: list[Person], second: list[Person], margin: float, same: b
         details["hedges_g"] = welch.effect
     found = estimate(right, people, images, sides) if all(arms) else Estimate(math.nan, reason="an arm has no answers")
     result.interval = found.interval()
-    details |= {"equivalence_p": found.equivalence(margin), "margin": margin}
+    details |= {"detectable": found.detectable(), "equivalence_p": found.equivalence(margin), "margin": margin}
     result.details = {"clustered": found.test(), **details}
     return result
 
@@ -213,7 +219,9 @@ def rating_results(arm: Arm, people: list[Person]) -> dict[str, Result]:
         and isinstance(second := person.pages.get("understanding.results"), int)
     ]
     change = mean_result(changes)
-    change.details["paired"] = test_details(against(Summary(change.value, change.sd, change.n), 0))
+    test = against(Summary(change.value, change.sd, change.n), 0)
+    error = math.nan if test.reason else change.sd / math.sqrt(change.n)
+    change.details = {"paired": test_details(test), "detectable": Estimate(change.value, error, test.df).detectable()}
     found["study/understanding_change"] = change
     found |= tradeoff_results(arm, people)
     minutes = [person.seconds / 60 for person in people if person.seconds is not None]

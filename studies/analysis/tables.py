@@ -6,15 +6,15 @@ import json
 import math
 from collections.abc import Iterable
 from pathlib import Path
-from typing import get_args
 
 from run_folder.csv_text import csv_text
 from studies.analysis.graded import Person
+from studies.analysis.names import FLAGS, name_of
 from studies.analysis.results import Results
 from studies.bundle import Bundle
 from studies.flow import item_questions, page_questions
 from studies.participants import Participant, Visit, way_of
-from studies.study import Flag, Study
+from studies.study import Study
 from studies.tasks import task_of
 
 ANSWER_COLUMNS = {
@@ -96,14 +96,14 @@ def write_results(file: Path, results: dict[str, Results]) -> None:
     _write(file, columns, rows)
 
 
-def write_codebook(file: Path, study: Study) -> None:
-    """What the columns and the questions of this study mean."""
+def write_codebook(file: Path, study: Study, found: Results) -> None:
+    """What the columns, the questions and the results of this study mean."""
     lines = [f"# Codebook of {study.id}", ""]
     for name, columns in (("answers.csv", ANSWER_COLUMNS), ("participants.csv", PERSON_COLUMNS)):
         lines += [f"## {name}", "", "| column | meaning |", "|---|---|"]
         lines += [f"| {column} | {meaning} |" for column, meaning in columns.items()] + [""]
     lines += [
-        "Flags: " + ", ".join(get_args(Flag)) + ".",
+        "Flags: " + ", ".join(f"{flag} ({words})" for flag, words in FLAGS.items()) + ".",
         "",
         "## Questions",
         "",
@@ -111,12 +111,15 @@ def write_codebook(file: Path, study: Study) -> None:
         "|---|---|---|",
     ]
     pages = ("consent", "background", "understanding.intro", "tradeoff", "comments")
-    asked = [question for page in pages for question in page_questions(study, page)]
+    asked = [question for page in pages for question in page_questions(study, page, study.arms[0])]
     for arm in study.arms:
         asked += [question for item in arm.items[:1] for question in item_questions(study, arm, item)]
     for question in {one.name: one for one in asked}.values():
         answers = "; ".join(f"{value}: {text}" for value, text in question.options) or question.kind
         lines.append(f"| {question.name} | {_cell(question.text)} | {_cell(answers)} |")
+    keys = dict.fromkeys(key for entries in found.values() for key in entries)
+    lines += ["", "## Results", "", "| key | meaning |", "|---|---|"]
+    lines += [f"| {key} | {name_of(key).text} |" for key in keys]
     file.write_text("\n".join(lines) + "\n", "utf-8")
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import brentq
 from scipy.sparse import csr_array
 from scipy.stats import nct
 from scipy.stats import t as student
@@ -84,6 +85,20 @@ class Estimate:
         if math.isnan(upper):  # SciPy gives up where the power is all but 1
             upper = 1.0
         return float(min(upper + (0.0 if math.isnan(lower) else lower), 1.0))
+
+    def detectable(self, power: float = 0.8, alpha: float = 0.05) -> float:
+        """Smallest true difference that :meth:`test` finds with a power; NaN without an error.
+
+        Example:
+            >>> round(Estimate(0.0, 1 / 50**0.5, 49).detectable(), 3)  # Cohen's d of 50 people
+            0.404
+        """
+        if math.isnan(self.error):
+            return math.nan
+        most = self.error
+        while self.power(most, alpha) < power:
+            most *= 2
+        return float(brentq(lambda effect: self.power(effect, alpha) - power, 0.0, most))
 
     def equivalence_power(self, margin: float, alpha: float = 0.05) -> float:
         """Power of :meth:`equivalence` at a true value of 0: ``2 F(margin / error - t*) - 1`` with F of Student's t."""

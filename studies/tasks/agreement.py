@@ -17,6 +17,7 @@ class Agreement(Task):
     text = "agreement"
     chance = 0.5
     main = "confidence"
+    done = "judged the prediction correctly"
     scale = "belief"
 
     def chosen(self, item: Item, answers: Answers) -> str | None:

@@ -20,6 +20,7 @@ class Distinction(Task):
     text = "distinction"
     chance = 1 / OPTIONS
     main = "answer"
+    done = "chose the right class"
     options = OPTIONS
 
     def answer(self, options: dict[int, str], leaves: list[int], truth: int) -> str | None:

@@ -31,6 +31,7 @@ class Task(ABC):
         text: name of its instructions in the texts.
         chance: accuracy of guessing.
         main: the question whose answer is graded.
+        done: by people who were right, for sentences about results.
         scale: of the question ``confidence``: belief in the prediction, or confidence in one's own answer.
         options: classes that an item shows.
         decisions: of a tree, that an item leaves to participants.
@@ -41,6 +42,7 @@ class Task(ABC):
     text: str
     chance: float
     main: str
+    done = "answered rightly"
     scale: Literal["belief", "confidence"] = "confidence"
     options = 1
     decisions = 0

@@ -13,7 +13,7 @@ from scipy.stats import ttest_1samp
 
 from studies.__main__ import main
 from studies.analysis import analyse
-from studies.analysis.analyse import tested as default_test
+from studies.analysis.results import default_test
 from studies.hypotheses import hypotheses
 from studies.simulation.observer import Observer
 from studies.simulation.simulate import answer_all, simulate
@@ -138,6 +138,7 @@ def test_arms_of_the_same_people_are_compared_in_pairs(tmp_path):
     assert pair["details"]["clustered"] == pytest.approx(found.test())
     assert pair["interval"] == pytest.approx(found.interval())
     assert pair["details"]["equivalence_p"] == pytest.approx(found.equivalence(0.1))
+    assert found.power(pair["details"]["detectable"]) == pytest.approx(0.8)
     for arm, people in shares.items():
         assert results[arm][key]["value"] == pytest.approx(np.mean([np.mean(one) for one in people.values()]))
         assert results[arm]["study/understanding_task"]["n"] == 6

@@ -31,7 +31,7 @@ from studies.simulation.browser import read_page
 from studies.simulation.observer import Observer
 from studies.simulation.simulate import simulate, take_part
 from studies.store import Store, open_store
-from studies.study import Assignment, Pages, Platform, Study
+from studies.study import Arm, Assignment, Pages, Platform, Study
 from studies.tasks import task_of
 from studies.texts import texts
 from tests.studies.toy import TASKS, make_bundle
@@ -243,7 +243,7 @@ def test_wrong_fields_come_back_with_a_message(site):
     ],
 )
 def test_demanded_accuracies(fields, error, stored):
-    questions = page_questions(STUDY, "tradeoff")
+    questions = page_questions(STUDY, "tradeoff", Arm("main", "heatmap", 80.0, [], []))
     sent = {"tradeoff.medium": "85", "tradeoff.high.none": "yes", **fields}
     answers, errors = read_answers(questions, sent.items(), "en")
     assert bool(errors) == error
@@ -258,6 +258,7 @@ def test_the_whole_way_to_the_own_result_and_the_demands(site):
     site.answer_until("tradeoff")
     page = site.get("/p").text
     assert len(re.findall(r'name="tradeoff.\w+" value=""', page)) == 3
+    assert page.count("The program that explains itself decides 80 % rightly.") == 3  # once per level, as in HIVE
     assert "checked" not in page
 
 
