@@ -46,7 +46,8 @@ class UnitView:
     Args:
         photo: the image with the box.
         heat: the map over the image in grey.
-        crop: what the box holds, and its surroundings up to 40 % of the side of the image if it is smaller.
+        crop: what the box holds, and its surroundings up to 40 % of the side of the image if it is smaller, unless
+            another least size was asked for.
         box: around the positive values above the 95th percentile of the map, in inclusive pixels of the image, as
             metrics on maps take it; None for a flat map.
         scale: values with the first and the last colour of the map.
@@ -66,7 +67,9 @@ class UnitView:
         return "yellow: most" if self.scale[0] == 0 else "orange: above 0, blue: below"
 
 
-def unit_view(image: Tensor, saliency: Tensor, size: int = 144, box: Box | None = None) -> UnitView:
+def unit_view(
+    image: Tensor, saliency: Tensor, size: int = 144, box: Box | None = None, least_crop: float = LEAST_CROP
+) -> UnitView:
     """Draw a map of an explainer.
 
     Args:
@@ -74,6 +77,7 @@ def unit_view(image: Tensor, saliency: Tensor, size: int = 144, box: Box | None 
         saliency: ``(H, W)`` float, signed, as explainers return it.
         size: longer side of the three pictures in pixels.
         box: to draw in place of that of the map, such as the field of view of a cell.
+        least_crop: side of the crop, as a share of the shorter side of the image; 0 for what the box holds alone.
 
     Raises:
         ValueError: if an argument has another shape, or the map is not as large as the image.
@@ -86,7 +90,7 @@ def unit_view(image: Tensor, saliency: Tensor, size: int = 144, box: Box | None 
     image, saliency = image.detach().cpu(), saliency.detach().cpu().nan_to_num()
     scale, picture, box = scale_of(saliency), to_image(image), box or evidence_box(saliency)
     whole = fit(picture, size)
-    part = picture if box is None else crop(picture, recognisable(box, picture.size))
+    part = picture if box is None else crop(picture, recognisable(box, picture.size, least_crop))
     return UnitView(
         photo=whole if box is None else draw_box(whole, scaled_box(box, picture, whole)),
         heat=fit(to_image(heat_map(image, saliency, scale)), size),
@@ -96,13 +100,14 @@ def unit_view(image: Tensor, saliency: Tensor, size: int = 144, box: Box | None 
     )
 
 
-def unit_views(
+def unit_views(  # noqa: PLR0913
     explainer: Explainer,
     model: InterpretableModel,
     images: Tensor,
     ids: Tensor,
     size: int = 144,
     sample_ids: Tensor | None = None,
+    least_crop: float = LEAST_CROP,
 ) -> list[list[UnitView]]:
     """Explain units in images and draw what they saw.
 
@@ -113,6 +118,7 @@ def unit_views(
         ids: ``(B, k)`` int64 units.
         size: of the pictures.
         sample_ids: ``(B,)`` int64, the data set's ``sample_key``; only random explainers need it.
+        least_crop: as :func:`unit_view` takes it.
 
     Returns:
         B lists of k views.
@@ -121,7 +127,8 @@ def unit_views(
     images, keys = images.to(device), None if sample_ids is None else sample_ids.to(device)
     maps = explainer.attribute(model, images, Targets("unit", ids.to(device)), sample_ids=keys).cpu()
     return [
-        [unit_view(image, saliency, size) for saliency in row] for image, row in zip(images.cpu(), maps, strict=True)
+        [unit_view(image, saliency, size, least_crop=least_crop) for saliency in row]
+        for image, row in zip(images.cpu(), maps, strict=True)
     ]
 
 
@@ -135,18 +142,19 @@ def evidence_box(saliency: Tensor) -> Box | None:
     return None if x1 < 0 else (x0, y0, x1, y1)
 
 
-def recognisable(box: Box, size: tuple[int, int]) -> Box:
-    """A box grown about its centre to at least 40 % of the shorter side of the image, and moved to stay inside.
+def recognisable(box: Box, size: tuple[int, int], least_crop: float = LEAST_CROP) -> Box:
+    """A box grown about its centre to a share of the shorter side of the image, and moved to stay inside.
 
     Args:
         box: inclusive pixels.
         size: width and height of the image.
+        least_crop: the share.
 
     Example:
         >>> recognisable((0, 20, 3, 23), (100, 50)), recognisable((10, 10, 59, 19), (100, 50))
         ((0, 12, 19, 31), (10, 5, 59, 24))
     """
-    least = round(LEAST_CROP * min(size))
+    least = round(least_crop * min(size))
     spans = []
     for first, last, pixels in ((box[0], box[2], size[0]), (box[1], box[3], size[1])):
         side = max(last - first + 1, least)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from explanations import Explainer, UnitView, unit_views
-from explanations.unit_view import part_in
+from explanations.unit_view import LEAST_CROP, part_in
 from lightning_modules.contract import InterpretableModel, Projectable, UnitTable
 from reports.scan import Scan, labels_of, samples_of, scan
 from run_folder.messages import counted
@@ -61,13 +61,15 @@ class UnitSources:
         explainer: makes the maps.
         class_names: of the K logits.
         size: longer side of the pictures in pixels.
+        least_crop: of crops, as :func:`explanations.unit_view.unit_view` takes it.
     """
 
     def __init__(
-        self, model: InterpretableModel, datamodule: Any, explainer: Explainer, class_names: Sequence[str], size: int
-    ) -> None:
+        self, model: InterpretableModel, datamodule: Any, explainer: Explainer, class_names: Sequence[str], size: int,
+        least_crop: float = LEAST_CROP,
+    ) -> None:  # fmt: skip
         self.model, self.datamodule, self.explainer = model, datamodule, explainer
-        self.class_names, self.size = class_names, size
+        self.class_names, self.size, self.least_crop = class_names, size, least_crop
         self.units = model.units()
         self._found: dict[int, Source] = {}
 
@@ -106,7 +108,7 @@ class UnitSources:
             return []
         images, keys = (torch.stack([sample[name] for sample in samples]) for name in ("image", "sample_key"))
         ids = torch.full((len(samples), 1), unit)
-        views = unit_views(self.explainer, self.model, images, ids, self.size, keys)
+        views = unit_views(self.explainer, self.model, images, ids, self.size, keys, self.least_crop)
         return [self._source(view, sample, "in", False) for (view,), sample in zip(views, samples, strict=True)]
 
     def _source(self, view: UnitView, sample: Any, origin: str, stale: bool) -> Source:
@@ -127,7 +129,8 @@ class UnitSources:
         images = torch.stack([sample["image"] for sample in samples]).to(self.units.active.device)
         distances = self._distances(images) if any(projected) else None
         keys = torch.stack([sample["sample_key"] for sample in samples])
-        views = unit_views(self.explainer, self.model, images, torch.tensor(units)[:, None], self.size, keys)
+        asked = torch.tensor(units)[:, None]
+        views = unit_views(self.explainer, self.model, images, asked, self.size, keys, self.least_crop)
         for index, (unit, sample) in enumerate(zip(units, samples, strict=True)):
             origin = "projected onto"
             if not projected[index]:

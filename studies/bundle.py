@@ -17,6 +17,7 @@ from studies.questions import POINTS
 from studies.records import read
 from studies.study import SCHEMA, Arm, Item, ItemKey, Key, Row, Study
 from studies.tasks import task_of
+from studies.tree import draw
 
 SHOW_CLASS = "give the arm `labels: true`, or `examples` of the class"
 FILES = ("study.json", "key.json", "consent.md")
@@ -213,6 +214,11 @@ def _item_problems(study: Study, arm: Arm, item: Item) -> Iterator[str]:
             yield f"option {option.id}: a node of the path has no decision."
         if arm.form == "none" and task.options == 1 and not (option.label or option.examples):
             yield f"option {option.id} shows nothing of the decision to be judged: {SHOW_CLASS}."
+    if arm.tree:
+        try:
+            draw(arm.tree, [row.decision for row in item.options[0].rows], bool(item.decisions))
+        except ValueError as error:
+            yield f"does not fit the `tree` of its arm: {error}."
     if item.attention is not None and not 1 <= item.attention <= POINTS[task.scale]:
         yield f"asks for the answer {item.attention}, which is not on the scale."
 

@@ -99,16 +99,17 @@ def item_questions(study: Study, arm: Arm, item: Item) -> list[Question]:
     prediction as ``confidence``.
     """
     say, task = texts(study.language), task_of(study.task, arm.form)
+    places = _places(say, arm, item)
     rows = [row for option in item.options for row in option.rows]
     found = []
     if arm.rating == "rows" and not item.decisions:
         if arm.similarity == "pairwise":
-            found += [pair for option in item.options for pair in _pairs(say, option.rows)]
+            found += [pair for option in item.options for pair in _pairs(say, option.rows, places)]
         else:
             scale = "similarity" if arm.similarity == "scale" else "alike"
-            found += [_scale(say, f"similarity.{row.id}", scale) for row in rows]
+            found += [replace(_scale(say, f"similarity.{row.id}", scale), place=places[row.id]) for row in rows]
         if arm.clarity:
-            found += [_scale(say, f"clarity.{row.id}", "clarity") for row in rows]
+            found += [replace(_scale(say, f"clarity.{row.id}", "clarity"), place=places[row.id]) for row in rows]
     if arm.rating == "first_disagreement":
         found.append(_disagreement(say, rows))
     choices = tuple((option.id, letter) for option, letter in zip(item.options, letters(say), strict=False))
@@ -170,16 +171,28 @@ def _scale(say: dict[str, Any], name: str, scale: str, text: str | None = None) 
     return Question(name, "scale", say["questions"][scale] if text is None else text, points)
 
 
+def _places(say: dict[str, Any], arm: Arm, item: Item) -> dict[str, str]:
+    """What the rows of an item are called in messages."""
+    name = "node" if arm.form == "tree" else "row" if len(item.options) == 1 else "row_of"
+    return {
+        row.id: say["items"][name].format(option=letter, number=number)
+        for option, letter in zip(item.options, letters(say), strict=False)
+        for number, row in enumerate(option.rows, 1)
+    }
+
+
 def _listed(name: str, text: str, options: list[str], required: bool = True) -> Question:
     return Question(name, "choice", text, tuple((str(number), one) for number, one in enumerate(options)), required)
 
 
-def _pairs(say: dict[str, Any], rows: list[Row]) -> list[Question]:
+def _pairs(say: dict[str, Any], rows: list[Row], places: dict[str, str]) -> list[Question]:
     """The first row against the second, the third against the fourth, and so on."""
     names = [(row.id, say["items"]["row"].format(number=number)) for number, row in enumerate(rows, 1)]
     pairs = zip(names[::2], names[1::2], strict=False)
+    text = say["questions"]["pair"]
     return [
-        Question(f"pair.{one[0]}.{other[0]}", "choice", say["questions"]["pair"], (one, other)) for one, other in pairs
+        Question(f"pair.{one[0]}.{other[0]}", "choice", text, (one, other), place=f"{places[one[0]]} – {other[1]}")
+        for one, other in pairs
     ]
 
 

@@ -31,6 +31,7 @@ class Question:
         options: value and text of each answer.
         required: whether the page can be left without it.
         detail: text below the question, before the field of ``accuracy``.
+        place: what it asks about, where a page asks the same more than once, such as a row of a class.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Question:
     options: tuple[tuple[str, str], ...] = ()
     required: bool = True
     detail: str = ""
+    place: str = ""
 
 
 NO_SWITCH = -1

@@ -109,6 +109,7 @@ class Arm:
         control: what was put in place of the explanation, for the tables.
         similarity: how rows are rated: on four points, alike or not, or by which of two rows is more alike.
         clarity: whether it is asked how clear it is what a unit shows.
+        tree: the shape of the whole tree, as :mod:`studies.tree` has it; empty for no drawing of it.
         origin: model, SHA-256 of checkpoint and data, and explainer.
     """
 
@@ -121,6 +122,7 @@ class Arm:
     control: Literal["none", "random", "shuffled"] | None = None
     similarity: Similarity = "scale"
     clarity: bool = False
+    tree: str = ""
     origin: dict[str, str] = field(default_factory=dict)
 
 

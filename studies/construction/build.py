@@ -113,7 +113,7 @@ def _arm(
     accuracy = round(subject.accuracy, 1)
     rating: Rating = method.rating if method.form in ("units", "tree") else "none"
     asked = (rating, method.control, method.similarity, method.clarity)
-    return Arm(method.id, method.form, accuracy, shown, preview, *asked, subject.origin())
+    return Arm(method.id, method.form, accuracy, shown, preview, *asked, subject.shape(), subject.origin())
 
 
 def _in_forms(subject: Subject, items: list[Item], size: int) -> list[Item]:

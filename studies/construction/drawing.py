@@ -36,7 +36,7 @@ class Drawing:
         self.subject, self.task, self.media = subject, subject.task, media
         self.names = subject.names
         self.test = subject.data.dataset("test")
-        self.sources = UnitSources(subject.model, subject.training, subject.explainer, self.names, SMALL)
+        self.sources = UnitSources(subject.model, subject.training, subject.explainer, self.names, SMALL, 0.0)
         if subject.method.form in ("units", "tree") and not self.sources.there:
             raise subject.wrong("there are no training images that its units could come from")
 
@@ -123,7 +123,7 @@ class Drawing:
 
     def _noise(self, name: str, size: tuple[int, int]) -> Image.Image:
         generator = torch.Generator().manual_seed(int(self.subject.order(f"noise {name}")[:12], 16))
-        return to_image(torch.rand((3, size[1] // 8, size[0] // 8), generator=generator)).resize(size)
+        return to_image(torch.rand((3, max(size[1] // 8, 1), max(size[0] // 8, 1)), generator=generator)).resize(size)
 
     def _maps(self, sample: Any, labels: list[int]) -> Tensor:
         """``(k, H, W)`` evidence for classes, >= 0."""
@@ -152,7 +152,8 @@ class Drawing:
         """One row per unit in their order; their scores are added."""
         keys = sample["sample_key"].reshape(1)
         views = unit_views(
-            self.subject.explainer, self.subject.model, sample["image"][None], torch.tensor([units]), SMALL, keys
+            *(self.subject.explainer, self.subject.model, sample["image"][None], torch.tensor([units])),
+            *(SMALL, keys, 0.0),  # the region is what the box holds, and nothing around it
         )[0]
         sources = self.sources.of(units)
         rows = []

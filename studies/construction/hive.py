@@ -18,6 +18,7 @@ from studies.sample_size import Design, plan
 from studies.study import Assignment, Form, Pages, Rating, TaskName
 
 PEOPLE_PER_FORM = 5
+ROWS = 10  # of a class: all of its prototypes
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ def arguments(
     form = hive().models[study.model].form
     method = Method(
         *(study.model.replace("_", "-"), ckpt_path, form),
-        examples=study.examples, labels=study.labels, rating=study.rating, data=data, data_root=data_root,
+        examples=study.examples, labels=study.labels, rating=study.rating, rows=ROWS, data=data, data_root=data_root,
     )  # fmt: skip
     return {
         "id": name.replace("_", "-"),

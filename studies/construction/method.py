@@ -13,6 +13,7 @@ from datamodules import load_datamodule
 from datamodules.load import match_data, read_datamodule
 from explanations import Explainer, GradCAM, Random, choose_explainer
 from explanations.choice import description
+from explanations.decision import against_others
 from explanations.tree_path import Node, Step, grow, path
 from lightning_modules import load_model
 from lightning_modules.contract import DecidesByTree, InterpretableModel
@@ -37,8 +38,8 @@ class Method:
         control: ``random`` maps in place of the explainer's, or units ``shuffled``: those of the next class.
         labels: whether the names of classes are shown.
         examples: training photos of every class that are shown, 0 to 3.
-        rows: most units of a class that are shown, those that contribute most; people can take in about 32 (Ramaswamy
-            et al. 2023).
+        rows: most units of a class that are shown, those that contribute most to it above the mean over classes; people
+            can take in about 32 (Ramaswamy et al. 2023).
         similarity: how rows are rated: on four points, alike or not, or by which of two rows is more alike.
         clarity: whether to ask how clear it is what each unit shows.
         evidence: whether score, weight and contribution of each row, or the probability of each class that has a map,
@@ -57,7 +58,7 @@ class Method:
     control: Literal["random", "shuffled"] | None = None
     labels: bool = False
     examples: int = 0
-    rows: int = 10
+    rows: int = 5
     rating: Rating = "rows"
     similarity: Similarity = "scale"
     clarity: bool = False
@@ -190,6 +191,14 @@ class Subject:
         assert self.tree is not None  # looked at before
         return path(self.tree, self.seen.scores[index])
 
+    def shape(self) -> str:
+        """The shape of the whole tree, as :mod:`studies.tree` has it; empty for a model without one."""
+
+        def word(node: Node | None) -> str:
+            return "l" if node is None or node.unit is None else f"n{word(node.absent)}{word(node.present)}"
+
+        return word(self.tree) if self.method.form == "tree" else ""
+
     def _can_be_shown(self, index: int) -> bool:
         steps, leaf = self.path(index)
         return leaf.label == self.seen.predicted[index] and self.task.split(steps) is not None
@@ -200,7 +209,10 @@ class Subject:
         return self.task.classes(ranked, self.seen.labels[index][0])
 
     def rows_of(self, index: int, label: int) -> list[int]:
-        """Units that are shown for a class, those that contribute most first.
+        """Units that are shown for a class: those that contribute most to its logit above the mean over classes.
+
+        Only units with a weight above 0 for the class, and above their mean weight, are shown: how many there are is a
+        matter of the class and not of the image, so that their number gives nothing away.
 
         Raises:
             ValueError: if the class has no unit.
@@ -209,9 +221,10 @@ class Subject:
             label = (label + 1) % len(self.names)
         weight = self.units.weight
         assert weight is not None  # looked at before
-        known = ((weight[label] > 0) & self.units.active).cpu()
+        above = against_others(weight.detach().double().cpu(), multi_label=False)[label]
+        known = (weight[label] > 0).cpu() & (above > 0) & self.units.active.cpu()
         if not known.any():
             raise self.wrong(f"the class {self.names[label]} has no active unit")
-        shares = self.seen.scores[index] * weight[label].detach().double().cpu()
+        shares = self.seen.scores[index] * above
         order: list[int] = shares.masked_fill(~known, -torch.inf).argsort(descending=True, stable=True).tolist()
         return order[: min(int(known.sum()), self.method.rows)]

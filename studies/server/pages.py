@@ -17,6 +17,7 @@ from studies.server.platforms import WayBack
 from studies.study import Arm
 from studies.tasks import task_of
 from studies.texts import texts
+from studies.tree import draw
 
 NO_WAY_BACK = WayBack()
 EMPTY: dict[str, Any] = {
@@ -41,7 +42,13 @@ class Pages:
         )  # fmt: skip
         items = [item for arm in bundle.study.arms for item in arm.items]
         labels = [name for item in items for name in (*item.leaves, *(option.label for option in item.options))]
-        self._common = {"study": bundle.study, "say": self.say, "letters": letters(self.say), "labels": any(labels)}
+        self._common = {
+            "study": bundle.study,
+            "say": self.say,
+            "letters": letters(self.say),
+            "labels": any(labels),
+            "draw": draw,
+        }
 
     def message(
         self,
@@ -101,7 +108,7 @@ class Pages:
         page = step.page.split(".")[0]
         number = sum(one.item is not None for one in way)
         cards = sum(one.page.startswith("warm_up.") for one in way)
-        values = EMPTY | values
+        values, task = EMPTY | values, task_of(self.bundle.study.task, step.arm.form)
         return self._render(
             template,
             arm=step.arm,
@@ -109,7 +116,8 @@ class Pages:
             page=page,
             title=self.say["titles"][page].format(number=step.number, of=number if step.item else cards),
             leaves=[self.say["warm_up"]["leaf"].format(letter=letter) for letter in "ABCD"],
-            task=task_of(self.bundle.study.task, step.arm.form),
+            task=task,
+            chance=f"{100 * task.chance:g}",
             paragraphs=[part for part in self.bundle.consent.split("\n\n") if part.strip()],
             index=index,
             pages=len(way),

@@ -78,8 +78,10 @@ class LastDecisions(Distinction):
     def questions(self, item: Item, choices: tuple[tuple[str, str], ...], say: dict[str, Any]) -> list[Question]:
         """Every decision that is left."""
         present = tuple((name, say["items"][name]) for name in ("absent", "present"))
-        text = say["questions"]["decision"]
-        return [Question(f"decision.{number}", "choice", text, present) for number in range(self.decisions)]
+        text, places = say["questions"]["decision"], say["items"]["nodes"]
+        return [
+            Question(f"decision.{number}", "choice", text, present, place=place) for number, place in enumerate(places)
+        ]
 
     def chosen(self, item: Item, answers: Answers) -> str | None:
         """The leaf that the decisions lead to."""

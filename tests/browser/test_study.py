@@ -72,6 +72,8 @@ def answer(page, bundle, moves=True):
     for _ in range(400):
         page.keyboard.press("Tab")
         kind, name = page.evaluate(f"[{TYPE}, {NAME}]")
+        if page.evaluate("document.activeElement.matches('a.next')"):
+            page.keyboard.press("Enter")  # the next class, which is hidden until then
         if kind == "submit" and not moves:
             page.keyboard.press("Enter")
             return True
@@ -138,6 +140,56 @@ def test_a_study_is_finished_by_keyboard_and_accessible(chromium, tmp_path, task
     assert all(visit.client["javascript"] for visit in visits)
 
 
+@pytest.mark.parametrize("javascript", [True, False])
+def test_one_class_at_a_time_is_shown_and_kept_over_an_error_and_a_reload(chromium, tmp_path, javascript):
+    context = chromium.new_context(viewport={"width": 390, "height": 844}, java_script_enabled=javascript)
+    with served(tmp_path, "distinction", "units") as (bundle, address):
+        page = context.new_page()
+        page.goto(address)
+        page.get_by_role("button", name="Start").click()
+        while not page.title().startswith("Photo 1"):
+            assert answer(page, bundle)
+
+        def shown():
+            headings = page.locator(".option > h2")
+            return [one.inner_text() for one in headings.all() if one.is_visible()]
+
+        assert shown() == ["Class A"]
+        page.get_by_role("button", name="Continue").click()
+        page.get_by_role("link", name="Class B, row 3: How alike").click()
+        assert shown() == ["Class B"]
+        place = page.locator(".row:visible fieldset").nth(2).bounding_box()
+        photo = page.locator(".photo").bounding_box()
+        assert photo["y"] <= 1 < photo["y"] + photo["height"] < place["y"] < 844  # nothing is hidden by the photo
+        page.locator("input[type=radio]:visible").first.check()
+        page.reload()
+        assert shown() == ["Class B"]
+        assert page.locator("input[type=radio]:visible").first.is_checked() == javascript
+        context.close()
+
+
+def test_a_file_leads_to_the_class_where_an_answer_is_missing(chromium, tmp_path):
+    bundle = make_bundle(tmp_path / "study", "distinction", "units", assignment={"right": 1, "wrong": 1})
+    (file,) = write_files(bundle, tmp_path / "files", 1)
+    context = chromium.new_context()
+    page = context.new_page()
+    page.goto(file.as_uri())
+    while not page.title().startswith("Photo 1"):
+        answer(page, bundle, moves=False)
+    for one in page.locator("input[type=radio]").all():
+        one.evaluate("one => { one.checked = true }")  # all but a row of the third class
+    row = page.locator(".option").nth(2).locator("fieldset").nth(1)
+    row.evaluate("row => row.querySelectorAll('input').forEach(one => { one.checked = false })")
+    page.get_by_role("button", name="Continue").click()
+    assert page.title().startswith("Photo 1")
+    assert row.is_visible()
+    row.locator("input").first.check()
+    page.get_by_role("button", name="Continue").click()
+    assert page.title().startswith("Photo 2")
+    assert page.locator(".option").first.is_visible()
+    context.close()
+
+
 @pytest.mark.parametrize(
     ("form", "arm"),
     [("units", {"similarity": "pairwise", "clarity": True}), ("tree", {"rating": "first_disagreement"})],
@@ -167,7 +219,8 @@ def test_a_page_without_its_pictures_is_not_sent_by_mistake(chromium, tmp_path):
             assert answer(page, bundle)
         page.route("**/media/**", lambda route: route.abort())
         page.evaluate("document.querySelectorAll('img').forEach(one => { one.src = one.src + '?again'; })")
-        page.wait_for_function("Array.from(document.images).every(one => one.complete && !one.naturalWidth)")
+        while not page.evaluate("Array.from(document.images).every(one => one.complete && !one.naturalWidth)"):
+            page.wait_for_timeout(20)
         page.locator("input[name=confidence]").first.check()
         page.get_by_role("button", name="Continue").click()
         assert page.title().startswith("Photo 1")

@@ -6,6 +6,8 @@ import hashlib
 import io
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,17 +17,19 @@ from PIL import Image
 from datamodules import SketchBirds
 from explanations.tree_path import grow, path
 from explanations.views import fit, to_image
-from lightning_modules.contract import DecidesByTree
+from lightning_modules.contract import DecidesByTree, UnitTable
 from reports.scan import loaders, samples_of, scan
 from studies.__main__ import main
 from studies.analysis import analyse
 from studies.bundle import media_name
 from studies.construction import Method, build
 from studies.construction.hive import arguments, design, hive
+from studies.construction.method import Subject
 from studies.sample_size import plan
 from studies.simulation.observer import Observer
 from studies.simulation.simulate import simulate
 from studies.study import TREE_LEAVES, Assignment, Pages, Quality
+from studies.tree import draw
 from tests.lightning_modules.registry import MODELS, tiny_birds
 from tests.studies.toy import TASKS
 from tests.tiny_runs import ROOT
@@ -124,6 +128,8 @@ def test_a_tree_is_shown_as_the_path_the_model_took(run, tmp_path, birds, task):
         key = bundle.key.items[item.id]
         index = seen.sample_ids.index(key.image)
         steps, leaf = path(grow(run.model), seen.scores[index])
+        decided = [row.decision for row in item.options[0].rows]
+        assert draw(bundle.study.arms[0].tree, decided, task == "distinction").nodes == run.model.tree.nodes
         assert leaf.label == seen.predicted[index]
         rows = item.options[0].rows
         open_steps = 2 if task == "distinction" else 0
@@ -142,6 +148,48 @@ def test_a_tree_is_shown_as_the_path_the_model_took(run, tmp_path, birds, task):
             assert item.leaves == [birds.class_names[end.label] for end in ends]
             assert item.leaves[TREE_LEAVES.index(last)] == birds.class_names[seen.predicted[index]]
     assert simulate(bundle.folder, tmp_path / "a.sqlite", Observer("noisy"), 1) == 1
+
+
+def test_a_region_is_what_its_box_holds(run, monkeypatch):
+    """Where colours say where a pixel is, those of the crop begin and end at the box that is drawn."""
+    shown = iter(range(1000))
+
+    def planted(dataset, names):
+        across = (torch.arange(32) + 0.5).div(32).expand(32, 32)
+        for sample in samples_of(dataset, names):
+            yield {**sample, "image": torch.stack([across, across.T, torch.full_like(across, 0.7 + next(shown) / 1e4)])}
+
+    for module in ("studies.construction.drawing", "reports.unit_sources"):
+        monkeypatch.setattr(f"{module}.samples_of", lambda dataset, names: list(planted(dataset, names)))
+    bundle, _ = run("ProtoPNet", items=1, places=replace(PLACES, right=1, wrong=1))
+    rows = [row for item in bundle.study.arms[0].items for option in item.options for row in option.rows]
+    pairs = [pair for row in rows for pair in (row.pictures[:2], row.pictures[:1:-1])]
+    sizes = set()
+    for pictures in pairs:
+        photo, region = (
+            np.asarray(Image.open(bundle.folder / "media" / name).convert("RGB"), float) for name in pictures
+        )
+        down, across = np.nonzero(photo[..., 2] < 90)  # orange; all else is blue
+        for places, channel, axis in ((across, 0, 0), (down, 1, 1)):
+            colours = region[..., channel].mean(axis=axis) / 255 * 32
+            first, end = places.min() / 7, (places.max() + 1) / 7
+            assert [colours[0], colours[-1]] == pytest.approx([first + 0.5, end - 0.5], abs=0.6)
+            sizes.add(round(end - first))
+    assert min(sizes) < 13  # of 32 pixels: elsewhere, a crop has at least 40 % of the side
+
+
+def test_rows_are_what_decides_for_a_class():
+    """Of five units, one has no weight for class 0, one more for other classes, and one is not active."""
+    subject = object.__new__(Subject)
+    weight = torch.tensor([[2.0, 1.0, 0.0, 3.0, 9.0], [0.0, 4.0, -5.0, 2.0, 0.0], [0.0, 4.0, -5.0, 2.5, 0.0]])
+    active = torch.tensor([True, True, True, True, False])
+    subject.method, subject.names = Method("main", Path(), "units"), ["one", "two", "three"]
+    subject.units = UnitTable("prototype", active, weight.T > 0, "max", weight)
+    subject.seen = SimpleNamespace(scores=torch.tensor([[1.0, 9.0, 9.0, 1.0, 9.0], [0.1, 9.0, 9.0, 1.0, 9.0]]).double())
+    assert subject.rows_of(0, 0) == [0, 3]  # 4/3 and 1/2 above the mean over classes, though unit 3 has more weight
+    assert subject.rows_of(1, 0) == [3, 0]
+    subject.method = replace(subject.method, rows=1)
+    assert subject.rows_of(0, 0) == [0]
 
 
 def test_forms_are_fixed_sets_of_items(run):

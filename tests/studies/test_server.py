@@ -122,6 +122,21 @@ def test_pages_and_database_give_the_same_answers(tmp_path, task, form):
     assert all(json.loads(one[4]).keys() == asked[one[3]] >= {"confidence", main} for one in items)
 
 
+def test_messages_name_class_and_row_and_the_method_what_guessing_gives(tmp_path):
+    site = Site(tmp_path, task="distinction", form="units", platform=Platform(bonus=1.5))
+    site.join()
+    site.answer_until("method")
+    assert "Guessing would be right 25 % of the time. You get a bonus of 1.50" in site.get("/p").text
+    site.answer_until("item")
+    fields = site.form(
+        **{name: "1" for name in read_page(site.get("/p").text).offered if name.startswith("similarity.")}
+    )
+    missing = [name for name in fields if name.startswith("similarity.")][5]  # of three rows a class
+    sent = site.post({name: value for name, value in fields.items() if name != missing}).text
+    assert f'<a href="#q-{missing}">Class B, row 3: How alike are the region and the piece?</a>' in sent
+    assert len(re.findall("Class ., row", sent)) == 1
+
+
 def test_several_arms_are_answered_one_after_the_other(tmp_path):
     bundle = make_bundle(tmp_path / "study", "agreement", "heatmap", items=24, assignment={"arms": 2}, others=1)
     for fast in (False, True):

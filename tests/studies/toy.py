@@ -15,6 +15,7 @@ from studies.study import Arm, Assignment, Example, Form, Item, ItemKey, Key, Op
 from studies.tasks import task_of
 
 ROWS = 3
+TREES = {0: "nlnlnll", 3: "nlnlnlnnllnll"}  # shapes that three decisions lead to the end of, or to three more
 TASKS: tuple[TaskName, ...] = get_args(TaskName)
 
 
@@ -81,7 +82,8 @@ def make_bundle(
     shown = [make_item(f"i{number}", task, form, pictures) for number in range(items)]
     examples = [make_item(f"p{number}", task, form, pictures) for number in range(2)]
     preview = [Example(item, item is examples[0], make_key(item, task, form, 0).answer) for item in examples]
-    arms = [Arm("main", form, 80.0, shown, preview, **(arm or {}))]
+    tree = TREES[task_of(task, form).decisions] if form == "tree" else ""
+    arms = [Arm("main", form, 80.0, shown, preview, **{"tree": tree, **(arm or {})})]
     for name in range(others):
         again = [replace(item, id=f"{name}{item.id}") for item in shown]
         arms.append(replace(arms[0], id=f"other{name}", items=again))

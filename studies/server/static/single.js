@@ -14,7 +14,7 @@
   const keep = function () {
     try { localStorage.setItem(place, JSON.stringify(record)); } catch (error) { /* then it is lost on reload */ }
   };
-  let record = kept() || empty();
+  let record = kept() || empty(), shown = false;
 
   function crc32(text) {
     let sum = -1;
@@ -27,6 +27,8 @@
 
   function show() {
     const template = record.end ? document.getElementById("end-" + record.end) : templates[record.at];
+    if (shown) location.hash = "";  // no class of the page before
+    shown = true;
     main.replaceChildren(template.content.cloneNode(true));
     main.querySelectorAll("img[data-picture]").forEach(function (one) { one.src = study.pictures[one.dataset.picture]; });
     document.title = main.querySelector("h1").textContent;
