@@ -49,7 +49,7 @@ def steps(study: Study, arms: list[str], items: list[str], seed: str) -> list[St
         pages = [*(f"warm_up.{card}" for card in range(cards)), "method", "preview"]
         pages += ["quiz", "quiz_again"] if study.pages.quiz and place == 0 else []
         found += [_page(study, page, arm) for page in [*pages, "understanding.intro"]]
-        known = {item.id: item for item in arm.items}
+        known = {item.id: item for item in (*arm.items, *arm.checks)}
         for name in filter(known.__contains__, items):
             number, item = number + 1, shown(arm, known[name], seed)
             found.append(Step("item", arm, item_questions(study, arm, item), item, number))

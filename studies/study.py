@@ -110,6 +110,8 @@ class Arm:
         similarity: how rows are rated: on four points, alike or not, or by which of two rows is more alike.
         clarity: whether it is asked how clear it is what a unit shows.
         origin: model, SHA-256 of checkpoint and data, and explainer.
+        checks: items that everybody sees among the others, to see that pages are read; no answer to them is scored. In
+            studies built before there were any, some of ``items`` are both.
     """
 
     id: Id
@@ -122,6 +124,11 @@ class Arm:
     similarity: Similarity = "scale"
     clarity: bool = False
     origin: dict[str, str] = field(default_factory=dict)
+    checks: list[Item] = field(default_factory=list)
+
+    def is_scored(self, item: Item) -> bool:
+        """Whether answers to an item count."""
+        return all(item.id != check.id for check in self.checks)
 
 
 @dataclass(frozen=True)

@@ -76,8 +76,9 @@ def command(
     bundle = load_bundle(folder)
     if unfilled := placeholders(bundle):
         raise ValueError(
-            f"{unfilled}: fill them in before anybody is asked. Until then, `python -m studies single_file {folder} "
-            f"--out {folder}/preview --number 1` shows the pages, and `python -m studies simulate {folder}` answers them."
+            f"{unfilled}: fill them in before anybody is asked. Until then, look at the pages with `python -m studies "
+            f"single_file {folder} --out {folder}/preview --number 1`, and try them with `python -m studies simulate "
+            f"{folder}`."
         )
     database = database or folder / "answers.sqlite"
     with open_store(database, bundle) as store, _listening(host, port) as listening:
