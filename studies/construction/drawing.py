@@ -107,7 +107,7 @@ class Drawing:
         place = int(self.subject.order(f"catch {item.id}"), 16) % len(item.options)
         option = item.options[place]
         gone, kept = option.rows[:2], option.rows[2:]  # in the order of their ids, which is no rank of the model's
-        regions = [[Image.open(io.BytesIO(self.media[name])) for name in row.pictures[:2]] for row in gone]
+        regions = [[self._kept(name) for name in row.pictures[:2]] for row in gone]
         (photo, region), (other, elsewhere) = regions[0], regions[-1]
         piece, source = self._noise(item.id, photo.size)
         pictures = ([photo, region, region, photo], [other, elsewhere, piece, source])
@@ -198,6 +198,9 @@ class Drawing:
             raise self.subject.wrong(f"the class {self.names[label]} has {len(own)} training photos, not {number}")
         chosen = sorted(own, key=lambda name: self.subject.order(f"{shown} example {name}"))[:number]
         return [self._keep(fit(to_image(sample["image"]), SMALL)) for sample in samples_of(training, chosen)]
+
+    def _kept(self, name: str) -> Image.Image:
+        return Image.open(io.BytesIO(self.media[name])).convert("RGB")
 
     def _keep(self, picture: Image.Image, quality: int = 90) -> str:
         buffer = io.BytesIO()
