@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -33,7 +34,7 @@ class Step:
     number: int = 0
 
 
-def steps(study: Study, arms: list[str], items: list[str], seed: str) -> list[Step]:
+def steps(study: Study, arms: Sequence[str], items: Sequence[str], seed: str) -> list[Step]:
     """All pages of a participant.
 
     Returns:
