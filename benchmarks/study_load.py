@@ -62,7 +62,8 @@ async def take_part(url: str, seconds: float, generator: random.Random, times: l
             form = read_page(page.text)
             new = sorted({*form.pictures} - known)
             parts = (new[start::CONNECTIONS] for start in range(min(CONNECTIONS, len(new))))
-            await asyncio.gather(*(fetch(url, part) for part in parts))
+            async with asyncio.timeout(60):
+                await asyncio.gather(*(fetch(url, part) for part in parts))
             times.append(time.perf_counter() - begin)
             known |= {*new}
             if page.url.path != "/p":

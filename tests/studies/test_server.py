@@ -381,6 +381,15 @@ def test_a_database_that_cannot_be_written(site):
     assert site.post(form).status_code == 303
 
 
+def test_answers_are_on_the_disk_before_the_next_page(site):
+    """Only when a page was opened is not waited for."""
+    said = []
+    site.store._connection.set_trace_callback(said.append)
+    site.post(site.form(consent="agree"))
+    index = next(index for index, line in enumerate(said) if line.startswith("INSERT INTO answer"))
+    assert [line for line in said[:index] if line.startswith("PRAGMA")][-1] == "PRAGMA synchronous=FULL"
+
+
 def test_a_locked_database_is_busy(site):
     site.store._connection.execute("PRAGMA busy_timeout = 50")
     form = site.form(consent="agree")
