@@ -40,17 +40,19 @@ def choose_items(study: Study, arms: list[Arm], key: Key, seen: Counter[str], se
 
     Returns:
         Ids, arm by arm: of the form that is least filled, or the items of right and of wrong predictions that were
-        shown least, ties by the order of the study, no image twice. Every participant gets equally many items that
-        show attention, by their share in the arm.
+        shown least, ties by the order of the study, no image twice; and among them the checks of the arm. Of items that
+        are scored and show attention, as in older studies, everybody gets equally many, by their share in the arm.
     """
     found: list[str] = []
+    images = {key.items[check.id].image for arm in arms for check in arm.checks}
     for arm in arms:
         if study.assignment.by == "forms":
             forms = sorted({item.form for item in arm.items})
             form = min(forms, key=lambda name: sum(seen[item.id] for item in arm.items if item.form == name))
             chosen = [item.id for item in arm.items if item.form == form]
         else:
-            chosen = _least_shown(study, arm, key, seen, {key.items[name].image for name in found})
+            chosen = _least_shown(study, arm, key, seen, images | {key.items[name].image for name in found})
+        chosen += [check.id for check in arm.checks]
         random.Random(f"{seed} {arm.id} items").shuffle(chosen)
         found += chosen
     return found

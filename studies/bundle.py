@@ -68,7 +68,7 @@ def write_bundle(folder: Path, study: Study, key: Key, consent: str, media: dict
         study: what participants may see.
         key: what they may not; its file can be read by its owner only.
         consent: text of the consent page.
-        media: contents by :func:`media_name`.
+        media: contents by :func:`media_name`; those that the study shows are written.
 
     Returns:
         The study as :func:`load_bundle` reads it.
@@ -80,8 +80,8 @@ def write_bundle(folder: Path, study: Study, key: Key, consent: str, media: dict
         raise ValueError(f"{folder} is not empty: give a new folder.")
     try:
         (folder / "media").mkdir(parents=True)
-        for name, content in media.items():
-            (folder / "media" / name).write_bytes(content)
+        for name in Bundle(folder, study, key, consent, "").media() & media.keys():
+            (folder / "media" / name).write_bytes(media[name])
         (folder / "study.json").write_text(_json(asdict(study)), "utf-8")
         (folder / "consent.md").write_text(consent, "utf-8")
         descriptor = os.open(folder / "key.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -146,7 +146,7 @@ def _json(value: object) -> str:
 
 
 def _all_items(arm: Arm) -> list[Item]:
-    return [*arm.items, *(example.item for example in arm.preview)]
+    return [*arm.items, *arm.checks, *(example.item for example in arm.preview)]
 
 
 def pictures(item: Item) -> Iterator[str]:
@@ -166,7 +166,7 @@ def _problems(bundle: Bundle) -> Iterator[str]:
         yield f"key.json: belongs to the study {key.study!r}, not to {study.id!r}."
     if not bundle.consent.strip():
         yield "consent.md: is empty; nobody may take part without being told what happens."
-    items = [item for arm in study.arms for item in arm.items]
+    items = [item for arm in study.arms for item in (*arm.items, *arm.checks)]
     yield from (
         f"study.json: the id {name!r} is used {n} times." for name, n in _repeated(arm.id for arm in study.arms)
     )
@@ -180,6 +180,10 @@ def _problems(bundle: Bundle) -> Iterator[str]:
             "study.json: fixed forms may show an image in several arms: for several arms per participant, set "
             "`assignment.by` to balanced."
         )
+    asked = [name for name in ("locales", "min_approval", "min_approved", "took_part") if getattr(study.platform, name)]
+    if asked and study.platform.kind != "mturk":
+        names = ", ".join(f"`platform.{name}`" for name in asked)
+        yield f"study.json: {names} can be asked for on mturk only; on {study.platform.kind}, choose people there."
     if study.pages.output and task_of(study.task, "none").options == 1:
         yield f"study.json: `pages.output` asks which class the model chose; the task {study.task} shows only that one."
     declared = unknown_hypotheses(study.quality, study.task, study.arms, study.assignment, study.pages)
@@ -189,7 +193,7 @@ def _problems(bundle: Bundle) -> Iterator[str]:
     for arm in study.arms:
         for item in _all_items(arm):
             yield from (f"arm {arm.id}, item {item.id}: {problem}" for problem in _item_problems(study, arm, item))
-        for item in arm.items:
+        for item in (*arm.items, *arm.checks):
             if item.id in key.items:
                 yield from (
                     f"key.json, {item.id}: {text}" for text in _key_problems(study, arm, item, key.items[item.id])
@@ -244,6 +248,8 @@ def _supply_problems(study: Study, arm: Arm, key: Key) -> Iterator[str]:
         if example.answer not in (None, *(allowed := task.answers(example.item))):
             yield f"preview {number}: the answer {example.answer!r} is none of {list(allowed)}."
     assignment, known = study.assignment, [item for item in arm.items if item.id in key.items]
+    checks = [key.items[check.id] for check in arm.checks if check.id in key.items]
+    others = sum(len(other.checks) for other in study.arms if other.id != arm.id) if assignment.arms > 1 else 0
     for form in sorted({item.form for item in known}) if assignment.by == "forms" else [None]:
         members = [key.items[item.id] for item in known if form is None or item.form == form]
         where = "" if form is None else f"form {form}: "
@@ -251,14 +257,13 @@ def _supply_problems(study: Study, arm: Arm, key: Key) -> Iterator[str]:
             ("right", assignment.right, sum(entry.right for entry in members)),
             ("wrong", assignment.wrong, sum(not entry.right for entry in members)),
         ):
-            elsewhere = (assignment.arms - 1) * (assignment.right + assignment.wrong) if needed else 0
+            elsewhere = (assignment.arms - 1) * (assignment.right + assignment.wrong) + others if needed else 0
             if have < needed + elsewhere or (form is not None and have != needed):
-                others = f" and {counted(elsewhere, 'image')} in other arms" if elsewhere else ""
+                more = f" and {counted(elsewhere, 'image')} in other arms" if elsewhere else ""
                 items = counted(have, "item")
-                yield f"{where}has {items} with a {name} prediction, but a participant sees {needed}{others}."
-        yield from (
-            f"{where}the image {image!r} is shown {n} times." for image, n in _repeated(e.image for e in members)
-        )
+                yield f"{where}has {items} with a {name} prediction, but a participant sees {needed}{more}."
+        images = (entry.image for entry in (*members, *checks))
+        yield from (f"{where}the image {image!r} is shown {n} times." for image, n in _repeated(images))
 
 
 def _media_problems(bundle: Bundle) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -33,7 +34,7 @@ class Step:
     number: int = 0
 
 
-def steps(study: Study, arms: list[str], items: list[str], seed: str) -> list[Step]:
+def steps(study: Study, arms: Sequence[str], items: Sequence[str], seed: str) -> list[Step]:
     """All pages of a participant.
 
     Returns:
@@ -49,7 +50,7 @@ def steps(study: Study, arms: list[str], items: list[str], seed: str) -> list[St
         pages = [*(f"warm_up.{card}" for card in range(cards)), "method", "preview"]
         pages += ["quiz", "quiz_again"] if study.pages.quiz and place == 0 else []
         found += [_page(study, page, arm) for page in [*pages, "understanding.intro"]]
-        known = {item.id: item for item in arm.items}
+        known = {item.id: item for item in (*arm.items, *arm.checks)}
         for name in filter(known.__contains__, items):
             number, item = number + 1, shown(arm, known[name], seed)
             found.append(Step("item", arm, item_questions(study, arm, item), item, number))

@@ -30,7 +30,7 @@ class Design:
     """What is known of a study before it is run.
 
     Args:
-        effect: difference of accuracies that should be found: from chance, or between two groups; in (0, 1).
+        effect: difference of accuracies that should be found: from chance, or between two groups or arms; in (0, 1).
         task: question that is asked, or the output of the model; decides the accuracy of guessing.
         form: form of the explanation; decides the duration.
         items: answers per person and cell.
@@ -38,13 +38,16 @@ class Design:
         icc_images: share between images, in [0, 1); needs ``images``.
         images: different images per group and cell in all; by default, no two answers are to the same one.
         groups: 1 against chance, or 2 groups of different people with images of their own.
+        arms: that everybody sees, as ``assignment.arms``; 2 are compared within people, each with images of its own.
+        correlation: of people's accuracies in the two arms, in [0, 1]; at 0, nothing of what differs between people
+            cancels.
         power: probability of finding the effect.
         alpha: level of the two-sided test.
         margin: largest difference that would not matter, for equivalence.
         wage: per hour.
         fee: of the platform, as a share of the pay.
         minutes: planned duration, which everybody is paid for, as ``platform.minutes``; the mean and three standard
-            deviations of the form in Kim et al. 2022, rounded up, if None.
+            deviations of the form in Kim et al. 2022 for every arm, rounded up, if None.
     """
 
     effect: float
@@ -55,6 +58,8 @@ class Design:
     icc_images: float = 0.0
     images: int | None = None
     groups: Literal[1, 2] = 1
+    arms: Literal[1, 2] = 1
+    correlation: float = 0.0
     power: float = 0.8
     alpha: float = 0.05
     margin: float = 0.1
@@ -81,6 +86,13 @@ class Design:
                 f"Expected arguments `icc` and `icc_images` to be shares adding up to less than 1, but got {self.icc} "
                 f"and {self.icc_images}."
             )
+        if not 0 <= self.correlation <= 1 or (self.correlation and self.arms == 1):
+            raise ValueError(
+                f"Expected argument `correlation` to lie between 0 and 1, and to come with `arms` 2, but got "
+                f"{self.correlation} with `arms` {self.arms}."
+            )
+        if self.arms == self.groups == 2:
+            raise ValueError("Expected arguments `groups` 2 or `arms` 2, but got both.")
         if self.icc_images and self.images is None:
             raise ValueError("Expected argument `images`, the number of different images, with `icc_images`.")
 
@@ -93,12 +105,14 @@ class Design:
 def error_of(design: Design, people: float, equal: bool = False) -> Estimate:
     """The error that the test can be expected to have with so many people in each group.
 
-    Accuracies are the planned ones, ``effect`` above guessing and, of a second group, guessing; all guess if ``equal``.
+    Accuracies are the planned ones, ``effect`` above guessing and, of a second group or arm, guessing; all guess if
+    ``equal``.
     """
     shown = people * design.items if design.images is None else min(design.images, people * design.items)
-    accuracies = [design.chance + (0 if equal else design.effect), design.chance][: design.groups]
+    accuracies = [design.chance + (0 if equal else design.effect), design.chance][: design.groups * design.arms]
     variances = [one * (1 - one) for one in accuracies]
-    return expected(variances, design.items, people, shown, (design.icc, design.icc_images))
+    correlation = design.correlation if design.arms == 2 else None
+    return expected(variances, design.items, people, shown, (design.icc, design.icc_images), correlation)
 
 
 def plan(design: Design) -> dict[str, float]:
@@ -132,7 +146,8 @@ def plan(design: Design) -> dict[str, float]:
         figures["images_floor"] = error_of(design, MAX_PEOPLE).error
     mean, deviation = MINUTES[design.form]
     figures["people_for_equivalence"] = _smallest(equivalent, design)
-    figures["minutes"] = math.ceil(mean + 3 * deviation) if design.minutes is None else design.minutes
+    usual = math.ceil(design.arms * (mean + 3 * deviation))
+    figures["minutes"] = usual if design.minutes is None else design.minutes
     pay = figures["minutes"] * design.wage / 60 * (1 + design.fee)
     figures["cost"] = round(design.groups * figures["people"] * pay, 2)
     return figures

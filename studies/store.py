@@ -94,7 +94,7 @@ class Store:
                 if part.exists():
                     part.chmod(0o600)
         self._connection = sqlite3.connect(file, timeout=5, isolation_level=None, check_same_thread=False)
-        for setting in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "secure_delete=ON"):
+        for setting in ("journal_mode=WAL", "foreign_keys=ON", "secure_delete=ON"):
             self._connection.execute(f"PRAGMA {setting}")
         self._connection.executescript(TABLES)
         with self._transaction() as connection:
@@ -129,8 +129,10 @@ class Store:
         self._leftover = bool(busy)
 
     @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
+    def _transaction(self, synchronous: Literal["FULL", "NORMAL"] = "FULL") -> Iterator[sqlite3.Connection]:
+        """One transaction; it survives a loss of power if it is written in full, and the end of this process anyway."""
         with self._lock:
+            self._connection.execute(f"PRAGMA synchronous={synchronous}")
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self._connection
@@ -216,10 +218,10 @@ class Store:
         return None if row is None else participant_of(row)
 
     def open_page(self, who: Participant, name: str) -> None:
-        """Note when the current page was first shown."""
+        """Note when the current page was first shown, which is not waited for: no answer is lost with it."""
         if (who.number, who.step) in self._opened:
             return
-        with self._transaction() as connection:
+        with self._transaction("NORMAL") as connection:
             connection.execute(
                 "INSERT OR IGNORE INTO page (participant, step, name, opened) VALUES (?, ?, ?, ?)",
                 (who.number, who.step, name, time.time()),

@@ -111,6 +111,8 @@ class Arm:
         clarity: whether it is asked how clear it is what a unit shows.
         tree: the shape of the whole tree, as :mod:`studies.tree` has it; empty for no drawing of it.
         origin: model, SHA-256 of checkpoint and data, and explainer.
+        checks: items that everybody sees among the others, to see that pages are read; no answer to them is scored. In
+            studies built before there were any, some of ``items`` are both.
     """
 
     id: Id
@@ -124,6 +126,11 @@ class Arm:
     clarity: bool = False
     tree: str = ""
     origin: dict[str, str] = field(default_factory=dict)
+    checks: list[Item] = field(default_factory=list)
+
+    def is_scored(self, item: Item) -> bool:
+        """Whether answers to an item count."""
+        return all(item.id != check.id for check in self.checks)
 
 
 @dataclass(frozen=True)
@@ -190,21 +197,30 @@ class Platform:
 
     Attributes:
         kind: ``prolific`` and ``mturk`` take ids from the query of the link, and lead back at the end.
-        sandbox: of MTurk, for trials without pay.
+        sandbox: of MTurk, for trials without pay, unless it is false.
         completed: completion code.
         screened: code of those who failed the quiz twice.
         wage: per hour.
         minutes: planned duration.
         bonus: paid for an accuracy above chance.
+        locales: of MTurk: countries, or states such as ``US-NY``, in one of which people live; empty for all.
+        min_approval: of MTurk: percent of their assignments that were approved, at least.
+        min_approved: of MTurk: number of their tasks (HITs) that were approved, at least.
+        took_part: of MTurk: name of the qualification that people get who take part; nobody who has it from an earlier
+            study may.
     """
 
     kind: Literal["local", "prolific", "mturk"] = "local"
-    sandbox: bool = False
+    sandbox: bool = True
     completed: str = ""
     screened: str = ""
     wage: float = 12.0
     minutes: float = 15.0
     bonus: float = 0.0
+    locales: list[Annotated[str, Field(pattern=r"^[A-Z]{2}(-[A-Z]{2})?$")]] = field(default_factory=list)
+    min_approval: Annotated[int, Field(ge=0, le=100)] = 0
+    min_approved: Annotated[int, Field(ge=0)] = 0
+    took_part: str = ""
 
 
 @dataclass(frozen=True)

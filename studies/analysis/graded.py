@@ -50,7 +50,8 @@ class Person:
     Attributes:
         participant: row of the database.
         arm: that was seen.
-        items: answers to its photos, in order.
+        items: answers to its photos that are scored, in order.
+        checks: answers to its other photos.
         pages: all other answers on its pages, by question.
         seconds: over its pages; None where a clock was set back.
         flags: what speaks against the answers of the participant, in whatever arm.
@@ -59,6 +60,7 @@ class Person:
     participant: Participant
     arm: str
     items: list[ItemAnswer] = field(default_factory=list)
+    checks: list[ItemAnswer] = field(default_factory=list)
     pages: dict[str, Answer] = field(default_factory=dict)
     seconds: float | None = 0.0
     flags: list[Flag] = field(default_factory=list)
@@ -83,10 +85,11 @@ def grade(bundle: Bundle, people: list[Participant], visits: list[Visit]) -> lis
             if step.item is None:
                 person.pages |= visit.answers
             else:
-                person.items.append(_graded(bundle, step.arm, step.item, visit))
+                answers = person.items if step.arm.is_scored(step.item) else person.checks
+                answers.append(_graded(bundle, step.arm, step.item, visit))
             known = None not in (person.seconds, visit.seconds)
             person.seconds = (person.seconds or 0) + (visit.seconds or 0) if known else None
-        told = flags(bundle, [item for person in in_arms.values() for item in person.items], own)
+        told = flags(bundle, list(in_arms.values()), own)
         for person in in_arms.values():
             person.flags = told
         found += in_arms.values()
@@ -105,9 +108,11 @@ def failed_catches(key: ItemKey, answers: Answers, attention: int | None) -> int
     return failed + (attention is not None and answers.get("attention") != attention)
 
 
-def flags(bundle: Bundle, items: list[ItemAnswer], visits: list[Visit]) -> list[Flag]:
+def flags(bundle: Bundle, arms: list[Person], visits: list[Visit]) -> list[Flag]:
     """What speaks against the answers of a participant; nothing is left out but by the rules of the study."""
     quality = bundle.study.quality
+    items = [one for arm in arms for one in arm.items]
+    checked = [*items, *(one for arm in arms for one in arm.checks)]
     ratings = [
         value
         for one in items
@@ -122,7 +127,7 @@ def flags(bundle: Bundle, items: list[ItemAnswer], visits: list[Visit]) -> list[
         "straight_line": len(ratings) > 2 and len(set(ratings)) == 1,
         "fast": bool(times) and (median(times) < quality.min_seconds or sum(passed) < shortest),
         "focus_lost": sum(loss for loss in losses if isinstance(loss, int)) > quality.max_focus_losses,
-        "failed_catch": sum(failed_catches(one.key, one.answers, one.item.attention) for one in items)
+        "failed_catch": sum(failed_catches(one.key, one.answers, one.item.attention) for one in checked)
         > quality.max_failed_catches,
         "pictures_missing": any(visit.client.get("pictures_missing") for visit in visits),
         "no_javascript": not all(visit.client.get("javascript") for visit in visits),

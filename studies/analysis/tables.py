@@ -24,7 +24,7 @@ ANSWER_COLUMNS = {
     "page": "name of the page",
     "item": "photo with its explanation; empty on other pages",
     "image": "test image of the item, the same in every arm",
-    "prediction": "whether the model was right: right or wrong",
+    "prediction": "whether the model was right: right or wrong; check: the item shows attention and is not scored",
     "question": "what was asked, see below",
     "value": "the answer; a point of a scale from 1, the id of an option, percent (-1: would not switch), or text",
     "right": "whether the item was answered rightly; empty for other questions than the main one",
@@ -56,10 +56,11 @@ def write_answers(
     for visit in visits:
         key = bundle.key.items.get(visit.item or "")
         for question, value in visit.answers.items():
-            arm = ways[visit.number][visit.step].arm
+            step = ways[visit.number][visit.step]
+            arm, scored = step.arm, step.item is not None and step.arm.is_scored(step.item)
             main = task_of(bundle.study.task, arm.form).main
             graded_as = right.get((visit.number, visit.item or "")) if question == main else None
-            prediction = ("right" if key.right else "wrong") if key else None
+            prediction = (("right" if key.right else "wrong") if scored else "check") if key else None
             where = (visit.number, arm.id, visit.step, visit.name, visit.item, key.image if key else None)
             rows.append((*where, prediction, question, value, graded_as, visit.seconds))
     _write(file, ANSWER_COLUMNS, rows)
@@ -114,6 +115,8 @@ def write_codebook(file: Path, study: Study, found: Results) -> None:
     asked = [question for page in pages for question in page_questions(study, page, study.arms[0])]
     for arm in study.arms:
         asked += [question for item in arm.items[:1] for question in item_questions(study, arm, item)]
+        checks = [question for item in arm.checks for question in item_questions(study, arm, item)]
+        asked += [question for question in checks if question.name == "attention"]
     for question in {one.name: one for one in asked}.values():
         answers = "; ".join(f"{value}: {text}" for value, text in question.options) or question.kind
         lines.append(f"| {question.name} | {_cell(question.text)} | {_cell(answers)} |")

@@ -47,9 +47,9 @@ def build(  # noqa: PLR0913
         task: what is asked about a photo: a file of ``studies/tasks``.
         items: test images with a right and as many with a wrong prediction per arm, from which participants get theirs;
             none of a kind that participants do not see. With ``assignment.by`` forms, they are divided into forms.
-        catch_every: of so many items with a right prediction, and with a wrong one, one asks for a given answer and
-            another one, in arms whose units are rated, has two more rows: a piece beside itself, and one beside noise;
-            0 for none.
+        catch_every: for every so many items that a participant sees in an arm, one more that is not scored and shows
+            attention: one asks for a given answer and the next one, in arms whose units are rated, has two rows whose
+            rating is known, a region beside itself and one beside noise; 0 for none.
         seed: of the choice of images, and of all that is random for participants.
         pages: optional pages.
         quality: checks, exclusions and hypotheses, declared now.
@@ -61,14 +61,20 @@ def build(  # noqa: PLR0913
     """
     if out.exists() and any(out.iterdir()):
         raise ValueError(f"{out} is not empty: give a new folder.")
+    if catch_every < 0:
+        raise ValueError(f"Expected argument `catch_every` to be at least 0, but got {catch_every}.")
     words = read_consent(consent)
     if unknown := list(unknown_hypotheses(quality, task, arms, assignment, pages)):
         raise ValueError("\n".join(unknown))
     media: dict[str, bytes] = {}
     keys: dict[str, ItemKey] = {}
     salt = salt or secrets.token_hex(16)
-    subjects = (Subject(method, task, seed, salt) for method in arms)
-    built = [_arm(subject, items, catch_every, assignment, (media, keys)) for subject in subjects]
+    checks = -(-(assignment.right + assignment.wrong) // catch_every) if catch_every else 0
+    built: list[Arm] = []
+    for method in arms:
+        taken = {keys[check.id].image for arm in built for check in arm.checks} if assignment.arms > 1 else set()
+        subject = Subject(method, task, seed, salt)
+        built.append(_arm(subject, items, checks, assignment, (media, keys), taken))
     study = Study(id, title, seed, task, built, assignment, pages, quality, platform)
     return write_bundle(out, study, Key(id, keys, salt), words, media)
 
@@ -82,38 +88,51 @@ def command(**arguments: Any) -> str:
 
 
 def _arm(
-    subject: Subject, items: int, catch_every: int, assignment: Assignment,
-    found: tuple[dict[str, bytes], dict[str, ItemKey]],
+    subject: Subject, items: int, checks: int, assignment: Assignment,
+    found: tuple[dict[str, bytes], dict[str, ItemKey]], taken: set[str],
 ) -> Arm:  # fmt: skip
     media, keys = found
     method = subject.method
     if assignment.wrong and subject.task.right_only:
         raise subject.wrong(f"{subject.task.right_only}: give `assignment.wrong` as 0")
     drawing = Drawing(subject, media)
-    shown, preview = [], []
+    shown, preview, used = [], [], {*taken}
     for right, wanted in ((True, assignment.right), (False, assignment.wrong)):
-        number = items if wanted else 0
-        *some, last = subject.choose(right, number + 1)
-        kind = []
-        for place, index in enumerate(some):
-            item, key = drawing.item(index)
-            if catch_every and place % catch_every == catch_every - 1:
-                item, key = drawing.with_catch_rows(index, item, key)
-            elif catch_every and place % catch_every == (catch_every - 1) // 2:
-                item = drawing.with_attention(item)
-            kind.append(item)
-            keys[item.id] = key
+        *some, last = subject.choose(right, (items if wanted else 0) + 1)
+        drawn = [drawing.item(index) for index in some]
+        keys |= {item.id: key for item, key in drawn}
+        kind = [item for item, _ in drawn]
         shown += _in_forms(subject, kind, wanted) if assignment.by == "forms" else kind
         item, key = drawing.item(last)
         preview.append(Example(item, right, key.answer))
-    repeated = len(shown) - len({item.photo for item in shown})
-    if repeated:
+        used |= {subject.seen.sample_ids[index] for index in (*some, last)}
+    unscored = _checks(drawing, checks, assignment, used)
+    keys |= {item.id: key for item, key in unscored}
+    extra = sorted((item for item, _ in unscored), key=lambda item: item.id)
+    photos = [item.photo for item in (*shown, *extra)]
+    if repeated := len(photos) - len(set(photos)):
         raise subject.wrong(f"{repeated} of its test images are the same picture as another one")
     shown.sort(key=lambda item: item.id)
     accuracy = round(subject.accuracy, 1)
     rating: Rating = method.rating if method.form in ("units", "tree") else "none"
     asked = (rating, method.control, method.similarity, method.clarity)
-    return Arm(method.id, method.form, accuracy, shown, preview, *asked, subject.shape(), subject.origin())
+    return Arm(method.id, method.form, accuracy, shown, preview, *asked, subject.shape(), subject.origin(), extra)
+
+
+def _checks(drawing: Drawing, number: int, assignment: Assignment, used: set[str]) -> list[tuple[Item, ItemKey]]:
+    """Items of images that are not used, with right and wrong predictions in the proportion of those that are scored.
+
+    Every other one has rows whose rating is known, where rows are rated; the rest ask for a given answer.
+    """
+    subject = drawing.subject
+    right = -(-number * assignment.right // max(assignment.right + assignment.wrong, 1))
+    indices = [*subject.choose(True, right, used), *subject.choose(False, number - right, used)]
+    found = []
+    for place, index in enumerate(indices):
+        item, key = drawing.item(index)
+        rows = place % 2 == 1 and drawing.has_rated_rows
+        found.append(drawing.with_catch_rows(item, key) if rows else (drawing.with_attention(item), key))
+    return found
 
 
 def _in_forms(subject: Subject, items: list[Item], size: int) -> list[Item]:

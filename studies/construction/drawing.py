@@ -12,7 +12,7 @@ from torch import Tensor
 
 from explanations import Targets, unit_views
 from explanations.heat import heat_map, scale_of
-from explanations.views import fit, to_image
+from explanations.views import crop, draw_box, fit, to_image
 from metrics.functional import energy_pointing_game, pointing_game, region_intersection_over_union
 from reports.scan import samples_of
 from reports.unit_sources import UnitSources
@@ -92,38 +92,46 @@ class Drawing:
         points = POINTS[self.task.scale]
         return replace(item, attention=1 + int(self.subject.order(f"attention {item.id}"), 16) % points)
 
-    def with_catch_rows(self, index: int, item: Item, key: ItemKey) -> tuple[Item, ItemKey]:
-        """An item with two rows whose right rating is known: a piece beside itself, and one beside noise.
-
-        As it is where rows are not rated, or would tell themselves from the others by their missing evidence.
-        """
+    @property
+    def has_rated_rows(self) -> bool:
+        """Whether rows can be added whose rating is known: not where they would lack the evidence of the others."""
         method = self.subject.method
-        if (method.form, method.rating, method.evidence) != ("units", "rows", False) or method.similarity == "pairwise":
-            return item, key
+        rated = (method.form, method.rating, method.evidence) == ("units", "rows", False)
+        return rated and method.similarity != "pairwise"
+
+    def with_catch_rows(self, item: Item, key: ItemKey) -> tuple[Item, ItemKey]:
+        """An item with two rows whose right rating is known: a region beside itself, and one beside noise.
+
+        They take the place of two others of an option, which they are about: photo and region are what they were.
+        """
         place = int(self.subject.order(f"catch {item.id}"), 16) % len(item.options)
         option = item.options[place]
-        (label,) = (label for label, name in self._options(index).items() if name == option.id)
-        units = self.subject.rows_of(index, label)
-        unit = min(units, key=lambda unit: self.subject.order(f"catch {item.id} {unit}"))  # no rank of the model's
-        source = self.sources.of([unit])[unit].view
-        noise = self._noise(item.id, source.crop.size)
-        shown = Image.open(io.BytesIO(self.media[option.rows[0].pictures[0]]))
-        pictures = ([source.photo, source.crop, source.crop, source.photo], [shown, noise, source.crop, source.photo])
+        gone, kept = option.rows[:2], option.rows[2:]  # in the order of their ids, which is no rank of the model's
+        regions = [[self._kept(name) for name in row.pictures[:2]] for row in gone]
+        (photo, region), (other, elsewhere) = regions[0], regions[-1]
+        piece, source = self._noise(item.id, photo.size)
+        pictures = ([photo, region, region, photo], [other, elsewhere, piece, source])
         names = [self.subject.id("r", f"catch {kind} {item.id}") for kind in ("same", "noise")]
         rows = [  # every picture in a file of its own: the same name twice would tell these rows from the others
             Row(name, [self._keep(picture, 89 - 4 * row - place) for place, picture in enumerate(some)])
             for row, (name, some) in enumerate(zip(names, pictures, strict=True))
         ]
         options = [*item.options]
-        options[place] = replace(option, rows=sorted([*option.rows, *rows], key=lambda row: row.id))
-        top = POINTS["similarity" if method.similarity == "scale" else "alike"]
+        options[place] = replace(option, rows=sorted([*kept, *rows], key=lambda row: row.id))
+        top = POINTS["similarity" if self.subject.method.similarity == "scale" else "alike"]
         lower = [str(point) for point in range(1, top // 2 + 1)]
         catch = {f"similarity.{names[0]}": [str(top)], f"similarity.{names[1]}": lower}
-        return replace(item, options=options), replace(key, catch=catch)
+        scores = {name: score for name, score in key.scores.items() if name not in {row.id for row in gone}}
+        return replace(item, options=options), replace(key, scores=scores, catch=catch)
 
-    def _noise(self, name: str, size: tuple[int, int]) -> Image.Image:
+    def _noise(self, name: str, size: tuple[int, int]) -> tuple[Image.Image, Image.Image]:
+        """A piece of noise, and the picture of noise that it is cut from."""
         generator = torch.Generator().manual_seed(int(self.subject.order(f"noise {name}")[:12], 16))
-        return to_image(torch.rand((3, max(size[1] // 8, 1), max(size[0] // 8, 1)), generator=generator)).resize(size)
+        whole = to_image(torch.rand((3, size[1] // 8, size[0] // 8), generator=generator)).resize(size)
+        side = 2 * min(size) // 5
+        x, y = (int(torch.randint(pixels - side, (), generator=generator)) for pixels in size)
+        box = (x, y, x + side - 1, y + side - 1)
+        return fit(crop(whole, box), SMALL), draw_box(whole, box)
 
     def _maps(self, sample: Any, labels: list[int]) -> Tensor:
         """``(k, H, W)`` evidence for classes, >= 0."""
@@ -191,6 +199,9 @@ class Drawing:
             raise self.subject.wrong(f"the class {self.names[label]} has {len(own)} training photos, not {number}")
         chosen = sorted(own, key=lambda name: self.subject.order(f"{shown} example {name}"))[:number]
         return [self._keep(fit(to_image(sample["image"]), SMALL)) for sample in samples_of(training, chosen)]
+
+    def _kept(self, name: str) -> Image.Image:
+        return Image.open(io.BytesIO(self.media[name])).convert("RGB")
 
     def _keep(self, picture: Image.Image, quality: int = 90) -> str:
         buffer = io.BytesIO()

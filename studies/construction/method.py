@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
@@ -166,8 +167,8 @@ class Subject:
         """An id that says nothing about what it names, and that only the salt of the study leads to."""
         return kind + hashlib.sha256(f"{self.salt} {self.seed} {self.method.id} {name}".encode()).hexdigest()[:12]
 
-    def choose(self, right: bool, number: int) -> list[int]:
-        """Positions of test images with right or with wrong predictions, in an order of chance.
+    def choose(self, right: bool, number: int, without: Collection[str] = ()) -> list[int]:
+        """Positions of test images with right or with wrong predictions, in an order of chance, but those named.
 
         Of a tree, only those whose path leads to the predicted class and can be asked about.
 
@@ -179,12 +180,13 @@ class Subject:
         if self.method.form == "tree":
             found = [index for index in found if self._can_be_shown(index)]
             which = f" whose path leads to the predicted class{self.task.paths}"
-        if len(found) < number:
+        free = [index for index in found if self.seen.sample_ids[index] not in without]
+        if len(free) < number:
             raise self.wrong(
                 f"it has {counted(len(found), f'{kind} prediction')} on {len(self.seen.correct)} images{which}, but "
-                f"{number} are needed"
+                f"{number + len(found) - len(free)} are needed"
             )
-        return sorted(found, key=lambda index: self.order(self.seen.sample_ids[index]))[:number]
+        return sorted(free, key=lambda index: self.order(self.seen.sample_ids[index]))[:number]
 
     def path(self, index: int) -> tuple[list[Step], Node]:
         """The path of a test image through the tree."""

@@ -5,23 +5,25 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections.abc import Awaitable, Callable
+from functools import lru_cache
 from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from studies.bundle import FILES, Bundle, bundle_hash
-from studies.flow import Step
+from studies.flow import Step, steps
 from studies.form import Form
-from studies.participants import Participant, way_of
+from studies.participants import Participant
 from studies.questions import read_answers
 from studies.server.forms import is_token, read_form, token_of
 from studies.server.pages import MEDIA_TYPES, Pages, fields_of
@@ -46,6 +48,7 @@ class Application:
     def __init__(self, bundle: Bundle, store: Store) -> None:
         self.bundle, self.store, self.pages = bundle, store, Pages(bundle)
         self.media = bundle.media()
+        self._way = lru_cache(1000)(lambda *who: steps(bundle.study, *who))  # people who are taking part
         self._stamp = self._files()
 
     def _files(self) -> list[tuple[int, int]]:
@@ -67,7 +70,7 @@ class Application:
 
     def way(self, who: Participant) -> list[Step]:
         """All pages of a participant."""
-        return way_of(self.bundle.study, who)
+        return self._way(tuple(who.arms), tuple(who.items), who.seed)
 
     def tokens(self, who: Participant, step: int) -> tuple[str, str]:
         """Tokens of a page and of withdrawing."""
@@ -219,6 +222,23 @@ class Application:
         return None if not name else self.store.find(name)
 
 
+class WithHeaders:
+    """Adds headers to all responses of an application."""
+
+    def __init__(self, app: ASGIApp, headers: dict[str, str]) -> None:
+        self.app, self.headers = app, headers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(self.headers)
+            await send(message)
+
+        await self.app(scope, receive, send_with_headers)
+
+
 def page(content: str, status: int = 200, headers: dict[str, str] | None = None) -> HTMLResponse:
     """A page that no browser keeps."""
     return HTMLResponse(content, status, {"Cache-Control": "no-store", **(headers or {})})
@@ -232,7 +252,7 @@ def make_app(bundle: Bundle, store: Store, hosts: list[str]) -> Starlette:
         async def handle(request: Request) -> Response:
             sent = await read_form(request) if form else None
             arguments = (request, sent) if form else (request,)
-            if not await run_in_threadpool(application.is_unchanged):
+            if not application.is_unchanged():
                 return page(application.pages.message("changed"), 503)
             try:
                 return await run_in_threadpool(function, *arguments)
@@ -249,12 +269,7 @@ def make_app(bundle: Bundle, store: Store, hosts: list[str]) -> Starlette:
         return await run_in_threadpool(application.health, request)
 
     async def picture(request: Request) -> Response:
-        return await run_in_threadpool(application.picture, request)
-
-    async def headers(request: Request, following: Callable[[Request], Awaitable[Response]]) -> Response:
-        response = await following(request)
-        response.headers.update({"Content-Security-Policy": policy, **HEADERS})
-        return response
+        return application.picture(request)  # here, and not in a thread, where it would wait for answers to be stored
 
     return Starlette(
         routes=[
@@ -271,7 +286,7 @@ def make_app(bundle: Bundle, store: Store, hosts: list[str]) -> Starlette:
             Mount("/static", StaticFiles(directory=Path(__file__).parent / "static")),
         ],
         middleware=[
-            Middleware(BaseHTTPMiddleware, dispatch=headers),
+            Middleware(WithHeaders, headers={"Content-Security-Policy": policy, **HEADERS}),
             Middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False),
         ],
         exception_handlers={HTTPException: refused},

@@ -133,14 +133,14 @@ class Pages:
         seen = [
             (step.item, key[step.item.id], earlier[number])
             for number, step in enumerate(way)
-            if step.item and step.arm is arm and number in earlier
+            if step.item and step.arm is arm and arm.is_scored(step.item) and number in earlier
         ]
         facts = {"score": sum(task.is_right(*one) for one in seen), "of": len(seen)}
         for name, kind in (("right", True), ("wrong", False)):
             belief = [task.chosen(item, answers) is not None for item, one, answers in seen if one.right == kind]
             facts |= {name: len(belief), f"believed_{name}": sum(belief)}
         text: str = self.say["result"][study.task].format(**facts)
-        return text
+        return f"{text} {self.say['result']['checks']}" if arm.checks else text
 
     def _render(self, template: str, **values: Any) -> str:
         return self._templates.get_template(template).render(**self._common, **values)

@@ -14,6 +14,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from studies.bundle import load_bundle
+from studies.placeholders import placeholders
 from studies.server.app import make_app
 from studies.store import open_store
 
@@ -69,9 +70,16 @@ def command(
         A line for the end.
 
     Raises:
-        ValueError: if the bundle is broken, the database is of another study or served already, or the port is in use.
+        ValueError: if the bundle is broken or has words of the example that are to be filled in, the database is of
+            another study or served already, or the port is in use.
     """
     bundle = load_bundle(folder)
+    if unfilled := placeholders(bundle):
+        raise ValueError(
+            f"{unfilled}: fill them in before anybody is asked. Until then, look at the pages with `python -m studies "
+            f"single_file {folder} --out {folder}/preview --number 1`, and try them with `python -m studies simulate "
+            f"{folder}`."
+        )
     database = database or folder / "answers.sqlite"
     with open_store(database, bundle) as store, _listening(host, port) as listening:
         name = f"[{host}]" if ":" in host else host

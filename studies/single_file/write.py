@@ -7,6 +7,7 @@ from pathlib import Path
 from run_folder.messages import counted
 from studies.bundle import Bundle, load_bundle
 from studies.participants import Participant, way_of
+from studies.placeholders import placeholders
 from studies.server.pages import Pages
 from studies.store import Store
 
@@ -22,9 +23,12 @@ def command(folder: Path, out: Path | None = None, number: int = 50) -> str:
         number: of participants.
     """
     out = out or folder / "files"
-    files = write_files(load_bundle(folder), out, number)
+    bundle = load_bundle(folder)
+    files = write_files(bundle, out, number)
     size = max(file.stat().st_size for file in files) / 2**20
-    return f"{counted(len(files), 'file')} of up to {size:.1f} MiB, one per participant, are in {out}"
+    told = f"{counted(len(files), 'file')} of up to {size:.1f} MiB, one per participant, are in {out}"
+    unfilled = placeholders(bundle)
+    return f"{told}\nGive them to nobody yet: {unfilled}." if unfilled else told
 
 
 def write_files(bundle: Bundle, out: Path, number: int) -> list[Path]:

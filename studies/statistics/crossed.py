@@ -198,15 +198,20 @@ def crossed(values: Floats, people: Indices, images: Indices, sides: Indices) ->
     return means, np.sqrt(np.maximum(both, least)), df
 
 
-def expected(variances: list[float], items: float, people: float, images: float, icc: tuple[float, float]) -> Estimate:
+def expected(
+    variances: list[float], items: float, people: float, images: float, icc: tuple[float, float],
+    correlation: float | None = None,
+) -> Estimate:  # fmt: skip
     """The error that :func:`estimate` can be expected to find, for planning; its value is 0.
 
     Args:
-        variances: of single answers, ``p (1 - p)``, of each arm; arms have people and images of their own.
-        items: answers per person.
+        variances: of single answers, ``p (1 - p)``, of each arm; arms have images of their own.
+        items: answers per person and arm.
         people: in each arm.
         images: in each arm.
         icc: shares ρ_p of people and ρ_i of images in the variance of single answers.
+        correlation: of what people can do in one arm and in the other, where the same people see both; None where arms
+            have people of their own.
 
     Example:
         >>> one = expected([0.25], 10, 50, 100, (0.2, 0.0))
@@ -215,13 +220,12 @@ def expected(variances: list[float], items: float, people: float, images: float,
     """
     of_people, of_images = icc
     answers = people * items
-    shares = (of_people / people + (1 - of_people) / answers, of_images / images + (1 - of_images) / answers)
-    variance = sum(variances) * (shares[0] + shares[1] - 1 / answers)
-    lost = sum(
-        (one * share) ** 2 / (number - 1)
-        for one in variances
-        for share, number in zip(shares, (people, images), strict=True)
-    )
+    between = [one * (of_people / people + (1 - of_people) / answers) for one in variances]
+    if correlation is not None:
+        between = [sum(between) - 2 * correlation * of_people / people * math.sqrt(math.prod(variances))]
+    shown = [one * (of_images / images + (1 - of_images) / answers) for one in variances]
+    variance = sum(between) + sum(shown) - sum(variances) / answers
+    lost = sum(one**2 / (people - 1) for one in between) + sum(one**2 / (images - 1) for one in shown)
     return Estimate(0.0, math.sqrt(variance), variance**2 / lost)
 
 

@@ -106,10 +106,6 @@ def test_a_block_runs_as_printed(block, place, monkeypatch):
         if "--seed_everything" in words and words[words.index("--seed_everything") + 1] != "0":
             continue  # the same with another seed
         name, command, *rest = words[1:] if words[0] == "-m" else words
-        if command == "serve":  # until it is stopped; meanwhile people answer
-            (database,) = Path(*rest).glob("simulated.sqlite")
-            shutil.copy(database, Path(*rest) / "answers.sqlite")
-            continue
         code = MAIN[name]([command, *rest, *SMALLER.get(f"{name} {command}", [])])
         assert not isinstance(code, int) or code == 0, words
 

@@ -86,6 +86,14 @@ def test_what_cannot_be_run_is_refused_with_its_place(tmp_path, file, path, valu
         load_bundle(tmp_path / "study")
 
 
+def test_a_study_from_before_checks_had_items_of_their_own_is_read(tmp_path):
+    made = make_bundle(tmp_path / "study")
+    change(tmp_path / "study", "study.json", [*ARM, "checks"], None)
+    change(tmp_path / "study", "study.json", [*ITEM, "attention"], 2)
+    (arm,) = load_bundle(tmp_path / "study").study.arms
+    assert (arm.items[0].attention, arm.items[1:]) == (2, made.study.arms[0].items[1:])
+
+
 def test_photos_alone_show_no_decision_to_agree_with(tmp_path):
     make_bundle(tmp_path / "study", "agreement", "none")
     change(tmp_path / "study", "study.json", [*ITEM, "options", 0, "label"], None)

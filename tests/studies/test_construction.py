@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import io
 from contextlib import contextmanager
@@ -21,11 +22,14 @@ from lightning_modules.contract import DecidesByTree, UnitTable
 from reports.scan import loaders, samples_of, scan
 from studies.__main__ import main
 from studies.analysis import analyse
+from studies.analysis.graded import grade
 from studies.bundle import media_name
 from studies.construction import Method, build
 from studies.construction.hive import arguments, design, hive
 from studies.construction.method import Subject
+from studies.participants import read_database, way_of
 from studies.sample_size import plan
+from studies.server.pages import Pages as ShownPages
 from studies.simulation.observer import Observer
 from studies.simulation.simulate import simulate
 from studies.study import TREE_LEAVES, Assignment, Pages, Quality
@@ -216,32 +220,51 @@ def test_ids_cannot_be_computed_from_what_is_public(run):
 
 @pytest.mark.parametrize("task", TASKS)
 def test_rows_and_questions_that_show_attention(run, tmp_path, task):
-    """In items 0, 2 of each kind a question, in 1, 3 two rows; who rates the rows as they are is not flagged."""
+    """One item more for every two has a question or two rows; who rates the rows as they are is not flagged.
+
+    Nothing that is counted sees them, and everybody sees both.
+    """
     bundle, _ = run("ProtoPNet", task=task, items=4, catch_every=2, places=replace(PLACES, people=2))
-    items = {item.id: item for item in bundle.study.arms[0].items}
-    caught = [name for name, key in bundle.key.items.items() if key.catch]
-    assert len(caught) == sum(item.attention is not None for item in items.values()) == 4
-    for name in caught:
-        rows = {f"similarity.{row.id}": row for option in items[name].options for row in option.rows}
-        for question, allowed in bundle.key.items[name].catch.items():
-            shown = [Image.open(bundle.folder / "media" / name) for name in rows[question].pictures]
-            photo, region, piece, source = (np.asarray(picture.resize((32, 32)), int) for picture in shown)
-            alike = [abs(one - other).mean() < 8 for one, other in ((photo, source), (region, piece))]
-            assert alike == [allowed == ["4"]] * 2
-            assert allowed in (["4"], ["1", "2"])
-            names = [one for row in rows.values() for one in row.pictures]
-            assert all(names.count(one) == 1 for one in rows[question].pictures)  # twice would give the row away
+    (arm,), key = bundle.study.arms, bundle.key.items
+    without, _ = run("ProtoPNet", "without", task=task, items=4, salt=bundle.key.salt)
+    assert arm.items == without.study.arms[0].items
+    assert len({key[item.id].image for item in (*arm.items, *arm.checks)}) == 10
+    (caught,) = [item for item in arm.checks if key[item.id].catch]
+    assert [item.attention is None for item in arm.checks] == [item is caught for item in arm.checks]
+    rows = {f"similarity.{row.id}": row for option in caught.options for row in option.rows}
+    names = [one for row in rows.values() for one in row.pictures]
+    own = np.asarray(Image.open(bundle.folder / "media" / caught.photo).resize((32, 32)), int)
+    for question, allowed in key[caught.id].catch.items():
+        shown = [Image.open(bundle.folder / "media" / name) for name in rows[question].pictures]
+        photo, region, piece, source = (np.asarray(picture.resize((32, 32)), int) for picture in shown)
+        alike = [abs(one - other).mean() < 8 for one, other in ((photo, source), (region, piece))]
+        assert alike == [allowed == ["4"]] * 2
+        assert np.median(abs(photo - own)) < 8  # it is about the photo of the item, with a box
+        assert allowed in (["4"], ["1", "2"])
+        assert all(names.count(one) == 1 for one in rows[question].pictures)  # twice would give the row away
     for policy in ("noisy", "straight_liner"):
         simulate(bundle.folder, tmp_path / f"{policy}.sqlite", Observer(policy), 2, fast=True)
         summary = analyse(bundle.folder, tmp_path / f"{policy}.sqlite", tmp_path / policy)
         assert ("failed_catch" in summary["participants"]["flags"]) == (policy == "straight_liner")
+    _, people, visits = read_database(tmp_path / "noisy.sqlite")
+    graded = grade(bundle, people, visits)
+    assert [{one.item.id for one in person.checks} for person in graded] == [{item.id for item in arm.checks}] * 2
+    assert [sum(one.key.right for one in person.items) for person in graded] == [2, 2]
+    assert [len(person.items) for person in graded] == [4, 4]
+    with (tmp_path / "noisy/answers.csv").open(encoding="utf-8") as stream:
+        table = [row for row in csv.DictReader(stream) if row["prediction"] == "check"]
+    assert {row["item"] for row in table} == {item.id for item in arm.checks}
+    assert {row["right"] for row in table} == {""}
+    way = way_of(bundle.study, people[0])
+    given = {visit.step: visit.answers for visit in visits if visit.number == 1}
+    assert " of 4 " in ShownPages(bundle)._result(way, arm, given)
 
 
 def test_evidence_is_that_of_the_model(run):
     bundle, _ = run("ProtoPNet", task="agreement", evidence=True, catch_every=1)
+    assert [item.attention is None for item in bundle.study.arms[0].checks] == [False] * 4
     for item in bundle.study.arms[0].items:
         key = bundle.key.items[item.id]
-        assert not key.catch  # rows without evidence would be told from the others
         for row in item.options[0].rows:
             shown = row.evidence
             assert shown["score"] == key.scores[row.id]

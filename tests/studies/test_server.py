@@ -8,6 +8,7 @@ import io
 import json
 import os
 import re
+import shutil
 import socket
 import sqlite3
 import subprocess
@@ -35,6 +36,7 @@ from studies.study import Arm, Assignment, Pages, Platform, Study
 from studies.tasks import task_of
 from studies.texts import texts
 from tests.studies.toy import TASKS, make_bundle
+from tests.tiny_runs import ROOT
 
 HOST = "http://study.test"
 ROUNDS = 8  # a server is killed so often
@@ -395,6 +397,15 @@ def test_a_database_that_cannot_be_written(site):
     assert site.post(form).status_code == 303
 
 
+def test_answers_are_on_the_disk_before_the_next_page(site):
+    """Only when a page was opened is not waited for."""
+    said = []
+    site.store._connection.set_trace_callback(said.append)
+    site.post(site.form(consent="agree"))
+    index = next(index for index, line in enumerate(said) if line.startswith("INSERT INTO answer"))
+    assert [line for line in said[:index] if line.startswith("PRAGMA")][-1] == "PRAGMA synchronous=FULL"
+
+
 def test_a_locked_database_is_busy(site):
     site.store._connection.execute("PRAGMA busy_timeout = 50")
     form = site.form(consent="agree")
@@ -435,6 +446,20 @@ def test_a_port_in_use_is_one_line(tmp_path, capsys):
         port = taken.getsockname()[1]
         assert main(["serve", str(tmp_path / "study"), "--port", str(port)]) == 1
     assert f"Cannot listen at 127.0.0.1, port {port}" in capsys.readouterr().err
+
+
+def test_a_study_with_words_of_the_example_is_tried_but_not_served(tmp_path, capsys):
+    """The words to fill in are those of the files that come with the house."""
+    folder = tmp_path / "study"
+    make_bundle(folder, platform=Platform("prolific", completed="FILL-IN", screened="S1"))
+    shutil.copy(ROOT / "configs/study/consent.md", folder / "consent.md")
+    assert main(["serve", str(folder)]) == 1
+    (error,) = capsys.readouterr().err.splitlines()
+    assert f"{folder}/consent.md still has NAME, INSTITUTION, COMMITTEE, NUMBER, ADDRESS of" in error
+    assert f"{folder}/study.json still has FILL-IN as platform.completed: fill them in" in error
+    assert main(["simulate", str(folder), "--number", "1"]) == 0
+    assert main(["single_file", str(folder), "--out", str(folder / "preview"), "--number", "1"]) == 0
+    assert "Give them to nobody yet" in capsys.readouterr().out
 
 
 def test_prolific_sends_and_gets_people_back(tmp_path):

@@ -81,6 +81,17 @@ def test_everybody_gets_equally_many_items_that_show_attention(tmp_path):
     assert len({len(asked & set(choose_items(odd, odd.arms, bundle.key, seen, str(n)))) for n in range(8)}) == 1
 
 
+def test_nobody_sees_the_photo_of_a_check_twice(tmp_path):
+    """It is an item of the other arm, where it is left out."""
+    bundle = make_bundle(tmp_path, items=24, assignment={"arms": 2}, others=1)
+    first, second = bundle.study.arms
+    study = replace(bundle.study, arms=[replace(first, items=first.items[2:], checks=first.items[:2]), second])
+    for number in range(8):
+        chosen = choose_items(study, study.arms, bundle.key, Counter(), str(number))
+        assert len({bundle.key.items[name].image for name in chosen}) == len(chosen) == 10
+        assert {check.id for check in first.items[:2]} <= set(chosen)
+
+
 def test_orders_of_an_even_number_of_arms_are_balanced_in_what_precedes(tmp_path):
     bundle = make_bundle(tmp_path / "study", items=40, assignment={"arms": 4}, others=3)
     orders = [[arm.id for arm in order] for order in arm_orders(bundle.study)]
