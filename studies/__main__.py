@@ -7,7 +7,6 @@
 ``python -m studies single_file DIR --out FILES --number 20``
 ``python -m studies simulate DIR --observer.policy noisy --observer.d_prime 0.5``
 ``python -m studies analyse DIR``
-``python -m studies mturk launch DIR --public_host HOST``
 """
 
 from __future__ import annotations
@@ -27,9 +26,8 @@ COMMANDS = {
     "single_file": ("write a study as files that need no server", "studies.single_file"),
     "simulate": ("let simulated participants take part in a study", "studies.simulation.simulate"),
     "analyse": ("write the results of a study, and print those that are tested", "studies.analysis"),
-    "mturk": ("launch a study on Mechanical Turk, see how far it is, and pay for it", "studies.mturk"),
 }
-EXTRA = dict.fromkeys(("starlette", "uvicorn", "httpx"), "study") | dict.fromkeys(("boto3", "botocore"), "mturk")
+EXTRA = {"starlette", "uvicorn", "httpx"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -61,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if error.name not in EXTRA:
             raise
-        print(f'error: {error.name} is not installed: pip install -e ".[{EXTRA[error.name]}]"', file=sys.stderr)
+        print(f'error: {error.name} is not installed: pip install -e ".[study]"', file=sys.stderr)
         return 1
     return 0
 

@@ -180,10 +180,6 @@ def _problems(bundle: Bundle) -> Iterator[str]:
             "study.json: fixed forms may show an image in several arms: for several arms per participant, set "
             "`assignment.by` to balanced."
         )
-    asked = [name for name in ("locales", "min_approval", "min_approved", "took_part") if getattr(study.platform, name)]
-    if asked and study.platform.kind != "mturk":
-        names = ", ".join(f"`platform.{name}`" for name in asked)
-        yield f"study.json: {names} can be asked for on mturk only; on {study.platform.kind}, choose people there."
     if study.pages.output and task_of(study.task, "none").options == 1:
         yield f"study.json: `pages.output` asks which class the model chose; the task {study.task} shows only that one."
     declared = unknown_hypotheses(study.quality, study.task, study.arms, study.assignment, study.pages)

@@ -197,30 +197,21 @@ class Platform:
 
     Attributes:
         kind: ``prolific`` and ``mturk`` take ids from the query of the link, and lead back at the end.
-        sandbox: of MTurk, for trials without pay, unless it is false.
+        sandbox: of MTurk, for trials without pay.
         completed: completion code.
         screened: code of those who failed the quiz twice.
         wage: per hour.
         minutes: planned duration.
         bonus: paid for an accuracy above chance.
-        locales: of MTurk: countries, or states such as ``US-NY``, in one of which people live; empty for all.
-        min_approval: of MTurk: percent of their assignments that were approved, at least.
-        min_approved: of MTurk: number of their tasks (HITs) that were approved, at least.
-        took_part: of MTurk: name of the qualification that people get who take part; nobody who has it from an earlier
-            study may.
     """
 
     kind: Literal["local", "prolific", "mturk"] = "local"
-    sandbox: bool = True
+    sandbox: bool = False
     completed: str = ""
     screened: str = ""
     wage: float = 12.0
     minutes: float = 15.0
     bonus: float = 0.0
-    locales: list[Annotated[str, Field(pattern=r"^[A-Z]{2}(-[A-Z]{2})?$")]] = field(default_factory=list)
-    min_approval: Annotated[int, Field(ge=0, le=100)] = 0
-    min_approved: Annotated[int, Field(ge=0)] = 0
-    took_part: str = ""
 
 
 @dataclass(frozen=True)
