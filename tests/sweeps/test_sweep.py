@@ -64,7 +64,7 @@ def test_a_run_may_need_the_folder_of_another(tmp_path):
         ({"modles": {"a": QUICK}}, "`modles`: extra inputs are not permitted"),
         ({"models": {"a": "configs/nothing.yaml"}}, "`config` of a in .* to be a file, but got configs/nothing.yaml"),
         ({"models": {"a/b": QUICK}}, "should match pattern"),
-        ({"flags": {"data.fold": 1}}, "`flags` in .* to leave out `data.fold`, .*folds and seeds have keys"),
+        ({"flags": {"data.fold": 1}}, "`flags` in .* to leave out `data.fold`, which is set for every run"),
         ({"models": {"a": {"config": QUICK, "--experiment": "x"}}}, "a in .* to leave out `--experiment`"),
         ({"seeds": [1, 1]}, r"`seeds` in .* to be different numbers, but got \[1, 1\]"),
         ({"seeds": []}, "`seeds` in .* to be different numbers"),
