@@ -12,10 +12,18 @@ from torch import Tensor
 
 from lightning_modules.prototree import ProtoTree
 from lightning_modules.released.format import Contents, Format
+from run_folder.schema import Record, check_content
 
 LEAF = "._dist_params"
 LEAST = 1e-10  # added by the released code to a share before its logarithm
-NEEDED = ("nodes", "out_map", "kontschieder_normalization")
+
+
+class Structure(Record):
+    """What a file says besides tensors."""
+
+    nodes: dict[str, int]
+    out_map: dict[int, int]
+    kontschieder_normalization: bool
 
 
 def heap_places(depth: int) -> list[int]:
@@ -36,12 +44,11 @@ def heap_places(depth: int) -> list[int]:
 
 def _in_heap_order(model: ProtoTree, contents: Contents, form: Format) -> dict[str, Tensor]:
     """Prototypes and leaves at their places; a subtree that the file lacks is cut off."""
-    if lacking := [name for name in NEEDED if name not in contents.said]:
-        raise ValueError(
-            f"Expected {contents.file} to say {', '.join(f'`{name}`' for name in lacking)}, without which no state "
-            "dict of a ProtoTree is complete: its prototypes are stored in no particular order. Write it where the "
-            f"authors' code can be imported, with these three lines: {form.lines(contents.file)}"
-        )
+    remedy = (
+        "Without it no state dict of a ProtoTree is complete: its prototypes are stored in no particular order. Write "
+        f"it where the authors' code can be imported, with these three lines: {form.lines(contents.file)}"
+    )
+    check_content(Structure, dict(contents.said), contents.file, remedy)
     tensors = {name: tensor for name, tensor in contents.tensors.items() if not name.endswith(LEAF)}
     leaves = {name.removesuffix(LEAF): t for name, t in contents.tensors.items() if name.endswith(LEAF)}
     rows, places = _structure(model, contents, list(leaves))

@@ -11,7 +11,7 @@ import torch
 import evaluate
 import train
 from datamodules import SketchBirds
-from lightning_modules import ProtoPNet
+from lightning_modules import PIPNet, ProtoPNet
 from lightning_modules.released import FORMATS
 from tests.lightning_modules.test_released import RELEASED, SIZES, build, their_logits, write
 
@@ -41,14 +41,16 @@ def test_a_released_file_is_evaluated_as_the_authors_layers_decide(name, capsys)
     authors = build(make)
     write(authors, kind)
     convert(name)
-    evaluated("run", "--suite=general,compactness", "--trainer.accelerator=cpu", "--scores=csv")
+    evaluated("run", "--suite=general", "--trainer.accelerator=cpu")
     images = SketchBirds(**DATA).dataset("test")
-    expected = their_logits(authors, torch.stack([images[index]["image"] for index in range(len(images))]))
+    logits = their_logits(authors, torch.stack([images[index]["image"] for index in range(len(images))]))
+    expected = (logits.pow(2.5).log1p() if kind is PIPNet else logits).softmax(dim=1)
     with Path("theirs/evaluation/images.csv").open() as file:
-        rows = {row["id"]: row for row in csv.DictReader(file)}
-    names = SketchBirds(**DATA).class_names
-    found = [rows[name]["prediction"] for name in images.sample_ids]
-    assert found == [names[index] for index in expected.argmax(dim=1)]
+        rows = {row["sample_id"]: row for row in csv.DictReader(file)}
+    for probabilities, name in zip(expected, images.sample_ids, strict=True):
+        row, best = rows[name], SketchBirds(**DATA).class_names.index(rows[name]["prediction"])
+        assert float(row["probability"]) == pytest.approx(probabilities.max().item(), abs=1e-5)
+        assert probabilities[best].item() == pytest.approx(probabilities.max().item(), abs=1e-5)
     result = json.loads(Path("theirs/evaluation/metrics.json").read_text())
     protocol = result["protocol"]
     assert protocol["trained_with"] == FORMATS[kind].code

@@ -174,7 +174,7 @@ SKETCH = {"backbone": {"name": "sketch"}}
     ("PIPNet", {}, {}, "`backbone.strides` of PIPNet to be 'reduced' or 13 or 26, as in the released code of"),
     ("PIPNet", {"state": {"_classification.bias": torch.ones(8)}}, REDUCED, "`_classification.bias` is of a bias"),
     ("PIPNet", {}, REDUCED | {"num_features": None}, "2 unexpected (_add_on.0.weight, _add_on.0.bias)"),
-    ("ProtoTree", {"out_map": None}, SKETCH, "to say `out_map`, without which no state dict"),
+    ("ProtoTree", {"out_map": None}, SKETCH, "but it lacks `out_map`. Without it no state dict of a ProtoTree is"),
     ("ProtoTree", {}, SKETCH | {"depth": 4}, "`depth` to be 3, as in released.pth, which has 7 prototypes, but got 4"),
     ("ProtoTree", {"nodes": {"_root.l.l.l": 99}}, SKETCH, "`nodes` and `out_map` in released.pth to"),
     ("ProtoTree", {"out_map": dict.fromkeys(range(7), 0)}, SKETCH, "`nodes` and `out_map` in released.pth to"),
