@@ -70,11 +70,10 @@ def _read(file: Path, form: Format) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         content = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # an unpickler that is fed a module or a cut file raises any type
-        reason = str(error).split("\n")[0].rstrip(".")
         raise ValueError(
             f"Expected {file} to hold tensors by name, but it is a pickled module, which would run code when it is "
-            f"read, or damaged ({type(error).__name__}: {reason}). Where the authors' code can be imported, write its "
-            f"state dict with these three lines: {form.lines(file)}"
+            f"read, or damaged ({type(error).__name__}). Where the authors' code can be imported, write its state dict "
+            f"with these three lines: {form.lines(file)}"
         ) from error
     whole = content if isinstance(content, Mapping) else {}
     state = whole.get(STATE, whole)
