@@ -8,6 +8,7 @@ COMMANDS = {
     "fit": "train a model, with an evaluation after every epoch",
     "validate": "evaluate a checkpoint on the validation split",
     "test": "evaluate a checkpoint on the test split",
+    "convert": "make a run of weights that the authors' code of a model has saved",
 }
 if __name__ == "__main__":
     look_at_names(COMMANDS)  # before the imports below, which take seconds
@@ -28,7 +29,7 @@ from callbacks.run.step_curves import StepCurves
 from callbacks.run.summary import RunSummary
 from datamodules.base import ImageDataModule
 from evaluation.evaluate import after_fit
-from lightning_modules import InterpretableModule
+from lightning_modules import InterpretableModule, load_released
 from run_folder.checkpoint_file import REMEDY
 from run_folder.checkpoint_schema import Resumable
 from run_folder.command_line import StrictParser, from_shell, trainer_settings
@@ -73,6 +74,31 @@ LEAST = {  # of settings that Lightning does not check
 }
 
 
+class RunTrainer(Trainer):
+    """Lightning's trainer, which also makes runs of weights that were trained elsewhere."""
+
+    def convert(self, model: InterpretableModule, datamodule: ImageDataModule, state_dict: str) -> None:
+        """Make a run of weights that the authors' code of a model has saved; nothing is trained.
+
+        Args:
+            model: filled with the weights.
+            datamodule: what they were trained on.
+            state_dict: the file, with tensors by the names of the authors' code.
+        """
+        released = load_released(model, state_dict)
+        datamodule.prepare_data()
+        self.datamodule = datamodule
+        self.strategy.connect(model)
+        content = self._checkpoint_connector.dump_checkpoint(weights_only=True)
+        content |= {"callbacks": {}, "released": released | {"class_names": list(datamodule.class_names)}}
+        for callback in self.callbacks:  # type: ignore[attr-defined]
+            if isinstance(callback, SaveConfig):
+                callback.save_config(self, model, "convert")
+        file = callbacks.RunCheckpoint.folder(self) / "last.ckpt"
+        callbacks.AtomicCheckpointIO().save_checkpoint(content, file)
+        print(f"checkpoint: {file}\nevaluate it: python evaluate.py run --ckpt_path {file}")
+
+
 class TrainParser(StrictParser, LightningArgumentParser):
     """The parser of a training run."""
 
@@ -105,8 +131,9 @@ class TrainCLI(LightningCLI):
 
     @staticmethod
     def subcommands() -> dict[str, set[str]]:
-        """All but predict."""
-        return {name: skipped for name, skipped in LightningCLI.subcommands().items() if name in COMMANDS}
+        """All but predict, and one of ours."""
+        commands = LightningCLI.subcommands() | {"convert": {"model", "datamodule"}}
+        return {name: skipped for name, skipped in commands.items() if name in COMMANDS}
 
     def parse_arguments(self, parser: LightningArgumentParser, args: ArgsType) -> None:
         """Keep the checkpoint from Lightning, which would let its hyper-parameters override the command line."""
@@ -121,7 +148,7 @@ class TrainCLI(LightningCLI):
         name = run_name(model["class_path"], data["class_path"], data["init_args"].get("fold"), config.seed_everything)
         name = check_name(name if config.experiment is None else config.experiment)
         folder = Path(config.runs) / name
-        fitting = self.subcommand == "fit"
+        fitting = self.subcommand in ("fit", "convert")
         if not fitting and self.ckpt_path is None:
             raise ValueError("Expected argument `ckpt_path` to name a checkpoint or to be `last`, but got none.")
         if fitting:
@@ -129,11 +156,15 @@ class TrainCLI(LightningCLI):
         path = resume_path(folder, self.ckpt_path) if fitting or self.ckpt_path == "last" else self.ckpt_path
         checkpoint = check_unchanged(Path(path), model, data) if path else {}
         if path and fitting:
+            _refuse_released(checkpoint, path)
             check_content(Resumable, checkpoint, path, REMEDY)
         self.requested = config.clone()
-        config.ckpt_path = str(path) if path else None
+        if self.subcommand != "convert":
+            config.ckpt_path = str(path) if path else None
         config.trainer.default_root_dir = str(folder)
-        config.trainer.logger = config.trainer.logger if fitting else False
+        if self.subcommand == "convert" and (backbone := model["init_args"].get("backbone")):
+            config.model.init_args.backbone = {**backbone, "weights": None}  # they say what was trained from
+        config.trainer.logger = config.trainer.logger if self.subcommand == "fit" else False
         resumed = checkpoint if path and belongs_to(folder, path) else {}
         config.trainer.logger = place_loggers(config.trainer.logger, folder, name, resumed)
         self.trained_classes = checkpoint.get("hyper_parameters", {}).get("num_classes")
@@ -158,6 +189,13 @@ class TrainCLI(LightningCLI):
         trainer.callbacks.sort(key=lambda callback: not isinstance(callback, callbacks.PhaseSchedule))  # type: ignore[attr-defined]
         return trainer
 
+    def before_convert(self) -> None:
+        """Say what the weights were trained from, which was not read, and save a config that other commands take."""
+        self.model.hparams["backbone"] = self.requested.model.as_dict()["init_args"].get("backbone")
+        save = next(callback for callback in self.trainer.callbacks if isinstance(callback, SaveConfig))  # type: ignore[attr-defined]
+        save.parser, save.config = self._parser("fit"), self.requested.clone()
+        del save.config["state_dict"]
+
     def _instantiate_trainer(self, config: dict[str, Any], callbacks: list[Callback]) -> Trainer:
         """Leave out the callbacks that a run is asked to go without."""
         switches = {"enable_progress_bar": ProgressBar, "enable_checkpointing": Checkpoint}
@@ -169,6 +207,14 @@ class TrainCLI(LightningCLI):
         """Evaluate the best checkpoint and say where everything lies."""
         wanted = self.config.fit.test_after_fit and not self.trainer.fast_dev_run  # type: ignore[attr-defined]
         self.summary.say_end(self.trainer, after_fit(self.trainer) if wanted else None)
+
+
+def _refuse_released(checkpoint: dict[str, Any], path: Path | str) -> None:
+    if released := checkpoint.get("released"):
+        raise ValueError(
+            f"Expected {path} to be of a training that can go on, but it holds weights trained with the "
+            f"{released['code']}. Start another run from its backbone with `--model.backbone.weights {path}`."
+        )
 
 
 def _check_settings(config: Any) -> None:
@@ -211,6 +257,7 @@ def main(args: ArgsType = None) -> TrainCLI:
         InterpretableModule,
         ImageDataModule,
         save_config_callback=SaveConfig,
+        trainer_class=RunTrainer,
         save_config_kwargs={"save_to_log_dir": False},
         parser_class=TrainParser,
         trainer_defaults=DEFAULTS,

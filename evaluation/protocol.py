@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from callbacks.run.training_record import code_version, how_made
 from evaluation.request import DRAWN, Request
+from reports.results.metrics_json import UNRECORDED
 
 # settings of a data module that do not decide what an evaluated image is, or stand elsewhere in the result
 INCIDENTAL = {
@@ -50,7 +52,7 @@ def describe(request: Request, datamodule: Any, codecs: dict[str, str]) -> dict[
     """
     checkpoint = request.trained.checkpoint
     model, trained = checkpoint["hyper_parameters"], checkpoint["datamodule_hyper_parameters"]
-    best, settings = request.trained.path.stem == "best", datamodule.hparams
+    best, settings, released = request.trained.path.stem == "best", datamodule.hparams, checkpoint.get("released")
     evaluation, backbone = request.engine.evaluation, model.get("backbone") or {"name": "sketch"}
     # what `auto` has come to
     divided = {"scheme": datamodule.split_record()["scheme"]} if "scheme" in settings else {}
@@ -64,16 +66,21 @@ def describe(request: Request, datamodule: Any, codecs: dict[str, str]) -> dict[
             "weights": backbone.get("weights") and Path(backbone["weights"]).name,  # wherever the file lay
             "crop": getattr(datamodule, "crop", None),
             "image_size": list(datamodule.image_size),
-            "augmentation": trained.get("augmentation"),
-            "selection": "best validation score" if best else "last epoch",
+            "augmentation": UNRECORDED if released else trained.get("augmentation"),
+            "selection": UNRECORDED if released else "best validation score" if best else "last epoch",
+            **({"trained_with": released["code"], "state_dict": _file(released)} if released else {}),
             **({"drawn": DRAWN} if request.limit else {}),
             **({"inference": request.inference} if request.inference else {}),
             **evaluation.protocol,
             **how_made(request.engine.this_pass.observer.model, checkpoint.get("training")),
             "data": {name: value for name, value in settings.items() if name not in INCIDENTAL} | divided,
             **({"concept_source": source} if (source := datamodule.tables.concept_source) else {}),
-            "train_seed": trained.get("seed"),
+            "train_seed": None if released else trained.get("seed"),
             "codecs": codecs,
             "evaluation_code": code_version(),
         },
     }
+
+
+def _file(released: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: released[name] for name in ("file", "sha256")}

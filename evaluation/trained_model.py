@@ -69,7 +69,8 @@ class TrainedModel:
     @property
     def class_names(self) -> list[str] | None:
         """Of the logits; older checkpoints do not name them."""
-        names: list[str] | None = self.checkpoint.get("training", {}).get("class_names")
+        recorded = self.checkpoint.get("training") or self.checkpoint.get("released") or {}
+        names: list[str] | None = recorded.get("class_names")
         if names is not None and len(names) != self.checkpoint["hyper_parameters"].get("num_classes"):
             raise ValueError(f"Expected {self.path} to name as many classes as it has, but got {len(names)} names.")
         return names

@@ -11,6 +11,7 @@ from lightning_modules.protopnet import ProtoPNet
 from lightning_modules.protopool import ProtoPool
 from lightning_modules.prototree import ProtoTree
 from lightning_modules.qpm import QPM
+from lightning_modules.released import load_released
 
 __all__ = [
     "QPM",
@@ -24,4 +25,5 @@ __all__ = [
     "ProtoPool",
     "ProtoTree",
     "load_model",
+    "load_released",
 ]

@@ -2,7 +2,8 @@
 
 Architecture, losses and phases top to bottom. Every class has S slots; each slot is a distribution over the pool while
 it is trained (Gumbel-softmax) and one prototype everywhere else. Deviations from the released code: no noise and hard
-slots in evaluation; the focal similarity of the paper (its equation 2) instead of similarities of pooled distances;
+slots in evaluation; by default the focal similarity of the paper (its equation 2) instead of similarities of pooled
+distances;
 only prototypes with a positive probability count as a class's own; unassigned prototypes become inactive instead of
 zero vectors; no mixup.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from lightning import Trainer
@@ -26,7 +27,9 @@ from lightning_modules.heads.slots import Slots
 from lightning_modules.interpretable import InterpretableModule, LossTerm
 from lightning_modules.losses import cluster, off_class_l1, separation, slot_orthogonality
 from lightning_modules.phases import FIT_HEAD, HeadSpec, OptimizerSpec, Phase, PhasePlan, SchedulerSpec, one_cycle
+from metrics.primitives.checks import check_choice
 
+Focal = Literal["similarity", "distance"]
 LOSSES = {"cross_entropy": 1.0, "cluster": 0.8, "separation": -0.08, "slot_orthogonality": 1.0}
 QUANPROTO_LOSSES = {"cross_entropy": 1.0, "cluster": 0.8, "separation": -0.08, "adjacent_orthogonality": 1.0}
 HEAD_LOSSES = {"cross_entropy": 1.0, "off_class_l1": 1e-4}
@@ -87,11 +90,13 @@ class ProtoPool(ComparesPatches, LinearHead, InterpretableModule):
         off_class_init: initial head weight between a class and a slot of another class.
         gumbel_epochs: epochs until the Gumbel scale is full, multiplied by ``epoch_scale``; by default the preset's.
         temperature: τ of the Gumbel-softmax; by default the preset's.
+        focal: ``similarity`` is the paper's, the largest similarity less their mean; ``distance`` is that of the
+            released code, the similarity at the smallest distance less that at the mean distance (``l2_log`` only).
         kwargs: arguments of :class:`~lightning_modules.interpretable.InterpretableModule`.
 
     Raises:
-        ValueError: if the pool is smaller than the slots of a class, a count or the temperature is not positive, or
-            the plan trains the assignment after hardening it.
+        ValueError: if the pool is smaller than the slots of a class, a count or the temperature is not positive,
+            ``focal`` does not go with ``similarity``, or the plan trains the assignment after hardening it.
 
     Example:
         >>> model = ProtoPool(num_classes=4, image_size=(32, 32), num_prototypes=6, slots_per_class=2)
@@ -179,9 +184,12 @@ class ProtoPool(ComparesPatches, LinearHead, InterpretableModule):
         off_class_init: float = 0.0,
         gumbel_epochs: int | None = None,
         temperature: float | None = None,
+        focal: Focal = "similarity",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        _check_focal(focal, similarity)
+        self.focal: Focal = focal
         preset_epochs, preset_temperature, delay = self.gumbel[self.hparams["preset"]]
         epochs = preset_epochs if gumbel_epochs is None else gumbel_epochs
         tau = preset_temperature if temperature is None else temperature
@@ -249,7 +257,10 @@ class ProtoPool(ComparesPatches, LinearHead, InterpretableModule):
 
     def pool(self, maps: Tensor) -> Tensor:
         """Focal similarities."""
-        return focal_similarity(maps)
+        if self.focal == "similarity":
+            return focal_similarity(maps)
+        mean = self.prototypes.distances_at(maps).mean(dim=(2, 3))
+        return maps.amax(dim=(2, 3)) - self.prototypes.similarities(mean)
 
     def head(self, scores: Tensor) -> Tensor:
         """Logits ``(B, K)`` of scores ``(B, U)``, through the slots."""
@@ -329,6 +340,15 @@ class ProtoPool(ComparesPatches, LinearHead, InterpretableModule):
     def allowed(self, targets: Tensor) -> Tensor:
         """``(B, U)`` bool: the class (``(B,)`` int64), or a label (``(B, K)`` bool), has a slot on the prototype."""
         return shown(self.slots.presence().T, targets)
+
+
+def _check_focal(focal: str, similarity: str) -> None:
+    check_choice("focal", focal, get_args(Focal))
+    if focal == "distance" and similarity != "l2_log":
+        raise ValueError(
+            f"Expected argument `focal` to be 'similarity' with `similarity: {similarity}`, but got 'distance'. Set "
+            "`similarity: l2_log`."
+        )
 
 
 def _check_sizes(prototypes: int, slots: int, channels: int, epochs: int, temperature: float) -> None:

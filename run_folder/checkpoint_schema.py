@@ -41,6 +41,15 @@ class Training(Record):
     class_names: list[str] | None = None
 
 
+class Released(Record):
+    """Where weights come from that were not trained here."""
+
+    code: str
+    file: str
+    sha256: str
+    class_names: list[str]
+
+
 class Checkpoint(Record):
     """What every checkpoint holds."""
 
@@ -51,6 +60,7 @@ class Checkpoint(Record):
     loops: dict[str, Any]
     callbacks: dict[str, dict[str, Any]]
     training: Training = Field(default_factory=lambda: Training.model_construct())  # where none was recorded
+    released: Released | None = None
 
 
 class Progress(Record):

@@ -24,6 +24,7 @@ from run_folder.checkpoint_file import read_checkpoint
 
 # hyper-parameters that are facts of the data, or no arguments of the model
 NO_ARGUMENTS = {"num_classes", "num_concepts", "image_size", "_class_path", "_instantiator"}
+OF_A_PLAN = {"preset", "phases", "epoch_scale", "class_weights"}  # says nothing of weights that were not trained here
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -69,7 +70,8 @@ def told_training(path: Path, checkpoint: Mapping[str, Any]) -> dict[str, Any]:
         The arguments of the model as ``model``; the settings, ``phases``, ``epochs``, ``phase``, ``complete`` (None if
         nothing says so) and ``projected`` of :func:`training_record`, all of which a checkpoint without a record lacks.
     """
-    arguments = {name: value for name, value in checkpoint["hyper_parameters"].items() if name not in NO_ARGUMENTS}
+    without = NO_ARGUMENTS | (OF_A_PLAN if checkpoint.get("released") else set())
+    arguments = {name: value for name, value in checkpoint["hyper_parameters"].items() if name not in without}
     if weights := (arguments.get("backbone") or {}).get("weights"):
         arguments["backbone"] = {**arguments["backbone"], "weights": Path(weights).name}  # wherever the file lay
     record = checkpoint.get("training")

@@ -172,6 +172,10 @@ class PrototypeLayer(nn.Module):
             return torch.exp(-distances)
         return torch.log((distances + 1) / (distances + self.epsilon))
 
+    def distances_at(self, similarities: Tensor) -> Tensor:
+        """Distances at which ``l2_log`` has given similarities: (1 - ε exp(s)) / (exp(s) - 1), elementwise."""
+        return (1 - self.epsilon * similarities.exp()) / torch.expm1(similarities)
+
     def source(self) -> SourceTable | None:
         """Where the prototypes come from, or None before the first projection."""
         if not self.sample_id:

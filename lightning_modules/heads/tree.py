@@ -195,7 +195,7 @@ class SoftTree(nn.Module):
 
     @torch.no_grad()
     def prune(self, threshold: float) -> None:
-        """Cut every subtree whose leaves all know too little; the node above then always goes the other way.
+        """Cut every subtree whose leaves all know too little.
 
         Source: Nauta et al. 2021, pruning. A tree without any leaf above the threshold is left as it is.
 
@@ -204,8 +204,16 @@ class SoftTree(nn.Module):
         """
         useful = self.leaf_logits.softmax(dim=1).amax(dim=1) > threshold
         useful &= self.reachable()[self.nodes :]
-        if not useful.any():
-            return
+        if useful.any():
+            self.keep(useful)
+
+    @torch.no_grad()
+    def keep(self, useful: Tensor) -> None:
+        """Cut every subtree without a useful leaf; the node above then always goes the other way.
+
+        Args:
+            useful: ``(L,)`` bool, some of which are true.
+        """
         for level in reversed(range(self.depth)):
             left, right = useful.view(-1, 2).unbind(dim=1)
             self.route[_level(level)] = (LEFT * (left & ~right) + RIGHT * (right & ~left)).to(self.route)

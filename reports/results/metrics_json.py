@@ -23,6 +23,7 @@ _INCIDENTAL = (
     "codecs",
     "train_seed",
     "asked_explainer",
+    "state_dict",
 )
 UNRECORDED = "not recorded"
 REMEDY = "Evaluate the run again."

@@ -60,8 +60,9 @@ def test_initial_weights():
     assert [type(layer) for layer in make(addon="linear").addon] == [nn.Conv2d]
 
 
-def test_forward_follows_the_definition():
-    model, pictures = plant(make(), SLOTS), images()
+@pytest.mark.parametrize("kind", ["similarity", "distance"])
+def test_forward_follows_the_definition(kind):
+    model, pictures = plant(make(focal=kind), SLOTS), images()
     with torch.no_grad():
         model.linear.weight.copy_(torch.randn(3, 6, generator=torch.Generator().manual_seed(2)))
         output = model(pictures)
@@ -72,8 +73,11 @@ def test_forward_follows_the_definition():
         for unit in range(5):
             vector = model.prototypes.vectors[unit].detach().double()
             distances = [((cell - vector) ** 2).sum().item() for cell in output.latent[image].double().flatten(1).T]
-            similarities = [math.log((d + 1) / (d + 1e-4)) for d in distances]
-            focal.append(max(similarities) - sum(similarities) / len(similarities))
+            *similarities, at_mean = (
+                math.log((d + 1) / (d + 1e-4)) for d in (*distances, sum(distances) / len(distances))
+            )
+            usual = sum(similarities) / len(similarities) if kind == "similarity" else at_mean
+            focal.append(max(similarities) - usual)
             assert output.scores[image, unit].item() == pytest.approx(focal[-1], abs=1e-5)
             assert trained.extras["distance"][image, unit].item() == pytest.approx(min(distances), rel=1e-4)
         slots = torch.tensor([focal[unit] for chosen in SLOTS for unit in chosen])

@@ -21,7 +21,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
     ("command", "code", "said"),
     [
         ("train.py --help", 0, "    fit                 train a model"),
-        ("train.py fot", 2, "invalid choice: 'fot' (choose from 'fit', 'validate', 'test')"),
+        ("train.py fot", 2, "invalid choice: 'fot' (choose from 'fit', 'validate', 'test', 'convert')"),
         (
             "train.py fit --config=missing.yaml",
             2,

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from evaluate import table
-from reports.results.groups import Average, average
+from reports.results.groups import Average, average, groups_of
 from reports.results.metrics_json import write_metrics
 from reports.results.runs import collect
 from reports.results.tables import markdown
@@ -49,6 +49,16 @@ def test_one_run_shows_its_own_interval(make):
     rows = parsed(text)
     assert rows[F1][RUN] == "50.00 [40.00, 62.50]"
     assert rows[NPR][RUN] == "2.00"  # a number of the model has no interval
+
+
+def test_models_of_released_weights_are_averaged_with_their_like_only(tmp_path):
+    """Whatever their files are."""
+    theirs = [{"trained_with": "released code of Chen et al. 2019", "state_dict": {"file": name}} for name in "ab"]
+    runs = [
+        write_run(tmp_path / str(index), {F1: 0.5}, fold=index, protocol=protocol)
+        for index, protocol in enumerate([{}, *theirs])
+    ]
+    assert [len(group.results) for group in groups_of(collect(runs))] == [1, 2]
 
 
 def test_folds_and_seeds_are_told_apart(make):

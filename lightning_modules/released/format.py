@@ -1,0 +1,80 @@
+"""What a file of an authors' code holds, and how its names and settings are those of our model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Contents:
+    """A file that has been read.
+
+    Args:
+        file: its path.
+        tensors: by our names, where there is one.
+        said: what else the file holds.
+    """
+
+    file: Path
+    tensors: dict[str, Tensor]
+    said: Mapping[str, Any]
+
+
+def as_they_are(model: Any, contents: Contents, form: Format) -> dict[str, Tensor]:
+    """The tensors of a format that needs no more than new names."""
+    return contents.tensors
+
+
+@dataclass(frozen=True)
+class Format:
+    """How the released code of a paper saves the weights of its model.
+
+    Args:
+        code: whose it is.
+        names: beginnings of its names and of ours.
+        arguments: arguments of our model and the values that say what the authors' code does.
+        sizes: arguments of our model that decide shapes.
+        ignored: names of tensors that decide nothing.
+        refused: beginnings of names of what our model does not have, and what that is.
+        unsaid: attributes of the authors' model that decide the logits, which no state dict holds, with the value that
+            ours stands for; a file that says them is held to it.
+        whole: file of the whole module that the code saves next to the state dict, if it does.
+        saying: an expression for what the file must hold besides the state dict of ``model``.
+        adapt: makes our tensors from the file's where new names are not enough.
+    """
+
+    code: str
+    names: Mapping[str, str]
+    arguments: Mapping[str, tuple[Any, ...]]
+    sizes: tuple[str, ...]
+    ignored: tuple[str, ...] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
+    unsaid: Mapping[str, Any] = field(default_factory=dict)
+    whole: str | None = None
+    saying: str = "{}"
+    adapt: Callable[[Any, Contents, Format], dict[str, Tensor]] = as_they_are
+
+    def ours(self, name: str) -> str:
+        """Our name for one of theirs; the same if there is none."""
+        begin = next((begin for begin in self.names if name.startswith(begin)), "")
+        return self.names.get(begin, "") + name.removeprefix(begin)
+
+    def theirs(self, name: str) -> str:
+        """Their name for one of ours; the same if there is none."""
+        begin = next((begin for begin, own in self.names.items() if name.startswith(own)), None)
+        return name if begin is None else begin + name.removeprefix(self.names[begin])
+
+    def lines(self, file: Path) -> str:
+        """Three statements that write a file which can be read, where the authors' code can be imported."""
+        return "; ".join(
+            (
+                f'model = torch.load("{self.whole or file.name}", map_location="cpu")',
+                f"said = {self.saying}",
+                'torch.save({"model_state_dict": model.state_dict(), **said}, "released.pth")',
+            )
+        )

@@ -1,0 +1,133 @@
+"""Files of released weights: read without running code, checked as a whole, then loaded."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch.utilities import rank_zero_warn
+from torch import Tensor
+
+from lightning_modules.interpretable import InterpretableModule
+from lightning_modules.released.format import Contents, Format
+
+SHOWN = 3  # names of a kind in an error
+STATE = "model_state_dict"
+DATA_PARALLEL = "module."  # before every name of a model that was trained on several GPUs
+COUNTER = "num_batches_tracked"  # of BatchNorm, which old files lack and evaluations do not read
+SHARED: dict[str, tuple[Any, ...]] = {"task": ("multiclass",), "backbone.until": (None, "None")}
+DEFAULTS = {"strides": "standard"}
+
+
+def load_in_format(model: InterpretableModule, file: Path, form: Format) -> dict[str, str]:
+    """Fill a model, as :func:`~lightning_modules.released.load_released`, from a file of a format."""
+    _check_arguments(model, form)
+    state, said = _read(file, form)
+    for begin, what in form.refused.items():
+        if found := [name for name in state if name.startswith(begin)]:
+            raise ValueError(
+                f"Expected {file} to hold weights that {type(model).__name__} has, but `{found[0]}` is of {what}."
+            )
+    _check_said(file, said, form)
+    tensors = {form.ours(name): tensor for name, tensor in state.items() if name not in form.ignored}
+    own = model.state_dict()
+    fitting = {name: _fitted(tensor, own.get(name)) for name, tensor in _adapted(model, file, tensors, said, form)}
+    if problems := _problems(model, fitting, form):
+        sizes = ", ".join(f"`{name}`" for name in form.sizes)
+        raise ValueError(
+            f"Expected {file} to hold the weights of a {type(model).__name__} of the configured sizes, as the "
+            f"{form.code} names them, but {'; '.join(problems)}. Set {sizes} and the number of classes as they were in "
+            "training."
+        )
+    model.load_state_dict(own | fitting)
+    with file.open("rb") as content:
+        return {"code": form.code, "file": file.name, "sha256": hashlib.file_digest(content, "sha256").hexdigest()}
+
+
+def _adapted(model: Any, file: Path, tensors: dict[str, Tensor], said: Mapping[str, Any], form: Format) -> Any:
+    return form.adapt(model, Contents(file, tensors, said), form).items()
+
+
+def _check_arguments(model: InterpretableModule, form: Format) -> None:
+    for name, values in (SHARED | dict(form.arguments)).items():
+        first, _, key = name.partition(".")
+        found = model.hparams.get(first)
+        found = (found or {}).get(key, DEFAULTS.get(key)) if key else found
+        if found not in values:
+            raise ValueError(
+                f"Expected argument `{name}` of {type(model).__name__} to be {' or '.join(map(repr, values))}, as in "
+                f"the {form.code}, but got {found!r}."
+            )
+
+
+def _read(file: Path, form: Format) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The state dict, without a prefix that all names share, and what else the file holds."""
+    if not file.is_file():
+        raise FileNotFoundError(f"Expected argument `state_dict` to be a file, but {file} does not exist.")
+    try:
+        content = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # an unpickler that is fed a module or a cut file raises any type
+        raise ValueError(
+            f"Expected {file} to hold tensors by name, but it is a pickled module, which would run code when it is "
+            f"read, or damaged ({type(error).__name__}). Where the authors' code can be imported, write its state dict "
+            f"with these three lines: {form.lines(file)}"
+        ) from error
+    whole = content if isinstance(content, Mapping) else {}
+    state = whole.get(STATE, whole)
+    if not (isinstance(state, Mapping) and state and all(isinstance(each, Tensor) for each in state.values())):
+        found = f"the keys {list(whole)[:SHOWN]}" if whole else f"a {type(content).__name__}"
+        raise ValueError(
+            f"Expected {file} to hold tensors by name, alone or under `{STATE}`, but got {found}. Where the authors' "
+            f"code can be imported, write them with these three lines: {form.lines(file)}"
+        )
+    prefix = DATA_PARALLEL if all(name.startswith(DATA_PARALLEL) for name in state) else ""
+    said = {} if state is whole else {name: value for name, value in whole.items() if name != STATE}
+    return {name.removeprefix(prefix): tensor for name, tensor in state.items()}, said
+
+
+def _check_said(file: Path, said: Mapping[str, Any], form: Format) -> None:
+    for name, value in form.unsaid.items():
+        if name not in said:
+            rank_zero_warn(
+                f"{file} does not say `{name}`, which decides the numbers: it is taken to be {value!r}, the default of "
+                f"the {form.code}."
+            )
+        elif said[name] != value:
+            raise ValueError(
+                f"Expected {file} to be of a model with {value!r} as `{name}`, but it says {said[name]!r}, which our "
+                "model does not have."
+            )
+
+
+def _fitted(tensor: Tensor, own: Tensor | Any) -> Tensor:
+    """In the type of our tensor, and in its shape if only axes of length 1 differ."""
+    if not isinstance(own, Tensor):
+        return tensor
+    same = [side for side in tensor.shape if side != 1] == [side for side in own.shape if side != 1]
+    return (tensor.reshape(own.shape) if same else tensor).to(own.dtype)
+
+
+def _problems(model: InterpretableModule, given: Mapping[str, Tensor], form: Format) -> list[str]:
+    """What is missing, unexpected, of another shape or not finite, a text for each kind."""
+    own = model.state_dict()
+    buffers = [f"backbone.{name}" for name, _ in model.backbone.named_buffers() if not name.endswith(COUNTER)]
+    needed = [name for name in [*dict(model.named_parameters()), *buffers] if name in own]
+    shapes = {name: (tuple(given[name].shape), tuple(own[name].shape)) for name in given if name in own}
+    kinds = {
+        "missing": [form.theirs(name) for name in needed if name not in given],
+        "unexpected": [form.theirs(name) for name in given if name not in own],
+        "of another shape": [
+            f"{form.theirs(name)}: {found} in place of {wanted}"
+            for name, (found, wanted) in shapes.items()
+            if found != wanted
+        ],
+        "not finite": [form.theirs(name) for name, tensor in given.items() if not tensor.isfinite().all()],
+    }
+    return [f"{len(names)} {kind} ({_some(names)})" for kind, names in kinds.items() if names]
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join([*names[:SHOWN], *(["…"] if len(names) > SHOWN else [])])
