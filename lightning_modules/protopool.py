@@ -3,9 +3,8 @@
 Architecture, losses and phases top to bottom. Every class has S slots; each slot is a distribution over the pool while
 it is trained (Gumbel-softmax) and one prototype everywhere else. Deviations from the released code: no noise and hard
 slots in evaluation; by default the focal similarity of the paper (its equation 2) instead of similarities of pooled
-distances;
-only prototypes with a positive probability count as a class's own; unassigned prototypes become inactive instead of
-zero vectors; no mixup.
+distances; only prototypes with a positive probability count as a class's own; unassigned prototypes become inactive
+instead of zero vectors; no mixup.
 """
 
 from __future__ import annotations
