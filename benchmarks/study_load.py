@@ -7,7 +7,7 @@
 connections, as browsers do. All people begin at once, read a page for so many seconds on average (of an
 exponential distribution), and answer it. A page takes from the press of its button until it and all its pictures are
 there. The people run in a process of their own on the same machine, and whatever they cost is part of these times; the
-CPU time is that of the server alone.
+CPU time is the server's alone.
 """
 
 from __future__ import annotations

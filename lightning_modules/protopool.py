@@ -89,7 +89,7 @@ class ProtoPool(ComparesPatches, LinearHead, InterpretableModule):
         off_class_init: initial head weight between a class and a slot of another class.
         gumbel_epochs: epochs until the Gumbel scale is full, multiplied by ``epoch_scale``; by default the preset's.
         temperature: τ of the Gumbel-softmax; by default the preset's.
-        focal: ``similarity`` is the paper's, the largest similarity less their mean; ``distance`` is that of the
+        focal: ``similarity`` is the paper's, the largest similarity less their mean; ``distance`` is the one in the
             released code, the similarity at the smallest distance less that at the mean distance (``l2_log`` only).
         kwargs: arguments of :class:`~lightning_modules.interpretable.InterpretableModule`.
 

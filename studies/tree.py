@@ -1,7 +1,7 @@
 """The shape of a decision tree, and the path of a photo in it, as a drawing.
 
 A shape is a word of ``n`` for a node and ``l`` for a leaf: first the node, then all that follows the absence of its
-unit, then all that follows its presence. ``nnlll`` is a tree of two nodes, of which the second follows an absence.
+unit, then all that follows its presence. ``nnlll`` is a tree of two nodes, the second of which follows an absence.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def draw(shape: str, decisions: Sequence[str | None], has_open: bool) -> Drawing
         taken.append(taken[-1].children[decision == "present"])
     after = [taken[-1], *taken[-1].children] if has_open else []
     if next(rest, None) is not None or any(not one.children for one in after) or len(after) == 1:
-        raise ValueError("the shape is that of another tree")
+        raise ValueError("the shape belongs to another tree")
     edges = [(one.place, child.place) for one in every for child in one.children]
     levels = max(one.place.y for one in every)
     return Drawing(

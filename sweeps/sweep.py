@@ -88,7 +88,7 @@ class Sweep:
     """All runs of a file, in the order of its lists.
 
     Args:
-        name: folder below that of all runs.
+        name: folder of its runs, below the folder of all runs.
         file: where it was read.
         runs: by name.
     """

@@ -24,7 +24,7 @@ class HeadOverride(TypedDict, total=False):
 
 
 class SpecOverride(TypedDict, total=False):
-    """Fields of an optimiser or scheduler: with a name a new one, without one changes to that of the phase."""
+    """Fields of an optimiser or scheduler: with a name a new one, without one changes to the phase's own."""
 
     name: str
     kwargs: dict[str, Any]

@@ -18,7 +18,7 @@ class Name:
     Attributes:
         text: in tables.
         unit: percent and points (of percent) are printed 100 times the value.
-        did: what people did, for the sentence about a share that is tested; ``{done}`` is that of the task.
+        did: what people did, for the sentence about a share that is tested; ``{done}`` is the task's.
     """
 
     text: str

@@ -49,7 +49,7 @@ def build(  # noqa: PLR0913
             none of a kind that participants do not see. With ``assignment.by`` forms, they are divided into forms.
         catch_every: for every so many items that a participant sees in an arm, one more that is not scored and shows
             attention: one asks for a given answer and the next one, in arms whose units are rated, has two rows whose
-            rating is known, a region beside itself and one beside noise; 0 for none.
+            rating is known, a region next to itself and one next to noise; 0 for none.
         seed: of the choice of images, and of all that is random for participants.
         pages: optional pages.
         quality: checks, exclusions and hypotheses, declared now.

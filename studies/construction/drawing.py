@@ -100,7 +100,7 @@ class Drawing:
         return rated and method.similarity != "pairwise"
 
     def with_catch_rows(self, item: Item, key: ItemKey) -> tuple[Item, ItemKey]:
-        """An item with two rows whose right rating is known: a region beside itself, and one beside noise.
+        """An item with two rows whose right rating is known: a region next to itself, and one next to noise.
 
         They take the place of two others of an option, which they are about: photo and region are what they were.
         """
