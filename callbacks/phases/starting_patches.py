@@ -44,78 +44,81 @@ def sample_patches(trainer: Trainer, module: LightningModule) -> dict[str, float
     place = torch.rand(units, generator=generator)
     latent = _latents(module, dataset, rows.tolist())
     cell = (place * latent.shape[1]).long().to(module.device)
-    _start(module, dataset, rows, cell, latent[torch.arange(units, device=module.device), cell])
+    valid = torch.ones(units, dtype=torch.bool, device=module.device)
+    _start(module, dataset, rows, cell, latent[torch.arange(units, device=module.device), cell], valid)
     return {"images": float(len(set(rows.tolist())))}
 
 
 @torch.no_grad()
 def spread_patches(trainer: Trainer, module: LightningModule) -> dict[str, float]:
-    """Action ``spread_patches``: the units of a class become patches of its images that are far from each other.
+    """Action ``spread_patches``: units become patches of images of their classes that are far from each other.
 
     Ours for prototypes; farthest-first traversal is from Gonzalez (1985), *Clustering to minimize the maximum
     intercluster distance*. A score is the similarity of one cell, so that training moves a prototype towards what it
     is near already; where all of a class are near the same part, none finds another. The first patch of a class is the
-    one farthest from the mean patch of all classes, each further one is farthest from those chosen. The patches are
-    those of ``IMAGES_PER_CLASS`` images of each class, chosen by the hashes of their ids. Distances are Euclidean, also
-    where units are compared by direction: long vectors are then far from each other, short ones, such as those of blank
+    one farthest from the mean patch of all classes, each further one is farthest from those chosen for the class. A
+    unit of several classes chooses from the images of all of them; one of none stays as it is. The patches are those of
+    ``IMAGES_PER_CLASS`` images of each class, chosen by the hashes of their ids. Distances are Euclidean, also where
+    units are compared by direction: long vectors are then far from each other, short ones, such as those of blank
     cells, are not. All processes compute the same.
 
     Args:
         trainer: its data module gives the images.
-        module: a :class:`~lightning_modules.contract.Projectable` whose units have one class each.
+        module: a :class:`~lightning_modules.contract.Projectable`.
 
     Returns:
         images, how many different ones were chosen.
 
     Raises:
-        TypeError: if the model has no prototypes, or they are not each of one class, or the data are multilabel.
+        TypeError: if the model has no prototypes, or the data are multilabel.
         ValueError: if a class has no training image.
     """
     _refuse_without_prototypes(module, "spread_patches")
     table = cast(InterpretableModel, module).units()
     datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
     dataset = datamodule.dataset("projection")
-    if not (table.owner.sum(dim=1) == 1).all() or datamodule.capabilities("projection").multi_label is True:
+    if datamodule.capabilities("projection").multi_label is True:
         raise TypeError(
-            "Expected prototypes of one class each and images of one label each for the action 'spread_patches', but "
-            f"got {type(module).__name__} and {type(datamodule).__name__}, where they have several."
+            "Expected images of one label each for the action 'spread_patches', but got "
+            f"{type(datamodule).__name__}, whose images have several."
         )
     rows, of_class = _images_by_class(dataset, table.owner.shape[1])
     latent = _latents(module, dataset, rows.tolist())
     centre = latent.mean(dim=(0, 1))
-    owner = table.owner.int().argmax(dim=1)
-    image, cell = torch.empty_like(owner), torch.empty_like(owner)
-    for label in range(table.owner.shape[1]):
-        units, images = (owner == label).nonzero()[:, 0], (of_class == label).nonzero()[:, 0].to(owner.device)
-        chosen = farthest_first(latent[images].flatten(0, 1), centre, len(units))
-        image[units], cell[units] = images[chosen // latent.shape[1]], chosen % latent.shape[1]
-    _start(module, dataset, rows[image.cpu()], cell, latent[image, cell])
-    return {"images": float(len(set(image.tolist())))}
+    of_patch = of_class.to(centre.device).repeat_interleave(latent.shape[1])
+    chosen = farthest_first(latent.flatten(0, 1), of_patch, centre, table.owner)
+    image, cell = chosen // latent.shape[1], chosen % latent.shape[1]
+    owned = table.owner.any(dim=1)
+    _start(module, dataset, rows[image.cpu()], cell, latent[image, cell], owned)
+    return {"images": float(len(set(image[owned].tolist())))}
 
 
-def farthest_first(points: Tensor, start: Tensor, count: int) -> Tensor:
+def farthest_first(points: Tensor, groups: Tensor, start: Tensor, allowed: Tensor) -> Tensor:
     """Points that are far from each other: each is the farthest from the nearest of those before it.
 
     Args:
         points: ``(n, D)`` float.
-        start: ``(D,)`` float, from which the first is farthest.
-        count: how many.
+        groups: ``(n,)`` int64, of G groups.
+        start: ``(D,)`` float, from which the first of a group is farthest.
+        allowed: ``(count, G)`` bool, the groups that each may come from, and in which those after it keep away from it.
 
     Returns:
-        ``(count,)`` int64; the first on ties. Points repeat only where all are chosen.
+        ``(count,)`` int64; the first on ties, 0 where no group is allowed. Points repeat only where all are chosen.
 
     Example:
-        >>> points = torch.tensor([[0.0], [1.0], [4.0], [9.0]])
-        >>> farthest_first(points, torch.zeros(1), 3).tolist()
+        >>> points, groups = torch.tensor([[0.0], [1.0], [4.0], [9.0]]), torch.zeros(4, dtype=torch.int64)
+        >>> farthest_first(points, groups, torch.zeros(1), torch.ones(3, 1, dtype=torch.bool)).tolist()
         [3, 0, 2]
     """
-    nearest, chosen = (points - start).square().sum(dim=1), []
-    for index in range(count):
-        far = nearest.argmax()
-        distance = (points - points[far]).square().sum(dim=1)
-        nearest = torch.minimum(nearest, distance) if index else distance
-        chosen.append(far)
-    return torch.stack(chosen)
+    nearest, begun = (points - start).square().sum(dim=1), torch.zeros_like(groups, dtype=torch.bool)
+    chosen = torch.zeros(len(allowed), dtype=torch.int64, device=points.device)
+    for index in allowed.any(dim=1).nonzero()[:, 0].tolist():
+        own = allowed[index][groups].nonzero()[:, 0]
+        chosen[index] = far = own[nearest[own].argmax()]
+        distance = (points[own] - points[far]).square().sum(dim=1)
+        nearest[own] = torch.where(begun[own], torch.minimum(nearest[own], distance), distance)
+        begun[own] = True
+    return chosen
 
 
 def _refuse_without_prototypes(module: LightningModule, action: str) -> None:
@@ -145,8 +148,8 @@ def _latents(module: LightningModule, dataset: Any, rows: list[int]) -> Tensor:
     return torch.cat(found)
 
 
-def _start(module: LightningModule, dataset: Any, rows: Tensor, cell: Tensor, patches: Tensor) -> None:
-    """Make every unit the patch at a cell of an image, with its source."""
+def _start(module: LightningModule, dataset: Any, rows: Tensor, cell: Tensor, patches: Tensor, valid: Tensor) -> None:
+    """Make every valid unit the patch at a cell of an image, with its source."""
     names = [dataset.sample_ids[row] for row in rows.tolist()]
     keys = [sample_key(name) for name in names]
     chosen = NearestPatches.empty(len(rows), 0, module.device)
@@ -154,6 +157,5 @@ def _start(module: LightningModule, dataset: Any, rows: Tensor, cell: Tensor, pa
     chosen.sample_key = torch.tensor(keys, device=module.device)
     chosen.label = torch.from_numpy(dataset.labels)[rows].to(module.device)
     chosen.distance.zero_()
-    valid = torch.ones(len(rows), dtype=torch.bool, device=module.device)
     source = source_table(module, chosen, valid, dict(zip(keys, names, strict=True)))
     cast(Projectable, module).load_patches(patches, valid, source)

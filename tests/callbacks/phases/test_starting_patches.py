@@ -5,7 +5,7 @@ import torch
 
 from callbacks.forward.evaluation_mode import evaluation_mode
 from callbacks.phases.starting_patches import sample_patches, spread_patches
-from lightning_modules import Classifier, ProtoTree
+from lightning_modules import Classifier, ProtoPool, ProtoTree
 from tests.lightning_modules.registry import TINY_PROTOPNET, tiny_birds, tiny_trainer
 from tests.rounding import terms_of, tolerance
 
@@ -56,24 +56,44 @@ def spread(data, model):
     return spread_patches(trainer, model)
 
 
-@pytest.mark.parametrize("similarity", ["cosine", "l2_log"])
-def test_each_patch_is_the_farthest_of_its_class_from_those_before(similarity):
-    data = tiny_birds()
-    model = TINY_PROTOPNET(num_classes=8, image_size=(32, 32), prototypes_per_class=3, similarity=similarity)
+def pool_with_shared_prototypes():
+    """Prototype 0 is of classes 0 to 3, prototype 1 of all, prototype 2 of 4 to 7, prototype 3 of none."""
+    model = ProtoPool(num_classes=8, image_size=(32, 32), num_prototypes=4, slots_per_class=2)
+    model.slots.logits.data.zero_()
+    model.slots.logits.data[:4, 0, 0] = model.slots.logits.data[4:, 2, 0] = model.slots.logits.data[:, 1, 1] = 1
+    return model
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        *(
+            TINY_PROTOPNET(num_classes=8, image_size=(32, 32), prototypes_per_class=3, similarity=s)
+            for s in ("cosine", "l2_log")
+        ),
+        pool_with_shared_prototypes(),
+    ],
+)
+def test_each_patch_is_the_farthest_of_its_classes_from_those_before(model):
+    data, before, vectors = tiny_birds(), model.units(), model.prototypes.vectors.detach().clone()
     spread(data, model)
     samples = [data.dataset("projection")[row] for row in range(24)]
     with evaluation_mode(model), torch.no_grad():
-        patches = torch.stack([model(sample["image"][None]).latent[0].flatten(1).T for sample in samples])
-    labels = torch.stack([sample["label"] for sample in samples])
-    centre = patches.mean(dim=(0, 1))
-    for label in range(8):
-        own = patches[labels == label].flatten(0, 1)
-        taken = [max(own, key=lambda point: (point - centre).norm().item())]
-        for _ in range(2):
-            taken.append(max(own, key=lambda point: min((point - other).norm().item() for other in taken)))
-        vectors = model.prototypes.vectors[label * 3 : label * 3 + 3]
-        torch.testing.assert_close(vectors, torch.stack(taken), rtol=0, atol=1e-5)
-    assert model.units().source.label.tolist() == [label for label in range(8) for _ in range(3)]
+        patches = [(p, int(s["label"])) for s in samples for p in model(s["image"][None]).latent[0].flatten(1).T]
+    centre = torch.stack([patch for patch, _ in patches]).mean(dim=0)
+    taken, after = [], model.units()
+
+    def distance(patch, label):
+        return min((patch - other).norm().item() for other in [o for o, of in taken if of[label]] or [centre])
+
+    for unit, owner in enumerate(before.owner):
+        if not owner.any():
+            assert torch.equal(after.vectors[unit], vectors[unit])
+            continue
+        found, label = max(((p, k) for p, k in patches if owner[k]), key=lambda candidate: distance(*candidate))
+        torch.testing.assert_close(after.vectors[unit], found, rtol=0, atol=1e-5)
+        assert after.source.label[unit] == label
+        taken.append((found, owner))
 
 
 def test_models_that_cannot_start_so_are_refused():
@@ -81,5 +101,5 @@ def test_models_that_cannot_start_so_are_refused():
     for action in (sample_patches, spread_patches):
         with pytest.raises(TypeError, match=r"with prototypes for the action '\w+', but got Classifier"):
             action(tiny_trainer(), classifier)
-    with pytest.raises(TypeError, match=r"of one class each and images of one label each .* ProtoTree"):
-        spread(tiny_birds(), ProtoTree(num_classes=8, image_size=(32, 32), depth=3))
+    with pytest.raises(TypeError, match=r"images of one label each .* but got SketchBirds"):
+        spread(tiny_birds(task="attributes"), ProtoTree(num_classes=20, image_size=(32, 32), depth=5))
