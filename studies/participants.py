@@ -47,6 +47,7 @@ class Participant:
     agent: str
 
 
+SIMULATED = "simulated "  # the agent of participants that are none begins so
 COLUMNS = ", ".join(field.name for field in fields(Participant))
 
 

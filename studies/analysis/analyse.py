@@ -32,7 +32,7 @@ from studies.analysis.similarity import localisation_results, similarity_results
 from studies.analysis.tables import write_answers, write_codebook, write_participants, write_results
 from studies.bundle import Bundle, load_bundle
 from studies.flow import expected
-from studies.participants import read_database
+from studies.participants import SIMULATED, read_database
 from studies.single_file.read import read_folder
 from studies.study import Arm
 from studies.tasks import task_of
@@ -82,6 +82,7 @@ def analyse(
         "participants": {
             "status": dict(Counter(person.status for person in people)),
             "flags": dict(Counter(flag for flags in flagged.values() for flag in flags)),
+            "simulated": sum(person.agent.startswith(SIMULATED) for person in people),
             "analysed": len({person.participant.number for person in graded}),
             "kept": len({person.participant.number for person in kept}),
         },

@@ -146,7 +146,9 @@ def people(summary: Mapping[str, Any]) -> list[str]:
     some = summary["participants"]
     status, flags, excluded = some["status"], some["flags"], some["analysed"] - some["kept"]
     came = ", ".join(f"{status[name]} {words}" for name, words in STATUSES.items() if name in status)
-    found = [f"{sum(status.values())} took part: {came}." if came else "Nobody took part."]
+    found = [f"{sum(status.values())} came: {came}." if came else "Nobody took part."]
+    if some.get("simulated"):
+        found.append(f"{some['simulated']} of them are simulated, no people.")
     leading = {name: number for name, number in flags.items() if name in summary["exclude"]}
     if excluded:
         found.append(f"Of those who finished, {excluded} were excluded by the declared rules ({_flagged(leading)}).")

@@ -75,6 +75,9 @@ def build(  # noqa: PLR0913
         taken = {keys[check.id].image for arm in built for check in arm.checks} if assignment.arms > 1 else set()
         subject = Subject(method, task, seed, salt)
         built.append(_arm(subject, items, checks, assignment, (media, keys), taken))
+        for earlier, arm in zip(arms, built[:-1], strict=False):
+            if earlier.ckpt_path == method.ckpt_path and arm.origin["checkpoint"] != built[-1].origin["checkpoint"]:
+                raise subject.wrong(f"it has changed since the arm {arm.id} was built; let its training end first")
     study = Study(id, title, seed, task, built, assignment, pages, quality, platform)
     return write_bundle(out, study, Key(id, keys, salt), words, media)
 

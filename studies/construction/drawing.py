@@ -1,8 +1,10 @@
-"""The pictures of an item: photo, maps of classes on one scale, and units beside the photos they come from."""
+"""The pictures of an item: photo, maps of classes on one scale, and units next to the photos they come from."""
 
 from __future__ import annotations
 
 import io
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +26,17 @@ from studies.study import Item, ItemKey, Option, Row
 LARGE, SMALL = 448, 224  # longer side of photos and maps, and of the pictures of units, in pixels
 
 
+def readable(names: Sequence[str]) -> list[str]:
+    """Names of classes without the numbers and underscores of folders, unless two would then be alike.
+
+    Example:
+        >>> readable(["001.Black_footed_Albatross", "bird 3"])
+        ['Black footed Albatross', 'bird 3']
+    """
+    plain = [re.sub(r"^\d+[._ -]+", "", name).replace("_", " ") for name in names]
+    return plain if all(plain) and len(set(plain)) == len(set(names)) else list(names)
+
+
 class Drawing:
     """Draws items of one arm.
 
@@ -34,7 +47,7 @@ class Drawing:
 
     def __init__(self, subject: Subject, media: dict[str, bytes]) -> None:
         self.subject, self.task, self.media = subject, subject.task, media
-        self.names = subject.names
+        self.names, self.shown = subject.names, readable(subject.names)
         self.test = subject.data.dataset("test")
         self.sources = UnitSources(subject.model, subject.training, subject.explainer, self.names, SMALL, 0.0)
         if subject.method.form in ("units", "tree") and not self.sources.there:
@@ -70,13 +83,13 @@ class Drawing:
                     for row, unit in zip(known, units, strict=True)
                 ]
                 rows = sorted(known, key=lambda row: row.id)
-            shown = self.names[label] if subject.method.labels and subject.method.form != "tree" else None
+            shown = self.shown[label] if subject.method.labels and subject.method.form != "tree" else None
             told = subject.method.evidence and maps is not None
             evidence = {"probability": float(seen.logits[index].softmax(0)[label])} if told else {}
             options.append(Option(ids[label], pictures, rows, self._examples(label, name), shown, evidence))
         options.sort(key=lambda option: option.id)
         photo = self._keep(fit(to_image(sample["image"]), LARGE))
-        ends = [self.names[leaf] for leaf in leaves if subject.method.labels]
+        ends = [self.shown[leaf] for leaf in leaves if subject.method.labels]
         item = Item(subject.id("i", name), photo, options, decisions, ends)
         answer = self.task.answer(ids, leaves, seen.labels[index][0])
         output = ids[labels[0]] if len(ids) > 1 else None

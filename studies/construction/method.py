@@ -213,8 +213,9 @@ class Subject:
     def rows_of(self, index: int, label: int) -> list[int]:
         """Units that are shown for a class: those that contribute most to its logit above the mean over classes.
 
-        Only units with a weight above 0 for the class, and above their mean weight, are shown: how many there are is a
-        matter of the class and not of the image, so that their number gives nothing away.
+        Only units with a weight above 0 for the class, and above their mean weight, are shown, and of those that come
+        from the same patch the one that weighs most: how many there are is a matter of the class and not of the image,
+        so that their number gives nothing away.
 
         Raises:
             ValueError: if the class has no unit.
@@ -227,6 +228,9 @@ class Subject:
         known = (weight[label] > 0).cpu() & (above > 0) & self.units.active.cpu()
         if not known.any():
             raise self.wrong(f"the class {self.names[label]} has no active unit")
+        for group in self.units.source.duplicates() if self.units.source else []:
+            own = [unit for unit in group if known[unit]]
+            known[[unit for unit in own if unit != max(own, key=above.__getitem__)]] = False
         shares = self.seen.scores[index] * above
         order: list[int] = shares.masked_fill(~known, -torch.inf).argsort(descending=True, stable=True).tolist()
         return order[: min(int(known.sum()), self.method.rows)]

@@ -63,6 +63,7 @@ class Pages:
         """A page with a message of the texts; ``start`` is where its button leads, ``withdraw`` the token for it."""
         message = self.say["messages"][name]
         facts = {"message": message, "start": start, "code": code, "back": back, "hint": hint, "single": False}
+        facts["closing"] = name == "completed"
         return self._render("message.html", **facts, withdraw=withdraw)
 
     def step(  # noqa: PLR0913

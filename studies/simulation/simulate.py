@@ -9,7 +9,7 @@ from secrets import token_hex
 from httpx import ASGITransport, AsyncClient
 
 from studies.bundle import load_bundle
-from studies.participants import Participant, way_of
+from studies.participants import SIMULATED, Participant, way_of
 from studies.server.app import make_app
 from studies.server.pages import fields_of
 from studies.server.platforms import query
@@ -39,7 +39,7 @@ def simulate(folder: Path, database: Path, observer: Observer, number: int, fast
             return asyncio.run(_visit(store, observer, number))
         for done in range(number):
             person = None if store.bundle.study.platform.kind == "local" else token_hex(8)
-            who = store.join(person, agent=f"simulated {observer.policy}")
+            who = store.join(person, agent=f"{SIMULATED}{observer.policy}")
             if who is None:
                 return done
             answer_all(store, who, observer)
@@ -102,7 +102,7 @@ async def take_part(browser: AsyncClient, store: Store, observer: Observer) -> b
         RuntimeError: if a page cannot be answered.
     """
     study, key = store.bundle.study, store.bundle.key
-    link, agent = query(study.platform, token_hex(8)), {"User-Agent": f"simulated {observer.policy}"}
+    link, agent = query(study.platform, token_hex(8)), {"User-Agent": f"{SIMULATED}{observer.policy}"}
     headers = {**agent, "Content-Type": "application/x-www-form-urlencoded"}
     page = await browser.post("/join", params=link, headers=headers, follow_redirects=True)
     who = store.find(browser.cookies.get(store.cookie) or "")

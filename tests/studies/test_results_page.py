@@ -120,7 +120,7 @@ def test_without_hypotheses_the_accuracy_of_each_arm_is_said_without_correction(
 def test_who_took_part_and_who_was_excluded():
     some = {"status": {"completed": 50, "withdrawn": 1}, "flags": {"fast": 3, "straight_line": 2}, "analysed": 50}
     assert people({"participants": {**some, "kept": 48}, "exclude": ["straight_line"]}) == [
-        "51 took part: 50 finished, 1 withdrew.",
+        "51 came: 50 finished, 1 withdrew.",
         "Of those who finished, 2 were excluded by the declared rules (2 gave the same rating throughout).",
         "Noted, but no reason for exclusion: 3 answered too fast.",
     ]
