@@ -39,8 +39,9 @@ from lightning_modules import InterpretableModule
 from lightning_modules.backbones import build_backbone
 from lightning_modules.phases import PhasePlan
 
-NOT_TRAINED = ("InterpretableModule", "PosthocCBM", "load_model")  # no models, or none that trains a backbone
-MODELS = [name for name in lightning_modules.__all__ if name not in NOT_TRAINED]
+NOT_TRAINED = ("InterpretableModule", "PosthocCBM")  # not a model, and one that trains no backbone
+CLASSES = [name for name in lightning_modules.__all__ if inspect.isclass(getattr(lightning_modules, name))]
+MODELS = [name for name in CLASSES if name not in NOT_TRAINED]
 BACKBONES = {"BagNet": "bagnet33"}  # of models that refuse others
 PRESETS = ("quanproto", "original", "sgd", "joint")  # the first that a model has
 CONCEPTS = 112  # of models that name them
