@@ -13,7 +13,7 @@ from studies.texts import texts
 
 MAX_TEXT = 2000  # characters
 POINTS = {"belief": 4, "similarity": 4, "alike": 2, "confidence": 5}  # of some scales
-NUMBER = re.compile(r"[0-9]{1,3}([.,][0-9]{1,2})?")
+NUMBER = re.compile(r"([0-9]{1,3}(?:[.,][0-9]{1,2})?) ?%?")
 
 Answer = int | float | str | list[str] | None
 Answers = dict[str, Answer]
@@ -88,7 +88,8 @@ def _read_one(question: Question, value: str, tick: list[str]) -> tuple[Answer, 
     if question.kind == "accuracy":
         if tick:
             return NO_SWITCH, "" if not value and tick == ["yes"] else "number"
-        number = float(value.replace(",", ".")) if NUMBER.fullmatch(value) else math.nan
+        read = NUMBER.fullmatch(value)
+        number = float(read[1].replace(",", ".")) if read else math.nan
         return (number, "") if 0 <= number <= 100 else (None, "missing" if not value else "number")
     if not value:
         return None, "missing" if question.required else ""

@@ -20,7 +20,7 @@ HEADINGS = {
     "images_floor": "smallest standard error that more people can reach",
     "people_for_equivalence": "people needed{each} to show equivalence within the margin",
     "minutes": "planned and paid minutes per person (mean + 3 SD)",
-    "cost": "cost, without bonus",
+    "cost": "cost, without bonus and pay of those who fail the quiz twice",
 }
 MAX_PEOPLE = 1_000_000
 

@@ -213,6 +213,11 @@ class Platform:
     minutes: float = 15.0
     bonus: float = 0.0
 
+    @property
+    def pay(self) -> float:
+        """For taking part, without bonus."""
+        return self.wage * self.minutes / 60
+
 
 @dataclass(frozen=True)
 class Study:

@@ -37,6 +37,8 @@ from studies.single_file.read import read_folder
 from studies.study import Arm
 from studies.tasks import task_of
 
+RESULTS = "analysis"  # folder in the bundle
+
 
 def analyse(
     folder: Path, database: Path | None = None, out: Path | None = None, answers: Path | None = None
@@ -90,7 +92,7 @@ def analyse(
         "family": list(bundle.study.quality.family),
         "results": {name: plain(found) for name, found in results.items()},
     }
-    out = out or folder / "analysis"
+    out = out or folder / RESULTS
     out.mkdir(parents=True, exist_ok=True)
     (out / "summary.json").write_text(json.dumps(summary, indent=1, allow_nan=False) + "\n", "utf-8")
     write_answers(out / "answers.csv", bundle, people, visits, graded)
@@ -101,9 +103,15 @@ def analyse(
     return summary
 
 
-def command(**arguments: Any) -> str:
-    """Analyse a study, and give the results that are tested as lines; the arguments are those of :func:`analyse`."""
-    summary = analyse(**arguments)
+def command(folder: Path, out: Path | None = None, **arguments: Any) -> str:
+    """Analyse a study, and give the results that are tested as lines.
+
+    Args:
+        folder: the bundle.
+        out: folder for the results; ``analysis`` in the bundle if None. Results of an earlier analysis are replaced.
+        arguments: the other ones of :func:`analyse`.
+    """
+    summary = analyse(folder, out=out, **arguments)
     lines = [f"{'arm':<20} {'result':<34} {'value':>12} {'SD':>9} {'n':>5}  p"]
     for arm, entries in summary["results"]["all"].items():
         for key, one in entries.items():
@@ -114,6 +122,7 @@ def command(**arguments: Any) -> str:
             unit = unit_of(key, arm)
             numbers = f"{figure(one['value'], unit):>12} {figure(one['sd'], '%' if unit else ''):>9} {one['n']:>5}"
             lines.append(f"{arm:<20} {key:<34} {numbers}  {p}")
+    lines.append(f"Everything, in words and pictures: {(out or folder / RESULTS) / 'index.html'}")
     return "\n".join(lines)
 
 

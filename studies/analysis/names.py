@@ -59,8 +59,8 @@ QUESTIONS: dict[str, dict[str, Name]] = {
         "similarity_spearman": Name("Spearman correlation of ratings and scores (positive: they agree)"),
         "similarity_rank_position": Name("correlation of mean ratings and ranks (negative: they agree)"),
         "similarity_alpha": Name("Krippendorff's α between people"),
-        "similarity_rating_chosen": Name("mean rating, class that was chosen or believed"),
-        "similarity_rating_rejected": Name("mean rating, other classes"),
+        "similarity_rating_chosen": Name("mean rating, classes that were chosen or believed"),
+        "similarity_rating_rejected": Name("mean rating, classes that were not chosen or believed"),
         "similarity_pairwise": Name(
             *("pairs in which people and model choose the same row", "%"),
             "took the row that the model scores higher in {share} of the pairs",

@@ -77,7 +77,7 @@ def write_participants(file: Path, study: Study, people: list[Participant], grad
         minutes = sum(times) / 60 if times else math.nan
         flags = own[0].flags if own else []
         excluded = bool(set(flags) & set(study.quality.exclude))
-        pay = study.platform.wage * study.platform.minutes / 60 if one.status in ("completed", "screened") else 0.0
+        pay = study.platform.pay if one.status in ("completed", "screened") else 0.0
         bonus = study.platform.bonus if share > task_of(study.task, study.arm(one.arms[0]).form).chance else 0.0
         about = (one.number, one.external, one.session, " ".join(one.arms), one.status, one.seed)
         rows.append((*about, minutes, share, " ".join(flags), excluded, pay, bonus))
@@ -117,13 +117,19 @@ def write_codebook(file: Path, study: Study, found: Results) -> None:
         asked += [question for item in arm.items[:1] for question in item_questions(study, arm, item)]
         checks = [question for item in arm.checks for question in item_questions(study, arm, item)]
         asked += [question for question in checks if question.name == "attention"]
-    for question in {one.name: one for one in asked}.values():
+    for name, question in {_column(one.name): one for one in asked}.items():
         answers = "; ".join(f"{value}: {text}" for value, text in question.options) or question.kind
-        lines.append(f"| {question.name} | {_cell(question.text)} | {_cell(answers)} |")
+        lines.append(f"| {name} | {_cell(question.text)} | {_cell(answers)} |")
     keys = dict.fromkeys(key for entries in found.values() for key in entries)
     lines += ["", "## Results", "", "| key | meaning |", "|---|---|"]
     lines += [f"| {key} | {name_of(key).text} |" for key in keys]
     file.write_text("\n".join(lines) + "\n", "utf-8")
+
+
+def _column(question: str) -> str:
+    """One name for the same question about every row."""
+    kind, *row = question.split(".")
+    return f"{kind}.*" if row and kind in ("similarity", "clarity", "pair") else question
 
 
 def _cell(text: str) -> str:

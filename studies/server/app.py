@@ -77,7 +77,9 @@ class Application:
         return token_of(self.store.secret, who.id, str(step)), token_of(self.store.secret, who.id, "withdraw")
 
     def start(self, request: Request) -> Response:
-        """``GET /``: the way in."""
+        """``GET /``: the way in, and back for those who are known."""
+        if self._known(request):
+            return RedirectResponse("/p", 303)
         is_local = self.bundle.study.platform.kind == "local"
         return page(self.pages.message("landing", start="/join" if is_local else ""))
 

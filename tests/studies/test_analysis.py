@@ -226,6 +226,7 @@ def test_the_command_analyses_or_says_why_not(tmp_path, capsys):
     assert main(["analyse", str(tmp_path / "study"), "--out", str(tmp_path / "out")]) == 0
     output = capsys.readouterr().out
     assert "study/agreement_incorrect" in output
+    assert str(tmp_path / "out/index.html") in output
     summary = json.loads((tmp_path / "out/summary.json").read_text("utf-8"))
     results = summary["results"]["all"]["main"]
     assert (results["study/agreement_correct"]["value"], results["study/agreement_incorrect"]["value"]) == (1, 0)

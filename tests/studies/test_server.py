@@ -137,6 +137,11 @@ def test_messages_name_class_and_row_and_the_method_what_guessing_gives(tmp_path
     sent = site.post({name: value for name, value in fields.items() if name != missing}).text
     assert f'<a href="#q-{missing}">Class B, row 3: How alike are the region and the piece?</a>' in sent
     assert len(re.findall("Class ., row", sent)) == 1
+    nothing = site.post(
+        {name: fields[name] for name in ("step", "token")}
+    ).text  # of 12 rows, both classes, and how sure
+    assert "16 questions have no answer yet" in nothing
+    assert len(re.findall("Class ., row", nothing)) == 1
 
 
 def test_several_arms_are_answered_one_after_the_other(tmp_path):
@@ -254,6 +259,8 @@ def test_wrong_fields_come_back_with_a_message(site):
         ({"tradeoff.low": "90", "tradeoff.low.none": "yes"}, True, None),
         ({}, True, None),
         ({"tradeoff.low": "90,5"}, False, 90.5),
+        ({"tradeoff.low": "90 %"}, False, 90.0),
+        ({"tradeoff.low": "%"}, True, None),
         ({"tradeoff.low": "100"}, False, 100.0),
         ({"tradeoff.low": "", "tradeoff.low.none": "yes"}, False, -1),
         ({"tradeoff.low": "0", "reason": "x" * 2001}, True, None),
@@ -419,7 +426,7 @@ def test_a_locked_database_is_busy(site):
 def test_a_study_that_was_changed_is_closed(site):
     file = site.bundle.folder / "consent.md"
     os.utime(file, (1, 1))
-    assert site.send("GET", "/").status_code == 200  # touched, but the same
+    assert site.send("GET", "/withdrawn").status_code == 200  # touched, but the same
     file.write_text("Something else.", "utf-8")
     assert site.send("GET", "/p").status_code == 503
     assert site.send("GET", "/healthz").json()["study"] == "changed"
@@ -469,6 +476,11 @@ def test_prolific_sends_and_gets_people_back(tmp_path):
         assert site.get(f"/join{query}").status_code == 400
     assert site.join("?PROLIFIC_PID=p1&SESSION_ID=s1").url.path == "/p"
     assert (site.who().external, site.who().session) == ("p1", "s1")
+    assert (
+        "You are paid 3.00, in the currency of the platform, however long you take: 15 minutes at"
+        in site.get("/p").text
+    )
+    assert site.get("/").url.path == "/p"  # whoever has started goes on
     again = httpx.Cookies()
     site.join("?PROLIFIC_PID=p1&SESSION_ID=s1", cookies=again)  # another device
     assert again[site.store.cookie] == site.cookies[site.store.cookie]
