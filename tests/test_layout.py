@@ -16,10 +16,10 @@ import protometry
 
 ROOT = Path(__file__).parents[1]
 ROOMS = set(protometry.ROOMS)
-FOLDERS = ROOMS | {"configs", "benchmarks", "docs", "tests", ".ci"}
+FOLDERS = ROOMS | {"configs", "benchmarks", "docs", "tests", ".ci", ".github"}
 FILES = {
     *("setup.cfg", "pyproject.toml", "ruff.toml", ".gitignore", "protometry.py", "train.py", "evaluate.py"),
-    *("README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md"),
+    *("README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md"),
 }
 MAX_LINES = 400
 
