@@ -72,7 +72,7 @@ def target_set(
 
 @runtime_checkable
 class InterventionDataset(Protocol):
-    """Images of birds put together from parts, with the means to take parts and background objects away.
+    """Images of birds composed of parts, from which parts and background objects can be removed.
 
     Source: the interface generalises the intervention files of Hesse et al. 2023 (FunnyBirds). ``i`` is always an
     index in ``range(len(dataset))``. A part that is present may still be hidden by other parts.

@@ -155,7 +155,7 @@ _WORDS = {
         name="Misalignment, activation change",
         formula="mean of 1 − s′ / s of the best unit, under an attack outside its region",
         source="[S24]",
-        misread="Signed: a score that rises counts negative and hides others that fall.",
+        misread="Signed: a rising score is negative and can hide falling ones.",
     ),
     "plc": Words(
         question="Can changes elsewhere move the place it looks at?",
@@ -176,7 +176,7 @@ _WORDS = {
         name="Misalignment, accuracy change",
         formula="accuracy before − after an attack outside the region of the best unit",
         source="[S24]",
-        misread="The attack does not aim at it: it lowers a unit, not the class.",
+        misread="The attack aims at a unit, not at the class.",
     ),
 }
 

@@ -139,7 +139,7 @@ PARTS_COVERED = MetricEntry(
         name="Parts covered",
         formula="mean over classes of the number of different parts at which their units point",
         source="none, window of [H23]",
-        misread="At most the number of units of a class, and of parts; units beside the object may still be near a "
+        misread="At most the number of units of a class, and of parts; units next to the object may still be near a "
         "part.",
     ),
     lambda facts: PartsCovered(

@@ -26,7 +26,7 @@ __all__ = [
 _COMPLETENESS, _CONTINUITY = zip(PLC, PSC, PRC, PALC, PAC, strict=True)
 COMPLETENESS = Family(
     "completeness",
-    "Noise is added everywhere but where the unit looked: does its explanation stay the same?",
+    "Noise is added everywhere except where the unit looks: does its explanation stay the same?",
     (VLC, VAC, *_COMPLETENESS),
     about="Noise of sd 0.05 outside the box of each unit's top 5 % of relevance; mean over the top-5 units of an "
     "image, then over images.",

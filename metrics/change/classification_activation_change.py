@@ -100,8 +100,7 @@ CAC = MetricEntry(
         name="Classification activation change",
         formula="mean of 1 − Σ min(p, p′) / Σ max(p, p′) over class probabilities",
         source="[S25] 11",
-        misread="For t, the total variation distance, it is 2t / (1 + t). The published tables compared sorted raw "
-        "logits.",
+        misread="For a total variation distance t it is 2t / (1 + t). The published tables compared sorted raw logits.",
     ),
     lambda facts: ClassificationActivationChange("sigmoid" if facts.multi_label else "softmax", facts.variant),
     view="continuity",

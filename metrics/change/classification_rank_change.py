@@ -66,7 +66,7 @@ CRC = MetricEntry(
         name="Classification rank change",
         formula="mean rank of the clean prediction after the perturbation",
         source="[S25] 12",
-        misread="One image that falls to the last class weighs K − 1; 0 where the prediction stays, right or wrong.",
+        misread="A prediction that falls to the last rank counts K − 1; an unchanged one counts 0, right or wrong.",
     ),
     needs=("single_label",),
     view="continuity",

@@ -81,5 +81,5 @@ PALC = both_perturbations(
         source="[S25] 9",
         misread="Maps are scaled to their range first: the noise of a nearly flat map counts like a peak.",
     ),
-    misread="A model that ignores the image has 0, the best value, in all of continuity.",
+    misread="A model that ignores the image scores 0, the best value, in all of continuity.",
 )

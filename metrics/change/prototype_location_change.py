@@ -85,9 +85,9 @@ PLC = both_perturbations(
         name="Prototype location change",
         formula="mean distance abs(x − x′) + abs(y − y′) of the peaks, with noise outside the unit's region",
         source="[S25] 8",
-        misread="In cells of the grid: models with other grids do not compare. Not the `plc` of contrastivity or "
-        "misalignment.",
+        misread="In cells of the grid: not comparable between models with different grids. Not the `plc` of "
+        "contrastivity or misalignment.",
     ),
     formula="as in completeness, between the image and its photometric perturbation",
-    misread="The whole image changes slightly here, its background only in completeness: the two do not compare.",
+    misread="Here the whole image changes, in completeness only the rest of it: not comparable.",
 )

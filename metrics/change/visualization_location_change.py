@@ -99,7 +99,7 @@ VLC = MetricEntry(
         name="Visualization location change",
         formula="mean of 1 − IoU(b, b′), the boxes around the top 5 % of relevance, without and with noise outside b",
         source="[S25] 4, [S24]",
-        misread="It measures the explainer as much as the model; an explainer that ignores the image has 0.",
+        misread="It measures the explainer as much as the model; an explainer that ignores the image scores 0.",
     ),
     lambda facts: VisualizationLocationChange(quantile=None),
     needs=("explainer",),

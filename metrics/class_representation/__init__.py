@@ -16,7 +16,7 @@ __all__ = ["ClassIndependence", "Contrastiveness", "ScaleInvariantDiversity", "S
 def _class_attributes(facts: Facts) -> str | None:
     if facts.class_attributes is not None:
         return None
-    return facts.missing("class_attributes") or "the class tables have other rows than the logits"
+    return facts.missing("class_attributes") or "the rows of the class tables do not match the logits"
 
 
 FAMILY = Family(
@@ -27,6 +27,6 @@ FAMILY = Family(
         "class_attributes": _class_attributes,
         "five_features": lambda facts: unless(most_features(facts) >= 5, "no class has five weights that are not 0"),
     },
-    about="For every model with a weight matrix, over its active units with a weight that is not 0; more in [class "
+    about="For every model with a weight matrix, over its active units with a non-zero weight; see [class "
     "representation](class_representation.md). Not in the default suite.",
 )

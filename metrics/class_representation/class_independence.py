@@ -118,8 +118,7 @@ CLASS_INDEPENDENCE = MetricEntry(
         name="Class independence",
         formula="mean over units of 1 − the largest share of a class in their activation on the training images",
         source="released code of [N25]",
-        misread="Noise is most independent; the best value is 1 − 1/K, so few classes lower it. A class detector has "
-        "0.",
+        misread="Noise is the most independent; the maximum, 1 − 1/K, falls with fewer classes. A class detector: 0.",
     ),
     lambda facts: ClassIndependence(len(facts.active), facts.num_classes, (facts.features != 0).any(dim=0)),
     needs=("weight", "features", "training", "single_label"),

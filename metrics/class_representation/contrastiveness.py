@@ -162,8 +162,8 @@ CONTRASTIVENESS = MetricEntry(
         name="Contrastiveness",
         formula="mean over units of 1 − overlap of the two normals fitted to their scores on the training images",
         source="released code of [N25]",
-        misread="Two groups, whatever they are: any sparse ReLU unit has a group of zeros. A single Gaussian has 0.55, "
-        "not 0.",
+        misread="Any two groups count: every sparse ReLU unit has a group of zeros. A single Gaussian scores 0.55, not "
+        "0.",
     ),
     lambda facts: Contrastiveness(len(facts.active), (facts.features != 0).any(dim=0)),
     needs=("weight", "features", "training"),

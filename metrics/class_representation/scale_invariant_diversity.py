@@ -108,8 +108,7 @@ SCALE_INVARIANT_DIVERSITY = MetricEntry(
         formula="mean of 1/5 Σ over cells of max_u softmax(map_u / mean abs(map_u)), u the 5 largest weights ≠ 0 of "
         "the predicted class",
         source="released code of [N25]",
-        misread="1/5 is the worst value, not 0. Five noisy maps look at different places; it does not say that these "
-        "are parts.",
+        misread="The worst value is 1/5, not 0. Five noisy maps also look at different places, not at parts.",
     ),
     lambda facts: ScaleInvariantDiversity(facts.features),
     needs=("weight", "five_features"),

@@ -171,8 +171,7 @@ STRUCTURAL_GROUNDING = MetricEntry(
         name="Structural grounding",
         formula="Σ cos(w_c, w_c′) / Σ cos(a_c, a_c′) over the 25 pairs of classes with the most similar attributes a",
         source="[N25]",
-        misread="A model that gives all classes the same weights has more than 1; one feature per class alone has 0 by "
-        "construction.",
+        misread="A model with equal weights for all classes exceeds 1; one feature per class gives 0 by construction.",
     ),
     _build,
     needs=("weight", "class_attributes", "single_label"),

@@ -28,7 +28,7 @@ __all__ = [
 
 FAMILY = Family(
     "compactness",
-    "How much is there to look at?",
+    "How much must one look at?",
     (
         *(GLOBAL_SIZE, SPARSITY, NEGATIVE_POSITIVE_RATIO, LOCAL_SIZE, NUMBER_OF_FEATURES, FEATURES_PER_CLASS),
         *(DECISION_SHARE, DISTINCT_REGIONS),

@@ -97,7 +97,7 @@ GLOBAL_SIZE = MetricEntry(
         name="Global size",
         formula="number of active units u with max_c abs(w_cu) > 10⁻³",
         source="[S25] 5.5",
-        misread="It counts units, not different ones: two copies of a prototype are two. Negative weights count, too.",
+        misread="Copies of a prototype count separately. Negative weights count, too.",
     ),
     lambda facts: GlobalSize(variant=facts.variant),
 )

@@ -143,7 +143,7 @@ CONSISTENCY = MetricEntry(
         name="Part coverage consistency",
         formula="mean over units of hits / visible, over parts that a box of the unit ever covers",
         source="[S25] 18",
-        misread="Large boxes cover all parts always and score 100 %. Not the `consistency` of alignment.",
+        misread="Large boxes always cover all parts and score 100 %. Not the `consistency` of alignment.",
     ),
     lambda facts: PartCoverageConsistency(len(facts.active), facts.num_parts, quantile=None, variant=facts.variant),
     needs=("explainer", "part_points"),

@@ -71,7 +71,7 @@ _PREDICTED: dict[str, Need] = {
 
 FAMILY = Family(
     "concepts",
-    "Are the concepts right, in the image, where they should be, and fit for their classes?",
+    "Are concepts correct, present in the image, at the right place, and used by the right classes?",
     (*GLOBAL_IMPORTANCE, *_ranked(), ACCURACY, AUC, CALIBRATION_ERROR, RESIDUAL_SHARE),
     {
         **_PREDICTED,
@@ -79,18 +79,18 @@ FAMILY = Family(
         "class_concepts": lambda facts: (
             None
             if facts.class_concepts is not None
-            else facts.missing("class_attributes") or "the class tables have other rows than the logits"
+            else facts.missing("class_attributes") or "the rows of the class tables do not match the logits"
         ),
         **dict(_enough()),
-        "residual": lambda facts: unless(facts.residual, "the units of the model explain its logits wholly"),
+        "residual": lambda facts: unless(facts.residual, "the units of the model explain its logits completely"),
     },
-    "For models with a weight matrix whose units stand for concepts, or are named by them; formulas, baselines and the "
+    "For models with a weight matrix whose units are concepts, or are named after them; formulas, baselines and the "
     "rankings of the suite `concepts_full` are in [concepts](concepts.md). θ are weights, u scores, V how strongly a "
     "class has a concept. Not in the default suite.",
 )
 INTERVENTION = Family(
     "intervention",
-    "Does the decision get better where a person corrects wrong concepts?",
+    "Does the decision improve if a person corrects wrong concepts?",
     ENTRIES,
     {
         **_PREDICTED,

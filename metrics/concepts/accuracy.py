@@ -66,7 +66,7 @@ ACCURACY = MetricEntry(
         name="Concept accuracy",
         formula="mean over concepts of the share of images with [p ≥ 1/2] = c",
         source="[K20] 4",
-        misread="Rare concepts: to predict none is right on most images. Read it beside `majority`.",
+        misread="Never predicting a rare concept is right on most images. Compare with `majority`.",
     ),
     lambda facts: build(facts, ConceptAccuracy),
     needs=PREDICTED,

@@ -123,8 +123,7 @@ AUC = MetricEntry(
         formula="mean over concepts of the probability that an image with the concept scores higher than one without; "
         "ties count 1/2",
         source="Mann and Whitney 1947",
-        misread="It sees the order alone: probabilities may be far off. Labels of whole classes make it a test of "
-        "classes.",
+        misread="It depends only on the order: probabilities may be far off. With class-level labels it tests classes.",
     ),
     lambda facts: build(facts, ConceptAUC),
     needs=CONCEPTS,

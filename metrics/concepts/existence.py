@@ -161,7 +161,7 @@ class ConceptExistence(RankedConcepts, ImageMean):
 
 
 _MISREAD = {
-    1: "A constant list of frequent concepts may do as well: read `lift_over_prevalence`.",
+    1: "A constant list of frequent concepts may score as high: read `lift_over_prevalence`.",
     3: 'A negative weight on a negative score ranks high, too: "not white" then counts as white.',
     5: "An image with fewer than 5 concepts cannot reach 1.",
 }

@@ -208,14 +208,14 @@ _QUESTIONS = {
 _COMPARED = {1: "cos(θ; V)", 2: "cos(u*, the mean scores of the class's images that are right; V)", 3: "cos(θ ∘ u*; V)"}
 _MISREAD = {
     "cgim1_concept": "Two large cosines need not mean that weights and table agree: both may be positive throughout. "
-    "`centered` is the correlation; publish it beside.",
-    "cgim2_concept": "Scores between 0 and 1 are positive like V: a model that says the same of every class has a high "
+    "`centered` is the correlation; report both.",
+    "cgim2_concept": "Scores between 0 and 1 are positive like V: a model with equal scores for all classes has a high "
     "cosine and a `centered` near 0.",
-    "cgim3_concept": "Two wrong signs make a right one: a negative weight on a negative score counts as a concept that "
-    "speaks for the class.",
-    "cgim1_class": "A concept that all classes share lifts every class; see `cgim1_concept`.",
-    "cgim2_class": "A concept that all classes share lifts every class; a class without a correct image is left out.",
-    "cgim3_class": "A concept that all classes share lifts every class; see `cgim3_concept`.",
+    "cgim3_concept": "Two wrong signs cancel: a negative weight on a negative score counts as a concept in favour of "
+    "the class.",
+    "cgim1_class": "A concept shared by all classes raises every class; see `cgim1_concept`.",
+    "cgim2_class": "A concept shared by all classes raises every class; a class without a correct image is left out.",
+    "cgim3_class": "A concept shared by all classes raises every class; see `cgim3_concept`.",
 }
 
 

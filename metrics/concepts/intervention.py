@@ -164,12 +164,12 @@ def _spread(values: Tensor) -> Tensor:
 
 _STORED: dict[str | None, tuple[str, ...]] = {None: ("own_values",), "percentiles": ("percentiles",), "binary": ()}
 _AREA_MISREAD = {
-    "": "A model without errors has 1 and nothing to correct: read the `lift`. Areas over other numbers of groups do "
-    "not compare.",
-    "_uncertainty": "One order per image; a model that is certain and wrong is corrected late.",
+    "": "A model without errors scores 1 and has nothing to correct: read the `lift`. Areas over different numbers of "
+    "groups are not comparable.",
+    "_uncertainty": "One order per image; confident errors are corrected late.",
     "_single": "Steps are single concepts: not comparable with groups.",
     "_binary": "A head that reads logits has not learnt what 0 and 1 mean.",
-    "_percentiles": "The percentiles are those of training images, on which a model is surer than on others.",
+    "_percentiles": "The percentiles come from training images, on which a model is more confident than on others.",
 }
 
 
@@ -202,7 +202,7 @@ def _final(ending: str, how: Correction) -> MetricEntry:
             name="Accuracy after all corrections" + (f", {how}" if ending else ""),
             formula="share of images with argmax o(x) = y once all concepts are corrected",
             source="[K20] 3",
-            misread="It is the accuracy of the head on true concepts; nothing of the image is left.",
+            misread="It is the accuracy of the head on true concepts, independent of the image.",
         ),
         needs=(*PREDICTED, *_STORED[how.values]),
         view=f"intervention{ending}",

@@ -188,7 +188,7 @@ class ConceptLocation(RankedConcepts, ImageRatio):
 
 
 _MISREAD = {
-    1: "Chance is 1/12 for one side in sight and 16 % for two: read `lift_over_chance`.",
+    1: "Chance is 1/12 for one visible side and 16 % for two: read `lift_over_chance`.",
     3: "A map of the whole bird hits many parts: read `lift_over_other_parts`.",
     5: "Upsampled cells say where a cell lies, not what it saw.",
 }

@@ -146,9 +146,9 @@ class ConceptMaskIntersectionOverUnion(RankedConcepts, ImageRatio):
 
 
 _MISREAD = {
-    1: "The region has a fixed size: a smaller or larger part keeps it below 1 however good the map.",
+    1: "The region has a fixed size: a smaller or larger part keeps the value below 1, however good the map.",
     3: "Compare with `chance`, a random region of this size, not with 0.",
-    5: "Only where data have part masks.",
+    5: "Only for data with part masks.",
 }
 
 

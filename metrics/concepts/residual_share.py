@@ -64,8 +64,7 @@ RESIDUAL_SHARE = MetricEntry(
         formula="mean of abs(r) / (abs(r) + abs(e)) of the predicted class, r = residual, e = what the units "
         "contribute",
         source="none",
-        misread="Models with a residual only. A small share may still decide: compare the accuracy with that of the "
-        "model without it.",
+        misread="Only for models with a residual. A small share may still decide: compare accuracy without it.",
     ),
     needs=("single_label", "residual"),
 )

@@ -159,7 +159,7 @@ PROTOTYPE_DISTANCE_INTER = MetricEntry(
         name="Average prototype distance between classes",
         formula="the same to all other prototypes",
         source="[S25] 13, [W23]",
-        misread="Small for any model whose features share a direction (after a sigmoid, for instance).",
+        misread="Small for any model whose features share a direction, for instance after a sigmoid.",
     ),
     lambda facts: _of_model(facts, "inter"),
     needs=("vectors", "single_label"),

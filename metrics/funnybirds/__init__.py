@@ -45,13 +45,11 @@ ACCURACY = MetricEntry(
 
 FAMILY = Family(
     "funnybirds",
-    "Parts of the object are removed: does the explanation say what the model needs?",
+    "Parts of the object are removed: does the explanation show what the model needs?",
     (ACCURACY, BACKGROUND_INDEPENDENCE, *SCORES, HIDDEN_PARTS, TOTALS_NOT_POSITIVE),
     {
-        "class_parts": lambda facts: unless(
-            facts.class_parts is not None, "the classes are not put together from parts"
-        ),
-        "part_shares": lambda facts: unless(facts.part_shares, "boxes do not go by shares of a sum"),
+        "class_parts": lambda facts: unless(facts.class_parts is not None, "the classes are not composed of parts"),
+        "part_shares": lambda facts: unless(facts.part_shares, "boxes do not use shares of a sum"),
     },
     "After Hesse et al. (2023). Only on data whose parts can be removed; not in the default suite. P are the important "
     "parts of an explanation, PI their importance, Irr the parts and objects that the model does not use; "

@@ -125,5 +125,5 @@ CSDC_WORDS = Words(
     name="Controlled synthetic data check",
     formula="mean of max_S #(S ∩ P(y)) / #S over the minimal sufficient sets S of the class",
     source="[H23a]",
-    misread="Correct images only. To call everything important scores 1.",
+    misread="Correctly classified images only. Declaring everything important scores 1.",
 )

@@ -89,5 +89,5 @@ D_WORDS = Words(
     name="Distractibility",
     formula="mean of 1 − #(P(y) ∩ Irr) / #Irr",
     source="[H23a]",
-    misread="To call nothing important scores 1. A model that ignores a part makes it irrelevant.",
+    misread="Declaring nothing important scores 1. A model that ignores a part makes it irrelevant.",
 )

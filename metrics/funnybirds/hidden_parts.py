@@ -47,7 +47,7 @@ HIDDEN_PARTS = MetricEntry(
         name="Hidden parts",
         formula="mean number of parts that were drawn and have no visible pixel",
         source="none",
-        misread="A fact of the images: such a part has an importance of 0 and nothing to remove.",
+        misread="A property of the images: such a part has an importance of 0, and removing it changes nothing.",
     ),
     needs=("class_parts", "single_label", "interventions", "label_map"),
     view="part_removal",

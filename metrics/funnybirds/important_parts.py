@@ -168,5 +168,5 @@ IMPORTANT_PARTS_WORDS = Words(
     name="Important parts",
     formula="mean number of parts in P(ŷ)",
     source="none",
-    misread="Few are not better if they do not suffice.",
+    misread="Fewer parts are not better if they do not suffice.",
 )

@@ -133,12 +133,12 @@ PC_WORDS = Words(
     name="Preservation check",
     formula="share of images with the same argmax once all parts but P(ŷ) are removed",
     source="[H23a]",
-    misread="To call everything important scores 1.",
+    misread="Declaring everything important scores 1.",
 )
 DC_WORDS = Words(
     question="Does the decision change when the important parts are removed?",
     name="Deletion check",
     formula="share of images with another argmax once P(ŷ) is removed",
     source="[H23a]",
-    misread="Out of reach for the class that is predicted of a bird without parts.",
+    misread="Impossible for the class predicted for a bird without parts.",
 )

@@ -186,8 +186,8 @@ _COMPLETENESS_WORDS = Words(
     name="Completeness",
     formula="((CSDC + PC + DC) / 3 + D) / 2",
     source="[H23a]",
-    misread="An explanation that calls all parts important is nearly perfect for a model that uses all: read "
-    "`important_parts`. The threshold is chosen on these very images.",
+    misread="Declaring all parts important is nearly perfect for a model that uses all: read `important_parts`. The "
+    "threshold is chosen on the same images.",
 )
 _NAME = "The same number under the name of the dimension."
 _WORDS = {
@@ -218,7 +218,7 @@ _WORDS = {
         name="Completeness, held out",
         formula="completeness of images with an odd sample key at the threshold chosen on the others",
         source="none",
-        misread="Half of the images. What `completeness` is above it is gained by the choice, or by chance.",
+        misread="Half of the images. What `completeness` gains over it is due to the chosen threshold, or chance.",
     ),
     "correctness": replace(SD_WORDS, name="Correctness", formula="as `funnybirds/sd`", source="[H23a]", misread=_NAME),
     "contrastivity": replace(
@@ -229,7 +229,7 @@ _WORDS = {
         name="Overall",
         formula="mean of completeness, correctness and contrastivity",
         source="[H23a]",
-        misread="One tuned number and two that are not.",
+        misread="It mixes one tuned number with two untuned ones.",
     ),
 }
 SCORES = tuple(

@@ -113,7 +113,7 @@ class TargetSensitivity(ImageMean):
 TS_WORDS = Words(
     question="Does the explanation of another class find the parts of that class?",
     name="Target sensitivity",
-    formula="share of explanations of two other classes that find the parts which speak for their class",
+    formula="share of explanations of two other classes that identify the parts in favour of their class",
     source="[H23a]",
     misread="Chance is 1/2, and few images may be left: read n.",
 )

@@ -47,7 +47,7 @@ TOTALS_NOT_POSITIVE = MetricEntry(
         name="Totals not positive",
         formula="share of explanations of the label whose sum is ≤ 0",
         source="none",
-        misread="There P by share of the sum is permissive; boxes do not go by it.",
+        misread="For these, P by share of the sum is permissive; boxes do not use this rule.",
     ),
     needs=("class_parts", "single_label", "interventions", "label_map", "part_shares"),
     view="part_removal",

@@ -46,7 +46,7 @@ ABSTENTION = MetricEntry(
         name="Abstention",
         formula="share of images of which all logits are equal",
         source="[N23]",
-        misread="Accuracy counts such images as wrong; a low accuracy may be silence, not error.",
+        misread="Accuracy counts such images as wrong; a low accuracy may mean silence, not error.",
     ),
     needs=("abstention",),
 )

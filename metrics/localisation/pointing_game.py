@@ -136,7 +136,7 @@ ENERGY = MetricEntry(
         name="Energy pointing game",
         formula="mean share of positive relevance on the object",
         source="[W20]",
-        misread="Chance as above: a uniform map has it.",
+        misread="Chance as above, the value of a uniform map.",
     ),
     needs=("units", "object_mask|bounding_box"),
     view="localisation",

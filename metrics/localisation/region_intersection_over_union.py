@@ -69,7 +69,7 @@ IOU = MetricEntry(
         name="Intersection over union",
         formula="mean IoU of the top 5 % of pixels with the object",
         source="none",
-        misread="5 % of the pixels cannot cover a larger object: its best value is below 1.",
+        misread="5 % of the pixels cannot cover a larger object, so the maximum is below 1.",
     ),
     needs=("units", "object_mask|bounding_box"),
     view="localisation",

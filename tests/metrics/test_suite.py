@@ -140,16 +140,16 @@ def test_reasons():
         "completeness/pac": "PrototypeActivationChange",
     }
     assert built["continuity/cac"].link == "sigmoid"
-    reasons = {"funnybirds/bi": "class_parts: the classes are not put together from parts"}
+    reasons = {"funnybirds/bi": "class_parts: the classes are not composed of parts"}
     assert build(["funnybirds/bi"], facts(class_parts=None))[1] == reasons
-    reasons = {"funnybirds/totals_not_positive": "part_shares: boxes do not go by shares of a sum"}
+    reasons = {"funnybirds/totals_not_positive": "part_shares: boxes do not use shares of a sum"}
     assert build(["funnybirds"], facts(part_shares=False))[1] == reasons
     labels, weight = "single_label: the data are multilabel", "weight: the model has no weight matrix"
     parts, latent = "part_points: no part_points", "latent: the model has no latent map"
     trained = "training: other data"
     assert {skipped.pop(key) for key in (*FAMILIES["concepts"].keys, *FAMILIES["intervention"].keys)} == {
         f"{labels}; concepts_class|concepts_image: no concepts_class; no concepts_image",
-        f"{labels}; residual: the units of the model explain its logits wholly",
+        f"{labels}; residual: the units of the model explain its logits completely",
         f"{weight}; {labels}; class_concepts: no class_attributes",
         f"{weight}; {labels}; {trained}; concepts_class|concepts_image: no concepts_class; no concepts_image",
         f"{weight}; {labels}; {trained}; {parts}",

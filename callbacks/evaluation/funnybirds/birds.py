@@ -1,4 +1,4 @@
-"""Images of birds put together from parts, for an evaluation that takes parts and background objects away."""
+"""Images of birds composed of parts, for an evaluation that removes parts and background objects."""
 
 from __future__ import annotations
 

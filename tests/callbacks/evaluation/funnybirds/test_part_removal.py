@@ -434,7 +434,7 @@ def test_what_the_data_lack_is_said():
     other = PlantedData()
     other.loading = SimpleNamespace(split="test", classes=["bird"])
     for data, reason in (
-        (other, "class_parts: the classes are not put together from parts"),
+        (other, "class_parts: the classes are not composed of parts"),
         (PlantedData(multi_label=True), "single_label: the data are multilabel"),
     ):
         skipped = run(data, explainer=Ideal(), suite=("funnybirds/accuracy", "funnybirds/bi")).skipped
