@@ -1,4 +1,4 @@
-"""Evaluations of checkpoints, tables and comparisons of what they found, and explained images.
+"""Evaluations of checkpoints, tables and comparisons of their results, and explained images.
 
 ``python evaluate.py run --ckpt_path runs/quickstart/checkpoints/last.ckpt``
 ``python evaluate.py metrics --ckpt_path runs/quickstart/checkpoints/last.ckpt``
@@ -20,7 +20,7 @@ from reports.limits import Limits
 from run_folder.command_line import StrictParser, from_shell
 from run_folder.first_look import FirstLook, look_at
 
-if TYPE_CHECKING:  # each command imports what it works with: help and refusals need none of it
+if TYPE_CHECKING:  # each command imports its own modules, which help and refusals do not need
     from callbacks.evaluation.funnybirds.interface import Interface
     from evaluation.request import EvaluatedSplit
     from explanations import Explainer
@@ -48,32 +48,34 @@ def run(  # noqa: PLR0913 - every argument is a flag
     report: bool = True,
     scores: Format | None = None,
 ) -> None:
-    """Evaluate one checkpoint; the run folder it lies in says everything else.
+    """Evaluate one checkpoint; its run folder provides everything else.
 
     Args:
         ckpt_path: the checkpoint file.
         suite: "quanproto", "all", metric families or single keys, separated by commas.
         split: "test" or "val".
-        limit: number of images; all by default. They are drawn by class: each gives one before any gives a second, and
-            beyond that its share; hashes of sample ids decide which.
+        limit: number of images; all by default. They are balanced over classes, and hashes of sample ids decide which
+            are taken.
         seed: seed of perturbations.
-        explainer: what makes the saliency, such as ``explanations.GradCAM``, whose options are listed by
-            ``--explainer.help explanations.GradCAM``; by default PRP where it supports the model, else upsampled maps.
-        variant: "paper", or "quanproto" for what the published tables of Schlinge et al. (2025) used.
-        top_k: units looked at per image.
-        memory_budget: GiB for one forward, which sets how many images it takes; by default 0.68 on a CPU, 8 elsewhere.
+        explainer: the source of saliency, such as ``explanations.GradCAM``, whose options are listed by
+            ``--explainer.help explanations.GradCAM``; by default PRP if it supports the model, otherwise upsampled
+            maps.
+        variant: "paper", or "quanproto" as in the published tables of Schlinge et al. (2025).
+        top_k: number of units evaluated per image.
+        memory_budget: GiB for one forward pass, which determines its number of images; by default 0.68 on a CPU, 8
+            elsewhere.
         overwrite: replace an earlier result of the same evaluation.
         trainer: hardware to run on.
-        data_root: where the data lies now, if it has moved since training; with ``--data``, its root.
-        inference: of a ProtoTree: "distributed", "sample_max" or "greedy"; by default that of the run.
+        data_root: the current place of the data, if they have moved since training; with ``--data``, their root.
+        inference: of a ProtoTree: "distributed", "sample_max" or "greedy"; by default as in the run.
         allow_classes: packages, separated by commas, whose classes the checkpoint may name besides those of this
             project; importing one runs its code.
         data: evaluate on other data than the run's: a yaml file as in configs/data. Classes are matched by name, and
             images of classes that the model does not know are left out. A folder without parts is evaluated as a whole.
-        interface: from explanations to parts, for the suite funnybirds: "ssm" (the default), summed similarity maps;
-            "bb", boxes; "bb_reference", boxes with the slips of the released code; "attribution", the maps of
-            ``--explainer``.
-        report: also write pages to look at, if the suite has metrics that explain.
+        interface: how parts are derived from explanations, for the suite funnybirds: "ssm" (the default), summed
+            similarity maps; "bb", boxes; "bb_reference", boxes with the slips of the released code; "attribution", the
+            maps of ``--explainer``.
+        report: also write pages, if the suite has explanations.
         scores: also write the score of every unit on every image, as "csv" or "parquet" (which needs pyarrow).
     """
     from callbacks import Interpretability
@@ -105,14 +107,14 @@ def report(  # noqa: PLR0913 - every argument is a flag
     data_root: str | None = None,
     allow_classes: str | None = None,
 ) -> None:
-    """Write the pages of an evaluation: images and units explained, classes, errors, metrics.
+    """Write the pages of an evaluation: explained images and units, classes, errors, metrics.
 
     Args:
         ckpt_path: the checkpoint file.
         evaluation: folder of the evaluation of this checkpoint; by default the newest of the whole test split.
         explainer: as in ``run``.
         output: folder of the pages; ``report`` in the folder of the evaluation by default.
-        limits: the most pages of each kind.
+        limits: maximum number of pages of each kind.
         size: longer side of the photos in pixels, at most 256.
         data_root: as in ``run``.
         allow_classes: as in ``run``.
@@ -136,10 +138,10 @@ def table(
 
     Args:
         runs: run folders, folders of runs, folders of evaluations, or metrics.json files. A run folder stands for its
-            newest evaluation of the whole test split, by the best checkpoint where there is one.
-        published: short name of a paper whose numbers for the same data set and model are printed next to them.
-        across: conditions in which averaged runs may differ, as they are printed, such as code.
-        format: of the text; "csv" and "json" have one number a cell, at full precision in the units of metrics.json;
+            newest evaluation of the whole test split, with the best checkpoint if there is one.
+        published: short name of a paper whose numbers for the same data set and model are added.
+        across: conditions in which averaged runs may differ, by their printed names, such as code.
+        format: of the text; "csv" and "json" have one number per cell, at full precision in the units of metrics.json;
             "latex" needs the package booktabs.
     """
     from reports.results.formats import text_of
@@ -168,11 +170,11 @@ def compare(  # noqa: PLR0913 - every argument is a flag
         run: as one of the runs of ``table``.
         other: the run to compare with it.
         across: conditions in which the runs may differ although their numbers then mean different things.
-        common: compare on the images both have, if they do not have the same.
+        common: compare on the common images, if the two sets differ.
         draws: of the test.
         seed: of these draws.
-        report: also write pages, for which both checkpoints are loaded and shown the images once more.
-        images: the most with a page; those on which the models disagree come first.
+        report: also write pages, for which both checkpoints are loaded and applied to the images again.
+        images: maximum number with a page; those on which the models disagree come first.
         output: folder of the pages; by default a folder in ``compared`` of the first run, named after the other.
         explainer: of both, as in ``run``.
         data_root: as in ``run``.
@@ -210,10 +212,10 @@ def predict(  # noqa: PLR0913 - every argument is a flag
 
     Args:
         ckpt_path: the checkpoint file.
-        image: image files, or folders of images, seen as in ``explain``; folders in them may be named as classes.
+        image: image files, or folders of images, transformed as in ``explain``; subfolders may be named after classes.
         crop: as in ``explain``.
         split: of the data of the run, if no image is named: "test" (the default) or "val".
-        output: the table; ``predictions.csv`` in the run folder by default. A file of that name stays: the new one gets
+        output: the table; ``predictions.csv`` in the run folder by default. An existing file is kept; the new one gets
             a number.
         trainer: hardware to run on.
         data_root: as in ``run``.
@@ -239,14 +241,15 @@ def explain(  # noqa: PLR0913 - every argument is a flag
     data_root: str | None = None,
     allow_classes: str | None = None,
 ) -> None:
-    """Explain images: a picture and a page for each, with the units that decide, down to the logit.
+    """Explain images: a picture and a page for each, with the contributions of units to the logit.
 
     Args:
         ckpt_path: the checkpoint file.
         image: image files, seen through the evaluation transform of the data.
         sample: ids of images of the data.
-        crop: x, y, width and height in pixels, to which a single image file is cut first, as for a model of crops.
-        split: where the ids are looked up.
+        crop: x, y, width and height in pixels, to which a single image file is cropped first, for models trained on
+            crops.
+        split: the split of these ids.
         explainer: as in ``run``.
         output: folder of the pictures and pages; ``explained`` in the run folder by default.
         data_root: as in ``run``.
@@ -277,7 +280,7 @@ def explain(  # noqa: PLR0913 - every argument is a flag
 
 def _refuse_lost_crop(crop: list[int], images: list[str]) -> None:
     if crop and (len(images) != 1 or Path(images[0]).is_dir()):
-        raise ValueError("Expected argument `crop` to come with a single `image`, whose part it is: name it alone.")
+        raise ValueError("Expected a single `image` with `crop`, but got none or several.")
 
 
 def metrics(
@@ -334,7 +337,7 @@ class CommandLine(StrictParser):
 
 
 class FirstCommandLine(CommandLine, FirstLook):
-    """The same before explainers and metrics are imported."""
+    """The same, before explainers and metrics are imported."""
 
 
 COMMANDS: Any = {command.__name__: command for command in (run, metrics, table, compare, predict, explain, report)}

@@ -1,7 +1,7 @@
-"""The installed product under its one name: ``protometry train fit --config configs/quickstart.yaml``.
+"""The single command of the installed package: ``protometry train fit --config configs/quickstart.yaml``.
 
-Modules and packages of others are also named ``metrics`` or ``evaluate``, and may lie in the working folder, on
-``PYTHONPATH`` or beside ours: scripts are run from their files, and our folder comes first on the path.
+Other modules and packages may also be called ``metrics`` or ``evaluate``, in the working folder, on ``PYTHONPATH`` or
+next to ours. Scripts are therefore run from their files, with our folder first on the path.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main() -> None:
     if command in ("-h", "--help"):
         print("usage: protometry COMMAND ...\n")
         print("\n".join(f"  {name:<12} {about}" for name, (about, _) in COMMANDS.items()))
-        print(f"\n`protometry COMMAND --help` says more. Configs lie in {ROOT / 'configs'}.")
+        print(f"\n`protometry COMMAND --help` explains a command. Configs are in {ROOT / 'configs'}.")
         return
     if command not in COMMANDS:
         _end(f"Expected one of the commands {', '.join(COMMANDS)}, but got {command!r}.")
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def _config_of_ours(argument: str) -> str:
-    """A path such as ``configs/quickstart.yaml``, also after ``--config=``, in our folder if it is not in this one."""
+    """A path such as ``configs/quickstart.yaml``, also after ``--config=``, in our folder if not in this one."""
     flag, equals, path = argument.rpartition("=")
     ours = path.startswith("configs/") and not Path(path).exists() and (ROOT / path).is_file()
     return f"{flag}{equals}{ROOT / path}" if ours else argument

@@ -75,10 +75,10 @@ LEAST = {  # of settings that Lightning does not check
 
 
 class RunTrainer(Trainer):
-    """Lightning's trainer, which also makes runs of weights that were trained elsewhere."""
+    """Lightning's trainer, which can also turn weights trained elsewhere into a run."""
 
     def convert(self, model: InterpretableModule, datamodule: ImageDataModule, state_dict: str) -> None:
-        """Make a run of weights that the authors' code of a model has saved; nothing is trained.
+        """Turn weights saved by the authors' code of a model into a run; nothing is trained.
 
         Args:
             model: filled with the weights.
@@ -126,12 +126,12 @@ class TrainCLI(LightningCLI):
         parser.link_arguments("data.image_size", "model.init_args.image_size", apply_on="instantiate")
 
     def add_default_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """A seed is a number here: no run may be left without."""
+        """The seed must be a number: no run may go without."""
         parser.add_argument("--seed_everything", type=int, default=0, help="seed of the run")
 
     @staticmethod
     def subcommands() -> dict[str, set[str]]:
-        """All but predict, and one of ours."""
+        """All commands except predict, and one of ours."""
         commands = LightningCLI.subcommands() | {"convert": {"model", "datamodule"}}
         return {name: skipped for name, skipped in commands.items() if name in COMMANDS}
 
@@ -142,7 +142,7 @@ class TrainCLI(LightningCLI):
         self.ckpt_path = self.config[self.config.subcommand].pop("ckpt_path", None)
 
     def before_instantiate_classes(self) -> None:
-        """Find the run folder, refuse to mix runs, and place the loggers."""
+        """Find the run folder, refuse to mix runs, and set the folders of the loggers."""
         config = self.config[self.subcommand]
         data, model = config.data.as_dict(), config.model.as_dict()
         name = run_name(model["class_path"], data["class_path"], data["init_args"].get("fold"), config.seed_everything)
@@ -163,7 +163,7 @@ class TrainCLI(LightningCLI):
             config.ckpt_path = str(path) if path else None
         config.trainer.default_root_dir = str(folder)
         if self.subcommand == "convert" and (backbone := model["init_args"].get("backbone")):
-            config.model.init_args.backbone = {**backbone, "weights": None}  # they say what was trained from
+            config.model.init_args.backbone = {**backbone, "weights": None}  # they document where training started
         config.trainer.logger = config.trainer.logger if self.subcommand == "fit" else False
         resumed = checkpoint if path and belongs_to(folder, path) else {}
         config.trainer.logger = place_loggers(config.trainer.logger, folder, name, resumed)
@@ -178,7 +178,7 @@ class TrainCLI(LightningCLI):
             )
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
-        """The schedule comes first, checkpoints are written atomically, the config is saved as it was asked for."""
+        """The schedule comes first, checkpoints are written atomically, and the requested config is saved."""
         self.config[self.subcommand] = self.requested
         plugins = self.config_init[self.subcommand].trainer.plugins or []
         plugins = [*(plugins if isinstance(plugins, list) else [plugins]), callbacks.AtomicCheckpointIO()]
@@ -190,21 +190,21 @@ class TrainCLI(LightningCLI):
         return trainer
 
     def before_convert(self) -> None:
-        """Say what the weights were trained from, which was not read, and save a config that other commands take."""
+        """Record where the weights started, which was not read, and save a config that other commands accept."""
         self.model.hparams["backbone"] = self.requested.model.as_dict()["init_args"].get("backbone")
         save = next(callback for callback in self.trainer.callbacks if isinstance(callback, SaveConfig))  # type: ignore[attr-defined]
         save.parser, save.config = self._parser("fit"), self.requested.clone()
         del save.config["state_dict"]
 
     def _instantiate_trainer(self, config: dict[str, Any], callbacks: list[Callback]) -> Trainer:
-        """Leave out the callbacks that a run is asked to go without."""
+        """Leave out the callbacks that were switched off."""
         switches = {"enable_progress_bar": ProgressBar, "enable_checkpointing": Checkpoint}
         unwanted = tuple(kind for switch, kind in switches.items() if config[switch] is False)
         kept = [callback for callback in callbacks if not isinstance(callback, unwanted)]
         return super()._instantiate_trainer(config, kept)
 
     def after_fit(self) -> None:
-        """Evaluate the best checkpoint and say where everything lies."""
+        """Evaluate the best checkpoint and print where everything is."""
         wanted = self.config.fit.test_after_fit and not self.trainer.fast_dev_run  # type: ignore[attr-defined]
         self.summary.say_end(self.trainer, after_fit(self.trainer) if wanted else None)
 
@@ -212,7 +212,7 @@ class TrainCLI(LightningCLI):
 def _refuse_released(checkpoint: dict[str, Any], path: Path | str) -> None:
     if released := checkpoint.get("released"):
         raise ValueError(
-            f"Expected {path} to be of a training that can go on, but it holds weights trained with the "
+            f"Expected {path} to be a checkpoint to resume from, but it holds weights trained with the "
             f"{released['code']}. Start another run from its backbone with `--model.backbone.weights {path}`."
         )
 
@@ -234,7 +234,7 @@ def _check_settings(config: Any) -> None:
     if trainer.max_steps == 0:
         wrong.append("`trainer.max_steps` to be at least 1, or -1 for no limit, but got 0")
     if trainer.max_time is not None and (Timer(trainer.max_time).time_remaining() or 0) <= 0:
-        wrong.append(f"`trainer.max_time` to be a time to train for, but got {trainer.max_time}")
+        wrong.append(f"`trainer.max_time` to be a positive time, but got {trainer.max_time}")
     if str(trainer.precision or 32) not in PRECISIONS:
         wrong.append(f"`trainer.precision` to be one of {', '.join(PRECISIONS)}, but got {trainer.precision}")
     if str(trainer.strategy).endswith(("spawn", "fork", "notebook")):

@@ -149,7 +149,7 @@ def match_data(datamodule: ImageDataModule, trained: Sequence[str], split: Split
     )
     datamodule.configure_loaders(classes=tuple(classes))
     looks = {name: datamodule.hparams.get(name) for name in ("crop", "geometry", "variant", "image_size")}
-    told = json.dumps([sorted(matched.sample_ids), classes, looks], default=str)
+    identity = json.dumps([sorted(matched.sample_ids), classes, looks], default=str)
     return {
         "config": config.name,
         "classes": len(trained),
@@ -158,5 +158,5 @@ def match_data(datamodule: ImageDataModule, trained: Sequence[str], split: Split
         "left_out": left_out,
         "images": len(matched),
         "images_left_out": dropped,
-        "fingerprint": hashlib.sha256(told.encode()).hexdigest()[:16],
+        "fingerprint": hashlib.sha256(identity.encode()).hexdigest()[:16],
     }

@@ -1,1 +1,1 @@
-"""Evaluations of checkpoints: what is asked, on which hardware and data, and what ``metrics.json`` says of it."""
+"""Evaluations of checkpoints: the request, the hardware and data, and the content of ``metrics.json``."""

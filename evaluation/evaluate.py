@@ -1,4 +1,4 @@
-"""The way from a request to ``metrics.json``, the files beside it, the loggers and the printed table."""
+"""From a request to ``metrics.json``, the neighbouring files, the loggers and the printed table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from callbacks.forward.evaluation_mode import evaluation_mode
 from callbacks.run.confusion import log_confusion
 from callbacks.run.drawing import drawing
 from callbacks.run.loggers import log_evaluation
-from callbacks.run.training_record import told_training, where_cut_short
+from callbacks.run.training_record import recorded_training, unfinished_schedule
 from datamodules.load import match_data, read_datamodule
 from evaluation.hardware import Hardware
 from evaluation.measure import Findings, measure
@@ -40,7 +40,7 @@ def evaluate(
     Args:
         request: what to evaluate.
         hardware: where.
-        loggers: receive the same numbers, under keys that begin with the split.
+        loggers: receive the same numbers, under keys that start with the split.
         data: config of other data than the run's, with the same changes.
 
     Returns:
@@ -49,11 +49,11 @@ def evaluate(
     Raises:
         FileNotFoundError: if the checkpoint is missing.
         FileExistsError: if the result exists.
-        ValueError: if the checkpoint is foreign or does not fit the data, or another process evaluates it already.
+        ValueError: if the checkpoint is foreign or does not fit the data, or another process is already evaluating it.
     """
     trained = request.trained
-    if told := where_cut_short(told_training(trained.path, trained.checkpoint)):
-        rank_zero_warn(f"{told}. The result is marked as incomplete.")
+    if note := unfinished_schedule(recorded_training(trained.path, trained.checkpoint)):
+        rank_zero_warn(f"{note}. The result is marked as incomplete.")
     arguments = trained.checkpoint["hyper_parameters"]
     if request.inference is None:
         request = replace(request, inference=arguments.get("inference"))
@@ -81,7 +81,8 @@ def after_fit(trainer: Trainer) -> tuple[dict[str, Any], Path]:
     """Evaluate the best checkpoint of a finished run with the run's own suite, on the same devices, and write pages.
 
     Returns:
-        The content of ``metrics.json`` and its folder; of its newest whole evaluation, if there was this one already.
+        The content of ``metrics.json`` and its folder; if this evaluation already exists, those of its newest complete
+        evaluation.
     """
     engine = next(c for c in trainer.callbacks if isinstance(c, Interpretability))  # type: ignore[attr-defined]
     checkpoint = next(c for c in trainer.callbacks if isinstance(c, RunCheckpoint))  # type: ignore[attr-defined]
@@ -106,7 +107,7 @@ def _hardware(trainer: Trainer) -> Hardware:
 
 @rank_zero_only
 def _save(found: Findings, folder: Path, loggers: Sequence[Logger], step: int, scores: Format | None) -> None:
-    """Write and print a result; ``metrics.json`` comes last: where it is, the evaluation is whole."""
+    """Write and print a result; ``metrics.json`` comes last, so its presence means a complete evaluation."""
     write_all_values(found.values, folder)
     write_scores(found.scores, folder, scores)
     write_pictures(found.pictures, folder)
@@ -125,6 +126,6 @@ def _write_pages(found: Findings, folder: Path, checkpoint: Path) -> None:
         if error.errno is None:  # one of ours, which says what to do
             raise
         raise OSError(
-            f"Could not write the pages of the report ({error}); {folder / 'metrics.json'} is whole. Once that is "
-            f"mended, write them with `evaluate.py report --ckpt_path {checkpoint} --evaluation {folder}`."
+            f"Could not write the pages of the report ({error}); {folder / 'metrics.json'} is complete. Once this "
+            f"is fixed, write them with `evaluate.py report --ckpt_path {checkpoint} --evaluation {folder}`."
         ) from error

@@ -13,7 +13,7 @@ class Hardware:
         accelerator: as for ``lightning.Trainer``.
         devices: number of devices, their indices, or "auto".
         num_nodes: number of machines.
-        enable_progress_bar: whether to show how far the evaluation is, by a bar or by lines.
+        enable_progress_bar: whether to show the progress, by a bar or by lines.
     """
 
     accelerator: str = "auto"

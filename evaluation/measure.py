@@ -1,4 +1,4 @@
-"""One evaluation from the checkpoint to everything that was found."""
+"""One evaluation, from the checkpoint to all its results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from callbacks.evaluation.interpretability import Interpretability
 from callbacks.forward.evaluation_mode import evaluation_mode, full_precision
 from callbacks.run.drawing import drawing
-from callbacks.run.training_record import told_training
+from callbacks.run.training_record import recorded_training
 from datamodules.base import ImageDataModule
 from datamodules.sample import sample_key
 from datamodules.transforms.continuity import codec_versions
@@ -33,14 +33,13 @@ from reports.results.values_csv import Rows, by_kind
 
 @dataclass(frozen=True)
 class Findings:
-    """What an evaluation found.
+    """The results of an evaluation.
 
     Args:
         result: content of ``metrics.json``.
         values: of the files of values, by name.
         pictures: by name.
-        subject: what was evaluated.
-        scores: of the units on every image, if they are asked for.
+        subject: what was evaluated. scores: of the units on every image, if requested.
     """
 
     result: dict[str, Any]
@@ -56,7 +55,7 @@ def measure(request: Request, hardware: Hardware, other: ImageDataModule | None 
     Args:
         request: what to evaluate.
         hardware: where.
-        other: data that are not those of the run.
+        other: data other than the run's.
 
     Raises:
         ValueError: if the data do not fit the model or the request.
@@ -77,7 +76,7 @@ def measure(request: Request, hardware: Hardware, other: ImageDataModule | None 
         "schema": SCHEMA,
         **request.identity,
         **describe(request, datamodule, codec_versions()),
-        "training": told_training(trained.path, trained.checkpoint),
+        "training": recorded_training(trained.path, trained.checkpoint),
         "metrics": evaluation.metrics,
         "skipped": evaluation.skipped,
         "timing": {
@@ -101,7 +100,7 @@ def measure(request: Request, hardware: Hardware, other: ImageDataModule | None 
 
 
 def _scores(found: tuple[list[int], Tensor] | None, images: Rows, subject: ExplainedModel) -> UnitScores | None:
-    """In the order of the rows of images."""
+    """Sorted like the rows of images."""
     if found is None:
         return None
     place = {key: row for row, key in enumerate(found[0])}
@@ -112,7 +111,7 @@ def _scores(found: tuple[list[int], Tensor] | None, images: Rows, subject: Expla
 
 
 def applicable(trained: TrainedModel, engine: Interpretability, split: str) -> tuple[list[str], dict[str, str]]:
-    """What of a suite applies to a model on the data of its run, decided as an evaluation decides it.
+    """The part of a suite that applies to a model on the data of its run, as in an evaluation.
 
     Args:
         trained: the model.

@@ -31,7 +31,7 @@ MOST = 3  # classes that are named with their probabilities
 
 
 class Predictor(LightningModule):
-    """Shows images to a model in forwards of the size that evaluations have, so that predictions are equal to theirs.
+    """Predictions of a model in forward passes of the same size as in evaluations, so that both are equal.
 
     Args:
         model: in evaluation mode.
@@ -45,7 +45,7 @@ class Predictor(LightningModule):
         self.phases = cast(InterpretableModel, model).phases  # for the progress bar
 
     def on_predict_start(self) -> None:
-        """Choose the size of the forwards."""
+        """Choose the size of the forward passes."""
         chunk, output = images_per_forward(self.model, self.image_size, self.device)
         self.observer = Observer(cast(InterpretableModel, self.model), Upsample(), chunk, top_k=1)
         self.abstains = "abstain" in output.extras
@@ -90,11 +90,11 @@ def predict(  # noqa: PLR0913 - what the flags of the command say
         trained: the checkpoint.
         hardware: where to run.
         image: files and folders of photos; if there are none, a split of the data of the run is predicted.
-        crop: x, y, width and height in pixels, to which they are cut first.
+        crop: x, y, width and height in pixels, to which they are cropped first.
         split: which one, the test split by default.
         inference: as in :meth:`TrainedModel.model`.
-        output: the table, ``predictions.csv`` in the run folder by default; where another file lies, the new one gets
-            a number.
+        output: the table, ``predictions.csv`` in the run folder by default; if the file exists, the new one gets a
+            number.
 
     Raises:
         ValueError: if both images and a split are named, or the data have no validation split to predict; after the
@@ -119,7 +119,7 @@ def predict(  # noqa: PLR0913 - what the flags of the command say
         _write("file" if image else "sample_id", rows, output or trained.run_folder / "predictions.csv")
     if unread:
         count = len(unread) + len(rows)
-        raise ValueError(f"Expected images, but {len(unread)} of {count} files are none: {' '.join(unread)}")
+        raise ValueError(f"Expected images, but {len(unread)} of {count} files are not: {' '.join(unread)}")
 
 
 def _split(datamodule: ImageDataModule, split: EvaluatedSplit) -> ImageDataModule:

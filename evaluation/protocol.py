@@ -1,4 +1,4 @@
-"""What an evaluation was made with: the entries of ``metrics.json`` besides its numbers and its training."""
+"""The conditions of an evaluation: the entries of ``metrics.json`` other than numbers and training."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from callbacks.run.training_record import code_version, how_made
 from evaluation.request import DRAWN, Request
 from reports.results.metrics_json import UNRECORDED
 
-# settings of a data module that do not decide what an evaluated image is, or stand elsewhere in the result
+# settings of a data module that do not decide what an evaluated image is, or are stored elsewhere in the result
 INCIDENTAL = {
     *("root", "download", "verify", "split_file", "fold", "image_size", "crop", "augmentation", "_class_path"),
     *("batch_size", "eval_batch_size", "num_workers", "seed"),
@@ -18,7 +18,7 @@ INCIDENTAL = {
 
 
 def refuse_unfit(request: Request, num_classes: int, datamodule: Any) -> None:
-    """Refuse data that the model or the request does not fit.
+    """Refuse data that do not fit the model or the request.
 
     Args:
         request: an evaluation.
@@ -48,13 +48,13 @@ def describe(request: Request, datamodule: Any, codecs: dict[str, str]) -> dict[
     Args:
         request: an evaluation that has been run.
         datamodule: of the images.
-        codecs: versions of what the continuity view depends on.
+        codecs: versions of the libraries on which the continuity view depends.
     """
     checkpoint = request.trained.checkpoint
     model, trained = checkpoint["hyper_parameters"], checkpoint["datamodule_hyper_parameters"]
     best, settings, released = request.trained.path.stem == "best", datamodule.hparams, checkpoint.get("released")
     evaluation, backbone = request.engine.evaluation, model.get("backbone") or {"name": "sketch"}
-    # what `auto` has come to
+    # what `auto` was resolved to
     divided = {"scheme": datamodule.split_record()["scheme"]} if "scheme" in settings else {}
     return {
         "model": model["_class_path"].rsplit(".", 1)[-1],

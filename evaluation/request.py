@@ -1,4 +1,4 @@
-"""The request for one evaluation, and the folder of its result: no result ever replaces that of another request."""
+"""The request for one evaluation, and the folder of its result, which never replaces that of another request."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Request:
         limit: number of images, drawn by class; None for all.
         overwrite: replace an earlier result of the same request.
         inference: how a ProtoTree decides, None for other models.
-        other_data: what is evaluated on if not the data of the run, with a ``config`` and a ``fingerprint``.
-        report: write pages to look at, too, if something is explained.
+        other_data: the data to evaluate on if not the run's, with a ``config`` and a ``fingerprint``.
+        report: also write pages, if the suite has explanations.
         scores: in which format to write the unit scores of every image, if at all.
 
     Raises:
@@ -55,7 +55,7 @@ class Request:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Entries that tell two evaluations of a run apart."""
+        """Entries that distinguish evaluations of a run."""
         return {
             **self.trained.identity,
             "split": self.split,
@@ -66,15 +66,15 @@ class Request:
         }
 
     def is_done(self, earlier: dict[str, Any]) -> bool:
-        """Whether an earlier result is the answer to this request."""
+        """Whether an earlier result answers this request."""
         wanted = {"inference": self.inference} | self.identity | self.engine.settings
         wanted |= {"drawn": DRAWN} if self.limit else {}
         found = earlier | earlier.get("protocol", {})
         if self.engine.memory_budget is None:
             device = found.get("device")
             wanted["memory_budget"] = default_budget(device) if device else FORMER_BUDGET
-        for told in (wanted, found):
-            told["other_data"] = (told.get("other_data") or {}).get("fingerprint")  # wherever the data lies
+        for record in (wanted, found):
+            record["other_data"] = (record.get("other_data") or {}).get("fingerprint")  # wherever the data lies
         return {name: found.get(name) for name in wanted} == wanted
 
     def folder(self) -> Path:
@@ -83,7 +83,7 @@ class Request:
         A result on other data than the run's always has a folder of its own.
 
         Raises:
-            FileExistsError: if this very evaluation has been done and ``overwrite`` is not set.
+            FileExistsError: if this evaluation exists and ``overwrite`` is not set.
         """
         first, checkpoint = self.trained.run_folder / "evaluation", self.trained.checkpoint
         decides = checkpoint["hyper_parameters"].get("inference")
@@ -113,7 +113,7 @@ class Request:
 
 
 def folder_names(words: Sequence[str]) -> tuple[str, str]:
-    """The name of a folder for settings in words, and the one that earlier versions gave it.
+    """The name of a folder for the given settings, and its name in earlier versions.
 
     Example:
         >>> folder_names(["last", "step20", "test", "quanproto", "limit=5"])[0]

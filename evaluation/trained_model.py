@@ -22,7 +22,7 @@ from run_folder.checkpoint_file import folder_of_run, read_checkpoint
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A checkpoint, where its data lie, and which classes it may name.
+    """A checkpoint, the place of its data, and the classes that it may name.
 
     Args:
         path: of the checkpoint.
@@ -36,13 +36,13 @@ class TrainedModel:
 
     @classmethod
     def of_flags(cls, ckpt_path: str | Path, data_root: str | None, allow_classes: str | None) -> TrainedModel:
-        """As command lines name it, with packages separated by commas."""
+        """From a command line, with packages separated by commas."""
         allowed = allow_classes.split(",") if allow_classes else ()
         return cls(Path(ckpt_path), {"root": data_root} if data_root else {}, allowed)
 
     @classmethod
     def of_result(cls, result: Result, data_root: str | None, allow_classes: str | None) -> TrainedModel:
-        """What an evaluation measured, with the flags of a command line."""
+        """The checkpoint of an evaluation, with the flags of a command line."""
         return cls.of_flags(result.run / result.checkpoint, data_root, allow_classes)
 
     @cached_property
@@ -51,13 +51,13 @@ class TrainedModel:
 
         Raises:
             FileNotFoundError: if there is no such file.
-            ValueError: if it is damaged or foreign.
+            ValueError: if it is damaged or not one of ours.
         """
         return read_checkpoint(self.path, mmap=True)
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What tells two checkpoints of a run apart; a resumed run replaces the file and counts on."""
+        """What distinguishes checkpoints of a run; a resumed run replaces the file and continues counting."""
         name = self.path.absolute().relative_to(self.run_folder.absolute()).as_posix()
         return {"checkpoint": name, "step": self.checkpoint["global_step"]}
 
@@ -110,7 +110,7 @@ class TrainedModel:
         return ExplainedModel(model, self.data(), explainer, size, self.class_names, kept)
 
     def chosen_evaluation(self) -> Path:
-        """The folder of the evaluation that comes first among those of this checkpoint, on the data of its run.
+        """The folder of the preferred evaluation of this checkpoint on the data of its run.
 
         Raises:
             FileNotFoundError: if there is none.
@@ -121,14 +121,14 @@ class TrainedModel:
                 return result.path.parent
         raise FileNotFoundError(
             f"Expected an evaluation of {self.path}, step {asked['step']}, on the data of its run, but "
-            f"{self.run_folder / 'evaluation'} holds none of it among {len(every)}. Run `evaluate.py run --ckpt_path "
+            f"none of the {len(every)} in {self.run_folder / 'evaluation'} is. Run `evaluate.py run --ckpt_path "
             f"{self.path}` first."
         )
 
     def evaluated(
         self, folder: Path, explainer: Explainer | None = None, size: int = 144
     ) -> tuple[ExplainedModel, EvaluationFiles]:
-        """The same as an evaluation saw it, and what was found.
+        """The same as in an evaluation, and the results of that evaluation.
 
         Args:
             folder: of the evaluation.
@@ -140,12 +140,12 @@ class TrainedModel:
             ValueError: if it is of another checkpoint, or on other data than the run's.
         """
         files = read_evaluation(folder)
-        told, asked = files.result, self.identity
-        if told["other_data"] or any(told[name] != value for name, value in asked.items()):
+        stored, asked = files.result, self.identity
+        if stored["other_data"] or any(stored[name] != value for name, value in asked.items()):
             raise ValueError(
                 f"Expected {folder} to be the evaluation of {self.path}, step {asked['step']}, on the data of its run, "
-                f"but it is of {told['checkpoint']}, step {told['step']}, on "
-                f"{'other' if told['other_data'] else 'these'} data. Evaluate the checkpoint again, or name the folder "
-                "of its evaluation."
+                f"but it is of {stored['checkpoint']}, step {stored['step']}, on "
+                f"{'other' if stored['other_data'] else 'these'} data. Evaluate the checkpoint again, or name another "
+                "evaluation."
             )
-        return self.explained(explainer, size, told["protocol"].get("inference")), files
+        return self.explained(explainer, size, stored["protocol"].get("inference")), files

@@ -1,4 +1,4 @@
-"""Files that are written as a whole: a kill or a full disk leaves the earlier content, or none."""
+"""Files that are written completely or not at all: a kill or a full disk leaves the earlier content, or none."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from pathlib import Path
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Write a file that a kill leaves as it was or as it is to be.
+    """Write a file such that a kill leaves either the old or the new content.
 
     Args:
         path: the file; its folder is made if it is not there.
-        content: what it is to hold, a text in UTF-8.
+        content: the new content, a text in UTF-8.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.part")
@@ -25,7 +25,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 
 def write_new(path: Path, data: bytes) -> Path:
-    """Write a new file, or find it there already; where another content lies, the new file gets a number.
+    """Write a new file unless it exists with the same content; if the content differs, the new file gets a number.
 
     Args:
         path: the file; its folder is made if it is not there.

@@ -41,9 +41,9 @@ def read_checkpoint(path: str | Path, **options: Any) -> dict[str, Any]:
             f"({reason}). Use another checkpoint of the run."
         ) from error
     if not isinstance(checkpoint, dict):
-        raise ValueError(f"Expected {path} to be a checkpoint written by train.py, but it holds other things.")
+        raise ValueError(f"Expected {path} to be a checkpoint written by train.py, but its content is different.")
     if not is_bounded({key: value for key, value in checkpoint.items() if isinstance(value, Mapping | list | tuple)}):
-        raise ValueError(f"Expected {path} to be a checkpoint written by train.py, but it is nested without end.")
+        raise ValueError(f"Expected {path} to be a checkpoint written by train.py, but it is nested too deeply.")
     check_content(Checkpoint, checkpoint, path, REMEDY)
     return cast(dict[str, Any], checkpoint)
 
@@ -59,9 +59,9 @@ def folder_of_run(path: Path) -> Path:
 
 
 def _check_records(path: str | Path) -> None:
-    """Look at what ``torch.load`` does not: check sums, and compression, under which ``mmap`` reads other numbers."""
+    """Check what ``torch.load`` does not: checksums, and compression, which makes ``mmap`` read wrong numbers."""
     with zipfile.ZipFile(path) as archive:
         if packed := [record.filename for record in archive.infolist() if record.compress_type != zipfile.ZIP_STORED]:
-            raise ValueError(f"{packed[0]} is compressed, as torch.save never writes it")
+            raise ValueError(f"{packed[0]} is compressed, which torch.save never does")
         if (name := archive.testzip()) is not None:
-            raise ValueError(f"wrong check sum of {name}")
+            raise ValueError(f"wrong checksum of {name}")

@@ -30,7 +30,7 @@ class ModelSettings(Settings):
 
 
 class Training(Record):
-    """What decided the weights."""
+    """What determined the weights."""
 
     settings: Annotated[list[dict[str, Any]], Field(min_length=1)]
     phases: dict[str, dict[str, Any]]
@@ -42,7 +42,7 @@ class Training(Record):
 
 
 class Released(Record):
-    """Where weights come from that were not trained here."""
+    """The origin of weights that were not trained here."""
 
     code: str
     file: str
@@ -51,7 +51,7 @@ class Released(Record):
 
 
 class Checkpoint(Record):
-    """What every checkpoint holds."""
+    """The content of every checkpoint."""
 
     state_dict: dict[str, Tensor | dict[str, Any]]  # or what a module stores besides its tensors
     hyper_parameters: ModelSettings
@@ -103,7 +103,7 @@ class Best(Record):
 
 
 class Callbacks(Record):
-    """The states of callbacks that a resumed run goes on from."""
+    """The states of callbacks from which a resumed run continues."""
 
     schedule: Annotated[Schedule, Field(alias="PhaseSchedule")]
     curves: Annotated[Curves, Field(alias="TrainingCurves")] = Field(default_factory=Curves)
@@ -111,7 +111,7 @@ class Callbacks(Record):
 
 
 class Resumable(Record):
-    """What a run that goes on needs besides."""
+    """What else a resumed run needs."""
 
     epoch: Count
     loops: Loops
@@ -128,10 +128,10 @@ class Resumable(Record):
 
 
 def is_bounded(content: Any) -> bool:
-    """Whether nested mappings and lists are so few and so flat that looking at all of them ends soon.
+    """Whether nested mappings and lists are few and flat enough to inspect all of them.
 
     Args:
-        content: plain data, which may hold itself.
+        content: plain data, which may contain itself.
 
     Example:
         >>> itself = []

@@ -1,4 +1,4 @@
-"""Command lines: what their parsers refuse, their exit codes and one-line errors."""
+"""Command lines: input that their parsers refuse, exit codes and one-line errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from run_folder.messages import did_you_mean, tidy_messages
 REMEDIES = {
     **dict.fromkeys(
         (errno.ENOSPC, errno.EDQUOT),
-        "Free some space on its disk and run the command again; training goes on from its last epoch with "
+        "Free some space on its disk and run the command again; training continues from its last epoch with "
         "`--ckpt_path last`.",
     ),
     **dict.fromkeys(
@@ -46,7 +46,7 @@ AROUND_A_UNION = re.compile(
 
 
 def from_shell(command: Callable[[], object]) -> None:
-    """Run a command line, with exit codes: 2 after one line for what the user can mend, 143 if ended by SIGTERM.
+    """Run a command line, with exit codes: 2 after a one-line error that the user can fix, 143 if ended by SIGTERM.
 
     Args:
         command: parses ``sys.argv`` and works; the texts of its errors that need no traceback start with "Expected",
@@ -62,7 +62,7 @@ def from_shell(command: Callable[[], object]) -> None:
             raise
         from lightning.pytorch.utilities import rank_zero_info
 
-        rank_zero_info("Stopped by SIGTERM; a training run goes on from its last epoch with `--ckpt_path last`.")
+        rank_zero_info("Stopped by SIGTERM; a training run continues from its last epoch with `--ckpt_path last`.")
         sys.exit(143)
     except BrokenPipeError:  # what reads the output, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -81,7 +81,7 @@ def from_shell(command: Callable[[], object]) -> None:
         elif _is_process_lost(found):
             text = (
                 "Another process of this run has ended, by the error it printed or killed, as for lack of memory. A "
-                "training run goes on from its last epoch with `--ckpt_path last`."
+                "training run continues from its last epoch with `--ckpt_path last`."
             )
         print(f"error: {text}", file=sys.stderr)
         sys.exit(2)
@@ -95,7 +95,7 @@ def _needs_no_traceback(error: BaseException) -> bool:
 
 
 def _raised_by_lightning(error: BaseException) -> bool:
-    """Whether the very line that raised it is Lightning's, which checks some settings only when it needs them."""
+    """Whether it was raised by a line of Lightning, which checks some settings only when it needs them."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     return bool(frames) and str(frames[-1].f_globals.get("__name__")).startswith("lightning.")
 
@@ -106,7 +106,7 @@ def _is_process_lost(error: BaseException) -> bool:
 
 
 def _is_too_large(error: BaseException) -> bool:
-    """Whether something was larger than the memory, or than a number may be."""
+    """Whether something exceeded the memory or the range of numbers."""
     said = isinstance(error, RuntimeError | ValueError | TypeError) and error.__cause__ is None and str(error)
     return isinstance(error, MemoryError | OverflowError) or bool(said and TOO_LARGE.search(said))
 
@@ -128,7 +128,7 @@ def trainer_settings() -> Iterator[None]:
 
 
 class StrictParser(ArgumentParser):
-    """A parser that accepts no number but finite ones and says in one line, and in which file, what it refuses."""
+    """A parser that accepts only finite numbers, and reports errors in one line with the file."""
 
     def parse_args(self, args: Any = None, namespace: Any = None, **options: Any) -> Namespace:  # type: ignore[override]
         """Parse a command line.
@@ -147,7 +147,7 @@ class StrictParser(ArgumentParser):
         return config
 
     def parse_object(self, cfg_obj: Any, namespace: Any = None, **options: Any) -> Namespace:
-        """Parse the arguments of a class, whose phases are merged into those read so far, as flags are.
+        """Parse the arguments of a class, whose phases are merged into the earlier ones, like those of flags.
 
         Returns:
             The settings.
@@ -158,7 +158,7 @@ class StrictParser(ArgumentParser):
         return config
 
     def parse_path(self, cfg_path: Any, *args: Any, **options: Any) -> Namespace:
-        """Parse a config file, whose name then stands in errors."""
+        """Parse a config file, which errors then name."""
         token = READING.set(str(cfg_path))
         try:
             config: Namespace = super().parse_path(cfg_path, *args, **options)
@@ -170,7 +170,7 @@ class StrictParser(ArgumentParser):
             READING.reset(token)
 
     def print_usage(self, *args: Any) -> None:
-        """Nothing: a list of all options would hide what is wrong."""
+        """Nothing: a list of all options would hide the error."""
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """End with one line, in the shell; for a parser within a parser, raise it."""
@@ -189,7 +189,7 @@ class StrictParser(ArgumentParser):
 
 
 def _suggestion(text: str) -> str:
-    """The name that an error about a choice, or about a class of ours, may have meant."""
+    """The name that was probably meant, for an error about a choice or one of our classes."""
     if choice := re.search(
         r"(?:Literal\[(?P<known>.*?)\].*Got value: |invalid choice: )(?P<name>\S+)(?P<rest>.*)", text
     ):
@@ -202,7 +202,7 @@ def _suggestion(text: str) -> str:
 
 
 def _merged(word: str, earlier: Namespace | None) -> str:
-    """A flag of one field of a phase, as the parser understands it: together with all that was said of phases before.
+    """A flag of one field of a phase, in the form the parser understands: merged with all earlier settings of phases.
 
     Example:
         >>> _merged("--phases.joint.epochs=2", Namespace(phases={"joint": {"bn": "eval"}, "warm": None}))
@@ -219,14 +219,14 @@ def _merged(word: str, earlier: Namespace | None) -> str:
 
 
 def _phases(earlier: Namespace | None) -> dict[str, Any]:
-    """What was said of phases so far."""
-    told = earlier.get("phases") if earlier else None
-    said: dict[str, Any] = json.loads(json.dumps(told or {}, default=Namespace.as_dict))
+    """The settings of phases so far."""
+    phases = earlier.get("phases") if earlier else None
+    said: dict[str, Any] = json.loads(json.dumps(phases or {}, default=Namespace.as_dict))
     return said
 
 
 def _over(earlier: Any, later: Any) -> Any:
-    """Two settings merged: the later one wins, and what it does not name stays."""
+    """Two settings merged: the later one wins, and fields it does not name are kept."""
     if not isinstance(earlier, dict) or not isinstance(later, dict):
         return later
     return earlier | {str(name): _over(earlier.get(str(name)), value) for name, value in later.items()}
@@ -259,13 +259,13 @@ _load_yaml = get_loader("yaml")
 
 
 def _load_unique(text: str) -> Any:
-    """Load yaml in which every key stands once; of two, the parser would take the last without a word."""
+    """Load yaml in which every key occurs once; of duplicates, the parser would silently take the last."""
     nodes, seen = [yaml.compose(text, Loader=yaml.CSafeLoader)], set()
     while nodes:
         node = nodes.pop()
         if id(node) in seen or not isinstance(node, yaml.CollectionNode):
             continue
-        seen.add(id(node))  # an anchor may lead back to where it stands
+        seen.add(id(node))  # an anchor may refer to itself
         if not isinstance(node, yaml.MappingNode):
             nodes += node.value
             continue
@@ -274,7 +274,7 @@ def _load_unique(text: str) -> Any:
             if keys[index] in keys[:index]:
                 place = f"line {key.start_mark.line + 1}, column {key.start_mark.column + 1}"
                 raise ValueError(
-                    f'Expected every key once, but `{keys[index]}` stands twice in "<unicode string>", {place}'
+                    f'Expected every key once, but `{keys[index]}` appears twice in "<unicode string>", {place}'
                 )
             nodes.append(value)
     return _load_yaml(text)

@@ -1,4 +1,4 @@
-"""Tables as CSV that a spreadsheet may open: a name that begins as a formula does is text, not a command."""
+"""CSV tables that are safe to open in a spreadsheet: a name that starts like a formula stays text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run what starts so
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run text that starts with these
 
 
 def csv_text(rows: Iterable[Sequence[object]]) -> str:
@@ -29,7 +29,7 @@ def _guarded(cell: object) -> object:
 
 
 def unguarded(name: str) -> str:
-    """A name as it was before :func:`csv_text` wrote it.
+    """The original of a name written by :func:`csv_text`.
 
     Example:
         >>> unguarded("'=1+1"), unguarded("'quoted'")

@@ -1,6 +1,6 @@
 """A first look at a command line: help and refusals before torch and Lightning are imported, which takes seconds.
 
-What it lets pass is parsed once more, by the parser that knows all types.
+Arguments that pass are parsed again by the parser that knows all types.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def look_at_names(commands: Mapping[str, str]) -> None:
 
 
 def check_checkpoint(path: str | Path) -> None:
-    """Refuse a checkpoint that is no file.
+    """Refuse a checkpoint that is not a file.
 
     Raises:
         FileNotFoundError: see above.

@@ -1,4 +1,4 @@
-"""The folder of a run, and whether the run may start there: nothing of an earlier run is ever overwritten."""
+"""The run folder, and whether a run may start there: nothing of an earlier run is ever overwritten."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ FREE_DATA_ARGUMENTS = ("root", "num_workers", "eval_batch_size")  # change no re
 class SaveConfig(SaveConfigCallback):
     """Writes ``config.yaml`` and ``split.json`` into the folder of a training run and sends the config to its loggers.
 
-    The config is the one asked for; what the command line fills in (folders, places to resume from) belongs to one
-    start of the run and is not in it.
+    The config is the requested one; values filled in by the command line (folders, the checkpoint to resume from)
+    belong to one start of the run and are left out.
     """
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -46,11 +46,11 @@ def save_split(record: dict[str, Any] | None, path: Path) -> None:
     """Write the split of a fresh run; a resumed one must have the same.
 
     Args:
-        record: which image is in which part, or None for data without files.
+        record: the part of every image, or None for data without files.
         path: of ``split.json``.
 
     Raises:
-        ValueError: if the data is divided otherwise than when the run began.
+        ValueError: if the data are split differently than when the run began.
     """
     if record is None:
         return
@@ -64,7 +64,7 @@ def save_split(record: dict[str, Any] | None, path: Path) -> None:
 
 
 def run_name(model: str, data: str, fold: int | None, seed: int) -> str:
-    """Folder of a run that was given no name.
+    """The folder of a run without a name.
 
     Args:
         model: import path of the model class.
@@ -81,7 +81,7 @@ def run_name(model: str, data: str, fold: int | None, seed: int) -> str:
 
 
 def check_name(experiment: str) -> str:
-    """The name of a run, which must be a folder of its own below the folder of all runs.
+    """The name of a run, which must be a separate folder below the folder of all runs.
 
     Args:
         experiment: such as ``quickstart`` or ``cub200/protopnet-fold0``.
@@ -108,7 +108,7 @@ def check_name(experiment: str) -> str:
 
 
 def given_folder(save_dir: str | None) -> str:
-    """The folder a logger was given; there is no default that could hold another run.
+    """The folder of a logger; there is no default, which could contain another run.
 
     Args:
         save_dir: the run folder, which the command line fills in.
@@ -125,7 +125,7 @@ def given_folder(save_dir: str | None) -> str:
 
 
 def resume_path(folder: Path, ckpt_path: str | None) -> Path | None:
-    """The checkpoint a run goes on from; a run that a cluster has queued again needs no ``ckpt_path``.
+    """The checkpoint from which a run continues; a run requeued by a cluster needs no ``ckpt_path``.
 
     Args:
         folder: the run folder.
@@ -135,8 +135,8 @@ def resume_path(folder: Path, ckpt_path: str | None) -> Path | None:
         The file, or None for a fresh run.
 
     Raises:
-        FileNotFoundError: if "last" is asked for and there is none.
-        ValueError: if a fresh run, or one that goes on from elsewhere, would lie on top of an earlier one.
+        FileNotFoundError: if "last" is requested and does not exist.
+        ValueError: if a fresh run, or one that continues another, would overwrite an earlier run.
     """
     last = folder / "checkpoints" / "last.ckpt"
     if ckpt_path == "last":
@@ -159,16 +159,16 @@ def resume_path(folder: Path, ckpt_path: str | None) -> Path | None:
 
 
 def belongs_to(folder: Path, ckpt_path: str | Path) -> bool:
-    """Whether a checkpoint lies in a run folder, so that going on from it continues that run."""
+    """Whether a checkpoint lies in a run folder, so that resuming from it continues that run."""
     return folder.resolve() in Path(ckpt_path).resolve().parents
 
 
 def check_unchanged(path: Path, model: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
-    """Refuse to resume under other hyper-parameters than those the checkpoint was trained with.
+    """Refuse to resume with hyper-parameters that differ from those of the checkpoint.
 
     Args:
         path: the checkpoint.
-        model: requested class_path and init_args of the model.
+        model: the requested class_path and init_args of the model.
         data: the same for the data module.
 
     Returns:
@@ -197,7 +197,7 @@ def check_unchanged(path: Path, model: Mapping[str, Any], data: Mapping[str, Any
 
 
 def _differences(key: str, stored: Any, requested: Any) -> list[str]:
-    """What differs, key by key."""
+    """The differences, key by key."""
     if stored == requested:
         return []
     if not (isinstance(stored, Mapping) and isinstance(requested, Mapping)):
@@ -208,7 +208,7 @@ def _differences(key: str, stored: Any, requested: Any) -> list[str]:
 
 
 class _Nothing:
-    """The value of a key that is not there, which null is."""
+    """The value of a missing key, which equals null."""
 
     def __repr__(self) -> str:
         return "nothing"

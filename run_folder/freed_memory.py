@@ -1,4 +1,4 @@
-"""Memory that one training step frees and the next asks for again."""
+"""Memory that one training step frees and the next requests again."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ _LARGEST_OF_OLD = 2**25  # the most that older versions of glibc take as the byt
 def keep_freed_memory() -> bool:
     """Let the process keep freed memory of the host for its next tensors.
 
-    By default, glibc returns large tensors to the system when they are freed, and the system clears every page anew for
-    the next ones: up to a sixth of a training step on a CPU. What the environment says of memory is left as it is.
+    By default, glibc returns large tensors to the system when they are freed, and the system clears every page again
+    for the next ones, which takes up to a sixth of a training step on a CPU. Settings in the environment take
+    precedence.
 
     Returns:
         Whether memory is kept; False if the environment decides, or on a system without glibc.

@@ -17,14 +17,14 @@ LOCK = ".lock"
 
 @contextlib.contextmanager
 def only_process(folder: Path) -> Iterator[None]:
-    """Keep other processes out of a folder, on rank zero; other ranks belong to a process that does.
+    """Keep other processes out of a folder, on rank zero; the other ranks belong to the same run.
 
     The lock is one of the operating system on the file ``.lock`` (POSIX, so that it holds over NFS, and loader workers
-    do not inherit it): it ends with the process, however that ends. The file is removed afterwards, and the folder, if
-    it was made for it and nothing was written there.
+    do not inherit it): it ends with the process, however that ends. The file is removed afterwards, and so is the
+    folder if it was created for the lock and is still empty.
 
     Args:
-        folder: made if it is not there.
+        folder: created if necessary.
 
     Raises:
         ValueError: if another process holds the lock.
@@ -45,7 +45,7 @@ def only_process(folder: Path) -> Iterator[None]:
 
 
 def _is_rank_zero() -> bool:
-    """As the launcher says, which is all there is before a ``Trainer`` is made."""
+    """The rank given by the launcher, the only source before there is a ``Trainer``."""
     ranks = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "JSM_NAMESPACE_RANK")
     of_process = next((os.environ[name] for name in ranks if name in os.environ), 0)
     return int(of_process) == int(os.environ.get("NODE_RANK", 0)) == 0
@@ -61,7 +61,7 @@ def _lock(folder: Path) -> IO[str]:
         except (BlockingIOError, PermissionError):
             file.seek(0)
             raise ValueError(
-                f"Expected no other process in {folder}, but {file.read() or 'one'} is at work there. Let it end first."
+                f"Expected no other process in {folder}, but {file.read() or 'one'} is using it. Wait until it ends."
             ) from None
         except OSError as error:  # a network disk without locks
             rank_zero_warn(f"{folder} cannot be locked ({error}): let no other process write there.")

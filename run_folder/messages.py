@@ -1,4 +1,4 @@
-"""Messages: numbers with their nouns; of what libraries print, what says nothing to a user is silenced one by one."""
+"""Messages: numbers with their nouns; messages of libraries that are useless to users are silenced one by one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 SILENCED = (
     "💡 Tip: For seamless cloud",  # an advertisement for another logger, at every start
-    "GPU available:",  # the summary of a run says what it uses, and a warning what it leaves unused
+    "GPU available:",  # the summary of a run names the hardware in use, and a warning the unused
     "TPU available:",  # nobody trains on one here
 )
 
@@ -30,7 +30,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def in_words(seconds: float | None) -> str:
-    """Time left as a person says it, nothing if it is unknown or over.
+    """Remaining time in words, empty if it is unknown or over.
 
     Example:
         >>> in_words(20), in_words(200), in_words(2 * 3600 + 300), in_words(None), in_words(0)
@@ -54,7 +54,7 @@ def tidy_messages() -> None:
     warnings.filterwarnings("ignore", r"The number of training batches \(\d+\) is smaller than the logging interval")
     # the phase is the same on every process, and only rank zero logs it
     warnings.filterwarnings("ignore", r"It is recommended to use `self\.log\('phase', \.\.\., sync_dist=True\)`")
-    # a phase says which layers it trains and which it keeps as they are
+    # phases decide which layers are trained
     warnings.filterwarnings("ignore", r"Found \d+ module\(s\) in eval mode at the start of training")
     # `data.num_workers` is a documented argument, and small data sets are faster without
     warnings.filterwarnings("ignore", r"The '\w+' does not have many workers")
@@ -67,7 +67,7 @@ def tidy_messages() -> None:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A sentence for the end of an error, empty if no known name is near.
+    """A sentence for the end of an error, empty if no known name is similar.
 
     Args:
         name: unknown; of a dotted one, the last part is compared with the last parts of those known.
@@ -83,7 +83,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def _formatted(usual: Callable[..., str]) -> Callable[..., str]:
-    """Our own warnings are for users, whom the line of code tells nothing."""
+    """Our own warnings, without the line of code, which does not help users."""
 
     def form(message: Any, category: type[Warning], filename: str, *args: Any, **kwargs: Any) -> str:
         ours = category is UserWarning and ROOT in Path(filename).parents
@@ -93,7 +93,7 @@ def _formatted(usual: Callable[..., str]) -> Callable[..., str]:
 
 
 class _CurrentStderr(logging.StreamHandler):  # type: ignore[type-arg]
-    """Writes to what is the standard error now: a progress bar replaces it while it is drawn, to write above itself."""
+    """Writes to the current standard error, which a progress bar replaces while it is drawn, to write above itself."""
 
     @property
     def stream(self) -> Any:

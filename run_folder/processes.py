@@ -1,4 +1,4 @@
-"""What the processes of one run tell each other; a single process talks to nobody."""
+"""Communication between the processes of one run; a single process does not communicate."""
 
 from __future__ import annotations
 

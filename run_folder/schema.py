@@ -1,4 +1,4 @@
-"""Content of files and checkpoints, held to a schema: what is wrong is said in one line, with the file and its keys."""
+"""Schemas for the content of files and checkpoints; errors take one line and name the file and its keys."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ SHOWN = 3  # mistakes of a line
 
 
 class Record(BaseModel):
-    """The base of schemas: types are exact, numbers finite; keys that are not named may hold anything."""
+    """The base of schemas: types are exact, numbers finite, and unknown keys may hold anything."""
 
     model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False, arbitrary_types_allowed=True)
 
 
 def check_content(schema: Any, content: Any, source: str | Path, remedy: str) -> None:
-    """Refuse content that is not as a schema says.
+    """Refuse content that does not satisfy a schema.
 
     Args:
         schema: a :class:`Record`, or another type.
         content: plain data.
-        source: where it was read, for the error.
+        source: its origin, for the error.
         remedy: what to do, a sentence.
 
     Raises:
-        ValueError: with the keys of what is missing or wrong.
+        ValueError: with the missing or wrong keys.
 
     Example:
         >>> check_content(dict[str, int], {"a": "x"}, "a.json", "Remove it.")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         ...
-        ValueError: Expected a.json to hold what belongs there, but `a`: input should be a valid integer, got 'x'. ...
+        ValueError: Expected a.json to have valid content, but `a`: input should be a valid integer, got 'x'. ...
     """
     try:
         TypeAdapter(schema).validate_python(content, strict=True)
     except ValidationError as error:
-        found = [_told(each) for each in error.errors(include_url=False)]
+        found = [_described(each) for each in error.errors(include_url=False)]
         more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
         raise ValueError(
-            f"Expected {source} to hold what belongs there, but {'; '.join(found[:SHOWN])}{more}. {remedy}"
+            f"Expected {source} to have valid content, but {'; '.join(found[:SHOWN])}{more}. {remedy}"
         ) from None
 
 
-def _told(error: Any) -> str:
+def _described(error: Any) -> str:
     place, said = ".".join(map(str, error["loc"])), error["msg"][:1].lower() + error["msg"][1:]
     if error["type"] == "missing":
         return f"it lacks `{place}`"
@@ -55,11 +55,11 @@ def _told(error: Any) -> str:
 
 
 def read_json(file: Path, remedy: str) -> Any:
-    """The content of a file of strict JSON, which knows neither NaN nor infinity.
+    """The content of a file of strict JSON, which has neither NaN nor infinity.
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if it is no such text.
+        ValueError: if it is not strict JSON.
     """
     try:
         text = file.read_text(encoding="utf-8")
@@ -72,7 +72,7 @@ def _refuse_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(pairs)
     if len(content) < len(pairs):
         keys = [key for key, _ in pairs]
-        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} stands twice")
+        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} appears twice")
     return content
 
 

@@ -1,6 +1,6 @@
 """Classes that checkpoints name, imported only from packages that are trusted.
 
-Importing a module runs it, so a checkpoint that names a module of its own would run code. The place of every module is
+Importing a module runs it, so a checkpoint that names its own module would run code. The files of all modules are
 therefore looked up before any is imported.
 """
 
@@ -38,7 +38,7 @@ def stored_class(
 
     Raises:
         ValueError: before anything is imported, if a class path lies outside this project and ``allow_classes``, or in
-            the folder of a run; if the class cannot be imported or is none of ``base``.
+            the folder of a run; if the class cannot be imported or does not derive from ``base``.
     """
     for named in class_paths(arguments):
         _refuse_untrusted(named, Path(path), allow_classes)
@@ -56,7 +56,7 @@ def stored_class(
 
 
 def made_as_stored(kind: type[Kind], stored: Mapping[str, Any], path: str | Path, **changes: Any) -> Kind:
-    """An object made from the arguments in a checkpoint, each of the type that the signature of its class says.
+    """An object made from the arguments in a checkpoint, each of the type in the signature of its class.
 
     Args:
         kind: the class, as :func:`stored_class` gives it.
@@ -75,14 +75,14 @@ def made_as_stored(kind: type[Kind], stored: Mapping[str, Any], path: str | Path
         return kind(**(arguments | changes))
     except (OSError, MemoryError):
         raise
-    except Exception as error:  # a constructor that is given anything raises any type
+    except Exception as error:  # a constructor with arbitrary arguments may raise any type
         if str(error).startswith("Expected"):
             raise
         raise ValueError(f"Expected {path} to hold arguments of {kind.__name__}, but {error}.") from error
 
 
 def class_paths(arguments: Any) -> Iterator[str]:
-    """Every import path of a class in nested plain data.
+    """All import paths of classes in nested plain data.
 
     Args:
         arguments: mappings, lists and plain values; class paths stand under ``_class_path`` and ``class_path``.

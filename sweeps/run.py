@@ -28,8 +28,8 @@ def run(
 ) -> None:
     """Train and evaluate the runs of a sweep that are not done yet, and print the table of all that are.
 
-    A run that was killed goes on from its last epoch, one that fails does not stop the others, and one that is done is
-    left alone: the same command again does what is left.
+    A run that was killed continues from its last epoch, one that fails does not stop the others, and a finished one is
+    skipped: repeat the command to continue a sweep.
 
     Args:
         file: yaml of the sweep.

@@ -89,7 +89,7 @@ def tune(file: str, runs: str = "runs", trials: int | None = None, seed: int = 0
         with ended_by_sigterm():
             while (done := sum(trial.state.is_finished() for trial in _trials(study))) < wanted:
                 _try(study, tuning)
-                print(f"{done + 1}/{wanted}  {_said(study)}", flush=True)
+                print(f"{done + 1}/{wanted}  {_progress(study)}", flush=True)
     except KeyboardInterrupt:
         raise ValueError("Expected the tuning to end, but it was stopped. The same command resumes it.") from None
     _end(study, tuning)
@@ -235,7 +235,7 @@ def _score(run: Run) -> float | None:
     return best if best is not None else accuracies[-1][1] if accuracies else None
 
 
-def _said(study: optuna.Study) -> str:
+def _progress(study: optuna.Study) -> str:
     """What came of the last trial, and which is the best so far."""
     trial, best = study.trials[-1], _best(study)
     ended = {

@@ -43,7 +43,7 @@ class ViewProtocol(Protocol):
     def classes(self, fields: frozenset[str], labels: Tensor, predictions: Tensor) -> Tensor:
         """``(B, c)`` int64, the classes to explain for the fields that are read, -1 for none."""
 
-    def told(self, height: int) -> dict[str, Any]:
+    def protocol_entries(self, height: int) -> dict[str, Any]:
         """What a result says of its explanations, at this height of the images."""
 
     def views(self, clean: Clean) -> list[View]:

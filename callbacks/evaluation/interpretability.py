@@ -199,7 +199,7 @@ class Interpretability(Callback):
             "device": module.device.type,
         }
         if by_class:
-            self.evaluation.protocol |= parts.told(datamodule.image_size[0])
+            self.evaluation.protocol |= parts.protocol_entries(datamodule.image_size[0])
         if facts.unit_concepts is not None:
             self.evaluation.protocol["units_named_by"] = BY_AREA if facts.concepts is None else BY_MODEL
         if left_out := left_out_concepts(datamodule, observer.model.units()):

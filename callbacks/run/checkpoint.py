@@ -20,7 +20,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 
 from callbacks.evaluation.interpretability import Interpretability
 from callbacks.phases.schedule import PhaseSchedule
-from callbacks.run.training_record import training_record, where_cut_short
+from callbacks.run.training_record import training_record, unfinished_schedule
 from callbacks.run.wandb_logger import store_run
 from lightning_modules.contract import InterpretableModel
 from run_folder.checkpoint_file import read_checkpoint
@@ -130,8 +130,8 @@ class RunCheckpoint(Checkpoint):
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Say where a schedule was cut short."""
-        if told := where_cut_short(training_record(trainer, pl_module, self._earlier)):
-            rank_zero_warn(f"{told}. Go on with `--ckpt_path last`; until then, results are marked as incomplete.")
+        if note := unfinished_schedule(training_record(trainer, pl_module, self._earlier)):
+            rank_zero_warn(f"{note}. Go on with `--ckpt_path last`; until then, results are marked as incomplete.")
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """The same after an interruption by hand."""

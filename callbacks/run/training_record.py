@@ -57,7 +57,7 @@ def training_record(trainer: Trainer, module: LightningModule, earlier: Mapping[
     }
 
 
-def told_training(path: Path, checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+def recorded_training(path: Path, checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     """What ``metrics.json`` says of the training of the weights in a checkpoint.
 
     How far the schedule came is a matter of the run: for the best checkpoint, the last one beside it says so.
@@ -163,7 +163,7 @@ def _projects(actions: Sequence[str]) -> bool:
     return any(action.startswith("project") for action in actions)
 
 
-def where_cut_short(record: Mapping[str, Any]) -> str | None:
+def unfinished_schedule(record: Mapping[str, Any]) -> str | None:
     """Where a schedule was cut short, as a sentence without its full stop.
 
     Args:

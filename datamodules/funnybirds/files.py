@@ -152,11 +152,13 @@ def check_files(folder: Path, scenes: Scenes, excluded: Collection[str], problem
         found += [file for file, needed in files if needed and file.path.name in there]
         absent = [file.path.name for file, needed in files if needed and file.path.name not in there]
         extra = sorted(there - {file.path.name for file, _ in files})
-        told = f"{place.relative_to(folder)} should hold {len(files)} images according to {table_name(scenes.split)}"
+        expected = (
+            f"{place.relative_to(folder)} should hold {len(files)} images according to {table_name(scenes.split)}"
+        )
         if absent:
-            problems.missing(f"{told}, but misses {len(absent)} of them; the first is {absent[0]}")
+            problems.missing(f"{expected}, but misses {len(absent)} of them; the first is {absent[0]}")
         if extra:
-            problems.wrong(f"{told}, but holds {len(extra)} others; the first is {extra[0]}")
+            problems.wrong(f"{expected}, but holds {len(extra)} others; the first is {extra[0]}")
     for kind in (scenes.split, maps_folder(scenes.split)):
         for place in sorted(path for path in (folder / kind).glob("*") if path.is_dir() and path not in by_folder):
             problems.wrong(f"{place.relative_to(folder)}: {table_name(scenes.split)} names no image of such a class")

@@ -82,7 +82,7 @@ def search(problem: Problem, independent: Tensor, seed: int) -> tuple[Tensor, fl
     known: dict[frozenset[int], float] = {}
     for members, bound, before in sorted(optima, key=lambda optimum: -optimum[1]):
         if bound > value + TOLERANCE and frozenset(members.tolist()) not in known:
-            found, reached, more = _told_apart(problem, members, known)
+            found, reached, more = _best_by_value(problem, members, known)
             if reached > value + TOLERANCE:
                 best, value, origin, swaps = found, reached, bound, before + more
     return best, value, sum(abs(bound - origin) < 1e-6 for _, bound, _ in optima), swaps
@@ -136,7 +136,7 @@ def local_optimum(problem: Problem, members: Tensor) -> tuple[Tensor, float, int
             return members, problem.bound(members), swaps
 
 
-def _told_apart(problem: Problem, members: Tensor, known: dict[frozenset[int], float]) -> tuple[Tensor, float, int]:
+def _best_by_value(problem: Problem, members: Tensor, known: dict[frozenset[int], float]) -> tuple[Tensor, float, int]:
     """A local optimum of the value: no exchange of one member or two, of those with the largest bounds, is better.
 
     Args:

@@ -41,7 +41,7 @@ class Format:
         sizes: arguments of our model that decide shapes.
         ignored: names of tensors that decide nothing.
         refused: beginnings of names of what our model does not have, and what that is.
-        unsaid: attributes of the authors' model that decide the logits, which no state dict holds, with the value that
+        implied: attributes of the authors' model that decide the logits, which no state dict holds, with the value that
             ours stands for; a file that says them is held to it.
         whole: file of the whole module that the code saves next to the state dict, if it does.
         saying: an expression for what the file must hold besides the state dict of ``model``.
@@ -54,7 +54,7 @@ class Format:
     sizes: tuple[str, ...]
     ignored: tuple[str, ...] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
-    unsaid: Mapping[str, Any] = field(default_factory=dict)
+    implied: Mapping[str, Any] = field(default_factory=dict)
     whole: str | None = None
     saying: str = "{}"
     adapt: Callable[[Any, Contents, Format], dict[str, Tensor]] = as_they_are

@@ -25,16 +25,16 @@ DEFAULTS = {"strides": "standard"}
 def load_in_format(model: InterpretableModule, file: Path, form: Format) -> dict[str, str]:
     """Fill a model, as :func:`~lightning_modules.released.load_released`, from a file of a format."""
     _check_arguments(model, form)
-    state, said = _read(file, form)
+    state, settings = _read(file, form)
     for begin, what in form.refused.items():
         if found := [name for name in state if name.startswith(begin)]:
             raise ValueError(
                 f"Expected {file} to hold weights that {type(model).__name__} has, but `{found[0]}` is of {what}."
             )
-    _check_said(file, said, form)
+    _check_settings(file, settings, form)
     tensors = {form.ours(name): tensor for name, tensor in state.items() if name not in form.ignored}
     own = model.state_dict()
-    fitting = {name: _fitted(tensor, own.get(name)) for name, tensor in _adapted(model, file, tensors, said, form)}
+    fitting = {name: _fitted(tensor, own.get(name)) for name, tensor in _adapted(model, file, tensors, settings, form)}
     if problems := _problems(model, fitting, form):
         sizes = ", ".join(f"`{name}`" for name in form.sizes)
         raise ValueError(
@@ -47,8 +47,8 @@ def load_in_format(model: InterpretableModule, file: Path, form: Format) -> dict
         return {"code": form.code, "file": file.name, "sha256": hashlib.file_digest(content, "sha256").hexdigest()}
 
 
-def _adapted(model: Any, file: Path, tensors: dict[str, Tensor], said: Mapping[str, Any], form: Format) -> Any:
-    return form.adapt(model, Contents(file, tensors, said), form).items()
+def _adapted(model: Any, file: Path, tensors: dict[str, Tensor], settings: Mapping[str, Any], form: Format) -> Any:
+    return form.adapt(model, Contents(file, tensors, settings), form).items()
 
 
 def _check_arguments(model: InterpretableModule, form: Format) -> None:
@@ -84,21 +84,21 @@ def _read(file: Path, form: Format) -> tuple[dict[str, Tensor], dict[str, Any]]:
             f"code can be imported, write them with these three lines: {form.lines(file)}"
         )
     prefix = DATA_PARALLEL if all(name.startswith(DATA_PARALLEL) for name in state) else ""
-    said = {} if state is whole else {name: value for name, value in whole.items() if name != STATE}
-    return {name.removeprefix(prefix): tensor for name, tensor in state.items()}, said
+    settings = {} if state is whole else {name: value for name, value in whole.items() if name != STATE}
+    return {name.removeprefix(prefix): tensor for name, tensor in state.items()}, settings
 
 
-def _check_said(file: Path, said: Mapping[str, Any], form: Format) -> None:
-    for name, value in form.unsaid.items():
-        if name not in said:
+def _check_settings(file: Path, settings: Mapping[str, Any], form: Format) -> None:
+    for name, value in form.implied.items():
+        if name not in settings:
             rank_zero_warn(
-                f"{file} does not say `{name}`, which decides the numbers: it is taken to be {value!r}, the default of "
-                f"the {form.code}."
+                f"{file} lacks `{name}`, which affects the numbers. The default of the {form.code}, {value!r}, is "
+                "assumed."
             )
-        elif said[name] != value:
+        elif settings[name] != value:
             raise ValueError(
-                f"Expected {file} to be of a model with {value!r} as `{name}`, but it says {said[name]!r}, which our "
-                "model does not have."
+                f"Expected {file} to be of a model with {value!r} as `{name}`, but it has {settings[name]!r}, which "
+                "our model does not support."
             )
 
 

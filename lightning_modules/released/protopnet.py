@@ -76,7 +76,7 @@ FORMAT = Format(
     sizes=("backbone.name", "prototypes_per_class", "prototype_channels"),
     ignored=("ones",),  # the kernel of a convolution that sums squares
     refused={"add_on_layers.4.": "an add-on of the type `bottleneck`, while ours is `regular`: two convolutions"},
-    unsaid={"prototype_activation_function": "log"},
+    implied={"prototype_activation_function": "log"},
     saying='{name: getattr(model, name) for name in ("prototype_class_identity", "prototype_activation_function")}',
     adapt=_with_classes,
 )

@@ -37,6 +37,6 @@ FORMAT = Format(
     },
     sizes=("backbone.name", "num_prototypes", "slots_per_class", "prototype_channels"),
     ignored=("ones", "alfa"),  # the kernel of a convolution that sums squares, and a threshold that nothing reads
-    unsaid={"prototype_activation_function": "log"},
+    implied={"prototype_activation_function": "log"},
     adapt=_hardened,
 )

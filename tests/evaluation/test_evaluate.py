@@ -1,4 +1,4 @@
-"""What goes wrong after an evaluation is whole."""
+"""Failures after an evaluation is complete."""
 
 import errno
 from contextlib import nullcontext
@@ -21,7 +21,7 @@ def test_a_full_disk_during_the_pages_names_file_and_command(monkeypatch, tmp_pa
     monkeypatch.setattr(evaluate, "evaluation_mode", lambda model: nullcontext())
     found = SimpleNamespace(subject=SimpleNamespace(model=None))
     with pytest.raises(
-        OSError, match=r"left: 'index.html'\); .*metrics.json is whole.*report --ckpt_path a.ckpt"
+        OSError, match=r"left: 'index.html'\); .*metrics.json is complete.*report --ckpt_path a.ckpt"
     ) as raised:
         evaluate._write_pages(found, tmp_path, Path("a.ckpt"))
     assert raised.value.errno is None  # no other remedy is added

@@ -57,7 +57,7 @@ def without(*keys):
             lambda checkpoint: checkpoint["state_dict"],
             "it lacks `state_dict`; it lacks `hyper_parameters`; .* 3 more",
         ),
-        (lambda checkpoint: [1, 2], "but it holds other things"),
+        (lambda checkpoint: [1, 2], "but its content is different"),
         (without("loops", "callbacks"), "it lacks `loops`; it lacks `callbacks`"),
         (set_item("hyper_parameters", "_instantiator", "os.system"), "_instantiator`: .*, got 'os.system'"),
         (
@@ -65,7 +65,7 @@ def without(*keys):
             "_instantiator`: input should be .*, got 'os.system'",
         ),
         (set_item("hyper_parameters", 3), "`hyper_parameters`: input should be a valid dictionary .*, got 3"),
-        (set_item("hyper_parameters", "image_size", itself()), "but it is nested without end"),
+        (set_item("hyper_parameters", "image_size", itself()), "but it is nested too deeply"),
         (set_item("training", "settings", []), "`training.settings`: list should have at least 1 item"),
         (set_item("global_step", "x"), "`global_step`: input should be a valid integer, got 'x'"),
     ],

@@ -27,7 +27,7 @@ def files(folder):
         ("--model.backbone={name: resnet19}", "resnet50.*Got value: resnet19"),
         ("--data.preset=smal", "'full'.*Got value: smal. Did you mean 'small'"),
         ("--model.phases={warm: {epoch: 1}}", "Unexpected keys: {'epoch'}"),
-        ("--model.phases={warm: {epochs: 1, epochs: 2}}", "Expected every key once, but `epochs` stands twice"),
+        ("--model.phases={warm: {epochs: 1, epochs: 2}}", "Expected every key once, but `epochs` appears twice"),
         ("--model.phases.warm.epoch=1", "Unexpected keys: {'epoch'}"),
         (
             "--model.phases.warm.trainable.addon=.nan",
@@ -66,7 +66,7 @@ def test_what_the_parser_refuses(argument, message, tmp_path, capsys):
         ),
         ("--trainer.max_epochs=0", "Expected `trainer.max_epochs` to be .*5 epochs of the phase plan, but got 0"),
         ("--trainer.max_steps=0", "`trainer.max_steps` to be at least 1, or -1 for no limit, but got 0"),
-        ("--trainer.max_time={days: -1}", "`trainer.max_time` to be a time to train for, but got {'days': -1}"),
+        ("--trainer.max_time={days: -1}", "`trainer.max_time` to be a positive time, but got {'days': -1}"),
         ("--evaluation.top_k=500", "`top_k` to be at most 16, the units of the model, but got 500"),
         ("--trainer.max_epochs=99", "Expected `trainer.max_epochs` to be .*5 epochs of the phase plan, but got 99"),
         (

@@ -517,7 +517,7 @@ def test_predict_writes_a_table_of_a_split_or_of_photos(evaluated_copy, tmp_path
     mine = [*command, "--output", str(tmp_path / "mine.csv"), "--image"]
     monkeypatch.setattr("datamodules.photos.photo_files.shows_crops", lambda _: True)
     with (
-        pytest.raises(ValueError, match=r"2 of 10 files are none: .*bad.png.*there is none at .*none.png"),
+        pytest.raises(ValueError, match=r"2 of 10 files are not: .*bad.png.*there is none at .*none.png"),
         pytest.warns(UserWarning, match="trained on crops"),
     ):
         evaluate.main([*mine, str(classes), str(flat), str(tmp_path / "none.png")])

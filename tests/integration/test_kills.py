@@ -98,7 +98,7 @@ def test_a_second_process_ends_before_it_starts_anything(run_copy, monkeypatch):
         process = FORK.Process(target=hold, args=(folder, worker, held))
         process.start()
         held.wait()
-        message = f"Expected no other process in {folder}, but process {process.pid} on .* is at work there"
+        message = f"Expected no other process in {folder}, but process {process.pid} on .* is using it"
         with pytest.raises(ValueError, match=message):
             start()
         monkeypatch.setenv("LOCAL_RANK", "1")

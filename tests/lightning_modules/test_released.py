@@ -126,7 +126,7 @@ def test_the_class_of_prototypes_is_that_of_their_block_if_the_weights_agree():
     """In a plain state dict, which does not say it."""
     model, authors = ours(ProtoPNet), build(partial(theirs.PPNet, BLOCKS))
     torch.save(authors.state_dict(), "state.pth")
-    with pytest.warns(UserWarning, match="does not say `prototype_activation_function`"):
+    with pytest.warns(UserWarning, match="lacks `prototype_activation_function`"):
         load_released(model, "state.pth")
     assert torch.equal(model.linear.weight, authors.last_layer.weight)
 
@@ -161,7 +161,7 @@ SKETCH = {"backbone": {"name": "sketch"}}
     ("ProtoPNet", {"state": {"extra": torch.ones(1)}}, {}, "1 unexpected (extra). Set `backbone.name`, "),
     ("ProtoPNet", {"state": {"last_layer.weight": torch.full((8, 16), torch.nan)}}, {}, "1 not finite (last_layer"),
     ("ProtoPNet", {}, {"num_classes": 9}, "last_layer.weight: (8, 16) in place of (9, 18)"),
-    ("ProtoPNet", {"prototype_activation_function": "linear"}, SKETCH, "but it says 'linear', which our model does"),
+    ("ProtoPNet", {"prototype_activation_function": "linear"}, SKETCH, "but it has 'linear', which our model does"),
     ("ProtoPNet", {"state": {"add_on_layers.4.weight": torch.ones(1)}}, SKETCH, "an add-on of the type `bottleneck`"),
     ("ProtoPNet", {}, SKETCH | {"off_class_init": None}, "`off_class_init` to be a number"),
     ("ProtoPNet", {}, SKETCH | {"epsilon": 1e-14}, "`epsilon` of ProtoPNet to be 0.0001, as in the released code"),

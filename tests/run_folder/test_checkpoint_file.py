@@ -20,9 +20,7 @@ def test_a_flipped_bit_of_a_weight_is_found(tmp_path):
     path.write_bytes(data)
     assert torch.load(path)["state_dict"]["weight"][1, 0] != 3  # torch itself does not see it
     for options in ({}, {"mmap": True}):
-        with pytest.raises(
-            ValueError, match=r"x.ckpt to be a checkpoint .* is damaged or foreign \(wrong check sum of"
-        ):
+        with pytest.raises(ValueError, match=r"x.ckpt to be a checkpoint .* is damaged or foreign \(wrong checksum of"):
             read_checkpoint(path, **options)
 
 
@@ -34,7 +32,7 @@ def test_a_checkpoint_zipped_again_with_compression_is_refused(tmp_path):
             packed.writestr(record.filename, plain.read(record))
     mapped = torch.load(path, mmap=True)["state_dict"]["weight"]
     assert not torch.equal(mapped, WHOLE["state_dict"]["weight"])  # torch itself reads the packed bytes as numbers
-    with pytest.raises(ValueError, match=r"or foreign \(plain/data.pkl is compressed, as torch.save never writes it\)"):
+    with pytest.raises(ValueError, match=r"or foreign \(plain/data.pkl is compressed, which torch.save never does\)"):
         read_checkpoint(path)
 
 

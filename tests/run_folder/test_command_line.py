@@ -52,7 +52,7 @@ def test_the_shell_sees_one_line(raised, code, said, capsys):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (b"a: 1\nb: {c: 2, c: 3}\n", "Expected every key once, but `c` stands twice in FILE, line 2, column 11"),
+        (b"a: 1\nb: {c: 2, c: 3}\n", "Expected every key once, but `c` appears twice in FILE, line 2, column 11"),
         (b"a:\n\tb: 1\n", "cannot start any token in FILE, line 2, column 1"),
         (b"a: [1\n", "in FILE, line 1, column 4"),
         (b"", "FILE: Expected settings as `key: value`, but got only"),

@@ -52,7 +52,7 @@ class FunnyBirdsProtocol:
         ids = {"label": labels, "first of pair": first, "second of pair": second, "prediction": predictions}
         return torch.stack([ids[name] for name in places(fields)], dim=1)
 
-    def told(self, height: int) -> dict[str, Any]:
+    def protocol_entries(self, height: int) -> dict[str, Any]:
         """Side in pixels of the square that dilates parts before explanations are summed over them."""
         return {"dilation": self._dilation(height)}
 

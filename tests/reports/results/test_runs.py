@@ -178,7 +178,7 @@ def test_the_same_evaluation_twice(run):
     [
         (lambda text: text.replace("0.25", "NaN"), "to hold strict JSON, but NaN is not JSON"),
         (lambda text: text.replace("0.25", "Infinity"), "to hold strict JSON, but Infinity is not JSON"),
-        (lambda text: '{"seed": 1,' + text.lstrip()[1:], "to hold strict JSON, but the key 'seed' stands twice"),
+        (lambda text: '{"seed": 1,' + text.lstrip()[1:], "to hold strict JSON, but the key 'seed' appears twice"),
         (lambda text: text[:-5], "to hold strict JSON, but"),
         (lambda text: "", "to hold strict JSON, but"),
         (lambda text: "[" * 100_000, "to hold strict JSON, but maximum recursion depth exceeded"),
