@@ -22,8 +22,8 @@ class BagNet(InterpretableModule):
 
     Source: Brendel and Bethge (2019), "Approximating CNNs with bag-of-local-features models works surprisingly well on
     ImageNet". The map of a class holds its logit at every cell, bias included, so its mean is the logit, and a cell
-    depends on no pixel outside its receptive field: the map is the explanation, and what an evaluation looks at unless
-    told otherwise. Images need not be square. Presets: those of :class:`~lightning_modules.Classifier`.
+    depends on no pixel outside its receptive field: the map is the explanation, and the default in evaluations. Images
+    need not be square. Presets: those of :class:`~lightning_modules.Classifier`.
 
     Args:
         backbone: one of ``bagnet9``, ``bagnet17`` and ``bagnet33``, the default.
@@ -92,8 +92,8 @@ class BagNet(InterpretableModule):
     def units(self) -> UnitTable:
         """The classes; each owns itself.
 
-        A class is compared with every cell by an inner product with its weights, which therefore are its vector: where
-        relevance propagation starts. They are no stored patches, and metrics of prototypes do not read them.
+        A class is compared with every cell by an inner product with its weights, which therefore serve as its vector
+        for relevance propagation. They are not stored patches, so metrics of prototypes ignore them.
         """
         weight = torch.eye(self.num_classes, device=self.linear.weight.device)
         active = torch.ones(self.num_classes, dtype=torch.bool, device=weight.device)

@@ -33,7 +33,7 @@ class Classifier(InterpretableModule):
     """Plain image classifier.
 
     Presets: ``sgd`` (the dense recipe of Norrenbrock et al. 2025 without its diversity loss), ``funnybirds`` (Hesse et
-    al. 2023, whose rate the authors say to adjust to the backbone) and ``sketch`` (ours).
+        al. 2023, who adjust the rate to the backbone) and ``sketch`` (ours).
 
     Args:
         kwargs: arguments of :class:`~lightning_modules.interpretable.InterpretableModule`.
@@ -68,7 +68,7 @@ class Classifier(InterpretableModule):
         return self.linear(scores)  # type: ignore[no-any-return]
 
     def units(self) -> UnitTable:
-        """Channels of the backbone; a class owns the channels it weighs positively."""
+        """Channels of the backbone; a class owns those with a positive weight."""
         weight = self.linear.weight
         active = torch.ones(weight.shape[1], dtype=torch.bool, device=weight.device)
         return UnitTable(kind="feature", active=active, owner=weight.T > 0, pool="mean", weight=weight)

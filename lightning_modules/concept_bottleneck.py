@@ -1,8 +1,8 @@
-"""Concept bottleneck model (Koh et al. 2020, *Concept Bottleneck Models*): an image is decided by its named concepts.
+"""Concept bottleneck model (Koh et al. 2020, *Concept Bottleneck Models*): classes are predicted from named concepts.
 
-Architecture, losses, corrections and phases top to bottom. Deviations from the released code: no auxiliary head, no
-nonlinear label head, and BatchNorm keeps its running statistics where the backbone is frozen. A corrected concept takes
-percentiles of the logits of training images; the released code reads them off the images that it evaluates.
+Architecture, losses, corrections and phases, from top to bottom. Deviations from the released code: no auxiliary head,
+no nonlinear label head, and BatchNorm keeps its running statistics where the backbone is frozen. A corrected concept
+takes percentiles of the logits of training images; the released code uses those of the evaluated images.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from metrics.primitives.checks import check_choice
 from metrics.primitives.perturbation import keyed_uniform
 
 ConceptWeights = Literal["equal", "imbalance"]
-PERCENTILES = "concept_percentiles"  # action: what a corrected concept becomes
+PERCENTILES = "concept_percentiles"  # action: stores the values of corrected concepts
 _CONCEPTS, _EVERYTHING = ("backbone", "concepts"), ("backbone", "concepts", "head")
 _CONCEPT_LOSS, _TRUTH, _LABELS = {"concept_bce": 1.0}, {"truth_cross_entropy": 1.0}, {"cross_entropy": 1.0}
 _LAST: dict[str, Any] = {"bn": "eval", "on_enter": (PERCENTILES,), "selectable": True}  # settings of a last phase
@@ -37,13 +37,13 @@ def _published(name: str, epochs: int, groups: tuple[str, ...], rate: float, dec
 
 
 def _ours_in_turn(concepts: Phase, losses: dict[str, float]) -> PhasePlan:
-    """Concepts first, then labels from them; the percentiles cannot move any more."""
+    """Concepts first, then labels from them; the percentiles no longer change."""
     labels = one_cycle("labels", 5, {"head": 3e-2}, losses, **_LAST)
     return PhasePlan((concepts, labels))
 
 
 def _ending(phase: Phase) -> PhasePlan:
-    """All at once; then an epoch that changes nothing, so that what may be selected has percentiles of its own."""
+    """All at once, then an epoch that changes nothing, so that selected checkpoints match their percentiles."""
     last = Phase("measure", 1, {"head": 0.0}, _LABELS, **_LAST)
     return PhasePlan((phase, last))
 
@@ -80,13 +80,13 @@ class ConceptBottleneck(InterpretableModule):
     Args:
         num_concepts: L, linked from the data.
         concept_weights: v_l of ``concept_bce``: 1, or with ``"imbalance"`` n / n_l - 1 of n training images, n_l of
-            which have the concept by the data's class table. None for what the preset was published with:
+            which have the concept by the data's class table. None for the published choice of the preset:
             ``"imbalance"`` for those of the paper, ``"equal"`` for ours.
         label_noise: probability that a concept label of a training image is flipped; a function of (``noise_seed``,
-            sample, concept) alone, so that it is the same in every epoch and process and after a resume. Labels of
-            classes stay.
+            sample, concept), so that it is the same in every epoch and process and after a resume. Class labels stay
+            clean.
         noise_seed: of the flips.
-        preset: name of a phase plan, which ends in what the head consumes.
+        preset: name of a phase plan, which ends with the input of the head.
         kwargs: further arguments of :class:`~lightning_modules.interpretable.InterpretableModule`.
 
     Raises:
@@ -164,7 +164,7 @@ class ConceptBottleneck(InterpretableModule):
         return self.linear(scores)  # type: ignore[no-any-return]
 
     def units(self) -> UnitTable:
-        """The L concepts of the data; a class owns those it weighs positively."""
+        """The L concepts of the data; a class owns those with a positive weight."""
         weight = self.linear.weight
         active = torch.ones(weight.shape[1], dtype=torch.bool, device=weight.device)
         return UnitTable(
@@ -184,7 +184,7 @@ class ConceptBottleneck(InterpretableModule):
         return scores if self.independent else scores.sigmoid()
 
     def intervene(self, scores: Tensor, truth: Tensor, mask: Tensor, values: Values | None = None) -> Tensor:
-        """Scores in which some concepts are replaced by what is true of the image.
+        """Scores in which some concepts are replaced by their true values.
 
         Source: Koh et al. 2020, section 3 (test-time intervention). With ``"binary"`` values a concept becomes 1 where
         it is true and 0 elsewhere, with ``"percentiles"`` the 95th or the 5th percentile of its logits over the
@@ -213,7 +213,7 @@ class ConceptBottleneck(InterpretableModule):
         return torch.where(mask, torch.where(truth, high, low), scores)
 
     def load_percentiles(self, low: Tensor, high: Tensor) -> None:
-        """Remember the 5th and the 95th percentile ``(L,)`` of the concept logits of training images."""
+        """Store the 5th and the 95th percentile ``(L,)`` of the concept logits of training images."""
         self.percentiles.copy_(torch.stack([low, high]))
 
     # -- training ----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What a model of concepts asks of its data before training."""
+"""Requirements of concept models on their data, checked before training."""
 
 from __future__ import annotations
 

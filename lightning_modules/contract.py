@@ -1,9 +1,9 @@
-"""The contract of all models, so that metrics, projection, reports and studies never ask which model it is.
+"""The contract of all models, which makes metrics, projection, reports and studies independent of the model.
 
-A model says what it sees (``forward -> ModelOutput``), what its units are (``units() -> UnitTable``), how they make a
-decision (``head`` and ``contributions``), where a cell lies in the image (``geometry``) and what is trained when
-(``phases`` and ``parameter_groups``). Shape letters: B images, K classes, U units, D latent channels, ``h w`` latent
-grid, ``H W`` image.
+A model provides its outputs (``forward -> ModelOutput``), its units (``units() -> UnitTable``), their decision
+(``head`` and ``contributions``), the place of a cell in the image (``geometry``) and its training schedule (``phases``
+and ``parameter_groups``). Shape letters: B images, K classes, U units, D latent channels, ``h w`` latent grid, ``H W``
+image.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ Values = Literal["binary", "percentiles"]
 
 @dataclass(frozen=True)
 class ModelOutput:
-    """What a model sees in a batch.
+    """The outputs of a model for a batch.
 
     Args:
-        logits: ``(B, K)`` float, what the arg-max is taken over.
+        logits: ``(B, K)`` float, the input of the arg-max.
         scores: ``(B, U)`` float, exactly what the head consumes; 0 for inactive units.
         maps: ``(B, U, h, w)`` float, larger means more present; ``scores`` is their pool for active units.
         latent: ``(B, D, h, w)`` float, the space in which units are compared, or None.
-        extras: further tensors with B rows, such as ``pooled`` (B, U); ``abstain`` (B,) bool says where a model decides
-            nothing, with equal logits for all classes.
+        extras: further tensors with B rows, such as ``pooled`` (B, U); ``abstain`` (B,) bool marks images without a
+            decision, with equal logits for all classes.
     """
 
     logits: Tensor
@@ -45,7 +45,7 @@ class ModelOutput:
     extras: dict[str, Tensor] = field(default_factory=dict)
 
 
-torch.export.register_dataclass(ModelOutput, serialized_type_name="protometry.ModelOutput")  # what an export returns
+torch.export.register_dataclass(ModelOutput, serialized_type_name="protometry.ModelOutput")  # returned by exports
 
 
 @dataclass(frozen=True)
@@ -91,17 +91,17 @@ class SourceTable:
 
 @dataclass(frozen=True)
 class UnitTable:
-    """What the units of a model are.
+    """The units of a model.
 
     Args:
-        kind: what a unit stands for.
+        kind: the meaning of a unit.
         active: ``(U,)`` bool; inactive units score 0 and are left out by every metric.
-        owner: ``(U, K)`` bool, the class relation metrics use.
-        pool: how a map becomes a score.
+        owner: ``(U, K)`` bool, the relation to classes that metrics use.
+        pool: how a score is derived from a map.
         weight: ``(K, U)`` float head weights, or None for models without a weight matrix.
         vectors: ``(U, D)`` float stored vectors the latent is compared with, or None.
         source: where the units were projected from, or None before projection.
-        comparison: how ``vectors`` meet the latent: by distance, or by an inner product (cosine included).
+        comparison: how ``vectors`` are compared with the latent: by distance, or by an inner product (cosine included).
         presence: ``(K, U)`` bool, which classes a pool of shared units is assigned to, or None for units that are not
             assigned; a unit counts as used where it is assigned, even with weight 0.
         concepts: ``(U,)`` int64, the concept of the data set that each unit stands for, -1 for none; None for models
@@ -125,7 +125,7 @@ class InterpretableModel(Protocol):
     """The five questions every model answers (see the module docstring)."""
 
     def __call__(self, images: Tensor) -> ModelOutput:
-        """See RGB images ``(B, 3, H, W)`` in [0, 1]."""
+        """Process RGB images ``(B, 3, H, W)`` in [0, 1]."""
         ...
 
     def head(self, scores: Tensor) -> Tensor:
@@ -133,7 +133,7 @@ class InterpretableModel(Protocol):
         ...
 
     def contributions(self, output: ModelOutput, classes: Tensor) -> Tensor:
-        """``(B, U)`` share of every unit in the logit of ``classes`` (B,)."""
+        """``(B, U)`` contribution of every unit to the logit of ``classes`` (B,)."""
         ...
 
     def probabilities(self, logits: Tensor) -> Tensor:
@@ -164,7 +164,7 @@ class InterpretableModel(Protocol):
 
 
 class PhasedModule(Protocol):
-    """What walking a plan needs of a model beyond the contract."""
+    """Methods beyond the contract that running a plan requires."""
 
     actions: tuple[str, ...]
     phase_index: int
@@ -174,11 +174,11 @@ class PhasedModule(Protocol):
         ...
 
     def end_phase(self, index: int, epochs: int) -> None:
-        """Let a phase of the plan last so many epochs only."""
+        """End a phase of the plan after the given number of epochs."""
         ...
 
     def apply_modes(self) -> None:
-        """Set train and evaluation modes again, as the phase wants them."""
+        """Restore the train and evaluation modes of the phase."""
         ...
 
     def loss_terms(self) -> dict[str, Any]:
@@ -194,7 +194,7 @@ class PhasedModule(Protocol):
         ...
 
     def decide(self, scores: Tensor) -> ModelOutput:
-        """The output of a step for images of which ``(B, U)`` scores are all that is known."""
+        """The output of a step for images with known ``(B, U)`` scores only."""
         ...
 
 
@@ -203,7 +203,7 @@ class Projectable(Protocol):
     """A model whose units are vectors that can be replaced by latent patches of training images."""
 
     def embed(self, images: Tensor) -> Tensor:
-        """Latent ``(B, D, h, w)`` of images, that of the forward pass, without comparing it with any unit."""
+        """Latent ``(B, D, h, w)`` of images as in the forward pass, without comparing it with units."""
         ...
 
     def distance_maps(self, latent: Tensor, units: Tensor | None = None) -> Tensor:
@@ -215,7 +215,7 @@ class Projectable(Protocol):
         ...
 
     def load_patches(self, patches: Tensor, valid: Tensor, source: SourceTable) -> None:
-        """Copy ``patches`` (U, D) into the units where ``valid`` (U,) and remember ``source``."""
+        """Copy ``patches`` (U, D) into the units where ``valid`` (U,) and store ``source``."""
         ...
 
 
@@ -224,7 +224,7 @@ class ScoresUnits(Protocol):
     """A model that can score some of its units without the others."""
 
     def unit_scores(self, images: Tensor, units: Tensor) -> Tensor:
-        """Scores ``(B, k)`` of the units named for each image, ``(B, k)`` int64, as the forward pass has them."""
+        """Scores ``(B, k)`` of the given units ``(B, k)`` int64 of each image, equal to those of the forward pass."""
         ...
 
 
@@ -233,7 +233,7 @@ class Intervenable(Protocol):
     """A model whose units are predictions of concepts that a person can correct.
 
     Args:
-        values: what a corrected concept becomes unless told otherwise.
+        values: default values of corrected concepts.
         percentiles: ``(2, U)`` float, 5th and 95th percentile of the pooled maps of training images; NaN before they
             are stored.
     """
@@ -246,11 +246,11 @@ class Intervenable(Protocol):
         ...
 
     def intervene(self, scores: Tensor, truth: Tensor, mask: Tensor, values: Values | None = None) -> Tensor:
-        """Scores ``(..., U)`` in which the concepts of ``mask`` are replaced by what ``truth`` (both bool) says."""
+        """Scores ``(..., U)`` in which the concepts of ``mask`` are replaced by ``truth`` (both bool)."""
         ...
 
     def load_percentiles(self, low: Tensor, high: Tensor) -> None:
-        """Remember percentiles, ``(U,)`` each."""
+        """Store percentiles, ``(U,)`` each."""
         ...
 
 
@@ -259,11 +259,11 @@ class FitsConcepts(Protocol):
     """A model whose units are fitted to annotated concepts at once, on the embeddings of all training images."""
 
     def fit_concepts(self, embeddings: Tensor, concepts: Tensor, targets: Tensor, seed: int) -> dict[str, float]:
-        """Fit to ``embeddings`` (n, D), ``concepts`` (n, L) bool and ``targets``, (n,) or (n, K); what to report."""
+        """Fit to ``embeddings`` (n, D), ``concepts`` (n, L) bool, ``targets`` (n,) or (n, K); returns figures to report."""
         ...
 
     def concept_bank(self) -> dict[str, Tensor]:
-        """What is known of every concept: columns ``(L,)`` by name."""
+        """Statistics of every concept: columns ``(L,)`` by name."""
         ...
 
     def units(self) -> UnitTable:
@@ -278,26 +278,26 @@ class FitsHead(Protocol):
     def fit_head(
         self, training: tuple[Tensor, Tensor], validation: tuple[Tensor, Tensor] | None, spec: HeadSpec
     ) -> list[dict[str, Any]]:
-        """Solve it on scores ``(n, U)`` and targets; what became of every penalty tried, and which is chosen."""
+        """Solve it on scores ``(n, U)`` and targets; returns the results of all penalties, with the chosen one marked."""
         ...
 
 
 @runtime_checkable
 class SelectsFeatures(Protocol):
-    """A model that keeps those of its features which sums over training images speak for."""
+    """A model that selects features by sums over training images."""
 
     def feature_sums(self) -> FeatureSums:
         """Empty sums, to be updated with the maps and labels of every training image."""
         ...
 
     def select(self, sums: FeatureSums) -> dict[str, float]:
-        """Keep the best features; figures of the selection."""
+        """Keep the best features; returns figures of the selection."""
         ...
 
 
 @runtime_checkable
 class DecidesByTree(Protocol):
-    """A model whose units are asked for at the nodes of a binary tree, in heap order.
+    """A model whose units are the nodes of a binary tree, in heap order.
 
     Args:
         tree: the nodes and leaves.
@@ -309,11 +309,11 @@ class DecidesByTree(Protocol):
 
 
 def predicted_classes(logits: Tensor, abstains: bool = False, threshold: Tensor | float | None = None) -> Tensor:
-    """What a model predicts.
+    """The predictions of a model.
 
     Args:
         logits: ``(B, K)`` float.
-        abstains: whether equal logits for all classes mean that it decides nothing.
+        abstains: whether equal logits for all classes are an abstention.
         threshold: the decision threshold of a multilabel model, else None.
 
     Returns:
@@ -331,7 +331,7 @@ def predicted_classes(logits: Tensor, abstains: bool = False, threshold: Tensor 
 
 
 def shown(owner: Tensor, targets: Tensor) -> Tensor:
-    """Which units stand for something the image shows.
+    """The units that belong to the targets of an image.
 
     Args:
         owner: ``(U, K)`` bool.

@@ -19,7 +19,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Geometry:
-    """Where a latent cell lies in the image.
+    """The place of latent cells in an image.
 
     Args:
         image: ``(H, W)`` pixels.

@@ -1,7 +1,7 @@
 """The base of all models as a LightningModule: steps, losses by name, optimisers from the phase plan.
 
 A model adds its architecture (``forward``, ``head``), its units (``units``), its parameter groups and its loss terms;
-everything about training stages comes from its :class:`~lightning_modules.phases.PhasePlan`.
+training stages are defined by its :class:`~lightning_modules.phases.PhasePlan`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class InterpretableModule(LightningModule, ABC):
 
     Raises:
         ValueError: if there are fewer than 2 classes or 0 concepts, the preset or the task is unknown, or class weights
-            are asked for with multilabel data.
+            are requested for multilabel data.
     """
 
     presets: ClassVar[dict[str, PhasePlan]] = {}
@@ -100,14 +100,14 @@ class InterpretableModule(LightningModule, ABC):
         self.plan = plan if epoch_scale == 1.0 else plan.scaled(epoch_scale)
         self.phase_index = 0
         self.task = task
-        # buffers: a checkpoint must hold them to train and to decide as before; None where there is no such thing
+        # buffers, which a checkpoint needs to train and decide as before; None if unused
         self.register_buffer("class_weights", torch.ones(num_classes) if class_weights else None)
         self.register_buffer("decision_threshold", torch.zeros(()) if multilabel else None)
 
     # -- the contract ------------------------------------------------------------------------------------------------
     @abstractmethod
     def forward(self, images: Tensor) -> ModelOutput:
-        """See images ``(B, 3, H, W)``, RGB in [0, 1]."""
+        """Process images ``(B, 3, H, W)``, RGB in [0, 1]."""
 
     @abstractmethod
     def head(self, scores: Tensor) -> Tensor:
@@ -122,7 +122,7 @@ class InterpretableModule(LightningModule, ABC):
         """Every parameter, once, by group name."""
 
     def contributions(self, output: ModelOutput, classes: Tensor) -> Tensor:
-        """The share of every unit in the logit of one class per image.
+        """The contribution of every unit to the logit of one class per image.
 
         Args:
             output: the output for B images.
@@ -155,11 +155,7 @@ class InterpretableModule(LightningModule, ABC):
         return self.plan
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """As any module.
-
-        Raises:
-            ValueError: with all names that do not fit, if they are the weights of another model.
-        """
+        """Load weights. Raises: ValueError: if they belong to another model, with all names that do not fit."""
         try:
             return super().load_state_dict(state_dict, strict, assign)
         except RuntimeError as error:
@@ -168,11 +164,11 @@ class InterpretableModule(LightningModule, ABC):
 
     # -- labels ------------------------------------------------------------------------------------------------------
     def setup(self, stage: str) -> None:
-        """Refuse data of the other task, and learn the class weights of the training split.
+        """Refuse data of the other task, and compute the class weights of the training split.
 
         Raises:
-            ValueError: if the data are multilabel and the model is multiclass or the other way round, or class
-                weights are asked for and the data has none.
+            ValueError: if only one of data and model is multilabel, or class weights are requested and the data have
+                none.
         """
         datamodule: Any = getattr(self.trainer, "datamodule", None)
         if datamodule is None:
@@ -196,7 +192,7 @@ class InterpretableModule(LightningModule, ABC):
             self.class_weights.copy_(weights)
 
     def targets(self, batch: dict[str, Any]) -> Tensor:
-        """What the images of a batch show: ``(B,)`` int64, or ``(B, K)`` bool if multilabel."""
+        """The targets of a batch: ``(B,)`` int64, or ``(B, K)`` bool if multilabel."""
         name = "labels" if self.task == "multilabel" else "label"
         targets: Tensor = batch[name]
         return targets
@@ -218,11 +214,11 @@ class InterpretableModule(LightningModule, ABC):
         }
 
     def decide(self, scores: Tensor) -> ModelOutput:
-        """The output for images of which ``(B, U)`` scores are all that is known: maps have no cells."""
+        """The output for images with known ``(B, U)`` scores only; maps have no cells."""
         return ModelOutput(self.head(scores), scores, scores[:, :, None, None][..., :0])
 
     def reads_scores_only(self) -> bool:
-        """Whether steps of the phase take ``scores`` as well as an ``image``; not where a model has its own steps."""
+        """Whether steps of the phase also accept ``scores`` for an ``image``; false for models with their own steps."""
         return self.phase.reads_scores_only and type(self).training_step is InterpretableModule.training_step
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
@@ -242,17 +238,17 @@ class InterpretableModule(LightningModule, ABC):
         return loss
 
     def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
-        """Nothing: the evaluation callback shows the model the batch, in chunks that make results exact."""
+        """Nothing: the evaluation callback runs the model on the batch, in chunks that make results exact."""
 
     def test_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """As in validation."""
 
     def predict_step(self, batch: dict[str, Any], batch_idx: int) -> dict[str, Any]:
-        """What the model says of a batch with an ``image`` (B, 3, H, W), for ``Trainer.predict``.
+        """The predictions for a batch with an ``image`` (B, 3, H, W), for ``Trainer.predict``.
 
         Returns:
             ``prediction`` as from :func:`~lightning_modules.contract.predicted_classes`, ``probabilities`` and
-            ``logits`` ``(B, K)``, ``scores`` ``(B, U)``, and of the batch what it has of ``sample_id`` (B strings),
+            ``logits`` ``(B, K)``, ``scores`` ``(B, U)``, and, if the batch has them, ``sample_id`` (B strings),
             ``label`` (B,) and ``labels`` (B, K).
         """
         output: ModelOutput = self(batch["image"])
@@ -267,7 +263,7 @@ class InterpretableModule(LightningModule, ABC):
     # -- phases ------------------------------------------------------------------------------------------------------
     @property
     def phase(self) -> Phase:
-        """The phase under way."""
+        """The current phase."""
         return self.plan.phases[self.phase_index]
 
     def enter_phase(self, index: int) -> None:
@@ -279,11 +275,11 @@ class InterpretableModule(LightningModule, ABC):
         self.apply_modes()
 
     def end_phase(self, index: int, epochs: int) -> None:
-        """End a phase before it is over by the plan."""
+        """End a phase earlier than planned."""
         self.plan = self.plan.ended(index, epochs)
 
     def apply_modes(self) -> None:
-        """Train mode for everything but the BatchNorm layers the phase keeps on their running statistics."""
+        """Train mode, except for BatchNorm layers that keep their running statistics in this phase."""
         self.train()
         if self.phase.bn == "train":
             return

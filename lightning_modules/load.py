@@ -1,4 +1,4 @@
-"""Models as they were trained, rebuilt from the checkpoints of their runs."""
+"""Trained models, rebuilt from the checkpoints of their runs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from run_folder.trusted_classes import made_as_stored, stored_class
 def load_model(path: str | Path, *, allow_classes: Sequence[str] = (), **changes: Any) -> InterpretableModule:
     """The model of a run with the weights of one of its checkpoints, in evaluation mode on the CPU.
 
-    The checkpoint says what the model is and holds all of its weights: no pretrained weights of the backbone are read,
-    so ``backbone.weights`` of the result is None. ::
+    The checkpoint describes the model and holds all its weights; pretrained weights of the backbone are not read, so
+    ``backbone.weights`` of the result is None. ::
 
         model = load_model("runs/quickstart/checkpoints/last.ckpt")
         tree = load_model("runs/tree/checkpoints/best.ckpt", inference="greedy")
@@ -25,16 +25,16 @@ def load_model(path: str | Path, *, allow_classes: Sequence[str] = (), **changes
         path: a checkpoint that ``train.py`` has written.
         allow_classes: packages whose classes the checkpoint may name besides those of this project; importing one runs
             its code. Modules in the folder of a run are never imported.
-        changes: arguments of the model that replace those of the run; they win over what the checkpoint stores under
-            the same name, such as the ``score_threshold`` of PIPNet.
+        changes: arguments of the model that replace those of the run; they replace stored values of the same name, such
+            as the ``score_threshold`` of PIPNet.
 
     Returns:
         The model.
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if the file is damaged or foreign, names a class that is not allowed or is no model, holds the
-            weights of another one, or if the model has no argument of a name in ``changes``.
+        ValueError: if the file is damaged or foreign, names a class that is not allowed or not a model, holds the
+            weights of another model, or if the model lacks an argument in ``changes``.
     """
     checkpoint = read_checkpoint(path, mmap=True)
     stored = checkpoint["hyper_parameters"]

@@ -1,4 +1,4 @@
-"""Loss terms, each a mean over images in float32; models name them, phase plans weigh them."""
+"""Loss terms, each a mean over images in float32; models name them, and phase plans weight them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch.nn import functional as F
 def cross_entropy(
     logits: Tensor, labels: Tensor, class_targets: Tensor | None = None, class_weights: Tensor | None = None
 ) -> Tensor:
-    """Cross-entropy, with soft targets where an image is compatible with several classes.
+    """Cross-entropy, with soft targets if an image is compatible with several classes.
 
     Source: soft targets as Hesse et al. 2023 (FunnyBirds): 1/|T| on the classes T that agree with the visible parts;
-    class weights as Schlinge et al. 2025. Deviation: a weighted mean over images is divided by their number, not by the
-    weights that happen to be in the batch, so that processes and accumulated batches add up to one large batch.
+    class weights as Schlinge et al. 2025. Deviation: the weighted sum is divided by the number of images, not by the
+    weights in the batch, so that processes and accumulated batches equal one large batch.
 
     Args:
         logits: ``(B, K)`` float.
@@ -56,11 +56,11 @@ def concept_bce(logits: Tensor, concepts: Tensor, weights: Tensor | None = None)
 
 
 def multilabel_margin(logits: Tensor, labels: Tensor) -> Tensor:
-    """How far the logits of absent labels come up to those of present ones, for multilabel data.
+    """The multi-label margin loss: how closely the logits of absent labels approach those of present ones.
 
     Source: Schlinge et al. 2025 (QuanProto), multi-label margin loss: mean over images of
-    (1/K) Σ_{c present} Σ_{j absent} max(0, 1 - (o_c - o_j)). Unlike binary cross-entropy it asks for no negative logit,
-    and so for no negative head weights.
+    (1/K) Σ_{c present} Σ_{j absent} max(0, 1 - (o_c - o_j)). Unlike binary cross-entropy, it requires no negative
+    logits and therefore no negative head weights.
 
     Args:
         logits: ``(B, K)`` float, o. Memory: B·K² numbers.
@@ -154,10 +154,10 @@ def off_class_l1(weight: Tensor, owner: Tensor) -> Tensor:
 
 
 def slot_orthogonality(logits: Tensor, adjacent: bool = False) -> Tensor:
-    """How alike the slots of a class are: cosines of their logits, summed over ordered pairs, per slot.
+    """The similarity of the slots of a class: cosines of their logits, summed over ordered pairs, per slot.
 
     Source: Rymarczyk et al. 2022 (ProtoPool), orthogonality loss: Σ_k Σ_{i≠j} cos(Q_ki, Q_kj) / (S·K). The released
-    code of Schlinge et al. 2025 has Σ_k Σ_i cos(Q_ki, Q_k,i+1) / (S·K), a tenth of it for ten slots that are all alike.
+    code of Schlinge et al. 2025 has Σ_k Σ_i cos(Q_ki, Q_k,i+1) / (S·K), a tenth of it for ten equal slots.
 
     Args:
         logits: ``(K, U, S)`` float, Q.
@@ -179,7 +179,7 @@ def slot_orthogonality(logits: Tensor, adjacent: bool = False) -> Tensor:
 
 
 def alignment(first: Tensor, second: Tensor) -> Tensor:
-    """How differently corresponding cells of two views answer.
+    """The disagreement of corresponding cells of two views.
 
     Source: Nauta et al. 2023 (PIP-Net), alignment loss L_A. ½ Σ over both directions of the mean over cells of
     -log(⟨p, stop(p')⟩ + 1e-12), where stop() cuts the gradient. Without the stop the value is the same and the
@@ -202,13 +202,13 @@ def alignment(first: Tensor, second: Tensor) -> Tensor:
 
 
 def tanh_uniformity(first: Tensor, second: Tensor) -> Tensor:
-    """How many units no image of the batch shows.
+    """The tanh loss, which grows with the number of units that are absent from the batch.
 
     Source: Nauta et al. 2023 (PIP-Net), tanh loss L_T. -½ Σ over both views of the mean over units of
     log(tanh(Σ_b s_bu) + 1e-8). The sum over images is not a mean: it saturates for large batches (exp(-L_T) is the
     geometric mean of tanh(Σ); at 1 the term teaches nothing), and it runs over the images of **all processes**, through
-    an all-reduce with gradient. After DDP has averaged the gradients they are those of one process with the whole
-    batch; sums per process would give others.
+    an all-reduce with gradient. The gradients averaged by DDP then equal those of one process with the whole batch,
+    which sums per process would not.
 
     Args:
         first: ``(B, U)`` float in [0, 1], largest value of every unit in one view.
@@ -228,20 +228,20 @@ def tanh_uniformity(first: Tensor, second: Tensor) -> Tensor:
 
 
 def feature_diversity(maps: Tensor, logits: Tensor, weight: Tensor, active: Tensor) -> Tensor:
-    """How little the features that speak for the predicted class differ in where they look.
+    """The feature diversity loss: how little the features of the predicted class differ in where they look.
 
-    Source: Norrenbrock et al. 2024 (Q-SENN) and 2025 (QPM), feature diversity loss: minus the mean over images of
+    Source: Norrenbrock et al. 2024 (Q-SENN) and 2025 (QPM): minus the mean over images of
     Σ_ij max_u S_u,ij g_u a_u, with the softmax S_u over the cells of map u, g_u = mean(map_u) / max_v mean(map_v) and
     a_u = |W_ŷu| / (‖W_ŷ‖ + 1e-5) for the predicted class ŷ. The coefficient β is the phase's.
 
     Args:
         maps: ``(B, U, h, w)`` float, >= 0.
-        logits: ``(B, K)`` float; the largest is that of ŷ.
+        logits: ``(B, K)`` float, with the largest for ŷ.
         weight: ``(K, U)`` float, W.
-        active: ``(U,)`` bool, features among which the largest mean is looked for.
+        active: ``(U,)`` bool, features over which the largest mean is taken.
 
     Returns:
-        Scalar <= 0, lower is better: the more cells are led by features of their own, the more they add up to.
+        Scalar <= 0, lower is better: lower the more cells are dominated by different features.
 
     Example:
         >>> maps = torch.tensor([[[[9.0, 0.0]], [[0.0, 9.0]]]])  # two features that look at two cells

@@ -1,7 +1,7 @@
 """PIPNet (Nauta et al. 2023, *PIP-Net: Patch-Based Intuitive Prototypes*): a prototype is a softmax channel.
 
-Architecture, losses and phases top to bottom. Training sees two views of every image whose cells correspond; the same
-channel must answer in both. Deviations from the released code: BatchNorm keeps its running statistics where its group
+Architecture, losses and phases top to bottom. Training uses two views of every image with corresponding cells; the same
+channel must respond in both. Deviations from the released code: BatchNorm keeps its running statistics where its group
 is frozen, and both stages have one batch size.
 """
 
@@ -27,7 +27,7 @@ from lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerS
 
 PRETRAIN_LOSSES = {"alignment_ramp": 1.0, "tanh_uniformity": 5.0}
 TRAIN_LOSSES = {"alignment": 5.0, "tanh_uniformity": 2.0, "pipnet_class": 2.0}
-LED_LOSSES = {"alignment": 1.0, "tanh_uniformity": 1.0, "pipnet_class": 4.0}  # ours: led by the labels
+LED_LOSSES = {"alignment": 1.0, "tanh_uniformity": 1.0, "pipnet_class": 4.0}  # ours: dominated by the labels
 OWNER_THRESHOLD = 1e-3  # a class is explained by the units it weighs more than this
 SMALL_BATCH = 32
 SHRINK = "shrink_head"
@@ -80,7 +80,7 @@ def _phase(
 
 
 def _full(name: str, epochs: int, **changes: Any) -> Phase:
-    """A part of the original stage that trains everything; between the parts the head shrinks once more."""
+    """A part of the original stage that trains everything; between the parts, the head is shrunk again."""
     return _phase(name, epochs, _WHOLE_NET | _HEAD, TRAIN_LOSSES, _RESTARTS, "train", bn=_ALL_MOVING, **changes)
 
 
@@ -98,8 +98,8 @@ class PIPNet(InterpretableModule):
     Args:
         num_features: U, channels of a 1×1 convolution after the backbone; None takes the channels of the backbone,
             without a convolution and without the group ``addon``.
-        shrinkage: taken from every head weight after every step of a phase that trains the head; the 1e-3 of the
-            authors is for 10,000 steps.
+        shrinkage: subtracted from every head weight after every step of a phase that trains the head; the authors' 1e-3
+            is for 10,000 steps.
         score_threshold: at inference, scores below it are 0; an image whose logits are all 0 is an abstention.
         kwargs: arguments of :class:`~lightning_modules.interpretable.InterpretableModule`.
 
@@ -191,7 +191,7 @@ class PIPNet(InterpretableModule):
         return torch.log1p(logits.float().pow(self.exponent))
 
     def units(self) -> UnitTable:
-        """Channels; a class owns those it weighs more than 0.001, the threshold of compactness."""
+        """Channels; a class owns those with a weight above 0.001, the threshold of compactness."""
         weight = self.linear.weight.relu()
         owner = weight.T > OWNER_THRESHOLD
         return UnitTable(kind="prototype", active=self._active(), owner=owner, pool="max", weight=weight)
@@ -236,7 +236,7 @@ class PIPNet(InterpretableModule):
             )
 
     def teardown(self, stage: str) -> None:
-        """Leave the data module as other models expect it."""
+        """Reset the data module for other models."""
         datamodule: Any = getattr(self.trainer, "datamodule", None)
         if datamodule is not None:
             datamodule.configure_loaders(two_views=False)
@@ -269,9 +269,9 @@ class PIPNet(InterpretableModule):
     def optimizer_step(self, epoch: int, batch_idx: int, optimizer: Any, *args: Any, **kwargs: Any) -> None:
         """The optimiser's step, then, if the phase trains the head, the proximal step W ← max(W - shrinkage, 0).
 
-        Under a ``OneCycleLR`` the shrinkage follows the head's rate: ``shrinkage`` at the top, almost none at the end,
-        where steps that no longer learn would only forget. An exponent that is trained stays at least 1, as in the code
-        of Schlinge et al. 2025.
+        Under a ``OneCycleLR`` the shrinkage follows the head's rate: ``shrinkage`` at the top, and almost 0 at the end,
+        where it would otherwise remove weights that are no longer trained. An exponent that is trained stays at least
+        1, as in the code of Schlinge et al. 2025.
         """
         super().optimizer_step(epoch, batch_idx, optimizer, *args, **kwargs)
         for group in optimizer.param_groups:
@@ -304,19 +304,19 @@ class PIPNet(InterpretableModule):
         self.linear.weight.masked_fill_(units, 0.0)
 
     def on_train_epoch_end(self) -> None:
-        """Log the number of classes without any weight, to which no gradient leads back."""
+        """Log the number of classes without any weight, which no gradient can restore."""
         dead = (self.linear.weight <= 0).all(dim=1).sum()
         self.log("train/dead_classes", dead.float(), rank_zero_only=True)
 
     def configure_optimizers(self) -> Any:
-        """As the phase says; in a stage of warm restarts, these for the head and one cosine for the other groups."""
+        """The optimiser of the phase; warm restarts apply to the head only, and one cosine to the other groups."""
         restarts = self.phase.scheduler
         if restarts is None or restarts.name != "CosineAnnealingWarmRestarts":
             return super().configure_optimizers()
         optimizer, _ = PhasePlan((replace(self.phase, scheduler=None),)).build(0, self.parameter_groups(), 1)
         stage, steps = [p for p in self.plan.phases if p.scheduler == restarts], self.steps_per_epoch()
         first = next(p for p in stage if p is self.phase or p.goes_on_with(self.phase))
-        before = stage[: stage.index(first)]  # phases that share a scheduler count on
+        before = stage[: stage.index(first)]  # phases that share a scheduler continue counting
         done = sum(phase.epochs for phase in before)
         net_done = sum(phase.epochs for phase in before if "backbone" in phase.trainable)
         length, period = sum(phase.epochs for phase in stage), restarts.kwargs["T_0"]

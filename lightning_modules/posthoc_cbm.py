@@ -1,7 +1,7 @@
 """Post-hoc concept bottleneck (Yuksekgonul et al. 2023, *Post-hoc Concept Bottleneck Models*) on any backbone.
 
-Concept vectors, projection, sparse head and residual top to bottom. Nothing of the backbone is trained: the bank of
-concept vectors and the head are fitted at once to the embeddings of all training images.
+Concept vectors, projection, sparse head and residual top to bottom. The backbone is not trained: the bank of concept
+vectors and the head are fitted to the embeddings of all training images.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class PosthocCBM(InterpretableModule):
 
     Args:
         num_concepts: L, linked from the data.
-        projection: how a score follows from vector and embedding.
-        positives: training images with a concept that its vector is learnt from, and as many again to validate it.
+        projection: how a score follows from vector and embedding. positives: training images with a concept for fitting
+            its vector, and as many for validation.
         negatives: the same for images without it.
         svm_c: C of the support vector machines; Aysel et al. call it λ.
-        head: penalty of the softmax head: elastic net, or squares alone.
+        head: penalty of the softmax head: elastic net, or squares only.
         penalty: λ of the head, for standardised scores.
         l1_ratio: α of the elastic net.
         kwargs: arguments of :class:`~lightning_modules.interpretable.InterpretableModule`.
@@ -108,7 +108,7 @@ class PosthocCBM(InterpretableModule):
         self.drawn = Examples(positives, negatives, svm_c)
         self.penalty, self.l1_ratio = penalty, l1_ratio if head == "softmax_elastic_net" else 0.0
         channels, unknown = self.backbone.out_channels, torch.full((num_concepts, 2), torch.nan)
-        # random directions until `fit_concepts`: the control that a bank is compared with
+        # random directions until `fit_concepts`, a control for the bank
         self.register_buffer("vectors", torch.randn(num_concepts, channels) / channels**0.5)
         self.register_buffer("intercepts", torch.zeros(num_concepts))
         self.register_buffer("examples", torch.zeros(num_concepts, 2, 2, dtype=torch.int64))
@@ -118,7 +118,7 @@ class PosthocCBM(InterpretableModule):
         self.residual: nn.Linear | None = None
         if any("residual" in phase.trainable for phase in self.plan.phases):
             self.residual = nn.Linear(channels, self.num_classes)
-            nn.init.zeros_(self.residual.weight)  # until it is trained, the concepts decide alone
+            nn.init.zeros_(self.residual.weight)  # until it is trained, only concepts decide
             nn.init.zeros_(self.residual.bias)
 
     def forward(self, images: Tensor) -> ModelOutput:
@@ -149,7 +149,7 @@ class PosthocCBM(InterpretableModule):
         return self.linear(scores)  # type: ignore[no-any-return]
 
     def units(self) -> UnitTable:
-        """Concepts; a class owns those it weighs positively. Those without a vector are inactive."""
+        """Concepts; a class owns those with a positive weight. Those without a vector are inactive."""
         active, weight = self._active(), self.linear.weight
         concepts = torch.arange(len(active), device=active.device)
         return UnitTable(
@@ -168,7 +168,7 @@ class PosthocCBM(InterpretableModule):
         return super().loss_terms() | {"residual_l2": lambda output, batch: residual.weight.float().square().mean()}
 
     def setup(self, stage: str) -> None:
-        """Also refuse data whose concepts are not those of the model, before anything is trained."""
+        """Also refuse data with other concepts than the model, before anything is trained."""
         super().setup(stage)
         datamodule = getattr(self.trainer, "datamodule", None)
         if stage == "fit" and datamodule is not None:
@@ -238,7 +238,7 @@ class PosthocCBM(InterpretableModule):
         }
 
     def concept_bank(self) -> dict[str, Tensor]:
-        """Of every concept: whether it is fitted, numbers of examples, accuracies and margins, each ``(L,)``."""
+        """For every concept: whether it is fitted, numbers of examples, accuracies and margins, each ``(L,)``."""
         columns: dict[str, Tensor] = {"fitted": self._active()}
         for row, split in enumerate(("train", "validation")):
             columns |= {f"{split}_{side}s": self.examples[:, row, i] for i, side in enumerate(("negative", "positive"))}

@@ -1,8 +1,8 @@
 """ProtoPNet (Chen et al. 2019, *This Looks Like That*): class-owned prototypes, log-similarity, linear head.
 
 Architecture, losses and phases top to bottom. Deviations from the released code: the cluster and separation costs are
-exact minima, BatchNorm keeps its running statistics in phases that train the head only, and a prototype that finds no
-patch keeps its vector. The pruned variant is a phase plan with a ``prune`` phase appended, not another class.
+exact minima, BatchNorm keeps its running statistics in phases that train the head only, and a prototype without a patch
+keeps its vector. The pruned variant is a phase plan with a ``prune`` phase appended, not another class.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HEAD_LOSSES = {"cross_entropy": 1.0, "off_class_l1": 1e-4}
 
 
 def _joint(name: str, epochs: int, scheduler: SchedulerSpec) -> Phase:
-    """A joint phase of the original rates; all of a plan share one optimiser and one step-wise decay."""
+    """A joint phase with the original rates; all of a plan share one optimiser and one step-wise decay."""
     rates = {"backbone": 1e-4, "addon": 3e-3, "prototypes": 3e-3}
     return Phase(
         name,
@@ -62,7 +62,7 @@ def _pretrained(name: str, epochs: int) -> Phase:
 
 
 def _solved(rate: float, penalty: float) -> Phase:
-    """One epoch that measures the solution; ``rate`` is for those who train the head instead."""
+    """One epoch that measures the solution; ``rate`` applies if the head is trained instead."""
     actions, head = ("project", FIT_HEAD), HeadSpec(penalty)
     return Phase("last", 1, {"head": rate}, HEAD_LOSSES, bn="eval", on_enter=actions, selectable=True, head=head)
 
@@ -81,9 +81,8 @@ class ProtoPNet(ComparesPatches, LinearHead, InterpretableModule):
     fall every tenth epoch, one projection after 25), ``sketch`` (ours, for the from-scratch backbone) and
     ``pretrained`` (ours, for a pretrained backbone, cosine similarity and few images).
 
-    The last two solve the last layer, the authors' three train it as published. In their form, on 20 drawn classes, the
-    solution has 7 weights a class in place of 200 and 99.3 % accuracy; with their schedules it is not measured
-    (docs/models/protopnet.md).
+    The last two solve the last layer, the authors' three train it as published. docs/models/protopnet.md has the effect
+    of the solution, which was not measured with the authors' schedules.
 
     Args:
         prototypes_per_class: prototypes owned by each class.
@@ -93,8 +92,8 @@ class ProtoPNet(ComparesPatches, LinearHead, InterpretableModule):
         similarity: ``l2_log`` or ``cosine``.
         epsilon: ε of ``l2_log``.
         own_class_init: initial head weight between a class and its own prototypes.
-        off_class_init: initial head weight between a class and a prototype of another class; null if a class reads its
-            own prototypes only, so that these weights are 0 and stay 0.
+        off_class_init: initial head weight between a class and a prototype of another class; null if a class reads only
+            its own prototypes, which fixes these weights at 0.
         prototype_range: with ``l2_log``, prototypes start uniformly between these two numbers.
         kwargs: arguments of :class:`~lightning_modules.interpretable.InterpretableModule`.
 
@@ -187,8 +186,7 @@ class ProtoPNet(ComparesPatches, LinearHead, InterpretableModule):
         """Backbone, add-on, similarity of every cell to every prototype, best cell, linear head.
 
         In training, scores are the similarities of the nearest cells, whose distances are in ``extras``, and maps have
-        no gradient: that of the logarithm would need twice the memory and time of everything else between latent and
-        scores.
+        no gradient: the gradient of the logarithm would need twice the memory and time of the rest of the head.
         """
         latent = self.embed(images)
         if not self.training:
@@ -254,12 +252,12 @@ class ProtoPNet(ComparesPatches, LinearHead, InterpretableModule):
 
     # -- last layer --------------------------------------------------------------------------------------------------
     def readable(self) -> Tensor:
-        """``(K, U)`` bool, weights that need not be 0."""
+        """``(K, U)`` bool, weights that may differ from 0."""
         return super().readable() & (self.owner.T | (not self.own_only))
 
     @torch.no_grad()
     def load_weights(self, weight: Tensor) -> None:
-        """Take over weights ``(K, U)``; prototypes that no class weighs become inactive."""
+        """Set weights ``(K, U)``; prototypes without weight become inactive."""
         self.linear.weight.copy_(weight)
         self.prune((self.linear.weight != 0).any(dim=0))
 

@@ -48,7 +48,7 @@ def _last(epochs: int, rate: float, l1: float, **changes: Any) -> Phase:
 
 
 def _solved(rate: float, penalty: float) -> Phase:
-    """One epoch that measures the solution; ``rate`` is for those who train the head instead."""
+    """One epoch that measures the solution; ``rate`` applies if the head is trained instead."""
     phase = _last(1, rate, 1e-4, head=HeadSpec(penalty))
     return replace(phase, on_enter=(*phase.on_enter, FIT_HEAD))
 
@@ -69,14 +69,13 @@ def _pretrained(name: str, epochs: int) -> Phase:
 class ProtoPool(ComparesPatches, LinearHead, InterpretableModule):
     """Prototypes shared between classes.
 
-    Source: Rymarczyk et al. 2022. Presets: ``original`` (the published rates; 20 joint epochs where the original
-    stopped by its test accuracy), ``quanproto`` (Schlinge et al. 2025, CUB; with the projection their code leaves out;
-    with single labels set ``class_weights: true`` as they do), ``sketch`` (ours, for the from-scratch backbone) and
+    Source: Rymarczyk et al. 2022. Presets: ``original`` (the published rates; 20 joint epochs, while the original
+    stopped by test accuracy), ``quanproto`` (Schlinge et al. 2025, CUB; with the projection that their code omits; with
+    single labels set ``class_weights: true`` as they do), ``sketch`` (ours, for the from-scratch backbone) and
     ``pretrained`` (ours, for a pretrained backbone, cosine similarity and few images).
 
-    The last two solve the last layer, the authors' two train it as published. After ``pretrained``, on ten classes of
-    CUB, the solution has 3 weights a class in place of 28 and 81.5 instead of 82.7 % accuracy; with the schedules of
-    the authors it is not measured (docs/models/protopool.md).
+    The last two solve the last layer, the authors' two train it as published. docs/models/protopool.md has the effect
+    of the solution, which was not measured with the authors' schedules.
 
     Args:
         num_prototypes: U, size of the pool, at least S.
@@ -89,8 +88,8 @@ class ProtoPool(ComparesPatches, LinearHead, InterpretableModule):
         off_class_init: initial head weight between a class and a slot of another class.
         gumbel_epochs: epochs until the Gumbel scale is full, multiplied by ``epoch_scale``; by default the preset's.
         temperature: τ of the Gumbel-softmax; by default the preset's.
-        focal: ``similarity`` is the paper's, the largest similarity less their mean; ``distance`` is the one in the
-            released code, the similarity at the smallest distance less that at the mean distance (``l2_log`` only).
+        focal: ``similarity`` as in the paper, the largest similarity minus the mean; ``distance`` as in the released
+            code, the similarity at the smallest minus the one at the mean distance (``l2_log`` only).
         kwargs: arguments of :class:`~lightning_modules.interpretable.InterpretableModule`.
 
     Raises:
@@ -211,7 +210,7 @@ class ProtoPool(ComparesPatches, LinearHead, InterpretableModule):
         return self.slots.assignment(self.global_step)
 
     def enter_phase(self, index: int) -> None:
-        """As the base does; the processes now agree on the seed of the noise."""
+        """Also make the processes agree on the seed of the noise."""
         super().enter_phase(index)
         self.slots.read_seed()
 
@@ -324,9 +323,8 @@ class ProtoPool(ComparesPatches, LinearHead, InterpretableModule):
     # -- last layer --------------------------------------------------------------------------------------------------
     @torch.no_grad()
     def load_weights(self, weight: Tensor) -> None:
-        """Take over weights ``(K, U)``; prototypes that no class weighs become inactive.
-
-        Of the slots on one prototype, the first has its weight and the others 0.
+        """Set weights ``(K, U)``; prototypes without weight become inactive. Of several slots on one prototype, the
+        first gets the weight.
         """
         slots = self.slots.hard().transpose(1, 2).flatten(0, 1)  # (K·S, U)
         first = slots.argmax(dim=0)
@@ -364,7 +362,7 @@ def _check_sizes(prototypes: int, slots: int, channels: int, epochs: int, temper
 
 
 def _check_plan(plan: PhasePlan) -> None:
-    """Hardening is final: later phases leave the assignment alone."""
+    """Hardening is final: later phases must not train the assignment."""
     hardened = False
     for phase in plan.phases:
         hardened |= HARDEN in phase.on_enter

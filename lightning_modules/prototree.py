@@ -1,9 +1,9 @@
-"""ProtoTree (Nauta et al. 2021, *Neural Prototype Trees*): a soft decision tree that asks for one prototype per node.
+"""ProtoTree (Nauta et al. 2021, *Neural Prototype Trees*): a soft decision tree with one prototype per node.
 
 Architecture, training and phases top to bottom; the tree itself is in ``heads/tree.py``. Deviations from the released
-code: routing is in log space throughout and its order is arithmetic; BatchNorm keeps its running statistics in frozen
-blocks; the leaves learn from soft targets too; the pruning threshold follows the number of classes; nodes that are cut
-off are not projected.
+code: routing is in log space with nodes in a fixed order; BatchNorm keeps its running statistics in frozen
+blocks; the leaves also learn from soft targets; the pruning threshold depends on the number of classes; nodes that are
+cut off are not projected.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ def _pretrained(name: str, epochs: int, rates: dict[str, float], action: str, **
 class ProtoTree(ComparesPatches, InterpretableModule):
     """Neural prototype tree.
 
-    Source: Nauta et al. 2021. A node asks how near its prototype comes to a patch of the image: exp(-d) of the smallest
-    distance is the probability of going right. The loss is the negative log-likelihood of the mixture of leaves; the
-    leaves learn without a gradient, once per batch (with accumulated gradients too). Presets: ``original`` (the
-    command for CUB in the README of the released code, whose backbone is a ResNet-50 trained on iNaturalist; other
-    backbones it freezes as a whole, see ``configs/model/prototree.yaml``), ``sketch`` (ours, for the sketch backbone of
-    a trained black box) and ``pretrained`` (ours, for a pretrained backbone and few images). In ours prototypes start
-    as random patches.
+    Source: Nauta et al. 2021. A node goes right with probability exp(-d), where d is the smallest distance of its
+    prototype to a patch of the image. The loss is the negative log-likelihood of the mixture of leaves; the leaves
+    learn without a gradient, once per batch (with accumulated gradients too). Presets: ``original`` (the command for
+    CUB in the README of the released code, whose backbone is a ResNet-50 trained on iNaturalist; other backbones are
+    completely frozen, see ``configs/model/prototree.yaml``), ``sketch`` (ours, for the sketch backbone of a trained
+    black box) and ``pretrained`` (ours, for a pretrained backbone and few images). In ours prototypes start as random
+    patches.
 
     With multilabel data (ours, no published reference) leaves hold independent probabilities, trained by
     gradient as group ``head`` at the rate of the prototypes, and the tree is not pruned.
@@ -149,9 +149,8 @@ class ProtoTree(ComparesPatches, InterpretableModule):
         return self.tree(scores, "distributed" if self.training else self.inference)  # type: ignore[no-any-return]
 
     def contributions(self, output: ModelOutput, classes: Tensor) -> Tensor:
-        """What the logit of one class per image loses if a node did not see its prototype: log ŷ - log ŷ(s_u := 0).
-
-        They do not add up to the logit. With ``sample_max`` they are those of ``distributed``.
+        """The decrease of the logit of one class per image if a node did not see its prototype: log ŷ - log ŷ(s_u :=
+        0). The values do not add up to the logit. For ``sample_max`` they equal those of ``distributed``.
 
         Args:
             output: the output for B images.
@@ -189,7 +188,7 @@ class ProtoTree(ComparesPatches, InterpretableModule):
 
     # -- training ----------------------------------------------------------------------------------------------------
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
-        """One step; then, from the probabilities of this very step, the update of the leaves without a gradient.
+        """One step, then the gradient-free update of the leaves from the probabilities of the same step.
 
         Neither the gradients nor the optimiser read the leaves after the forward pass, so that updating them before or
         after the optimiser's step is the same.
@@ -209,7 +208,7 @@ class ProtoTree(ComparesPatches, InterpretableModule):
 
     @torch.no_grad()
     def prune_tree(self, trainer: Trainer) -> dict[str, float]:
-        """Action ``prune_tree``: cut subtrees that know nothing; their nodes, and those above them, become inactive.
+        """Action ``prune_tree``: cut uninformative subtrees; their nodes, and those directly above, become inactive.
 
         Args:
             trainer: not used.
@@ -240,7 +239,7 @@ class ProtoTree(ComparesPatches, InterpretableModule):
 
     # -- fidelity ----------------------------------------------------------------------------------------------------
     def fidelity(self, scores: Tensor) -> dict[Inference, Tensor]:
-        """Whether inference by one leaf decides like the mixture of all.
+        """Whether inference with one leaf agrees with the mixture of all.
 
         Source: fidelity of Nauta et al. 2021.
 
@@ -260,12 +259,12 @@ class ProtoTree(ComparesPatches, InterpretableModule):
         self._faithful = torch.zeros(len(MODES), dtype=torch.int64, device=self.device)
 
     def test_step(self, batch: dict[str, Any], batch_idx: int) -> None:
-        """Count the images on which the ways of inference agree, at the price of one more forward pass."""
+        """Count the images on which the kinds of inference agree, which needs one more forward pass."""
         agreed = torch.stack(list(self.fidelity(self(batch["image"]).scores).values())).sum(dim=1)
         self._faithful += torch.cat([agreed, agreed.new_full((1,), len(batch["image"]))])
 
     def on_test_epoch_end(self) -> None:
-        """Say and log how often they agreed."""
+        """Print and log how often they agreed."""
         if distributed.is_initialized():
             distributed.all_reduce(self._faithful)
         *agreed, images = self._faithful.tolist()
@@ -275,7 +274,7 @@ class ProtoTree(ComparesPatches, InterpretableModule):
 
     # -- projection --------------------------------------------------------------------------------------------------
     def allowed(self, targets: Tensor) -> Tensor:
-        """``(B, U)`` bool: the class (``(B,)`` int64), or a label (``(B, K)`` bool), is that of a leaf below."""
+        """``(B, U)`` bool: the class (``(B,)`` int64), or a label (``(B, K)`` bool), belongs to a leaf below."""
         return shown(self._owner(), targets)
 
 

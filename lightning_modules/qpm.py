@@ -1,9 +1,9 @@
 """QPM (Norrenbrock et al. 2025, *QPM: Discrete Optimization for ... Image Classification*): a class is k of n features.
 
-Architecture, losses and phases top to bottom. A dense classifier is trained whose features look at different places;
-n of them are selected and k assigned to each class, in one quadratic problem; then the backbone is fine-tuned under
-that sparse binary matrix, which is never trained. Deviations from the paper: the problem is solved by a local search
-instead of a commercial solver; ternary weights are those of the same selection.
+Architecture, losses and phases top to bottom. First a dense classifier is trained, with features that look at different
+places. Then one quadratic problem selects n of them and assigns k to each class, and the backbone is fine-tuned with
+the resulting sparse binary matrix. Deviations from the paper: the problem is solved by a local search instead of a
+commercial solver; ternary weights come from the same selection.
 """
 
 from __future__ import annotations
@@ -123,13 +123,13 @@ class QPM(InterpretableModule):
         return F.linear(scores, self.weight(), self.linear.bias.masked_fill(self.selected, 0.0))
 
     def weight(self) -> Tensor:
-        """``(K, U)`` weights: dense, or with k of them per class that are not 0."""
+        """``(K, U)`` weights: dense, or with k non-zero ones per class."""
         dense = self.linear.weight
         sparse = torch.zeros_like(dense).index_copy(1, self.selection, self.assignment)
         return torch.where(self.selected, sparse, dense)
 
     def units(self) -> UnitTable:
-        """Channels of the backbone; a class owns those it is made of, before the selection those it weighs above 0."""
+        """Channels of the backbone; a class owns its k features, before the selection those with a positive weight."""
         weight = self.weight()
         kept = torch.zeros_like(weight[0], dtype=torch.bool).index_fill(0, self.selection, True)
         owner = torch.where(self.selected, weight != 0, weight > 0).T
@@ -140,11 +140,7 @@ class QPM(InterpretableModule):
         return {"backbone": list(self.backbone.parameters()), "head": list(self.linear.parameters())}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """As any module.
-
-        Raises:
-            ValueError: if it selects features that there are not.
-        """
+        """Load weights. Raises: ValueError: if the selection contains unknown features."""
         found = super().load_state_dict(state_dict, strict, assign)
         if not 0 <= int(self.selection.min()) <= int(self.selection.max()) < self.linear.in_features:
             raise ValueError(f"Expected `selection` to be among {self.linear.in_features} features, but it is not.")
@@ -167,7 +163,7 @@ class QPM(InterpretableModule):
 
     @torch.no_grad()
     def select(self, sums: FeatureSums) -> dict[str, float]:
-        """Select features, assign them to classes, and remember their mean and standard deviation.
+        """Select features, assign them to classes, and store their mean and standard deviation.
 
         Returns:
             objective; threshold of redundancy; starts of the search that ended there; swaps on the way; moved classes,

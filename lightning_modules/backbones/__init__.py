@@ -1,4 +1,4 @@
-"""Backbones with their input normalisation inside and their geometry known; plain modules without Lightning."""
+"""Backbones with built-in input normalisation and known geometry; plain modules without Lightning."""
 
 from lightning_modules.backbones.backbone import Backbone, BackboneOptions, Normalize, build_backbone
 

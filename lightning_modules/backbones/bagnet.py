@@ -1,4 +1,4 @@
-"""BagNet backbones: a ResNet-50 in which a cell sees a square of 9, 17 or 33 pixels and nothing else."""
+"""BagNet backbones: a ResNet-50 whose cells see only a square of 9, 17 or 33 pixels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BLOCKS, _STRIDES, _EXPANSION = (3, 4, 6, 3), (2, 2, 2, 1), 4
 
 
 class Bottleneck(nn.Module):
-    """A residual bottleneck without padding; the shortcut loses the rows and columns at the end that the branch loses.
+    """A residual bottleneck without padding; the shortcut is cropped at the end to the size of the branch.
 
     Deviation from the authors' code: each axis is cropped by its own difference, so that images need not be square.
 
@@ -62,12 +62,11 @@ def bagnet(name: str, width: int = WIDTH) -> tuple[nn.Sequential, int]:
     ImageNet": the blocks of a ResNet-50 without padding and max-pool, in which only the first block of the first two,
     three or four stages has a 3×3 convolution. Cell (i, j) sees rows 8i to 8i + q - 1 and columns 8j to 8j + q - 1.
     Weights are drawn from N(0, 2 / (k² · outputs)). Deviation from the authors' code: the BatchNorm of the stem has
-    PyTorch's momentum, not 0.001, of which 1,000 steps from scratch would leave 37 % of the initial statistics.
+    PyTorch's momentum, not 0.001, with which 37 % of the initial statistics would remain after 1,000 steps.
 
     Args:
         name: a key of ``BAGNETS``; the number in it is q.
-        width: channels of the stem, to which those of all layers are in proportion; less than 64 to train from scratch
-            on a CPU.
+        width: channels of the stem, which scale all layers; less than 64 to train from scratch on a CPU.
 
     Returns:
         The network, with the parameter names of the authors' code, and its number of output channels.

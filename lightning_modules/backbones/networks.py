@@ -1,4 +1,4 @@
-"""Torchvision's networks without pool and classifier, randomly initialised, on request with a finer grid.
+"""Torchvision's networks without pooling and classifier, randomly initialised, optionally with a finer grid.
 
 Every function returns the network, with torchvision's parameter names, and its number of output channels.
 """
@@ -87,7 +87,7 @@ def mobilenet() -> tuple[nn.Sequential, int]:
 
 
 def densenet() -> tuple[nn.Sequential, int]:
-    """DenseNet-169 up to its last activation, which torchvision applies as a function and which here is a module.
+    """DenseNet-169 up to its last activation, a module here and a function in torchvision.
 
     Huang et al. (2017), "Densely connected convolutional networks".
     """

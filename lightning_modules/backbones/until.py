@@ -1,4 +1,4 @@
-"""Backbones that end earlier, so that a cell sees a part of the image and not the whole of it."""
+"""Truncated backbones, whose cells see only a part of the image."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def end_after(net: nn.Module, until: str) -> tuple[nn.Sequential, int]:
         The network, whose parameters keep their names, and its number of output channels.
 
     Raises:
-        ValueError: if there is no such layer, listing those there are.
+        ValueError: if there is no such layer; the error lists the layers.
 
     Example:
         >>> net = nn.Sequential(OrderedDict(stem=nn.Conv2d(3, 4, 3), layer1=nn.ReLU(), layer2=nn.Conv2d(4, 8, 3)))

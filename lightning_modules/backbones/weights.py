@@ -24,7 +24,7 @@ def load_weights(net: nn.Module, name: str, weights: str, cut: Collection[str] =
     itself, or is the checkpoint of a run of this project, whose backbone is taken. Classifier keys are dropped by name,
     every other key must match, DenseNet's also under the names of torchvision's files. Parameters keep their dtype:
     half-precision files are cast up. Reading a file cannot run code.
-    An enum name is looked for in torchvision's cache (``$TORCH_HOME/hub/checkpoints``) and fetched if absent.
+    An enum name is looked up in torchvision's cache (``$TORCH_HOME/hub/checkpoints``) and fetched if absent.
 
     Args:
         net: the network to fill, changed in place.
@@ -73,7 +73,7 @@ def _cached(choice: WeightsEnum) -> Path:
     if not file.is_file():
         try:
             choice.get_state_dict(check_hash=True, weights_only=True)
-        except Exception as error:  # the network fails in many types, all of which mean: no file
+        except Exception as error:  # a download fails with many types of error, all of which mean that there is no file
             raise FileNotFoundError(
                 f"Expected argument `weights` to name weights that are cached or can be fetched, but got "
                 f"{choice.name}: {file.name} is not in {folder}, and {choice.url} cannot be fetched ({error!r}). "
@@ -85,7 +85,7 @@ def _cached(choice: WeightsEnum) -> Path:
 def _read_state_dict(file: Path) -> Mapping[str, Tensor]:
     try:
         state = torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:  # an unpickler that is fed a foreign or cut file raises any type
+    except Exception as error:  # an unpickler may raise any type for a foreign or truncated file
         reason = str(error).split("\n")[0]
         raise ValueError(
             f"Expected argument `weights` to be a file that torch.load(..., weights_only=True) reads, but got {file} "

@@ -1,1 +1,1 @@
-"""Heads, which turn a latent into a decision: prototype layers, slots, trees; plain modules without Lightning."""
+"""Heads, which compute a decision from a latent: prototype layers, slots, trees; plain modules without Lightning."""

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-_ROUNDING = 1e-12  # a normal that is as small as the rounding of the terms it is a sum of is none
+_ROUNDING = 1e-12  # a normal as small as the rounding errors of its terms does not count
 
 
 @dataclass(frozen=True)
 class Examples:
-    """How the vector of a concept is learnt.
+    """Options for fitting the vector of a concept.
 
     Args:
-        positives: images with the concept to learn from, and as many again to validate.
+        positives: images with the concept for fitting, and as many for validation.
         negatives: the same for images without it.
         svm_c: C of the support vector machine; called λ by Aysel et al. 2025.
         seed: of the draw.
@@ -60,8 +60,8 @@ class ConceptBank:
 def fit_concept_bank(embeddings: Tensor, concepts: Tensor, options: Examples) -> ConceptBank:
     """The vectors of all concepts, each by scikit-learn's ``SVC(kernel="linear")``, in parallel over concepts.
 
-    Images are drawn without replacement, for every concept on its own, so that neither another concept nor the number
-    of threads changes a vector. Where fewer are available than asked for, all are used, first to learn from.
+    Images are drawn without replacement and independently for every concept, so that a vector depends neither on other
+    concepts nor on the number of threads. If too few are available, all are used, first for fitting.
 
     Args:
         embeddings: ``(n, D)`` float32, possibly mapped from a file; only the rows that are drawn are read.
@@ -69,7 +69,7 @@ def fit_concept_bank(embeddings: Tensor, concepts: Tensor, options: Examples) ->
         options: numbers of images, C and seed.
 
     Returns:
-        The bank; concepts without a positive or a negative image have none of it.
+        The bank; concepts without positive or negative images have no vector.
 
     Example:
         >>> embeddings = torch.tensor([[0.0, 1.0], [2.0, 1.0], [0.0, 3.0], [2.0, 3.0]])
@@ -86,7 +86,7 @@ def fit_concept_bank(embeddings: Tensor, concepts: Tensor, options: Examples) ->
 
 
 def draw_examples(present: Tensor, options: Examples, concept: int) -> tuple[list[Tensor], list[Tensor]]:
-    """Rows of the images to learn from and to validate, each without and with the concept.
+    """Rows of the images for fitting and validation, each without and with the concept.
 
     Args:
         present: ``(n,)`` bool.

@@ -1,4 +1,4 @@
-"""Which k of the selected features each class is recognised by, no two classes by the same.
+"""The assignment of k selected features to each class, with no two classes alike.
 
 Source: Norrenbrock et al. 2025 (QPM), whose quadratic program forbids two classes with the same features.
 """
@@ -22,8 +22,8 @@ def assign(fit: Tensor, per_class: int) -> tuple[Tensor, int]:
     """The k features of each class that fit best in sum over classes, with no two classes alike.
 
     A linear assignment of classes to rows. Only a few rows matter: classes that share a row, directly
-    or through others, form a group, and a class in a group of g can do without all but its g best rows, since the
-    others occupy at most g - 1 of them.
+    or through others, form a group, and a class in a group of g needs only its g best rows, since the others occupy at
+    most g - 1 of them.
 
     Args:
         fit: ``(n, K)`` of the selected features.
@@ -50,7 +50,7 @@ def assign(fit: Tensor, per_class: int) -> tuple[Tensor, int]:
 
 
 def _group_sizes(choices: list[list[Row]]) -> list[int]:
-    """How many classes share a row with a class, directly or through others; itself included."""
+    """The number of classes that share a row with a class, directly or through others, including itself."""
     index = {row: number for number, row in enumerate(dict.fromkeys(itertools.chain(*choices)))}
     labels = [label for label, rows in enumerate(choices) for _ in rows]
     numbers = [index[row] for row in itertools.chain(*choices)]

@@ -1,7 +1,5 @@
-"""What the selection of features is decided by: their fit to classes, their redundancy and their locality.
-
-All of it comes from sums over images, so that batches, their order and processes add up, and no map is kept. Source:
-Norrenbrock et al. 2025 (QPM).
+"""The constants of feature selection: fit to classes, redundancy and locality. They are computed from sums over images,
+so that batches, their order and processes do not matter and no map is kept. Source: Norrenbrock et al. 2025 (QPM).
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ import torch
 from torch import Tensor, distributed
 
 LARGEST_LOCALITY = math.sqrt(10) * 0.1
-CONSTANT = 1e-6  # standard deviation over root mean square, below which a feature is a constant and rounding
+CONSTANT = 1e-6  # standard deviation over root mean square, below which a feature is constant up to rounding
 TINY = 1e-6
 
 
@@ -58,13 +56,13 @@ class FeatureSums:
 
     @classmethod
     def empty(cls, classes: int, features: int, device: torch.device) -> FeatureSums:
-        """Nothing seen yet."""
+        """Empty sums."""
         shapes: dict[str, tuple[int, ...]] = {"images": (classes,), "by_class": (classes, features)}
         shape = {f.name: shapes.get(f.name, (features,)) for f in fields(cls)}
         return cls(**{name: torch.zeros(size, dtype=torch.float64, device=device) for name, size in shape.items()})
 
     def update(self, maps: Tensor, labels: Tensor) -> None:
-        """Take in a batch.
+        """Add a batch.
 
         Args:
             maps: ``(B, F, h, w)`` float, >= 0.
@@ -90,7 +88,7 @@ class FeatureSums:
                 distributed.all_reduce(getattr(self, f.name))
 
     def constants(self) -> FeatureConstants:
-        """The constants of the images seen so far; the order of images moves them by rounding only."""
+        """The constants of the images so far; their order matters only for rounding."""
         images, by_class, squares, peaks, borders = (getattr(self, f.name).cpu() for f in fields(self))
         count = images.sum()
         mean = by_class.sum(0) / count
@@ -113,16 +111,16 @@ def _correlation(share: Tensor, by_class: Tensor, mean: Tensor, std: Tensor) -> 
 
 
 def _locality(concentration: Tensor, edge: Tensor) -> Tensor:
-    """b: the concentration of features that stay off the border; the others get the least there is."""
+    """b: the concentration of features away from the border; the others get the minimum."""
     scaled = _scaled(concentration)
     return _scaled(torch.where(_scaled(edge) >= 0, scaled, scaled.min()))
 
 
 def _scaled(values: Tensor) -> Tensor:
-    """Outliers brought to the range of the largest cluster, centred, and scaled to ``LARGEST_LOCALITY`` in size.
+    """Values clipped to the range of the largest cluster, centred, and scaled to ``LARGEST_LOCALITY``.
 
     As released, an outlier takes the magnitude of the bound and keeps its own sign, even if the cluster has the other
-    sign. Values that then differ by rounding alone become 0.
+    sign. Values that then differ only by rounding become 0.
     """
     largest = _largest_cluster(values)
     bounded = values.clamp(largest.min(), largest.max()).abs() * values.sign()

@@ -1,10 +1,10 @@
 """The objective of a selection of features as a set function, and a local search on it.
 
 Source: Norrenbrock et al. 2025 (QPM), quadratic program. For a fixed set S of features the best assignment of rows can
-be computed, so that the objective is a function of S alone. Where two classes may have the same row, every class has
-the k of S that fit it best, and what every exchange of a member for a feature outside is worth can be told at once;
-that is a bound, from whose optima the search goes on with rows that differ. Deviation: a local search from several
-starts instead of a commercial solver.
+be computed, so that the objective is a function of S only. If equal rows are allowed, every class takes its k best
+features of S, and all exchanges of a member for another feature can be evaluated at once. This gives an upper bound,
+from whose optima the search continues with different rows. Deviation: a local search from several starts instead of a
+commercial solver.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from lightning_modules.heads.feature_assignment import assign
 
 RANDOM_STARTS = (5, 25)  # the fewest and the most
 WORK = 2**21  # features times classes times random starts, in between
-PROMISING = 128  # features outside among which a climb looks before it looks among all
+PROMISING = 128  # other features that a climb tries before it tries all
 PAIRED = 20  # members, and features outside, among which pairs are exchanged
 TOLERANCE = 1e-9
-EMPTY = -4.0  # the fit of a place that is not taken; below any fit
+EMPTY = -4.0  # the fit of an empty place, below any fit
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Problem:
         return float(fit[assignment.T].sum()) + self._of_members(members)
 
     def bound(self, members: Tensor) -> float:
-        """The same if classes might have equal rows, which is never less."""
+        """The same if classes may have equal rows, an upper bound."""
         return float(self.fit[members].topk(self.per_class, dim=0).values.sum()) + self._of_members(members)
 
     def _of_members(self, members: Tensor) -> float:
@@ -66,7 +66,7 @@ def permutations(count: int, number: int, seed: int) -> list[Tensor]:
 
 
 def search(problem: Problem, independent: Tensor, seed: int) -> tuple[Tensor, float, int, int]:
-    """The best members that are found from several starts.
+    """The best members found from several starts.
 
     Args:
         problem: the problem.
@@ -103,7 +103,7 @@ def starting_points(problem: Problem, independent: Tensor, seed: int) -> list[Te
 
 
 def _greedy(problem: Problem) -> Tensor:
-    """Members added one by one, each worth the most with those before."""
+    """Members added one by one, each with the largest gain given the earlier ones."""
     best = torch.full_like(problem.fit[: problem.per_class], EMPTY * 1000 / problem.fit.shape[1])
     worth, members = problem.bonus.clone(), []
     for _ in range(problem.size):
@@ -117,7 +117,7 @@ def _greedy(problem: Problem) -> Tensor:
 
 
 def local_optimum(problem: Problem, members: Tensor) -> tuple[Tensor, float, int]:
-    """A local optimum of the bound: no exchange of one member, and none of two among the weakest, is worth anything.
+    """A local optimum of the bound: no exchange of one member, or of two of the weakest, improves it.
 
     Returns:
         Members ``(n,)``, their bound and the number of exchanges.
@@ -137,7 +137,8 @@ def local_optimum(problem: Problem, members: Tensor) -> tuple[Tensor, float, int
 
 
 def _best_by_value(problem: Problem, members: Tensor, known: dict[frozenset[int], float]) -> tuple[Tensor, float, int]:
-    """A local optimum of the value: no exchange of one member or two, of those with the largest bounds, is better.
+    """A local optimum of the value: no exchange of one or two members, among those with the largest bounds, improves
+    it.
 
     Args:
         problem: the problem.
@@ -174,7 +175,7 @@ def _largest(worth: Tensor, least: float) -> Iterator[tuple[Tensor, int]]:
 
 
 def _climb(problem: Problem, members: Tensor) -> tuple[Tensor, int]:
-    """The best exchange of one member, again and again until none is worth anything; how many there were."""
+    """The best exchange of one member, repeated until none helps; also the number of exchanges."""
     for swaps in itertools.count():
         worth = _single_swaps(problem, members)
         place, outsider = divmod(int(worth.argmax()), worth.shape[1])
@@ -191,7 +192,7 @@ def _restricted(problem: Problem, features: Tensor) -> Problem:
 
 
 def _single_swaps(problem: Problem, members: Tensor) -> Tensor:
-    """``(n, F)`` what the exchange of a member for a feature is worth; -inf for a feature that is a member.
+    """``(n, F)`` the gain of exchanging a member for a feature; -inf if the feature is a member.
 
     With t and t' the k-th and the next fit of a class within S, a class that does not use the member gains
     max(A - t, 0), and one that does gains max(A, t') - A[member].
@@ -215,7 +216,7 @@ def _single_swaps(problem: Problem, members: Tensor) -> Tensor:
 def _paired_swaps(problem: Problem, members: Tensor, worth: Tensor, least: float) -> Iterator[Tensor]:
     """Members after each of the exchanges of two for two that raise the bound by more than ``least``, the best first.
 
-    Exact among the ``PAIRED`` members that are missed least and the features outside that are worth most.
+    Exact among the ``PAIRED`` members with the smallest loss and the other features with the largest gain.
     """
     fit, penalty, bonus, k = problem.fit, problem.penalty, problem.bonus, problem.per_class
     outside = worth.amax(0).topk(min(PAIRED, worth.shape[1] - len(members))).indices

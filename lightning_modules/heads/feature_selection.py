@@ -1,7 +1,7 @@
-"""Which n features a model keeps, and which k of them each class is recognised by.
+"""Selection of n features, and of k of them for each class.
 
 Source: Norrenbrock et al. 2025 (QPM). The set of features comes from :mod:`lightning_modules.heads.feature_search`;
-here is what counts as redundant before it.
+this module decides which features are redundant.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Selection:
         threshold: redundancy from which a pair counts.
         starts: starts of the search that ended there.
         swaps: exchanges on the way there.
-        moved: classes that do not have the row that fits them best, because another class has it.
+        moved: classes that do not have their best row, because another class has it.
     """
 
     features: Tensor
@@ -44,10 +44,10 @@ class Selection:
 
 
 def check_sizes(features: int, classes: int, num_features: int, features_per_class: int) -> None:
-    """Refuse what no selection can satisfy.
+    """Refuse sizes that no selection can satisfy.
 
     Args:
-        features: F, features there are.
+        features: F, the number of features.
         classes: K.
         num_features: n.
         features_per_class: k.
@@ -86,7 +86,7 @@ def find_selection(
         constants: of F features and K classes.
         num_features: n.
         features_per_class: k.
-        signed: a class may be recognised by the absence of a feature: |A| in the place of A.
+        signed: a class may be recognised by the absence of a feature: |A| instead of A.
         seed: of the random starts.
 
     Raises:

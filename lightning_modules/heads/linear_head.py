@@ -15,13 +15,13 @@ from lightning_modules.heads.sparse_head import Problem, SparseHead, Terms, fit_
 from lightning_modules.phases import HeadSpec
 
 HALVINGS = 12  # of the penalty at which all weights are 0: the path tried on validation images
-PATIENCE = 3  # of these in a row that are no better than the best, and the path ends
+PATIENCE = 3  # the path ends after this many in a row without improvement
 ROUGH, FINE = 0.05, 1e-3  # violation of the optimality conditions, of the penalty: on the path, and of the solution
 Images = tuple[Tensor, Tensor]  # scores (n, U) float, and targets
 
 
 class LinearHead:
-    """What models share whose logits are W s of their scores, without a bias."""
+    """The common part of models whose logits are W s of their scores, without a bias."""
 
     task: Literal["multiclass", "multilabel"]
     num_classes: int
@@ -33,10 +33,10 @@ class LinearHead:
 
     @abstractmethod
     def load_weights(self, weight: Tensor) -> None:
-        """Take over W, ``(K, U)``; units that no class weighs become inactive."""
+        """Set W, ``(K, U)``; units without weight become inactive."""
 
     def readable(self) -> Tensor:
-        """``(K, U)`` bool, weights that need not be 0: those of active units."""
+        """``(K, U)`` bool, weights that may differ from 0: those of active units."""
         return self.units().active.expand(self.num_classes, -1)
 
     @torch.no_grad()
@@ -120,7 +120,7 @@ class LinearHead:
 
 
 def _halvings(problem: Problem) -> list[float]:
-    """Penalties below the least one at which all weights are 0."""
+    """Penalties below the smallest one for which all weights are 0."""
     classes, units = problem.shape
     zero = torch.zeros(classes, units, dtype=torch.float64, device=problem.scores.device)
     _, slope, _ = problem.smooth(zero, zero[:, 0])

@@ -15,13 +15,13 @@ from metrics.primitives.checks import check_choice
 
 Similarity = Literal["l2_log", "cosine", "exp"]
 SOURCE_BUFFERS = ("sample_key", "row", "col", "label", "distance", "box")
-BLOCK = 128  # prototypes compared at a time in float64, so that what is computed for them stays in the cache of a CPU
-DEVICE_BLOCK = 2048  # the same on an accelerator, which is to be kept busy
+BLOCK = 128  # prototypes compared at a time in float64, so that intermediate results stay in the cache of a CPU
+DEVICE_BLOCK = 2048  # the same on an accelerator, which needs larger blocks
 ROUNDING = 1e-13  # of ‖z‖² + ‖p‖² in float64; vectors that differ by less are equal
 
 
 def focal_similarity(maps: Tensor) -> Tensor:
-    """How much the best cell stands out: maximum minus mean over the cells.
+    """The focal similarity: maximum minus mean over the cells.
 
     Source: Rymarczyk et al. 2022 (ProtoPool), equation 2.
 
@@ -39,7 +39,7 @@ def focal_similarity(maps: Tensor) -> Tensor:
 
 
 def nearest_distance(distances: Tensor) -> Tensor:
-    """The distance of the nearest cell, whose gradient goes to that cell alone, the first on ties.
+    """The distance of the nearest cell, whose gradient goes only to that cell, the first on ties.
 
     Similarity falls with distance, so that the similarity of the nearest cell is the largest of its map; in training it
     is computed without a gradient through the logarithm of every other cell.
@@ -61,14 +61,14 @@ def nearest_distance(distances: Tensor) -> Tensor:
 
 
 class PrototypeLayer(nn.Module):
-    """U prototype vectors, which of them are active, and where each was projected from.
+    """U prototype vectors, their activity, and their source patches.
 
     Source: Chen et al. 2019 (ProtoPNet): d = ‖z − p‖² at every cell, s = log((d + 1)/(d + ε)). With ``cosine`` both
     sides are normalised, d = 1 − cos and s = max(1 − d, 0). With ``exp``, as Nauta et al. 2021 (ProtoTree),
     d = √(‖z − p‖² + 1e-14) and s = exp(−d). Distances are the matrix product ‖z‖² − 2⟨z, p⟩ + ‖p‖², which cancels: in
     training it is computed in float32, in evaluation, projection and phases that keep the prototypes fixed in float64
-    and less its rounding error, because an exact hit must score exactly ln(1/ε), or 1. Neither is left to autocast, and
-    the result is float32.
+    and less its rounding error, because an exact hit must score exactly ln(1/ε), or 1. Autocast never applies, and the
+    result is float32.
 
     Args:
         num_prototypes: U.
@@ -108,7 +108,8 @@ class PrototypeLayer(nn.Module):
         empty = empty_sources(num_prototypes)
         for name in SOURCE_BUFFERS:
             self.register_buffer(name, getattr(empty, name))
-        self.sample_id: list[str] = []  # until the first projection; on the host, so that no device is asked for it
+        self.sample_id: list[str] = []  # until the first projection; on the host, so that reading it needs no
+        synchronisation
 
     def distances(self, latent: Tensor, exact: bool | None = None, units: Tensor | None = None) -> Tensor:
         """Distances of every cell to every prototype, or to some.
@@ -124,7 +125,7 @@ class PrototypeLayer(nn.Module):
         return self._compare(latent, lambda distances: distances, exact, units)
 
     def maps(self, latent: Tensor, units: Tensor | None = None) -> Tensor:
-        """Similarities of every cell to every prototype, or to some: those of the distances, and as exact.
+        """Similarities of every cell to all or some prototypes, as exact as the distances.
 
         Returns:
             ``(B, U, h, w)``, or ``(B, n, h, w)``, float32.
@@ -138,7 +139,7 @@ class PrototypeLayer(nn.Module):
         exact: bool | None = None,
         units: Tensor | None = None,
     ) -> Tensor:
-        """What ``finish`` makes of the distances, elementwise; if exact, of a block of prototypes at a time."""
+        """``finish`` applied to the distances elementwise; if exact, to a block of prototypes at a time."""
         with torch.autocast(latent.device.type, enabled=False):
             cells, vectors = latent.float(), self.vectors.float()
             if self.similarity == "cosine":
@@ -177,7 +178,7 @@ class PrototypeLayer(nn.Module):
         return (1 - self.epsilon * similarities.exp()) / torch.expm1(similarities)
 
     def source(self) -> SourceTable | None:
-        """Where the prototypes come from, or None before the first projection."""
+        """The sources of the prototypes, or None before the first projection."""
         if not self.sample_id:
             return None
         return SourceTable(sample_id=list(self.sample_id), **{n: getattr(self, n).clone() for n in SOURCE_BUFFERS})
@@ -188,7 +189,7 @@ class PrototypeLayer(nn.Module):
 
         Args:
             patches: ``(U, D)`` float.
-            valid: ``(U,)`` bool, vectors elsewhere stay as they are.
+            valid: ``(U,)`` bool, the vectors to replace.
             source: where the patches come from.
         """
         self.vectors.copy_(torch.where(valid[:, None], patches.to(self.vectors), self.vectors))
@@ -198,7 +199,7 @@ class PrototypeLayer(nn.Module):
         self.projected.fill_(True)
 
     def get_extra_state(self) -> dict[str, Any]:
-        """The source ids, which are text and therefore no buffer."""
+        """The source ids, which are text and therefore not a buffer."""
         return {"sample_id": self.sample_id}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
@@ -207,7 +208,7 @@ class PrototypeLayer(nn.Module):
 
 
 class ComparesPatches:
-    """What models share whose prototypes are compared with every cell of an add-on behind the backbone."""
+    """The common part of models whose prototypes are compared with every cell of an add-on behind the backbone."""
 
     backbone: Backbone
     addon: nn.Module
@@ -218,11 +219,11 @@ class ComparesPatches:
         return self.addon(self.backbone(images))  # type: ignore[no-any-return]
 
     def pool(self, maps: Tensor) -> Tensor:
-        """Scores ``(B, U)`` of maps ``(B, U, h, w)``, those of inactive prototypes included."""
+        """Scores ``(B, U)`` of maps ``(B, U, h, w)``, including inactive prototypes."""
         return maps.amax(dim=(2, 3))
 
     def unit_scores(self, images: Tensor, units: Tensor) -> Tensor:
-        """Scores ``(B, k)`` of the prototypes ``(B, k)`` named for each image, compared with no others."""
+        """Scores ``(B, k)`` of the given prototypes ``(B, k)`` of each image only."""
         return self.pool(self.prototypes.maps(self.embed(images), units)) * self.prototypes.active[units]
 
     def distance_maps(self, latent: Tensor, units: Tensor | None = None) -> Tensor:

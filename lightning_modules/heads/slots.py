@@ -11,11 +11,11 @@ FULL_SCALE = 1000.0
 
 
 def gumbel_scale(epoch: int, epochs: int, delay: int = 0) -> float:
-    """What the assignment logits are multiplied by: c = 1000·√(e / E) for e < E, then 1000; at least 1.
+    """The scale of the assignment logits: c = 1000·√(e / E) for e < E, then 1000; at least 1.
 
     Source: released code of Rymarczyk et al. 2022, whose start value cancels out and whose epoch 0 trains nothing, so
-    that e = 1 in the first epoch of training. In that of Schlinge et al. 2025 e = -1 there, and below 0 the slots are
-    softmax(Q) without noise: c = 0.
+    that e = 1 in the first epoch of training. In the code of Schlinge et al. 2025, e = -1 there, and below 0 the slots
+    are softmax(Q) without noise: c = 0.
 
     Args:
         epoch: 0-based epoch of the run; e = epoch + 1 - delay.
@@ -78,7 +78,7 @@ class Slots(nn.Module):
         self.read_seed()
 
     def read_seed(self) -> None:
-        """Take the seed to the host, where the processes agree on it, so that no step has to wait for it."""
+        """Copy the seed, on which all processes agree, to the host, so that no step has to wait for it."""
         self._seed = int(self.noise_seed)
 
     def sharpen(self, epoch: int) -> None:

@@ -33,13 +33,11 @@ class SparseHead:
 
 @dataclass(frozen=True)
 class Terms:
-    """What a head may be and how its errors count; as it stands, the problem of a softmax head with a bias.
+    """Constraints and loss of a head; by default, a softmax head with a bias.
 
     Args:
-        heavier: ``(K, U)`` float >= 0, by which factor the penalty of a weight is larger than that of others; inf for a
-            weight that has to be 0. None for 1 everywhere.
-        standardize: whether the penalty is that of standardised scores; of the scores as they are otherwise.
-        bias: whether there is one; 0 otherwise.
+        heavier: ``(K, U)`` float >= 0, factor of the penalty of each weight; inf fixes it at 0. None for 1 everywhere.
+        standardize: whether the penalty applies to standardised scores. bias: whether there is a bias.
         nonnegative: whether weights are at least 0.
         sigmoid: whether classes are independent labels, so that targets are ``(n, K)`` and the loss of an image is the
             sum over classes of the binary cross-entropy.
@@ -57,10 +55,10 @@ class Problem:
 
     Args:
         scores: ``(n, U)`` float, s, on the device to compute on. Standardised here, columns that are constant become 0.
-        targets: ``(n,)`` int64 classes, or ``(n, K)`` float probabilities, which a weight of the image may multiply.
+        targets: ``(n,)`` int64 classes, or ``(n, K)`` float probabilities, possibly times a weight of the image.
         num_classes: K.
         penalty: λ >= 0.
-        l1_ratio: α in [0, 1]; 0 leaves the squares alone.
+        l1_ratio: α in [0, 1]; 0 for squares only.
         terms: h and everything else.
     """
 
@@ -88,7 +86,7 @@ class Problem:
         self.l1, self.l2 = penalty * l1_ratio, penalty * (1 - l1_ratio)
 
     def objective(self, weight: Tensor, bias: Tensor) -> float:
-        """What is minimised, at a weight ``(K, U)`` and a bias ``(K,)``, both float64."""
+        """The objective at a weight ``(K, U)`` and a bias ``(K,)``, both float64."""
         return (self.smooth(weight, bias)[0] + self.l1 * (self.heavier * weight.abs()).sum()).item()
 
     def smooth(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -99,7 +97,7 @@ class Problem:
             bias: ``(K,)`` float64.
 
         Returns:
-            The value, the gradient of the weight and that of the bias; 0 for what is fixed at 0.
+            The value and the gradients of weight and bias, which are 0 for fixed parameters.
         """
         slope, offset = self.l2 * self.heavier * weight, torch.zeros_like(bias)
         value = self.l2 / 2 * (self.heavier * weight.square()).sum()
@@ -115,10 +113,9 @@ class Problem:
         return zip(self.scores.chunk(blocks), self.targets.chunk(blocks), strict=True)
 
     def violation(self, weight: Tensor, bias: Tensor) -> float:
-        """How far the optimality (KKT) conditions are from holding.
-
-        They ask that the gradient g of :meth:`smooth` is -λαh·sign(W) where W is not 0, at most λαh in size where it is
-        (at least -λαh for weights that may not be negative), and 0 for the bias.
+        """The violation of the optimality (KKT) conditions. They require that the gradient g of :meth:`smooth` is
+        -λαh·sign(W) where W is not 0, at most λαh in size where it is (at least -λαh for weights that may not be
+        negative), and 0 for the bias.
 
         Args:
             weight: ``(K, U)`` float64.
@@ -133,7 +130,7 @@ class Problem:
         return max(0.0, excess.max().item(), offset.abs().max().item())
 
     def on_raw_scores(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-        """The same head for scores as they are: weight ``(K, U)`` and bias ``(K,)``, 0 where they were 0."""
+        """The same head for unstandardised scores: weight ``(K, U)`` and bias ``(K,)``, 0 where they were 0."""
         weight = weight / self.deviation
         return weight, bias - weight @ self.mean
 
@@ -156,18 +153,17 @@ def _sigmoid_loss(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
 def fit_sparse_head(
     problem: Problem, tolerance: float = 1e-6, most: int = 15_000, start: SparseHead | None = None
 ) -> SparseHead:
-    """The head that solves the problem, by L-BFGS-B on the positive and the negative part of its weights.
+    """The solution of the problem, by L-BFGS-B on the positive and the negative parts of its weights.
 
     Split in two parts that are at least 0, the problem is smooth, and its projected gradient is the violation of the
     optimality conditions. At the size of CUB (5,994 images, 112 concepts, 200 classes) this takes about 70 passes over
-    the images, a fifteenth of what accelerated proximal gradients (FISTA) take, so that no path of warm starts is
+    the images, a fifteenth of those of accelerated proximal gradients (FISTA), so that no path of warm starts is
     needed. In float64 on the device of the scores.
 
     Args:
         problem: what to solve.
         tolerance: of the violation at which to stop.
-        most: passes after which to stop in any case.
-        start: the solution of a similar problem; from 0 otherwise.
+        most: maximum number of passes. start: the solution of a similar problem, or None to start at 0.
 
     Returns:
         The head of the scores of the problem; weights that a class does not use are exactly 0.

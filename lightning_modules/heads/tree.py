@@ -1,7 +1,7 @@
 """A soft decision tree over unit scores, as plain tensors: nodes in heap order, one step per level, in log space.
 
-Node i has the children 2i + 1 (its unit is absent) and 2i + 2 (present); what follows the U = 2^depth - 1 nodes in that
-order are the L = U + 1 leaves. The order is arithmetic, so that it is the same in every process and after every reload.
+Node i has the children 2i + 1 (its unit is absent) and 2i + 2 (present); the U = 2^depth - 1 nodes are followed by the
+L = U + 1 leaves. This order is the same in every process and after every reload.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class SoftTree(nn.Module):
     """Soft routing from the root to leaves that hold distributions over the classes.
 
     Source: Nauta et al. 2021 (ProtoTree). The score s of a node is the probability of going
-    right; the probability π of a leaf is the product along its path, ŷ = Σ_ℓ π_ℓ softmax(c_ℓ). Deviations: everything
-    is a logarithm, log(1 - s) is computed as log(-expm1(log s - 1e-7)), and there is no module and no recursion per
-    node. With multilabel data (ours) leaves hold sigmoid(c_ℓ), trained by gradient, and the logits are
-    log ŷ - log(1 - ŷ).
+    right; the probability π of a leaf is the product along its path, ŷ = Σ_ℓ π_ℓ softmax(c_ℓ). Deviations:
+    probabilities are computed as logarithms, log(1 - s) is computed as log(-expm1(log s - 1e-7)), and there is no
+    module and no recursion per node. With multilabel data (ours) leaves hold sigmoid(c_ℓ), trained by gradient, and the
+    logits are log ŷ - log(1 - ŷ).
 
     Args:
         depth: number of decisions on a path, at least 1.
@@ -109,12 +109,12 @@ class SoftTree(nn.Module):
         return left, right
 
     def contributions(self, scores: Tensor, classes: Tensor, hard: bool = False) -> Tensor:
-        """What the logit of a class loses if one node after the other did not see its unit.
+        """The decrease of the logit of a class if a single node did not see its unit, for every node.
 
         Ours: log ŷ_k - log ŷ_k(s_u := 0), with ŷ_k(s_u := 0) = O_u + ρ_u A_u; ρ_u is the probability of reaching the
-        node, A_u the probability of the class in its left subtree, O_u the probability of the class by way of leaves
-        that are not below the node. One pass up, one down, sums of positive numbers only. If multilabel, the same
-        difference of logits. The differences do not add up to the logit.
+        node, A_u the probability of the class in its left subtree, O_u the probability of the class through leaves that
+        are not below the node. One upward and one downward pass, with sums of positive numbers only. If multilabel, the
+        same difference of logits. The differences do not add up to the logit.
 
         Args:
             scores: ``(B, U)`` float in [0, 1].
@@ -135,7 +135,8 @@ class SoftTree(nn.Module):
     # -- leaves ------------------------------------------------------------------------------------------------------
     @torch.no_grad()
     def evidence(self, scores: Tensor, targets: Tensor) -> Tensor:
-        """What a batch adds to the leaf logits: every image gives 1 to its class, shared by the leaves it reaches.
+        """The increments of the leaf logits by a batch: every image adds 1 to its class, shared by the leaves it
+        reaches.
 
         Source: Nauta et al. 2021, learning of the leaves: Σ_b π_ℓ(x_b) softmax(c_ℓ) ⊙ onehot(y_b) / ŷ_b. The factor
         of onehot is the share of the leaf in the probability of the class, a softmax over leaves. Ours: soft
@@ -153,7 +154,7 @@ class SoftTree(nn.Module):
 
     @torch.no_grad()
     def start_epoch(self) -> None:
-        """Remember the leaf logits; over the epoch they are taken away again, batch by batch."""
+        """Store the leaf logits, which are subtracted batch by batch during the epoch."""
         cast(Tensor, self.epoch_leaf_logits).copy_(self.leaf_logits)
 
     @torch.no_grad()
@@ -171,7 +172,7 @@ class SoftTree(nn.Module):
 
     # -- structure ---------------------------------------------------------------------------------------------------
     def reachable(self) -> Tensor:
-        """``(U + L,)`` bool, nodes and leaves in heap order to which no cut bars the way."""
+        """``(U + L,)`` bool, nodes and leaves in heap order that are not cut off."""
         found = [torch.ones(1, dtype=torch.bool, device=self.route.device)]
         for level in range(self.depth):
             route = self.route[_level(level)]
@@ -179,7 +180,7 @@ class SoftTree(nn.Module):
         return torch.cat(found)
 
     def active(self) -> Tensor:
-        """``(U,)`` bool, the nodes whose score decides anything."""
+        """``(U,)`` bool, the nodes whose score matters."""
         return self.reachable()[: self.nodes] & (self.route == SOFT)
 
     def classes_below(self) -> Tensor:
@@ -195,9 +196,9 @@ class SoftTree(nn.Module):
 
     @torch.no_grad()
     def prune(self, threshold: float) -> None:
-        """Cut every subtree whose leaves all know too little.
+        """Cut every subtree with uninformative leaves only.
 
-        Source: Nauta et al. 2021, pruning. A tree without any leaf above the threshold is left as it is.
+        Source: Nauta et al. 2021, pruning. A tree without any leaf above the threshold is not changed.
 
         Args:
             threshold: a leaf is kept if its largest probability exceeds it.
@@ -209,7 +210,7 @@ class SoftTree(nn.Module):
 
     @torch.no_grad()
     def keep(self, useful: Tensor) -> None:
-        """Cut every subtree without a useful leaf; the node above then always goes the other way.
+        """Cut every subtree without a useful leaf; the node above then always takes the other branch.
 
         Args:
             useful: ``(L,)`` bool, some of which are true.
@@ -244,7 +245,7 @@ def _lost(branches: tuple[Tensor, Tensor], log_leaves: Tensor) -> Tensor:
         below.append(torch.logaddexp(left + below[-1][:, 0::2], right + below[-1][:, 1::2]))
     below.reverse()
     reach = torch.zeros_like(below[0])
-    elsewhere = torch.full_like(below[0], -torch.inf)  # probability of the class by other ways
+    elsewhere = torch.full_like(below[0], -torch.inf)  # probability of the class through other leaves
     lost = []
     for level in range(depth):
         left, right = (reach + branch[:, _level(level)] for branch in branches)

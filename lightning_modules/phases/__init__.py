@@ -1,4 +1,4 @@
-"""Training schedules as data: phases, plans of phases, and their changes from yaml.
+"""Training schedules as data: phases, plans, and changes from yaml.
 
 The plans of a model, with their learning rates, are its class attribute ``presets``, in the file of the model.
 ``callbacks.PhaseSchedule`` walks the plan of a run inside one ``fit``.

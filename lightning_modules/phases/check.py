@@ -1,4 +1,4 @@
-"""What is wrong with a plan for the model that it is to train: all of it, before any work starts."""
+"""Checks of a plan for its model, which report all problems before any work starts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def problems_of(
     actions: Collection[str],
     steps_per_epoch: int,
 ) -> list[str]:
-    """Everything that is wrong, a sentence each."""
+    """All problems, one sentence each."""
     problems = []
     for index, phase in enumerate(phases):
         bn = [] if isinstance(phase.bn, str) else phase.bn
@@ -56,7 +56,7 @@ def problems_of(
 
 
 def _try_out(phase: Phase, build: Callable[[Parameters, int], Built], steps_per_epoch: int) -> None:
-    """Run the optimiser and the scheduler of a phase through it, on numbers that stand for its parameters."""
+    """Run the optimiser and the scheduler of a phase on dummy parameters."""
     groups = {name: [nn.Parameter(torch.zeros(()))] for name in phase.trainable}
     optimizer, scheduler = build(groups, steps_per_epoch)
     for (parameter,) in groups.values():

@@ -1,4 +1,4 @@
-"""Changes to single phases, as they are written in yaml and stored in checkpoints."""
+"""Changes to single phases, as written in yaml and stored in checkpoints."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class HeadOverride(TypedDict, total=False):
 
 
 class SpecOverride(TypedDict, total=False):
-    """Fields of an optimiser or scheduler: with a name a new one, without one changes to the phase's own."""
+    """Fields of an optimiser or scheduler: a new one if there is a name, otherwise changes to that of the phase."""
 
     name: str
     kwargs: dict[str, Any]
@@ -66,8 +66,7 @@ def plain(changes: Mapping[str, PhaseOverride | None]) -> dict[str, dict[str, An
 def merged(phase: Phase, change: PhaseOverride) -> Phase:
     """Mappings key by key, everything else replaced.
 
-    Raises:
-        ValueError: with everything that is wrong.
+    Raises: ValueError: with all problems.
     """
     known, problems = list(PhaseOverride.__annotations__), []
     if unknown := [name for name in change if name not in known]:

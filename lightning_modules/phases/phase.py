@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-BEHIND_PROTOTYPES = {"assignment", "head", "residual"}  # groups that see scores only
+BEHIND_PROTOTYPES = {"assignment", "head", "residual"}  # groups that depend on scores only
 OF_LOGITS = {"cross_entropy", "multilabel_margin", "multilabel_margin_sum", "off_class_l1"}  # losses without maps
-FIT_HEAD = "fit_head"  # the action after which a phase leaves the head alone
-LONGEST = 100_000  # epochs; more is a slip of the hand
+FIT_HEAD = "fit_head"  # the action after which a phase no longer trains the head
+LONGEST = 100_000  # epochs; more is assumed to be a typing error
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,8 @@ class OptimizerSpec:
     Args:
         name: class name.
         kwargs: further arguments.
-        key: phases with the same key share the optimiser's state and scheduler; one that trains more groups than those
-            before goes on with their state, under a scheduler of its own.
+        key: phases with the same key share the optimiser's state and scheduler; a phase that trains more groups keeps
+            their state but has its own scheduler.
     """
 
     name: str = "Adam"
@@ -50,8 +50,8 @@ class HeadSpec:
 
     Args:
         penalty: λ of the weights; None chooses it on validation images.
-        others: by which factor λ is larger for the units of other classes; inf lets a class read its own alone.
-        l1_ratio: α of the elastic net: 1 for absolute values alone.
+        others: factor of λ for the units of other classes; with inf, a class reads only its own. l1_ratio: α of the
+            elastic net; 1 for absolute values only.
         nonnegative: whether weights are at least 0.
 
     Raises:
@@ -87,9 +87,9 @@ class Phase:
         scheduler: the learning-rate schedule, or None for constant rates.
         on_enter: actions before the first batch.
         on_exit: actions after the last batch and before validation.
-        selectable: whether best-checkpoint selection may look at this phase.
-        head: how the action ``fit_head`` solves the last layer, which the phase then leaves as it is.
-        ended_after: epochs after which early stopping ended it; None for a phase that lasts as long as it is planned.
+        selectable: whether the best checkpoint may come from this phase. head: options of the action ``fit_head``,
+            after which the phase keeps the last layer fixed.
+        ended_after: epochs after which early stopping ended it; None if it lasts as planned.
     """
 
     name: str
@@ -152,13 +152,13 @@ class Phase:
 
     @property
     def moves_prototypes(self) -> bool:
-        """Whether training changes what prototypes are, or the patches of images that they are compared with."""
+        """Whether training changes prototypes or the latent patches that they are compared with."""
         trained = {group for group, rate in self.trainable.items() if rate != 0}
         return not trained <= BEHIND_PROTOTYPES or self.bn not in ("eval", [])
 
     @property
     def reads_scores_only(self) -> bool:
-        """Whether training moves nothing but a head, by losses that see logits and weights."""
+        """Whether only a head is trained, by losses of logits and weights."""
         still = self.trainable.keys() <= {"assignment", "head"} and self.bn in ("eval", [])
         return still and self.losses.keys() <= OF_LOGITS
 

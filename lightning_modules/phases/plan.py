@@ -1,7 +1,7 @@
 """Plans of training: ordered phases, their checks, and the optimiser and scheduler of each.
 
-The warm-up, joint, projection and last-layer stages of ProtoPNet, the pretrain and train stages of PIPNet, the dense
-and fine-tune stages of QPM are tables of one type.
+The same type describes the warm-up, joint, projection and last-layer stages of ProtoPNet, the pretrain and train stages
+of PIPNet, and the dense and fine-tune stages of QPM.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class PhasePlan:
 
     @property
     def names(self) -> list[str]:
-        """Of the phases, in order."""
+        """The names of the phases, in order."""
         return [phase.name for phase in self.phases]
 
     @property
@@ -60,7 +60,7 @@ class PhasePlan:
 
     @property
     def total_epochs(self) -> int:
-        """Epochs of all phases together."""
+        """The total number of epochs."""
         return sum(phase.length for phase in self.phases)
 
     def locate(self, epoch: int) -> tuple[int, int]:
@@ -79,15 +79,14 @@ class PhasePlan:
         raise AssertionError("a plan has phases")
 
     def ended(self, index: int, epochs: int) -> PhasePlan:
-        """The same plan with one phase ended early; its schedulers keep the length that was planned."""
+        """The same plan with one phase ended early; its schedulers keep their planned length."""
         changed = [replace(p, ended_after=epochs) if i == index else p for i, p in enumerate(self.phases)]
         return PhasePlan(tuple(changed))
 
     def scaled(self, factor: float) -> PhasePlan:
         """The same plan with epochs and epoch-wise scheduler steps multiplied by ``factor``, at least 1 each.
 
-        Raises:
-            ValueError: if that makes more epochs than anybody trains.
+        Raises: ValueError: if that gives an unreasonable number of epochs.
         """
         if self.total_epochs * factor > LONGEST:
             raise ValueError(
@@ -113,8 +112,8 @@ class PhasePlan:
                 a phase and must state ``epochs``, ``trainable`` and ``losses``.
 
         Raises:
-            ValueError: with all that is wrong: new phases that are incomplete (often a misspelt name), removals of
-                unknown phases or keys, unknown fields, and numbers out of range.
+            ValueError: with all problems: incomplete new phases (often a misspelt name), removals of unknown phases or
+                keys, unknown fields, and numbers out of range.
         """
         phases, problems = {phase.name: phase for phase in self.phases}, []
         for name, change in changes.items():
@@ -144,7 +143,7 @@ class PhasePlan:
         """Refuse names the model does not have, and optimisers and schedulers that would fail, before any work starts.
 
         Raises:
-            ValueError: with all that is wrong, naming the phase, the field and what is known.
+            ValueError: with all problems, naming the phase, the field and the known names.
         """
         if problems := problems_of(self.phases, self.build, groups, losses, actions, steps_per_epoch):
             raise ValueError(" ".join(problems))

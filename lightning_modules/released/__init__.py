@@ -1,4 +1,4 @@
-"""Weights that the authors' released code has saved, read into our models."""
+"""Weights saved by the authors' released code, loaded into our models."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def load_released(model: InterpretableModule, file: str | Path) -> dict[str, str
         file: tensors by the names of the authors' code, alone or under ``model_state_dict``.
 
     Returns:
-        Where the weights come from: ``code``, name of the ``file``, and its ``sha256``.
+        The origin of the weights: ``code``, name of the ``file``, and its ``sha256``.
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if there is no format for the model, an argument of the model says something else than the authors'
-            code, or the file holds a pickled module, lacks what decides the logits or has other names or shapes.
+        ValueError: if there is no format for the model, an argument of the model contradicts the authors' code, or the
+            file holds a pickled module, is incomplete, or has other names or shapes.
     """
     for kind, form in FORMATS.items():
         if isinstance(model, kind):

@@ -1,4 +1,4 @@
-"""What a file of an authors' code holds, and how its names and settings are those of our model."""
+"""The content of files of the authors' code, and how its names and settings map to our models."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Contents:
-    """A file that has been read.
+    """The content of a file.
 
     Args:
         file: its path.
-        tensors: by our names, where there is one.
-        said: what else the file holds.
+        tensors: by our names, where there is one. said: other content.
     """
 
     file: Path
@@ -26,7 +25,7 @@ class Contents:
 
 
 def as_they_are(model: Any, contents: Contents, form: Format) -> dict[str, Tensor]:
-    """The tensors of a format that needs no more than new names."""
+    """The tensors of a format that only needs other names."""
     return contents.tensors
 
 
@@ -35,17 +34,15 @@ class Format:
     """How the released code of a paper saves the weights of its model.
 
     Args:
-        code: whose it is.
-        names: beginnings of its names and of ours.
-        arguments: arguments of our model and the values that say what the authors' code does.
-        sizes: arguments of our model that decide shapes.
-        ignored: names of tensors that decide nothing.
-        refused: beginnings of names of what our model does not have, and what that is.
-        implied: attributes of the authors' model that decide the logits, which no state dict holds, with the value that
-            ours stands for; a file that says them is held to it.
-        whole: file of the whole module that the code saves next to the state dict, if it does.
-        saying: an expression for what the file must hold besides the state dict of ``model``.
-        adapt: makes our tensors from the file's where new names are not enough.
+        code: its source. names: prefixes of its names and of ours.
+        arguments: arguments of our model and the values that match the authors' code. sizes: arguments of our model
+            that determine shapes. ignored: names of irrelevant tensors. refused: prefixes of names that our model does
+            not support, with a description.
+        implied: attributes of the authors' model that affect the logits but are missing from state dicts, with the
+            value our model implements; a file that has them must agree.
+        whole: file of the whole module that the code saves next to the state dict, if any. saying: an expression for
+            the required content besides the state dict of ``model``. adapt: converts the tensors if other names are not
+            enough.
     """
 
     code: str
@@ -70,7 +67,7 @@ class Format:
         return name if begin is None else begin + name.removeprefix(self.names[begin])
 
     def lines(self, file: Path) -> str:
-        """Three statements that write a file which can be read, where the authors' code can be imported."""
+        """Three statements that write a readable file, to be run where the authors' code can be imported."""
         return "; ".join(
             (
                 f'model = torch.load("{self.whole or file.name}", map_location="cpu")',

@@ -1,4 +1,4 @@
-"""Files of released weights: read without running code, checked as a whole, then loaded."""
+"""Files of released weights, read without running code, checked completely, then loaded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lightning_modules.released.format import Contents, Format
 
 SHOWN = 3  # names of a kind in an error
 STATE = "model_state_dict"
-DATA_PARALLEL = "module."  # before every name of a model that was trained on several GPUs
+DATA_PARALLEL = "module."  # prefix of all names of a model trained on several GPUs
 COUNTER = "num_batches_tracked"  # of BatchNorm, which old files lack and evaluations do not read
 SHARED: dict[str, tuple[Any, ...]] = {"task": ("multiclass",), "backbone.until": (None, "None")}
 DEFAULTS = {"strides": "standard"}
@@ -69,7 +69,7 @@ def _read(file: Path, form: Format) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise FileNotFoundError(f"Expected argument `state_dict` to be a file, but {file} does not exist.")
     try:
         content = torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:  # an unpickler that is fed a module or a cut file raises any type
+    except Exception as error:  # an unpickler may raise any type for a module or a truncated file
         raise ValueError(
             f"Expected {file} to hold tensors by name, but it is a pickled module, which would run code when it is "
             f"read, or damaged ({type(error).__name__}). Where the authors' code can be imported, write its state dict "
@@ -111,7 +111,7 @@ def _fitted(tensor: Tensor, own: Tensor | Any) -> Tensor:
 
 
 def _problems(model: InterpretableModule, given: Mapping[str, Tensor], form: Format) -> list[str]:
-    """What is missing, unexpected, of another shape or not finite, a text for each kind."""
+    """Missing, unexpected, misshapen or non-finite tensors, a text for each kind."""
     own = model.state_dict()
     buffers = [f"backbone.{name}" for name, _ in model.backbone.named_buffers() if not name.endswith(COUNTER)]
     needed = [name for name in [*dict(model.named_parameters()), *buffers] if name in own]

@@ -1,4 +1,4 @@
-"""PIP-Net as the released code of Nauta et al. 2023 saves it."""
+"""The format of PIP-Net in the released code of Nauta et al. 2023."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FORMAT = Format(
         "_classification.weight": "linear.weight",
         "_classification.normalization_multiplier": "exponent",
     },
-    arguments={"backbone.strides": ("reduced", 13, 26)},  # which no shape depends on
+    arguments={"backbone.strides": ("reduced", 13, 26)},  # does not affect shapes
     sizes=("backbone.name", "num_features"),
     ignored=("_multiplier",),  # the same parameter once more
     refused={"_classification.bias": "a bias, which ours cannot have"},

@@ -1,4 +1,4 @@
-"""ProtoPNet as the released code of Chen et al. 2019 saves it."""
+"""The format of ProtoPNet in the released code of Chen et al. 2019."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lightning_modules.released.format import Contents, Format
 
 
 def _with_classes(model: ProtoPNet, contents: Contents, form: Format) -> dict[str, Tensor]:
-    """Every prototype at a place of its class; those that pruning has removed become inactive."""
+    """Every prototype at a place of its class; pruned ones become inactive."""
     if model.own_only:
         raise ValueError(
             "Expected argument `off_class_init` to be a number, because the released code has weights between a class "
@@ -37,7 +37,7 @@ def _with_classes(model: ProtoPNet, contents: Contents, form: Format) -> dict[st
 
 
 def _classes(model: ProtoPNet, contents: Contents, form: Format) -> Tensor:
-    """The class of every prototype: as the file says, or in blocks if the weights agree."""
+    """The class of every prototype: as in the file, or in blocks if the weights agree."""
     weight, identity = contents.tensors["linear.weight"], contents.said.get("prototype_class_identity")
     if identity is not None:
         one_hot = isinstance(identity, Tensor) and identity.shape == weight.T.shape

@@ -1,4 +1,4 @@
-"""ProtoPool as the released code of Rymarczyk et al. 2022 saves it."""
+"""The format of ProtoPool in the released code of Rymarczyk et al. 2022."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""ProtoTree as the released code of Nauta et al. 2021 saves it, with the places of its nodes.
+"""The format of ProtoTree in the released code of Nauta et al. 2021, with the places of its nodes.
 
 Its state dict names leaves by their path from the root, which pruning shortens, and keeps the prototypes in an order
-that follows from addresses in memory. A file must therefore say the ``index`` of every node that is left, in pre-order
-of the complete tree, and which prototype belongs to which index (``out_map``).
+that follows from addresses in memory. A file must therefore contain the ``index`` of every remaining node, in pre-order
+of the complete tree, and the prototype of every index (``out_map``).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LEAST = 1e-10  # added by the released code to a share before its logarithm
 
 
 class Structure(Record):
-    """What a file says besides tensors."""
+    """The content of a file other than tensors."""
 
     nodes: dict[str, int]
     out_map: dict[int, int]
@@ -65,7 +65,7 @@ def _in_heap_order(model: ProtoTree, contents: Contents, form: Format) -> dict[s
 
 
 def _structure(model: ProtoTree, contents: Contents, leaves: list[str]) -> tuple[list[int], Tensor]:
-    """The row of the prototype of every node in heap order, and the place of every leaf that is left."""
+    """The row of the prototype of every node in heap order, and the place of every remaining leaf."""
     nodes, rows = contents.said["nodes"], contents.said["out_map"]
     if len(rows) != model.tree.nodes:
         raise ValueError(
