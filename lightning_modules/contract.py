@@ -259,7 +259,7 @@ class FitsConcepts(Protocol):
     """A model whose units are fitted to annotated concepts at once, on the embeddings of all training images."""
 
     def fit_concepts(self, embeddings: Tensor, concepts: Tensor, targets: Tensor, seed: int) -> dict[str, float]:
-        """Fit to ``embeddings`` (n, D), ``concepts`` (n, L) bool, ``targets`` (n,) or (n, K); returns figures to report."""
+        """Fit to ``embeddings`` (n, D), ``concepts`` (n, L) bool, ``targets`` (n,) or (n, K); returns figures."""
         ...
 
     def concept_bank(self) -> dict[str, Tensor]:
@@ -278,7 +278,7 @@ class FitsHead(Protocol):
     def fit_head(
         self, training: tuple[Tensor, Tensor], validation: tuple[Tensor, Tensor] | None, spec: HeadSpec
     ) -> list[dict[str, Any]]:
-        """Solve it on scores ``(n, U)`` and targets; returns the results of all penalties, with the chosen one marked."""
+        """Solve it on scores ``(n, U)`` and targets; returns a row per penalty, with the chosen one marked."""
         ...
 
 
