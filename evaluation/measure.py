@@ -39,7 +39,8 @@ class Findings:
         result: content of ``metrics.json``.
         values: of the files of values, by name.
         pictures: by name.
-        subject: what was evaluated. scores: of the units on every image, if requested.
+        subject: what was evaluated.
+        scores: of the units on every image, if requested.
     """
 
     result: dict[str, Any]

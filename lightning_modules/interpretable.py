@@ -155,7 +155,11 @@ class InterpretableModule(LightningModule, ABC):
         return self.plan
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """Load weights. Raises: ValueError: if they belong to another model, with all names that do not fit."""
+        """Load weights.
+
+        Raises:
+            ValueError: if they belong to another model, with all names that do not fit.
+        """
         try:
             return super().load_state_dict(state_dict, strict, assign)
         except RuntimeError as error:

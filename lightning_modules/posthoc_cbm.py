@@ -48,8 +48,8 @@ class PosthocCBM(InterpretableModule):
 
     Args:
         num_concepts: L, linked from the data.
-        projection: how a score follows from vector and embedding. positives: training images with a concept for fitting
-            its vector, and as many for validation.
+        projection: how a score follows from vector and embedding.
+        positives: training images with a concept for fitting its vector, and as many for validation.
         negatives: the same for images without it.
         svm_c: C of the support vector machines; Aysel et al. call it λ.
         head: penalty of the softmax head: elastic net, or squares only.

@@ -323,8 +323,9 @@ class ProtoPool(ComparesPatches, LinearHead, InterpretableModule):
     # -- last layer --------------------------------------------------------------------------------------------------
     @torch.no_grad()
     def load_weights(self, weight: Tensor) -> None:
-        """Set weights ``(K, U)``; prototypes without weight become inactive. Of several slots on one prototype, the
-        first gets the weight.
+        """Set weights ``(K, U)``; prototypes without weight become inactive.
+
+        Of several slots on one prototype, the first gets the weight.
         """
         slots = self.slots.hard().transpose(1, 2).flatten(0, 1)  # (K·S, U)
         first = slots.argmax(dim=0)

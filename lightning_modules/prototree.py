@@ -149,8 +149,9 @@ class ProtoTree(ComparesPatches, InterpretableModule):
         return self.tree(scores, "distributed" if self.training else self.inference)  # type: ignore[no-any-return]
 
     def contributions(self, output: ModelOutput, classes: Tensor) -> Tensor:
-        """The decrease of the logit of one class per image if a node did not see its prototype: log ŷ - log ŷ(s_u :=
-        0). The values do not add up to the logit. For ``sample_max`` they equal those of ``distributed``.
+        """The decrease log ŷ - log ŷ(s_u := 0) of the logit of one class per image if a node did not see its prototype.
+
+        The values do not add up to the logit. For ``sample_max`` they equal those of ``distributed``.
 
         Args:
             output: the output for B images.

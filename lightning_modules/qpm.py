@@ -140,7 +140,11 @@ class QPM(InterpretableModule):
         return {"backbone": list(self.backbone.parameters()), "head": list(self.linear.parameters())}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """Load weights. Raises: ValueError: if the selection contains unknown features."""
+        """Load weights.
+
+        Raises:
+            ValueError: if the selection contains unknown features.
+        """
         found = super().load_state_dict(state_dict, strict, assign)
         if not 0 <= int(self.selection.min()) <= int(self.selection.max()) < self.linear.in_features:
             raise ValueError(f"Expected `selection` to be among {self.linear.in_features} features, but it is not.")

@@ -1,5 +1,7 @@
-"""The constants of feature selection: fit to classes, redundancy and locality. They are computed from sums over images,
-so that batches, their order and processes do not matter and no map is kept. Source: Norrenbrock et al. 2025 (QPM).
+"""The constants of feature selection: fit to classes, redundancy and locality.
+
+They are computed from sums over images, so that batches, their order and processes do not matter and no map is kept.
+Source: Norrenbrock et al. 2025 (QPM).
 """
 
 from __future__ import annotations

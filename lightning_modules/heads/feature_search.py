@@ -137,8 +137,7 @@ def local_optimum(problem: Problem, members: Tensor) -> tuple[Tensor, float, int
 
 
 def _best_by_value(problem: Problem, members: Tensor, known: dict[frozenset[int], float]) -> tuple[Tensor, float, int]:
-    """A local optimum of the value: no exchange of one or two members, among those with the largest bounds, improves
-    it.
+    """A local optimum of the value: no exchange of one or two members with the largest bounds improves it.
 
     Args:
         problem: the problem.

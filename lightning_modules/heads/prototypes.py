@@ -108,8 +108,7 @@ class PrototypeLayer(nn.Module):
         empty = empty_sources(num_prototypes)
         for name in SOURCE_BUFFERS:
             self.register_buffer(name, getattr(empty, name))
-        self.sample_id: list[str] = []  # until the first projection; on the host, so that reading it needs no
-        synchronisation
+        self.sample_id: list[str] = []  # until the first projection; on the host, so no device is read
 
     def distances(self, latent: Tensor, exact: bool | None = None, units: Tensor | None = None) -> Tensor:
         """Distances of every cell to every prototype, or to some.

@@ -37,7 +37,8 @@ class Terms:
 
     Args:
         heavier: ``(K, U)`` float >= 0, factor of the penalty of each weight; inf fixes it at 0. None for 1 everywhere.
-        standardize: whether the penalty applies to standardised scores. bias: whether there is a bias.
+        standardize: whether the penalty applies to standardised scores.
+        bias: whether there is a bias.
         nonnegative: whether weights are at least 0.
         sigmoid: whether classes are independent labels, so that targets are ``(n, K)`` and the loss of an image is the
             sum over classes of the binary cross-entropy.
@@ -113,9 +114,10 @@ class Problem:
         return zip(self.scores.chunk(blocks), self.targets.chunk(blocks), strict=True)
 
     def violation(self, weight: Tensor, bias: Tensor) -> float:
-        """The violation of the optimality (KKT) conditions. They require that the gradient g of :meth:`smooth` is
-        -λαh·sign(W) where W is not 0, at most λαh in size where it is (at least -λαh for weights that may not be
-        negative), and 0 for the bias.
+        """The violation of the optimality (KKT) conditions.
+
+        They require that the gradient g of :meth:`smooth` is -λαh·sign(W) where W is not 0, at most λαh in size where
+        it is (at least -λαh for weights that may not be negative), and 0 for the bias.
 
         Args:
             weight: ``(K, U)`` float64.
@@ -163,7 +165,8 @@ def fit_sparse_head(
     Args:
         problem: what to solve.
         tolerance: of the violation at which to stop.
-        most: maximum number of passes. start: the solution of a similar problem, or None to start at 0.
+        most: maximum number of passes.
+        start: the solution of a similar problem, or None to start at 0.
 
     Returns:
         The head of the scores of the problem; weights that a class does not use are exactly 0.

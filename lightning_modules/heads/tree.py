@@ -135,8 +135,7 @@ class SoftTree(nn.Module):
     # -- leaves ------------------------------------------------------------------------------------------------------
     @torch.no_grad()
     def evidence(self, scores: Tensor, targets: Tensor) -> Tensor:
-        """The increments of the leaf logits by a batch: every image adds 1 to its class, shared by the leaves it
-        reaches.
+        """The increments of the leaf logits: every image adds 1 to its class, shared by the leaves it reaches.
 
         Source: Nauta et al. 2021, learning of the leaves: Σ_b π_ℓ(x_b) softmax(c_ℓ) ⊙ onehot(y_b) / ŷ_b. The factor
         of onehot is the share of the leaf in the probability of the class, a softmax over leaves. Ours: soft

@@ -66,7 +66,8 @@ def plain(changes: Mapping[str, PhaseOverride | None]) -> dict[str, dict[str, An
 def merged(phase: Phase, change: PhaseOverride) -> Phase:
     """Mappings key by key, everything else replaced.
 
-    Raises: ValueError: with all problems.
+    Raises:
+        ValueError: with all problems.
     """
     known, problems = list(PhaseOverride.__annotations__), []
     if unknown := [name for name in change if name not in known]:

@@ -50,8 +50,8 @@ class HeadSpec:
 
     Args:
         penalty: λ of the weights; None chooses it on validation images.
-        others: factor of λ for the units of other classes; with inf, a class reads only its own. l1_ratio: α of the
-            elastic net; 1 for absolute values only.
+        others: factor of λ for the units of other classes; with inf, a class reads only its own.
+        l1_ratio: α of the elastic net; 1 for absolute values only.
         nonnegative: whether weights are at least 0.
 
     Raises:
@@ -87,8 +87,8 @@ class Phase:
         scheduler: the learning-rate schedule, or None for constant rates.
         on_enter: actions before the first batch.
         on_exit: actions after the last batch and before validation.
-        selectable: whether the best checkpoint may come from this phase. head: options of the action ``fit_head``,
-            after which the phase keeps the last layer fixed.
+        selectable: whether the best checkpoint may come from this phase.
+        head: options of the action ``fit_head``, after which the phase keeps the last layer fixed.
         ended_after: epochs after which early stopping ended it; None if it lasts as planned.
     """
 

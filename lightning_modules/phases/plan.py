@@ -86,7 +86,8 @@ class PhasePlan:
     def scaled(self, factor: float) -> PhasePlan:
         """The same plan with epochs and epoch-wise scheduler steps multiplied by ``factor``, at least 1 each.
 
-        Raises: ValueError: if that gives an unreasonable number of epochs.
+        Raises:
+            ValueError: if that gives an unreasonable number of epochs.
         """
         if self.total_epochs * factor > LONGEST:
             raise ValueError(

@@ -16,7 +16,8 @@ class Contents:
 
     Args:
         file: its path.
-        tensors: by our names, where there is one. said: other content.
+        tensors: by our names, where there is one.
+        said: other content.
     """
 
     file: Path
@@ -34,15 +35,17 @@ class Format:
     """How the released code of a paper saves the weights of its model.
 
     Args:
-        code: its source. names: prefixes of its names and of ours.
-        arguments: arguments of our model and the values that match the authors' code. sizes: arguments of our model
-            that determine shapes. ignored: names of irrelevant tensors. refused: prefixes of names that our model does
-            not support, with a description.
+        code: its source.
+        names: prefixes of its names and of ours.
+        arguments: arguments of our model and the values that match the authors' code.
+        sizes: arguments of our model that determine shapes.
+        ignored: names of irrelevant tensors.
+        refused: prefixes of names that our model does not support, with a description.
         implied: attributes of the authors' model that affect the logits but are missing from state dicts, with the
             value our model implements; a file that has them must agree.
-        whole: file of the whole module that the code saves next to the state dict, if any. saying: an expression for
-            the required content besides the state dict of ``model``. adapt: converts the tensors if other names are not
-            enough.
+        whole: file of the whole module that the code saves next to the state dict, if any.
+        saying: an expression for the required content besides the state dict of ``model``.
+        adapt: converts the tensors if other names are not enough.
     """
 
     code: str
