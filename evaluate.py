@@ -25,6 +25,8 @@ if TYPE_CHECKING:  # each command imports what it works with: help and refusals 
     from evaluation.request import EvaluatedSplit
     from explanations import Explainer
     from metrics.functional import Variant
+    from reports.published.paper_tables import PaperTable
+    from reports.results.paper_rows import Section
     from reports.results.scores_file import Format
 
 
@@ -131,6 +133,8 @@ def table(
     published: str | None = None,
     across: list[str] = [],  # noqa: B006  (the command line shows it as the default)
     format: Literal["markdown", "csv", "latex", "json"] = "markdown",
+    paper: str | None = None,
+    intervals: bool = False,
 ) -> None:
     """Print the mean ± standard deviation over folds and seeds of every metric, next to a paper's numbers.
 
@@ -141,11 +145,69 @@ def table(
         across: conditions in which averaged runs may differ, as they are printed, such as code.
         format: of the text; "csv" and "json" have one number a cell, at full precision in the units of metrics.json;
             "latex" needs the package booktabs.
+        paper: table of a paper to be printed with the runs in it, such as quanproto/2 or hive/1, for which the folders
+            of studies are named; any other name lists them all.
+        intervals: of ``paper``: also print deviations or 95 % intervals, and n.
     """
     from reports.results.formats import text_of
     from reports.results.runs import collect
 
-    print(text_of(collect(runs), format, published, across))
+    if paper is None:
+        if intervals:
+            raise ValueError("Expected `intervals` to come with `paper`: other tables always print them.")
+        print(text_of(collect(runs), format, published, across))
+        return
+    from reports.published.paper_tables import paper_table
+    from reports.results.paper_text import text_of_paper
+
+    if published is not None:
+        raise ValueError("Expected `paper` or `published`, but got both.")
+    asked = paper_table(paper)
+    print(text_of_paper(asked, _sections(asked, runs, across), format, intervals))
+
+
+def figure(
+    runs: list[str],
+    output: str,
+    kind: Literal["bars", "radar", "scatter"] = "bars",
+    metric: str | None = None,
+    paper: str | None = None,
+    across: list[str] = [],  # noqa: B006  (the command line shows it as the default)
+) -> None:
+    """Draw metrics of runs, next to a paper's numbers.
+
+    Args:
+        runs: as in ``table``.
+        output: a file that ends in .png, .pdf or .svg; where another one lies, the new one gets a number.
+        kind: "bars" with intervals, a panel for each metric; "radar", an axis for each metric that is a fraction,
+            further out is better; "scatter", the first metric against each of the others.
+        metric: keys, separated by commas; of ``paper``, headings of columns, all by default.
+        paper: table of a paper whose numbers are drawn, too, as in ``table``.
+        across: as in ``table``.
+    """
+    from reports.pictures.figures import check_output, draw, save
+    from reports.published.paper_tables import of_headings, paper_table
+    from reports.results.paper_rows import of_keys
+    from reports.results.runs import collect
+
+    file, names = Path(output), metric.split(",") if metric else []
+    check_output(file)
+    asked = of_headings(paper_table(paper), names) if paper else of_keys(names, collect(runs))
+    print(f"figure: {save(draw(kind, asked, _sections(asked, runs, across)), file)}")
+
+
+def _sections(table: PaperTable, paths: list[str], across: list[str]) -> list[Section]:
+    """The rows of a paper's table, with those of runs and of studies."""
+    from reports.results.groups import groups_of
+    from reports.results.paper_rows import own_rows, sections
+    from reports.results.runs import collect
+    from studies.analysis.hive import rows_of
+
+    studies = [path for path in paths if any((Path(path) / name).is_file() for name in ("study.json", "summary.json"))]
+    own = [row for path in studies for row in rows_of(Path(path), table)]
+    if others := [path for path in paths if path not in studies]:
+        own += [row for group in groups_of(collect(others), across) for row in own_rows(table, group)]
+    return sections(table, own)
 
 
 def compare(  # noqa: PLR0913 - every argument is a flag
@@ -309,16 +371,16 @@ def metrics(
 
 
 class CommandLine(StrictParser):
-    """``table`` and ``compare`` take runs without flags, ``predict`` and ``explain`` any number of images."""
+    """``table``, ``figure`` and ``compare`` take runs without flags, ``predict`` and ``explain`` several images."""
 
     def add_function_arguments(self, function: Any, *args: Any, **options: Any) -> list[str]:
         """Add the arguments of a command."""
-        if function is table:
+        if function in (table, figure):
             self.add_argument(
                 "runs",
                 nargs="+",
                 type=str,
-                help="run folders, folders of runs or evaluations, or metrics.json files",
+                help="run folders, folders of runs or evaluations, metrics.json files, or folders of studies",
             )
             options["skip"] = {"runs"}
         several = {"image": "image files, or folders of images to predict", "sample": "ids of images of the data"}
@@ -337,7 +399,9 @@ class FirstCommandLine(CommandLine, FirstLook):
     """The same before explainers and metrics are imported."""
 
 
-COMMANDS: Any = {command.__name__: command for command in (run, metrics, table, compare, predict, explain, report)}
+COMMANDS: Any = {
+    command.__name__: command for command in (run, metrics, table, figure, compare, predict, explain, report)
+}
 
 
 def main(args: list[str] | None = None) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.style import context
+from numpy.typing import NDArray
 from PIL import Image
 
+Floats = NDArray[np.float64]
 BLUE, ORANGE, GREY, BAND = "#0072b2", "#d55e00", "#808080", "#cfe2f3"
 DPI = 100
 
@@ -47,6 +51,28 @@ def chart(width: int, height: int, rows: int = 1, columns: int = 1) -> tuple[Fig
     """
     figure = Figure((columns * width / DPI, rows * height / DPI), DPI, layout="constrained")
     return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
+
+
+def radial(figure: Figure, labels: Sequence[str], place: tuple[int, int, int] = (1, 1, 1)) -> tuple[Any, Floats]:
+    """Axes from 0 in the centre to 1, clockwise from the top.
+
+    Args:
+        figure: that they stand in.
+        labels: of the axes.
+        place: in the figure: rows, columns and number of the panel.
+
+    Returns:
+        The panel, and the angle of every axis.
+    """
+    angles = np.linspace(0, 2 * np.pi, len(labels), endpoint=False)
+    axes: Any = figure.add_subplot(*place, projection="polar")
+    axes.set_theta_zero_location("N")
+    axes.set_theta_direction(-1)
+    axes.set_xticks(angles, labels)
+    axes.set_yticks([0.25, 0.5, 0.75, 1.0], [])
+    axes.tick_params(pad=14)
+    axes.set_ylim(0, 1)
+    return axes, angles
 
 
 def to_picture(figure: Figure) -> Image.Image:
