@@ -25,8 +25,6 @@ if TYPE_CHECKING:  # each command imports what it works with: help and refusals 
     from evaluation.request import EvaluatedSplit
     from explanations import Explainer
     from metrics.functional import Variant
-    from reports.published.paper_tables import PaperTable
-    from reports.results.paper_rows import Section
     from reports.results.scores_file import Format
 
 
@@ -133,7 +131,6 @@ def table(
     published: str | None = None,
     across: list[str] = [],  # noqa: B006  (the command line shows it as the default)
     format: Literal["markdown", "csv", "latex", "json"] = "markdown",
-    paper: str | None = None,
     intervals: bool = False,
 ) -> None:
     """Print the mean ± standard deviation over folds and seeds of every metric, next to a paper's numbers.
@@ -141,29 +138,25 @@ def table(
     Args:
         runs: run folders, folders of runs, folders of evaluations, or metrics.json files. A run folder stands for its
             newest evaluation of the whole test split, by the best checkpoint where there is one.
-        published: short name of a paper whose numbers for the same data set and model are printed next to them.
+        published: short name of a paper whose numbers for the same data set and model are printed next to them; or one
+            of its tables, such as quanproto/2, to be printed with the runs in it. Studies stand in those of hive.
         across: conditions in which averaged runs may differ, as they are printed, such as code.
         format: of the text; "csv" and "json" have one number a cell, at full precision in the units of metrics.json;
             "latex" needs the package booktabs.
-        paper: table of a paper to be printed with the runs in it, such as quanproto/2 or hive/1, for which the folders
-            of studies are named; any other name lists them all.
-        intervals: of ``paper``: also print deviations or 95 % intervals, and n.
+        intervals: print deviations or 95 % intervals and n in a paper's table, too; other tables always have them.
     """
-    from reports.results.formats import text_of
-    from reports.results.runs import collect
+    if published is None or "/" not in published:
+        from reports.results.formats import text_of
+        from reports.results.runs import collect
 
-    if paper is None:
-        if intervals:
-            raise ValueError("Expected `intervals` to come with `paper`: other tables always print them.")
         print(text_of(collect(runs), format, published, across))
-        return
-    from reports.published.paper_tables import paper_table
-    from reports.results.paper_text import text_of_paper
+    else:
+        from reports.published.paper_tables import paper_table
+        from reports.results.paper_text import text_of_paper
+        from studies.analysis.hive import sections_of
 
-    if published is not None:
-        raise ValueError("Expected `paper` or `published`, but got both.")
-    asked = paper_table(paper)
-    print(text_of_paper(asked, _sections(asked, runs, across), format, intervals))
+        asked = paper_table(published)
+        print(text_of_paper(asked, sections_of(asked, runs, across), format, intervals))
 
 
 def figure(
@@ -171,7 +164,7 @@ def figure(
     output: str,
     kind: Literal["bars", "radar", "scatter"] = "bars",
     metric: str | None = None,
-    paper: str | None = None,
+    published: str | None = None,
     across: list[str] = [],  # noqa: B006  (the command line shows it as the default)
 ) -> None:
     """Draw metrics of runs, next to a paper's numbers.
@@ -181,33 +174,20 @@ def figure(
         output: a file that ends in .png, .pdf or .svg; where another one lies, the new one gets a number.
         kind: "bars" with intervals, a panel for each metric; "radar", an axis for each metric that is a fraction,
             further out is better; "scatter", the first metric against each of the others.
-        metric: keys, separated by commas; of ``paper``, headings of columns, all by default.
-        paper: table of a paper whose numbers are drawn, too, as in ``table``.
+        metric: keys, separated by commas; of a paper's table, headings of columns, all by default.
+        published: a paper's table whose numbers are drawn, too, such as quanproto/2.
         across: as in ``table``.
     """
     from reports.pictures.figures import check_output, draw, save
     from reports.published.paper_tables import of_headings, paper_table
     from reports.results.paper_rows import of_keys
     from reports.results.runs import collect
+    from studies.analysis.hive import sections_of
 
     file, names = Path(output), metric.split(",") if metric else []
     check_output(file)
-    asked = of_headings(paper_table(paper), names) if paper else of_keys(names, collect(runs))
-    print(f"figure: {save(draw(kind, asked, _sections(asked, runs, across)), file)}")
-
-
-def _sections(table: PaperTable, paths: list[str], across: list[str]) -> list[Section]:
-    """The rows of a paper's table, with those of runs and of studies."""
-    from reports.results.groups import groups_of
-    from reports.results.paper_rows import own_rows, sections
-    from reports.results.runs import collect
-    from studies.analysis.hive import rows_of
-
-    studies = [path for path in paths if any((Path(path) / name).is_file() for name in ("study.json", "summary.json"))]
-    own = [row for path in studies for row in rows_of(Path(path), table)]
-    if others := [path for path in paths if path not in studies]:
-        own += [row for group in groups_of(collect(others), across) for row in own_rows(table, group)]
-    return sections(table, own)
+    asked = of_headings(paper_table(published), names) if published else of_keys(names, collect(runs))
+    print(f"figure: {save(draw(kind, asked, sections_of(asked, runs, across)), file)}")
 
 
 def compare(  # noqa: PLR0913 - every argument is a flag

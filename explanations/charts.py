@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.style import context
-from numpy.typing import NDArray
 from PIL import Image
 
-Floats = NDArray[np.float64]
 BLUE, ORANGE, GREY, BAND = "#0072b2", "#d55e00", "#808080", "#cfe2f3"
 DPI = 100
 
@@ -53,7 +51,7 @@ def chart(width: int, height: int, rows: int = 1, columns: int = 1) -> tuple[Fig
     return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
 
 
-def radial(figure: Figure, labels: Sequence[str], place: tuple[int, int, int] = (1, 1, 1)) -> tuple[Any, Floats]:
+def radial(figure: Figure, labels: Sequence[str], place: tuple[int, int, int] = (1, 1, 1)) -> tuple[Any, list[float]]:
     """Axes from 0 in the centre to 1, clockwise from the top.
 
     Args:
@@ -64,7 +62,7 @@ def radial(figure: Figure, labels: Sequence[str], place: tuple[int, int, int] = 
     Returns:
         The panel, and the angle of every axis.
     """
-    angles = np.linspace(0, 2 * np.pi, len(labels), endpoint=False)
+    angles = [2 * math.pi * index / len(labels) for index in range(len(labels))]
     axes: Any = figure.add_subplot(*place, projection="polar")
     axes.set_theta_zero_location("N")
     axes.set_theta_direction(-1)

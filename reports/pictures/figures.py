@@ -89,9 +89,8 @@ def _title(column: Column) -> str:
 def _told(*texts: str, rows: Iterable[Row]) -> str:
     """The line below a figure."""
     differs = any(OTHERWISE in cell.marks for row in rows for cell in row.cells.values())
-    return "; ".join(
-        [*texts, *([f"{OTHERWISE}: measured otherwise than the paper's, see the table"] if differs else [])]
-    )
+    mark = [f"{OTHERWISE} measured otherwise than the paper's, see the table"] if differs else []
+    return "\n".join([*texts, *mark])
 
 
 def _numbers(cell: Cell | None, column: Column) -> tuple[float, float, float]:
@@ -128,8 +127,8 @@ def _bar_panel(axes: Axes, rows: Sequence[Row], column: Column, dataset: str, na
     cells = [row.cells.get(column.heading) for row in rows]
     found, heights = np.array([_numbers(cell, column) for cell in cells]), np.arange(len(rows))
     axes.barh(heights, found[:, 0], color=[GREY if row.is_published else BLUE for row in rows], height=0.7)
-    for at in np.flatnonzero(found[:, 1:].sum(axis=1)):
-        axes.errorbar(found[at, 0], at, xerr=found[at, 1:, None], color="black", capsize=3, linewidth=1)
+    for line in np.flatnonzero(found[:, 1:].sum(axis=1)):
+        axes.errorbar(found[line, 0], line, xerr=found[line, 1:, None], color="black", capsize=3, linewidth=1)
     for at, cell in enumerate(cells):
         missing, differs = cell is None or cell.value is None, cell is not None and OTHERWISE in cell.marks
         text, colour = ("–", "black") if missing else (OTHERWISE * differs, "white")
@@ -168,7 +167,7 @@ def _radar(columns: Sequence[Column], sections: Sequence[Section]) -> Figure:
             values = np.where(down, 1 - values, values)
             there = ~np.isnan(values)
             if there.any():
-                axes.plot(*[np.append(each[there], each[there][:1]) for each in (angles, values)], **look)
+                axes.plot(*[np.append(each[there], each[there][:1]) for each in (np.array(angles), values)], **look)
         axes.set_title(dataset, loc="center")
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), fontsize=8)
     shown = [row for _, rows in sections for row in rows]

@@ -81,14 +81,10 @@ def matches(result: Result, records: Sequence[Published]) -> list[Match]:
         if record.base_key == "general/accuracy" and record.qualifiers.get("weighting") == "class_balanced":
             found.append(_match(record, "general/balanced_accuracy", balanced, reduced))
         if "C7" in record.codes:
-            signed = found.pop()
-            by_magnitude = (
-                record.base_key.removesuffix("_correct") + "_abs" + "_correct" * record.base_key.endswith("_correct")
-            )
-            found.append(
-                replace(signed, differences=(*signed.differences, "ranking by magnitude (these runs: signed)"))
-            )
-            found.append(replace(signed, key=by_magnitude))
+            signed, stem = found.pop(), record.base_key.removesuffix("_correct")
+            by_magnitude = f"{stem}_abs{record.base_key.removeprefix(stem)}"
+            differs = (*signed.differences, "ranking by magnitude (these runs: signed)")
+            found += [replace(signed, differences=differs), replace(signed, key=by_magnitude)]
     return found
 
 

@@ -68,7 +68,7 @@ def paper_table(name: str) -> PaperTable:
     """
     if name not in TABLES:
         raise ValueError(
-            f"Expected argument `paper` to be one of {', '.join(TABLES)}, but got {name!r}."
+            f"Expected argument `published` to be one of {', '.join(TABLES)}, but got {name!r}."
             + did_you_mean(name, TABLES)
         )
     return TABLES[name]

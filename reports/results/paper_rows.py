@@ -127,7 +127,7 @@ def of_keys(keys: Sequence[str], results: Sequence[Result]) -> PaperTable:
     """
     known = {key: entry for result in reversed(results) for key, entry in result.metrics.items()}
     if not keys:
-        raise ValueError("Expected argument `metric` to name metrics, or `paper` a table, but got neither.")
+        raise ValueError("Expected argument `metric` to name metrics, or `published` a table, but got neither.")
     for key in keys:
         if key not in known:
             raise ValueError(

@@ -41,7 +41,7 @@ def text_of_paper(table: PaperTable, sections: Sequence[Section], form: str, spr
 
 def _ranks(table: PaperTable, rows: Sequence[Row]) -> dict[tuple[int, str], int]:
     """The places of cells, by row and heading."""
-    found = {}
+    found: dict[tuple[int, str], int] = {}
     for column in table.columns:
         values = [row.cells[column.heading].value if column.heading in row.cells else None for row in rows]
         texts = ["" if value is None else number(value, column.unit) for value in values]

@@ -1,15 +1,18 @@
-"""The published values of HIVE (Kim et al. 2022) for the results of a study."""
+"""The published values of HIVE (Kim et al. 2022) for the results of a study, and studies in tables of papers."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from reports.published.columns import Match
 from reports.published.numbers import Published, published
 from reports.published.paper_tables import PaperTable
-from reports.results.paper_rows import Cell, Row, without_value
+from reports.results.groups import groups_of
+from reports.results.paper_rows import Cell, Row, Section, own_rows, sections, without_value
+from reports.results.runs import collect
 from studies.bundle import load_bundle
 from studies.study import Arm, Study
 
@@ -20,6 +23,7 @@ METHODS = {
     "ProtoPNet": ("units", ""),
     "ProtoTree": ("tree", ""),
 }
+STUDY_FILES = ("study.json", "summary.json")  # of a study, or of an analysis of it
 RANK = ("study/similarity_spearman", "study/similarity_rank_position")  # HIVE's correlation is that over ranks
 
 
@@ -55,6 +59,24 @@ def published_for(study: Study, arm: Arm) -> dict[str, list[Published]]:
     return found
 
 
+def sections_of(table: PaperTable, paths: Sequence[str | Path], across: Sequence[str] = ()) -> list[Section]:
+    """A paper's table with the numbers of runs and of studies.
+
+    Args:
+        table: of a paper.
+        paths: of runs, as for :func:`~reports.results.runs.collect`, and folders of analysed studies.
+        across: conditions in which averaged runs may differ.
+
+    Raises:
+        ValueError: if a study or a run cannot be read, or none has results of the table.
+    """
+    studies = [Path(path) for path in paths if any((Path(path) / name).is_file() for name in STUDY_FILES)]
+    runs = [path for path in paths if Path(path) not in studies]
+    own = [row for study in studies for row in rows_of(study, table)]
+    groups = groups_of(collect(runs), across) if runs else []
+    return sections(table, [*own, *(row for group in groups for row in own_rows(table, group))])
+
+
 def rows_of(folder: Path, table: PaperTable) -> list[Row]:
     """The rows of a study in a table of HIVE: its results after the declared exclusions, by arm.
 
@@ -72,7 +94,7 @@ def rows_of(folder: Path, table: PaperTable) -> list[Row]:
     summary = json.loads(file.read_text("utf-8")) if file.is_file() else {}
     if summary.get("hash") != bundle.hash:
         raise ValueError(
-            f"Expected {file} to be of this study. Run `python -m studies analyse {analysis.parent}` first."
+            f"Expected {file} to be of this study as it is now. Run `python -m studies analyse {analysis.parent}` first."
         )
     study = bundle.study
     found = [row for arm in study.arms for row in _rows(study, arm, table, summary)]
@@ -109,4 +131,5 @@ def _cell(one: dict[str, Any], key: str, record: Published) -> Cell:
     match = Match(record, key, (), ())
     if one["value"] is None:
         return without_value(match, one["reason"] or "undefined")
-    return Cell(one["value"], one["sd"], *one["interval"], one["n"], key, match)
+    low, high = one["interval"]
+    return Cell(one["value"], one["sd"], low, high, one["n"], key, match)

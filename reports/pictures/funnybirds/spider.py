@@ -36,7 +36,7 @@ def spider_plot(metrics: Mapping[str, Mapping[str, Any]], title: str) -> Figure 
     texts = [f"{value:.2f}" if there else "undefined" for value, there in zip(values, defined, strict=True)]
     figure = Figure((SIZE / DPI, SIZE / DPI), DPI, layout="constrained")
     axes, angles = radial(figure, [f"{name}\n{text}" for name, text in zip(AXES.values(), texts, strict=True)])
-    points = [np.append(each[defined], each[defined][:1]) for each in (angles, values)]
+    points = [np.append(each[defined], each[defined][:1]) for each in (np.array(angles), values)]
     axes.fill(*points, color=BAND)
     axes.plot(*points, "o-", color=BLUE)
     axes.set_xlabel(_below(metrics))
