@@ -94,7 +94,7 @@ def rows_of(folder: Path, table: PaperTable) -> list[Row]:
     summary = json.loads(file.read_text("utf-8")) if file.is_file() else {}
     if summary.get("hash") != bundle.hash:
         raise ValueError(
-            f"Expected {file} to be of this study as it is now. Run `python -m studies analyse {analysis.parent}` first."
+            f"Expected {file} to be of this study as it is now. Run `python -m studies analyse {analysis.parent}`."
         )
     study = bundle.study
     found = [row for arm in study.arms for row in _rows(study, arm, table, summary)]
