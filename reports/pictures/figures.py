@@ -182,7 +182,8 @@ def _scatter(columns: Sequence[Column], sections: Sequence[Section]) -> Figure:
             "the others, such as `--metric general/accuracy,compactness/local_size`."
         )
     upright, others = columns[0], columns[1:]
-    figure, panels = chart(360, 380, len(sections), len(others))
+    height = 320 + 16 * max(len(rows) for _, rows in sections)
+    figure, panels = chart(360, height, len(sections), len(others))
     pairs = [(dataset, rows, each) for dataset, rows in sections for each in others]
     for axes, (dataset, rows, across) in zip(panels, pairs, strict=True):
         for row, look in _looks(rows, [upright, across]):
@@ -194,7 +195,7 @@ def _scatter(columns: Sequence[Column], sections: Sequence[Section]) -> Figure:
                     x, y, xerr=errors[0], yerr=errors[1], elinewidth=1, capsize=2, **look | {"linestyle": "none"}
                 )
         axes.set(xlabel=_title(across), ylabel=_title(upright), title=dataset)
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), fontsize=7)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0), borderaxespad=6, fontsize=7)  # below the label
     shown = [row for _, rows in sections for row in rows]
     figure.supxlabel(_told("hollow: published", SPREAD, rows=shown), fontsize=7)
     return figure
