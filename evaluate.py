@@ -133,21 +133,63 @@ def table(
     published: str | None = None,
     across: list[str] = [],  # noqa: B006  (the command line shows it as the default)
     format: Literal["markdown", "csv", "latex", "json"] = "markdown",
+    intervals: bool = False,
 ) -> None:
     """Print the mean ± standard deviation over folds and seeds of every metric, next to a paper's numbers.
 
     Args:
         runs: run folders, folders of runs, folders of evaluations, or metrics.json files. A run folder stands for its
             newest evaluation of the whole test split, with the best checkpoint if there is one.
-        published: short name of a paper whose numbers for the same data set and model are added.
+        published: short name of a paper whose numbers for the same data set and model are added; or one of its tables,
+            such as quanproto/2, to be printed with the runs in it. Studies stand in those of hive.
         across: conditions in which averaged runs may differ, by their printed names, such as code.
         format: of the text; "csv" and "json" have one number per cell, at full precision in the units of metrics.json;
             "latex" needs the package booktabs.
+        intervals: print deviations or 95 % intervals and n in a paper's table, too; other tables always have them.
     """
-    from reports.results.formats import text_of
-    from reports.results.runs import collect
+    if published is None or "/" not in published:
+        from reports.results.formats import text_of
+        from reports.results.runs import collect
 
-    print(text_of(collect(runs), format, published, across))
+        print(text_of(collect(runs), format, published, across))
+    else:
+        from reports.published.paper_tables import paper_table
+        from reports.results.paper_text import text_of_paper
+        from studies.analysis.hive import sections_of
+
+        asked = paper_table(published)
+        print(text_of_paper(asked, sections_of(asked, runs, across), format, intervals))
+
+
+def figure(
+    runs: list[str],
+    output: str,
+    kind: Literal["bars", "radar", "scatter"] = "bars",
+    metric: str | None = None,
+    published: str | None = None,
+    across: list[str] = [],  # noqa: B006  (the command line shows it as the default)
+) -> None:
+    """Draw metrics of runs, next to a paper's numbers.
+
+    Args:
+        runs: as in ``table``.
+        output: a file that ends in .png, .pdf or .svg; where another one lies, the new one gets a number.
+        kind: "bars" with intervals, a panel for each metric; "radar", an axis for each metric that is a fraction,
+            further out is better; "scatter", the first metric against each of the others.
+        metric: keys, separated by commas; of a paper's table, headings of columns, all by default.
+        published: a paper's table whose numbers are drawn, too, such as quanproto/2.
+        across: as in ``table``.
+    """
+    from reports.pictures.figures import check_output, draw, save
+    from reports.published.paper_tables import of_headings, paper_table
+    from reports.results.paper_rows import of_keys
+    from reports.results.runs import collect
+    from studies.analysis.hive import sections_of
+
+    file, names = Path(output), metric.split(",") if metric else []
+    check_output(file)
+    asked = of_headings(paper_table(published), names) if published else of_keys(names, collect(runs))
+    print(f"figure: {save(draw(kind, asked, sections_of(asked, runs, across)), file)}")
 
 
 def compare(  # noqa: PLR0913 - every argument is a flag
@@ -312,16 +354,16 @@ def metrics(
 
 
 class CommandLine(StrictParser):
-    """``table`` and ``compare`` take runs without flags, ``predict`` and ``explain`` any number of images."""
+    """``table``, ``figure`` and ``compare`` take runs without flags, ``predict`` and ``explain`` several images."""
 
     def add_function_arguments(self, function: Any, *args: Any, **options: Any) -> list[str]:
         """Add the arguments of a command."""
-        if function is table:
+        if function in (table, figure):
             self.add_argument(
                 "runs",
                 nargs="+",
                 type=str,
-                help="run folders, folders of runs or evaluations, or metrics.json files",
+                help="run folders, folders of runs or evaluations, metrics.json files, or folders of studies",
             )
             options["skip"] = {"runs"}
         several = {"image": "image files, or folders of images to predict", "sample": "ids of images of the data"}
@@ -340,7 +382,9 @@ class FirstCommandLine(CommandLine, FirstLook):
     """The same, before explainers and metrics are imported."""
 
 
-COMMANDS: Any = {command.__name__: command for command in (run, metrics, table, compare, predict, explain, report)}
+COMMANDS: Any = {
+    command.__name__: command for command in (run, metrics, table, figure, compare, predict, explain, report)
+}
 
 
 def main(args: list[str] | None = None) -> None:

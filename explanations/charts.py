@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -47,6 +49,28 @@ def chart(width: int, height: int, rows: int = 1, columns: int = 1) -> tuple[Fig
     """
     figure = Figure((columns * width / DPI, rows * height / DPI), DPI, layout="constrained")
     return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
+
+
+def radial(figure: Figure, labels: Sequence[str], place: tuple[int, int, int] = (1, 1, 1)) -> tuple[Any, list[float]]:
+    """Axes from 0 in the centre to 1, clockwise from the top.
+
+    Args:
+        figure: that they stand in.
+        labels: of the axes.
+        place: in the figure: rows, columns and number of the panel.
+
+    Returns:
+        The panel, and the angle of every axis.
+    """
+    angles = [2 * math.pi * index / len(labels) for index in range(len(labels))]
+    axes: Any = figure.add_subplot(*place, projection="polar")
+    axes.set_theta_zero_location("N")
+    axes.set_theta_direction(-1)
+    axes.set_xticks(angles, labels)
+    axes.set_yticks([0.25, 0.5, 0.75, 1.0], [])
+    axes.tick_params(pad=14)
+    axes.set_ylim(0, 1)
+    return axes, angles
 
 
 def to_picture(figure: Figure) -> Image.Image:

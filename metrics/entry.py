@@ -63,6 +63,13 @@ class MetricEntry:
         """Of the value, such as ``"fraction"``."""
         return self.metric.units[self.part or ""] if issubclass(self.metric, PartsMetric) else self.metric.unit
 
+    @property
+    def higher_is_better(self) -> bool | None:
+        """Direction of the source paper, or None."""
+        differs = self.metric.exceptions.get(self.part or "", {}) if issubclass(self.metric, PartsMetric) else {}
+        better: bool | None = differs.get("higher_is_better", self.metric.higher_is_better)
+        return better
+
     def make(self, facts: Facts) -> AnyMetric:
         """The metric for a model and a data set."""
         return self.metric() if self.build is None else self.build(facts)

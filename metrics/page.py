@@ -51,6 +51,10 @@ def _row(entry: MetricEntry) -> str:
         ends, part = kind.value_ranges[name], kind.exceptions.get(name, {})
     else:
         ends, part = kind.value_range, {}
-    direction = arrow(part.get("higher_is_better", kind.higher_is_better))
-    measured = (printed_range(*ends), direction, entry.unit, part.get("averaged_over", kind.averaged_over))
+    measured = (
+        printed_range(*ends),
+        arrow(entry.higher_is_better),
+        entry.unit,
+        part.get("averaged_over", kind.averaged_over),
+    )
     return f"| {' | '.join((f'`{entry.key}`', words.name, words.formula, *measured, words.source, words.misread))} |"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from reports.published.numbers import DEFECTS, Published
@@ -58,7 +58,8 @@ class PublishedColumn:
 def matches(result: Result, records: Sequence[Published]) -> list[Match]:
     """The published numbers for the data set and model of some runs.
 
-    Accuracy weighted by inverse class frequency is balanced accuracy, and is matched to that row too.
+    Accuracy weighted by inverse class frequency is balanced accuracy, and is matched to that row too; a ranking by
+    magnitude is matched to the row of such a ranking too.
 
     Args:
         result: one of the runs; all share its conditions.
@@ -73,12 +74,17 @@ def matches(result: Result, records: Sequence[Published]) -> list[Match]:
     by_part = facts if interface == "attribution" else facts | {"explainer": _INTERFACES.get(str(interface), interface)}
     found = []
     for record in records:
-        if record.dataset != result.dataset or record.base_model not in _names(result):
+        if record.dataset != result.dataset or record.base_model not in names_of(result):
             continue
         of_parts = record.base_key.startswith("funnybirds/")
         found.append(_match(record, record.base_key, by_part if of_parts else facts, reduced))
         if record.base_key == "general/accuracy" and record.qualifiers.get("weighting") == "class_balanced":
             found.append(_match(record, "general/balanced_accuracy", balanced, reduced))
+        if "C7" in record.codes:
+            signed, stem = found.pop(), record.base_key.removesuffix("_correct")
+            by_magnitude = f"{stem}_abs{record.base_key.removeprefix(stem)}"
+            differs = (*signed.differences, "ranking by magnitude (these runs: signed)")
+            found += [replace(signed, differences=differs), replace(signed, key=by_magnitude)]
     return found
 
 
@@ -101,7 +107,7 @@ def columns(found: Sequence[Match]) -> list[PublishedColumn]:
                 if match.record.model == model and bool(match.differences) == marked:
                     cells.setdefault(match.key, []).append(match)
             if cells:
-                title = " ".join([papers[model], *_own_words(model, models), *(["†"] if marked else [])])
+                title = " ".join([papers[model], *own_words(model, models), *(["†"] if marked else [])])
                 result.append(PublishedColumn(title, model, marked, cells))
     return result
 
@@ -135,8 +141,20 @@ def footnotes(shown: Sequence[PublishedColumn]) -> list[str]:
     Returns:
         Lines of text.
     """
-    found = [match for column in shown for cell_matches in column.cells.values() for match in cell_matches]
     notes = [_source(column) for column in shown if not (column.marked and _has_twin(column, shown))]
+    return notes + explained([match for column in shown for each in column.cells.values() for match in each])
+
+
+def explained(found: Sequence[Match]) -> list[str]:
+    """What is to be known about numbers next to each other.
+
+    Args:
+        found: the matches of all cells.
+
+    Returns:
+        Lines of text: what could not be checked, in what the numbers differ, their codes and remarks.
+    """
+    notes = []
     if unknown := list(dict.fromkeys(name for match in found for name in match.unknown)):
         notes.append(f"not checked, because these runs do not say: {', '.join(unknown)}")
     notes += _by_text([(f"† {reason}", match.key) for match in found for reason in match.differences])
@@ -147,11 +165,11 @@ def footnotes(shown: Sequence[PublishedColumn]) -> list[str]:
     return notes + _by_text([(match.record.remark, match.key) for match in found if match.record.remark])
 
 
-def _names(result: Result) -> set[str]:
+def names_of(result: Result) -> list[str]:
     """The words that papers have for a model; Q-SENN is a QPM with ternary weights."""
     if _arguments(result).get("ternary"):
-        return {"QSENN"}
-    return {result.model} | ({"Dense"} if result.model == "Classifier" else set())
+        return ["QSENN"]
+    return [result.model, *(["Dense"] if result.model == "Classifier" else [])]
 
 
 def _arguments(result: Result) -> Mapping[str, Any]:
@@ -205,7 +223,7 @@ def _match(record: Published, key: str, facts: Mapping[str, str | None], reduced
     return Match(record, key, tuple(differences), unknown)
 
 
-def _own_words(model: str, models: Sequence[str]) -> list[str]:
+def own_words(model: str, models: Sequence[str]) -> list[str]:
     """The qualifiers of a model that not all of the models have."""
     lists = {name: name.partition("[")[2].removesuffix("]").split(",") for name in models}
     return [word for word in lists[model] if not all(word in words for words in lists.values())]

@@ -35,7 +35,7 @@ DEFECTS: dict[str, str] = {
     "C4": "not monotone in the regularisation: the head had not converged; only the shape can be compared",
     "C5": "the cosine is not centred, so its sign follows the mean of the concept values",
     "C6": "read from a damaged transcription of the table; a digit may be wrong",
-    "C7": "ranked by the magnitude of θu by its section 3.3, as our keys with _abs; ours here keeps signs",
+    "C7": "ranked by the magnitude of θu by its section 3.3, as our keys with _abs",
     "F1": "the target class was overwritten, so importances are those of one foreign class (since mended upstream)",
     "F2": "3-channel boxes against a 1-channel mask: the threshold is a third of the nominal one, which raises CSDC, "
     "PC and DC",

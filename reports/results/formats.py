@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from reports.published.columns import Match, columns, matches
@@ -12,7 +12,7 @@ from reports.published.numbers import published
 from reports.results.groups import Group, groups_of
 from reports.results.metrics_json import Result
 from reports.results.runs import passed_over, read_from
-from reports.results.tables import markdown, parts_of
+from reports.results.tables import Part, markdown, parts_of
 from run_folder.csv_text import csv_text
 
 _LATEX = {
@@ -20,7 +20,7 @@ _LATEX = {
     **{letter: f"\\{letter}" for letter in "&%$#_{}"},
     **{"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "|": r"\textbar{}", '"': "''"},
     **{"<": r"\textless{}", ">": r"\textgreater{}", "±": r"$\pm$", "↑": r"$\uparrow$", "↓": r"$\downarrow$"},
-    **{"†": r"\dag{}", "–": "--", "…": r"\ldots{}"},
+    **{"†": r"\dag{}", "–": "--", "…": r"\ldots{}", "θ": r"$\theta$", "α": r"$\alpha$"},
 }
 
 
@@ -122,6 +122,11 @@ def _csv(results: Sequence[Result], paper: str | None, across: Sequence[str]) ->
         row["runs"] = "; ".join(run["name"] for run in runs)
         row["read_from"] = "; ".join(dict.fromkeys(run["read_from"] for run in runs))
         row["not_read"] = "; ".join(dict.fromkeys(run["not_read"] for run in runs if run["not_read"]))
+    return as_csv(rows)
+
+
+def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Records of equal keys as CSV."""
     return csv_text([list(rows[0]) if rows else [], *(list(row.values()) for row in rows)])
 
 
@@ -133,21 +138,36 @@ def latex(results: Sequence[Result], paper: str | None = None, across: Sequence[
         paper: as there.
         across: as there.
     """
+    return as_latex(parts_of(results, paper, across))
+
+
+def as_latex(parts: Sequence[Part], standalone: bool = False) -> str:
+    """Parts as tables for the package booktabs.
+
+    Args:
+        parts: to be printed.
+        standalone: whether headings and notes are printed, not left as comments.
+    """
     found = [r"% \usepackage{booktabs}"]
-    for part in parts_of(results, paper, across):
-        texts = [part.heading, part.text, *part.notes]
+    for part in parts:
+        if standalone and part.heading:
+            found += ["", rf"\medskip\noindent {escaped(part.heading)}\par\smallskip\noindent"]
+        texts = [part.text] if standalone else [part.heading, part.text, *part.notes]
         found += [f"% {line}" for text in texts for line in text.splitlines() if line]
-        if part.header:
-            found += _tabular(part.header, part.rows)
+        found += _tabular(part) if part.header else []
+        if standalone and part.notes:
+            notes = [rf"\noindent {escaped(note)}\par" for note in part.notes]
+            found += ["", r"\medskip{\footnotesize\raggedright", *notes, "}"]
     return "\n".join(found)
 
 
-def _tabular(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    yield rf"\begin{{tabular}}{{ll{'r' * (len(header) - 2)}}}"
+def _tabular(part: Part) -> Iterator[str]:
+    yield rf"\begin{{tabular}}{{ll{'r' * (len(part.header) - 2)}}}"
     yield r"\toprule"
-    yield rf"{' & '.join(map(escaped, header))} \\"
+    yield rf"{' & '.join(map(escaped, part.header))} \\"
     yield r"\midrule"
-    yield from (rf"{' & '.join(map(escaped, row))} \\" for row in rows)
+    rows = part.emphasised(r"\textbf{{{}}}", r"\textit{{{}}}", escaped)
+    yield from (rf"{' & '.join(row)} \\" for row in rows)
     yield r"\bottomrule"
     yield r"\end{tabular}"
 

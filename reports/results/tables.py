@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from metrics.page import arrow
 from reports.published.columns import PublishedColumn, cell, columns, footnotes, matches
@@ -33,6 +33,7 @@ class Part:
         header: of the table.
         rows: of the table; its first two columns are text.
         notes: below it.
+        best: row and column of cells that stand out: 0 for the best of a column, 1 for the second best.
     """
 
     heading: str = ""
@@ -40,14 +41,29 @@ class Part:
     header: Sequence[str] = ()
     rows: Sequence[Sequence[str]] = ()
     notes: Sequence[str] = ()
+    best: Mapping[tuple[int, int], int] = field(default_factory=dict)
+
+    def emphasised(self, best: str, second: str, escape: Callable[[str], str] = str) -> list[list[str]]:
+        """The rows, escaped, with what stands out in a pattern, such as ``"**{}**"``."""
+        patterns = {0: best, 1: second, None: "{}"}
+        return [
+            [patterns[self.best.get((at, column))].format(escape(cell)) for column, cell in enumerate(row)]
+            for at, row in enumerate(self.rows)
+        ]
 
 
 def markdown(results: Sequence[Result], paper: str | None = None, across: Sequence[str] = ()) -> str:
     """The table as GitHub-flavoured Markdown, of the parts of :func:`parts_of`."""
+    return as_markdown(parts_of(results, paper, across))
+
+
+def as_markdown(parts: Sequence[Part]) -> str:
+    """Parts as GitHub-flavoured Markdown."""
     found = []
-    for part in parts_of(results, paper, across):
+    for part in parts:
         found += [f"### {part.heading}"] if part.heading else []
-        found += [part.text, "\n".join(lines(part.header, part.rows, left=2)) if part.header else ""]
+        table = lines(part.header, part.emphasised("**{}**", "*{}*"), left=2) if part.header else []
+        found += [part.text, "\n".join(table)]
         found.append("\n".join(f"- {note}" for note in part.notes))
     return "\n\n".join(text for text in found if text)
 

@@ -1,8 +1,19 @@
-"""The published values of HIVE (Kim et al. 2022) for the results of a study."""
+"""The published values of HIVE (Kim et al. 2022) for the results of a study, and studies in tables of papers."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from reports.published.columns import Match
 from reports.published.numbers import Published, published
+from reports.published.paper_tables import PaperTable
+from reports.results.groups import groups_of
+from reports.results.paper_rows import Cell, Row, Section, own_rows, sections, without_value
+from reports.results.runs import collect
+from studies.bundle import load_bundle
 from studies.study import Arm, Study
 
 # what HIVE showed of a model: the form, and how the name of the explainer begins
@@ -12,6 +23,7 @@ METHODS = {
     "ProtoPNet": ("units", ""),
     "ProtoTree": ("tree", ""),
 }
+STUDY_FILES = ("study.json", "summary.json")  # of a study, or of an analysis of it
 RANK = ("study/similarity_spearman", "study/similarity_rank_position")  # HIVE's correlation is that over ranks
 
 
@@ -45,3 +57,79 @@ def published_for(study: Study, arm: Arm) -> dict[str, list[Published]]:
         if record.base_model == origin[0] and all(asked.get(name, value) == value for name, value in qualifiers):
             found.setdefault(key_of(record), []).append(record)
     return found
+
+
+def sections_of(table: PaperTable, paths: Sequence[str | Path], across: Sequence[str] = ()) -> list[Section]:
+    """A paper's table with the numbers of runs and of studies.
+
+    Args:
+        table: of a paper.
+        paths: of runs, as for :func:`~reports.results.runs.collect`, and folders of analysed studies.
+        across: conditions in which averaged runs may differ.
+
+    Raises:
+        ValueError: if a study or a run cannot be read, or none has results of the table.
+    """
+    studies = [Path(path) for path in paths if any((Path(path) / name).is_file() for name in STUDY_FILES)]
+    runs = [path for path in paths if Path(path) not in studies]
+    own = [row for study in studies for row in rows_of(study, table)]
+    groups = groups_of(collect(runs), across) if runs else []
+    return sections(table, [*own, *(row for group in groups for row in own_rows(table, group))])
+
+
+def rows_of(folder: Path, table: PaperTable) -> list[Row]:
+    """The rows of a study in a table of HIVE: its results after the declared exclusions, by arm.
+
+    Args:
+        folder: of an analysed study, or of an analysis in it.
+        table: of the paper.
+
+    Raises:
+        ValueError: if the study was not analysed as it is now, its bundle is broken, or no arm is of a method in the
+            table.
+    """
+    analysis = folder if (folder / "summary.json").is_file() else folder / "analysis"
+    bundle = load_bundle(analysis.parent)
+    file = analysis / "summary.json"
+    summary = json.loads(file.read_text("utf-8")) if file.is_file() else {}
+    if summary.get("hash") != bundle.hash:
+        raise ValueError(
+            f"Expected {file} to be of this study as it is now. Run `python -m studies analyse {analysis.parent}`."
+        )
+    study = bundle.study
+    found = [row for arm in study.arms for row in _rows(study, arm, table, summary)]
+    if not found:
+        raise ValueError(
+            f"Expected {folder} to have an arm with a method, task and options of {table.name}, but its arms are "
+            + ", ".join(f"{arm.id} ({arm.origin.get('model', 'no model')}, {arm.form})" for arm in study.arms)
+            + f" in the task {study.task}."
+        )
+    return found
+
+
+def _rows(study: Study, arm: Arm, table: PaperTable, summary: dict[str, Any]) -> list[Row]:
+    results, simulated = summary["results"]["kept"][arm.id], summary["participants"]["simulated"]
+    quoted = {
+        (record.model, record.metric_key): (key, record)
+        for key, records in published_for(study, arm).items()
+        for record in records
+        if key in results
+    }
+    source = f"{study.id}, {arm.id}{', simulated' if simulated else ''}"
+    found = []
+    for model in dict.fromkeys(model for model, _ in quoted):
+        for words, ending in table.rows.items():
+            keys = {each.heading: quoted.get((model, each.key + ending)) for each in table.columns}
+            cells = {heading: _cell(results[pair[0]], *pair) for heading, pair in keys.items() if pair is not None}
+            if cells:
+                found.append(Row(None, arm.origin["model"], model, words, source, False, cells))
+    return found
+
+
+def _cell(one: dict[str, Any], key: str, record: Published) -> Cell:
+    """A result of ``summary.json``; the deviation is over participants, as in the paper."""
+    match = Match(record, key, (), ())
+    if one["value"] is None:
+        return without_value(match, one["reason"] or "undefined")
+    low, high = one["interval"]
+    return Cell(one["value"], one["sd"], low, high, one["n"], key, match)

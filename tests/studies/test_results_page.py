@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 
 import pytest
 
+import evaluate
 from studies.analysis import analyse
 from studies.analysis.analyse import correct, plain
 from studies.analysis.headlines import headlines, people
@@ -189,3 +191,21 @@ def test_hive_is_compared_where_the_method_is_the_same():
     for other in (replace(units, form="none"), replace(units, control="shuffled"), replace(ARMS[0])):
         assert values(other, "agreement", "study/agreement_incorrect") == []
     assert values(replace(heat, origin=maps | {"explainer": "lrp()"}), "distinction", "study/distinction_correct") == []
+
+
+def test_a_study_stands_in_the_tables_of_hive(tmp_path, capsys):
+    origin = {"model": "Classifier", "explainer": "grad_cam"}
+    make_bundle(tmp_path / "toy", "agreement", "heatmap", arm={"origin": origin})
+    command = ["table", str(tmp_path / "toy"), "--published", "hive/1", "--format", "json"]
+    with pytest.raises(ValueError, match=r"summary.json to be of this study as it is now. Run `python"):
+        evaluate.main(command)
+    answered(tmp_path / "toy", Observer(), Observer())
+    found = analyse(tmp_path / "toy")["results"]["kept"]["main"]["study/agreement_correct"]
+    capsys.readouterr()
+    evaluate.main(command)
+    ours = [row for row in json.loads(capsys.readouterr().out) if row["column"] == "right predictions"]
+    ours = [row for row in ours if not row["published"]]
+    assert [row["dataset"] for row in ours] == ["cub200", "imagenet"]  # below the method in both
+    assert {(row["mean"], row["sd"], row["n"]) for row in ours} == {(found["value"], found["sd"], 2)}
+    with pytest.raises(ValueError, match=r"arm with a method, .* of hive/2, .* main \(Classifier, heatmap\)"):
+        evaluate.main([*command[:3], "hive/2"])

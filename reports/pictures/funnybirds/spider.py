@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from explanations.charts import BAND, BLUE, DPI, styled
+from explanations.charts import BAND, BLUE, DPI, radial, styled
 
 AXES = {
     "accuracy": "accuracy", "bi": "BI", "csdc": "CSDC", "pc": "PC", "dc": "DC", "d": "D", "sd": "SD", "ts": "TS",
@@ -32,19 +32,14 @@ def spider_plot(metrics: Mapping[str, Mapping[str, Any]], title: str) -> Figure 
     if any(FAMILY + name not in metrics for name in AXES):
         return None
     values = np.array([metrics[FAMILY + name]["value"] for name in AXES], dtype=np.float64)
-    angles, defined = np.linspace(0, 2 * np.pi, len(AXES), endpoint=False), ~np.isnan(values)
+    defined = ~np.isnan(values)
     texts = [f"{value:.2f}" if there else "undefined" for value, there in zip(values, defined, strict=True)]
     figure = Figure((SIZE / DPI, SIZE / DPI), DPI, layout="constrained")
-    axes: Any = figure.add_subplot(projection="polar")
-    axes.set_theta_zero_location("N")
-    axes.set_theta_direction(-1)
-    axes.set_xticks(angles, [f"{name}\n{text}" for name, text in zip(AXES.values(), texts, strict=True)])
-    axes.set_yticks([0.25, 0.5, 0.75, 1.0], [])
-    axes.tick_params(pad=14)
-    points = [np.append(each[defined], each[defined][:1]) for each in (angles, values)]
+    axes, angles = radial(figure, [f"{name}\n{text}" for name, text in zip(AXES.values(), texts, strict=True)])
+    points = [np.append(each[defined], each[defined][:1]) for each in (np.array(angles), values)]
     axes.fill(*points, color=BAND)
     axes.plot(*points, "o-", color=BLUE)
-    axes.set(ylim=(0, 1), xlabel=_below(metrics))
+    axes.set_xlabel(_below(metrics))
     axes.set_title(title, loc="center")
     return figure
 
