@@ -24,6 +24,7 @@ SKIPPED = {"batch_size", "eval_batch_size", "num_workers", "seed", "task", "cont
 NICO_CONTEXTS = 4
 READERS = {
     "cub": "Cub200 --data.concept_selection all",
+    "cars196": "Cars196",
     "awa2": "AwA2",
     "nico": "Nico",
     "funnybirds": "FunnyBirds",

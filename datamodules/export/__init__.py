@@ -16,7 +16,7 @@ from datamodules.arguments import check_choice
 from datamodules.photos.download import is_free
 from datamodules.sketch_birds import SketchBirds
 
-Layout = Literal["cub", "funnybirds", "awa2", "nico"]
+Layout = Literal["cub", "cars196", "funnybirds", "awa2", "nico"]
 
 
 def export(layout: Layout, birds: SketchBirds, out: Path) -> None:
@@ -25,7 +25,8 @@ def export(layout: Layout, birds: SketchBirds, out: Path) -> None:
     Everything is written into a temporary folder next to ``out``, which becomes ``out`` in one rename.
 
     Args:
-        layout: whose layout: ``cub`` (CUB-200-2011), ``funnybirds``, ``awa2`` or ``nico``.
+        layout: whose layout: ``cub`` (CUB-200-2011), ``cars196`` (Stanford Cars), ``funnybirds``, ``awa2`` or
+            ``nico``.
         birds: what is written; all of its splits.
         out: a folder that is missing or empty.
 

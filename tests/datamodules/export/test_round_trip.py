@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from datamodules import AwA2, Cub200, Nico, SketchBirds
+from datamodules import AwA2, Cars196, Cub200, Nico, SketchBirds
 from datamodules.export import export
 from datamodules.export.cub import attribute_name
 from datamodules.export.nico import background_color, context_name
@@ -130,6 +130,24 @@ def _lines(data, name):
     return (data.photos.table.folder / name).read_text().splitlines()
 
 
+class TestCars196:
+    def test_every_field(self, birds, tmp_path):
+        export("cars196", birds, tmp_path / "out")
+        data = Cars196(str(tmp_path / "out"), scheme="official", image_size=64)
+        data.prepare_data()
+        stems = {part: [] for part in ("cars_train", "cars_test")}  # files are numbered in the order of the birds
+        for stem in (expected := originals(birds)):
+            stems["cars_test" if stem.startswith("test") else "cars_train"].append(stem)
+        back = read_back(data, lambda path: stems[path.split("/")[0]][int(path[-9:-4]) - 1])
+        assert back.keys() == expected.keys()
+        for stem, sample in back.items():
+            original = expected[stem]
+            assert all(torch.equal(sample[key], original[key]) for key in ("label", "bounding_box"))
+            assert looks_equal(sample["image"], original["image"])
+        assert data.class_names == [f"bird {i}" for i in range(8)]
+        assert len(data.dataset("test")) == 24
+
+
 class TestNico:
     def test_every_field(self, contexts, nico_root):
         data = Nico(str(nico_root), image_size=64)
@@ -219,7 +237,7 @@ class TestAwA2:
 
 
 class TestExport:
-    @pytest.mark.parametrize("layout", ["cub", "awa2", "nico"])
+    @pytest.mark.parametrize("layout", ["cub", "cars196", "awa2", "nico"])
     def test_two_exports_are_equal(self, few, tmp_path, layout):
         hashes = []
         for name in ("first", "second"):
