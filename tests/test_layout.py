@@ -16,7 +16,7 @@ import protometry
 
 ROOT = Path(__file__).parents[1]
 ROOMS = set(protometry.ROOMS)
-FOLDERS = ROOMS | {"configs", "benchmarks", "docs", "tests", ".ci", ".github"}
+FOLDERS = ROOMS | {"configs", "benchmarks", "docs", "examples", "tests", ".ci", ".github"}
 FILES = {
     *("setup.cfg", "pyproject.toml", "ruff.toml", ".gitignore", "protometry.py", "train.py", "evaluate.py"),
     *("README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md"),

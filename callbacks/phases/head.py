@@ -79,7 +79,7 @@ def fit_head(trainer: Trainer, module: LightningModule) -> dict[str, float]:
     if distributed.is_initialized():
         for tensor in (*module.parameters(), *module.buffers()):
             distributed.broadcast(tensor.detach(), src=0)
-    if trainer.is_global_zero:
+    if trainer.is_global_zero and trainer.loggers:  # without a logger, nobody asked for files
         _write(path, Path(trainer.default_root_dir))
     return next({name: value for name, value in row.items() if name != "chosen"} for row in path if row["chosen"])
 
