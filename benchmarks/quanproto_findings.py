@@ -157,8 +157,8 @@ def _in_pairs(*sides: tuple[Result, str]) -> Interval | None:
     if not shared or any(key not in each.keys for key, each in zip(keys, values, strict=True)):
         return None
     columns = [v.values[:, [v.keys.index(key)]] for key, v in zip(keys, values, strict=True)]
-    ready = [replace(v, keys=["metric"], values=column) for v, column in zip(values, columns, strict=True)]
-    (row,) = paired(*ready, shared, draws=1)
+    one, other = (replace(v, keys=["metric"], values=column) for v, column in zip(values, columns, strict=True))
+    (row,) = paired(one, other, shared, draws=1)
     unknown = math.isnan(row.low)  # all images differ alike, which says nothing of others
     return Interval(row.difference, *((-math.inf, math.inf) if unknown else (row.low, row.high)))
 
