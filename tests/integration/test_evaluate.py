@@ -538,7 +538,7 @@ def test_predict_writes_a_table_of_a_split_or_of_photos(evaluated_copy, tmp_path
     assert [*cut.values()][1:] == [*next(row for row in seen if row["file"] == str(flat / "0.png")).values()][1:]
     (tmp_path / "empty").mkdir()
     for bad, kind, message in (
-        (["--image", str(flat), *crop], ValueError, "`crop` to come with a single `image`"),
+        (["--image", str(flat), *crop], ValueError, "a single `image` with `crop`"),
         (["--image", str(flat), "--split", "test"], ValueError, "`image` or `split`, but got both"),
         (["--image", str(tmp_path / "empty")], FileNotFoundError, "empty to hold images"),
     ):
@@ -559,7 +559,7 @@ def test_explain_writes_a_picture_and_a_page_for_photos_and_ids(evaluated_copy, 
     assert len(json.loads(kept.read_text())) == 48  # training images
     for bad, message in (
         ([], "`image` or `sample` to name an image"),
-        (["--image", "a", "b", "--crop", "1", "2", "3", "4"], "`crop` to come with a single `image`"),
+        (["--image", "a", "b", "--crop", "1", "2", "3", "4"], "a single `image` with `crop`"),
         (["--sample", "nothing"], "ids of the 33 images, such as 'test/00000', but got 'nothing'"),
         (["--image", str(tmp_path)], "there is none at"),
     ):
