@@ -167,7 +167,6 @@ def figure(
     kind: Literal["bars", "radar", "scatter"] = "bars",
     metric: str | None = None,
     published: str | None = None,
-    across: list[str] = [],  # noqa: B006  (the command line shows it as the default)
 ) -> None:
     """Draw metrics of runs, next to a paper's numbers.
 
@@ -178,7 +177,6 @@ def figure(
             further out is better; "scatter", the first metric against each of the others.
         metric: keys, separated by commas; of a paper's table, headings of columns, all by default.
         published: a paper's table whose numbers are drawn, too, such as quanproto/2.
-        across: as in ``table``.
     """
     from reports.pictures.figures import check_output, draw, save
     from reports.published.paper_tables import of_headings, paper_table
@@ -189,7 +187,7 @@ def figure(
     file, names = Path(output), metric.split(",") if metric else []
     check_output(file)
     asked = of_headings(paper_table(published), names) if published else of_keys(names, collect(runs))
-    print(f"figure: {save(draw(kind, asked, sections_of(asked, runs, across)), file)}")
+    print(f"figure: {save(draw(kind, asked, sections_of(asked, runs)), file)}")
 
 
 def compare(  # noqa: PLR0913 - every argument is a flag

@@ -198,9 +198,7 @@ def _all_tables() -> list[PaperTable]:
     scores = {name if name == "accuracy" else name.upper(): f"funnybirds/{name}" for name in _SCORES}
     quality = {"SID@5": "sid@5", "class independence": "class_independence", "contrastiveness": "contrastiveness",
                "correlation": "correlation"}  # fmt: skip
-    classes = {
-        heading: f"class_representation/{key}" for heading, key in (quality | {"correlation": "correlation"}).items()
-    }
+    classes = {heading: f"class_representation/{key}" for heading, key in quality.items()}
     maps = {
         f"{which} class, {words} prediction": f"[class={which.replace(' ', '_')},prediction={end}]"
         for words, end in _PREDICTIONS.items()
