@@ -191,7 +191,7 @@ class Work:
                 self.seconds.append(took)
                 self.console.print(f"done     {training.run.name} in {took / 60:.1f} min · {self._left()}")
             else:
-                self._fail(training.run, last_line(training.run) or f"exit status {training.process.returncode}")
+                self._fail(training.run, _why(training))
 
     def _fail(self, each: Run, reason: str) -> None:
         self.failed[each.name] = reason
@@ -223,6 +223,14 @@ class Work:
 def _planned(each: Run) -> str:
     state = state_of(each)
     return f"# {each.name} is done" if state == "done" else each.command(resume=state == "begun")
+
+
+def _why(training: Training) -> str:
+    """Why a run failed: the signal that killed it, or the last line of its log."""
+    status = training.process.returncode
+    if status < 0:
+        return f"killed by {signal.Signals(-status).name}; the same command resumes it"
+    return last_line(training.run) or f"exit status {status}"
 
 
 def _print_end(work: Work) -> None:

@@ -16,7 +16,7 @@ from tests.reports.evaluated import content
 
 # in place of protometry.py: a training that writes a checkpoint, and an evaluation
 TRAINER = """
-import json, pathlib, sys, time
+import json, os, pathlib, sys, time
 words = dict(zip(sys.argv[3::2], sys.argv[4::2]))
 folder = pathlib.Path(words["--runs"], words["--experiment"])
 with (folder / "calls.txt").open("a") as calls:
@@ -26,6 +26,8 @@ with (folder / "calls.txt").open("a") as calls:
 print("phase joint 1/2 · epoch 1/2 · < 1 min left")
 if words.get("--fails") == "yes":
     raise ValueError("no such luck")
+if words.get("--fails") == "killed":
+    os.kill(os.getpid(), 9)
 while words.get("--waits") == "yes" and not pathlib.Path(words["--runs"], "go").exists():
     time.sleep(0.02)
 (folder / "evaluation").mkdir()
@@ -72,12 +74,13 @@ def test_a_sweep_ends_in_the_table_and_a_second_call_does_nothing(sweep, tmp_pat
 
 
 def test_a_failure_stops_nothing_but_the_runs_that_need_it(sweep, tmp_path, capsys):
-    words = sweep(a={"--fails": "yes"}, b={"--x": "{a}"}, c={})
+    words = sweep(a={"--fails": "yes"}, b={"--x": "{a}"}, c={}, d={"--fails": "killed"})
     with pytest.raises(SystemExit, match="1"):
         main(words)
     out = capsys.readouterr().out
     assert f"a-seed0 failed: ValueError: no such luck\n  {tmp_path}/runs/s/a-seed0/train.log\n" in out
     assert "b-seed1 failed: it needs a-seed1" in out
+    assert "d-seed1 failed: killed by SIGKILL; the same command resumes it" in out
     assert "test split, 2 runs" in out  # the table of those that are done
     with pytest.raises(SystemExit, match="1"):
         main(words)
