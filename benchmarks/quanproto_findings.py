@@ -171,8 +171,8 @@ def filled(line: str, runs: Path, folds: Sequence[int]) -> str:
     compared = list(comparisons(cells, runs, folds))
     counts = {name: sum(each.verdict == name for each in compared) for name in ("missed", "open", "met")}
     decides = next(each for name in counts for each in compared if each.verdict == name)
-    told = f"{verdict(compared)} ({counts['met']} of {len(compared)} met, {counts['missed']} missed)"
-    return f"| {' | '.join([*cells[:7], told, str(decides)])} |"
+    written = f"{verdict(compared)} ({counts['met']} of {len(compared)} met, {counts['missed']} missed)"
+    return f"| {' | '.join([*cells[:7], written, str(decides)])} |"
 
 
 def main() -> None:
@@ -182,11 +182,11 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="fill the page instead of printing")
     arguments = parser.parse_args()
     lines = PAGE.read_text("utf-8").splitlines()
-    told = [filled(line, arguments.runs, arguments.folds) for line in lines]
+    written = [filled(line, arguments.runs, arguments.folds) for line in lines]
     if arguments.write:
-        PAGE.write_text("\n".join([*told, ""]), "utf-8")
+        PAGE.write_text("\n".join([*written, ""]), "utf-8")
     else:
-        print("\n".join(line for line in told if line.startswith("| ") and line.count(" | ") == COLUMNS - 1))
+        print("\n".join(line for line in written if line.startswith("| ") and line.count(" | ") == COLUMNS - 1))
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ def participant_of(row: tuple[Any, ...]) -> Participant:
     return Participant(**values | {name: json.loads(values[name]) for name in ("arms", "items")})
 
 
-def way_of(study: Study, who: Participant) -> list[Step]:
+def steps_of(study: Study, who: Participant) -> list[Step]:
     """All pages of a participant."""
     return steps(study, who.arms, who.items, who.seed)
 

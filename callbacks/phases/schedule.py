@@ -149,7 +149,7 @@ class PhaseSchedule(Callback):
         if begins := index != self.index or not self.entered:
             self._switch(trainer, pl_module, index)
         cast(PhasedModule, pl_module).apply_modes()
-        keep_scores(trainer, pl_module, _plan(pl_module).phases[index].epochs - epoch, anew=begins)
+        keep_scores(trainer, pl_module, _plan(pl_module).phases[index].epochs - epoch, begins=begins)
         pl_module.log("phase", float(index), rank_zero_only=True)
 
     def _switch(self, trainer: Trainer, module: LightningModule, index: int) -> None:

@@ -31,7 +31,7 @@ class Keeping(Protocol):
         ...
 
 
-def keep_scores(trainer: Trainer, module: LightningModule, epochs: int, anew: bool) -> None:
+def keep_scores(trainer: Trainer, module: LightningModule, epochs: int, begins: bool) -> None:
     """Let the training loader hand out scores if the phase under way reads nothing else.
 
     Kept are ``(n, U)`` float32 numbers in the memory of the host, and the other fields of the batches; while they are
@@ -44,12 +44,12 @@ def keep_scores(trainer: Trainer, module: LightningModule, epochs: int, anew: bo
         trainer: at the start of an epoch.
         module: in the modes of its phase.
         epochs: that are left of the phase; of one alone, nothing is kept.
-        anew: whether the phase has just begun.
+        begins: whether the phase has just begun.
     """
     loader = trainer.train_dataloader
     if not isinstance(loader, Keeping):
         return
-    if anew:
+    if begins:
         loader.kept = None
     size = 4 * len(loader.dataset) * len(cast(InterpretableModel, module).units().active)
     if loader.kept is not None or epochs < 2 or size > MOST_BYTES or not _scores_stay(trainer, module):

@@ -78,7 +78,7 @@ class PhaseProgressBar(RichProgressBar):
         """Read the loss now and then: on an accelerator, reading it waits for the batch."""
         if self.is_enabled and time.monotonic() - self._read >= self.seconds_between_losses:
             self._read, self._loss = time.monotonic(), outputs["loss"].item()
-            self._tell(trainer, self._time_left(trainer, (batch_idx + 1) / max(self.total_train_batches, 1)))
+            self._show(trainer, self._time_left(trainer, (batch_idx + 1) / max(self.total_train_batches, 1)))
         super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -87,7 +87,7 @@ class PhaseProgressBar(RichProgressBar):
         metrics, left = trainer.callback_metrics, self._time_left(trainer, 1.0)
         if self.is_enabled and "train/loss" in metrics:
             self._loss = metrics["train/loss"].item()
-            self._tell(trainer, left)
+            self._show(trainer, left)
         if not (self.plain and trainer.is_global_zero):
             return
         values = {key: metrics[key].item() for key in sorted(metrics) if key == "train/loss" or key.startswith("val/")}
@@ -100,7 +100,7 @@ class PhaseProgressBar(RichProgressBar):
         """Show the new accuracy."""
         super().on_validation_end(trainer, pl_module)
         if trainer.state.fn == "fit" and not trainer.sanity_checking:
-            self._tell(trainer, self._time_left(trainer, 1.0))
+            self._show(trainer, self._time_left(trainer, 1.0))
 
     def _time_left(self, trainer: Trainer, share: float) -> str:
         plan = cast(InterpretableModel, trainer.lightning_module).phases()
@@ -108,7 +108,7 @@ class PhaseProgressBar(RichProgressBar):
         total = plan.total_epochs if trainer.max_epochs in (None, -1) else trainer.max_epochs
         return in_words(self._clock.seconds(phase, trainer.current_epoch + share, total, time.monotonic()))
 
-    def _tell(self, trainer: Trainer, left: str) -> None:
+    def _show(self, trainer: Trainer, left: str) -> None:
         """Put the figures into the line of the bar."""
         if self.progress is None or self.train_progress_bar_id is None or not self.is_enabled:
             return

@@ -26,7 +26,7 @@ from datamodules.transforms.photo import PhotoTransform
 
 
 @cache
-def _tell(absent: str) -> None:
+def _say_missing(absent: str) -> None:
     """Once, although a run reads the tables more than once."""
     rank_zero_info(absent)
 
@@ -69,7 +69,7 @@ class Cub200Dataset(PhotoDataset):
         self._missing["concepts_image"] = None if by_image else f"no {IMAGE_LABELS} under root"
         self._missing["part_points"] = parts_missing(folder)
         if reasons := list(filter(None, self._missing.values())):
-            _tell(f"{folder}: {'; '.join(reasons)}.")
+            _say_missing(f"{folder}: {'; '.join(reasons)}.")
         assert self.table.is_test is not None
         self.learn(np.flatnonzero(~self.table.is_test))
 

@@ -47,11 +47,11 @@ def settle(rules: Iterable[Branching]) -> None:
             waiting.append((rule._look, next(rule._look)))
     while waiting:
         answers = torch.stack([question for _, question in waiting]).tolist()
-        told = [(look, _told(look, answer)) for (look, _), answer in zip(waiting, answers, strict=True)]
-        waiting = [(look, question) for look, question in told if question is not None]
+        asked = [(look, _next_question(look, answer)) for (look, _), answer in zip(waiting, answers, strict=True)]
+        waiting = [(look, question) for look, question in asked if question is not None]
 
 
-def _told(look: Generator[Tensor, bool, None], answer: bool) -> Tensor | None:
+def _next_question(look: Generator[Tensor, bool, None], answer: bool) -> Tensor | None:
     """The next question of a rule, or None if it has no more."""
     try:
         return look.send(answer)

@@ -88,10 +88,10 @@ def target_sensitivity(pair_importance: Tensor, shared_parts: Tensor, pair_drops
     check_tensor("pair_drops", pair_drops, (len(pair_importance), 2, 2), "float")
     drops, importance = pair_drops.double(), pair_importance.double()
     sums = (importance[:, :, None] * shared_parts[:, None]).sum(dim=3)  # (class explained, parts of class)
-    told_apart = (drops[:, 0, 0] > drops[:, 0, 1]) & (drops[:, 1, 1] > drops[:, 1, 0])
+    decided = (drops[:, 0, 0] > drops[:, 0, 1]) & (drops[:, 1, 1] > drops[:, 1, 0])
     right = (sums[:, 0, 0] > sums[:, 1, 0]).double() + (sums[:, 1, 1] > sums[:, 0, 1]).double()
     finite = drops.isfinite().flatten(1).all(dim=1) & importance.isfinite().flatten(1).all(dim=1)
-    defined = told_apart & finite & shared_parts.any(dim=2).all(dim=1)
+    defined = decided & finite & shared_parts.any(dim=2).all(dim=1)
     return (right / 2).masked_fill(~defined, torch.nan)
 
 

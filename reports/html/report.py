@@ -22,7 +22,7 @@ from reports.html.tree_page import tree_page
 from reports.html.unit_page import unit_pages
 from reports.limits import Limits
 from reports.pictures.evaluation import FAMILIES
-from reports.results.metrics_json import cut_short
+from reports.results.metrics_json import incomplete_training
 
 CARDS = 8  # images that are right, and images that are wrong, on the first page
 
@@ -98,7 +98,7 @@ def _overview(
         "index.html",
         "overview",
         result=result,
-        incomplete=cut_short(result["training"] or {}),
+        incomplete=incomplete_training(result["training"] or {}),
         active=int(units.active.sum()),
         total=len(units.active),
         general=measured.get("general"),

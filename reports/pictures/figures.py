@@ -86,7 +86,7 @@ def _title(column: Column) -> str:
     return " ".join(filter(None, [column.heading, arrow(column.higher_is_better), unit]))
 
 
-def _told(*texts: str, rows: Iterable[Row]) -> str:
+def _caption(*texts: str, rows: Iterable[Row]) -> str:
     """The line below a figure."""
     differs = any(OTHERWISE in cell.marks for row in rows for cell in row.cells.values())
     mark = [f"{OTHERWISE} measured otherwise than the paper's, see the table"] if differs else []
@@ -119,7 +119,7 @@ def _bars(columns: Sequence[Column], sections: Sequence[Section]) -> Figure:
             else:
                 axes.set_axis_off()
     shown = [row for _, rows in sections for row in rows]
-    figure.supxlabel(_told("blue: runs, grey: published", SPREAD, rows=shown), fontsize=8)
+    figure.supxlabel(_caption("blue: runs, grey: published", SPREAD, rows=shown), fontsize=8)
     return figure
 
 
@@ -143,7 +143,7 @@ def _looks(rows: Sequence[Row], columns: Sequence[Column]) -> Iterator[tuple[Row
     colours, markers = cycle(COLOURS), cycle(MARKERS)
     known: dict[tuple[str, str], str] = {}
     for row in rows:
-        model = (row.beside or row.source, row.words)
+        model = (row.nearest or row.source, row.words)
         known[model] = known[model] if model in known else next(colours)
         hollow = {"markerfacecolor": "white", "linestyle": "--"} if row.is_published else {}
         yield row, {"color": known[model], "marker": next(markers), "label": _name(row, columns), **hollow}
@@ -171,7 +171,7 @@ def _radar(columns: Sequence[Column], sections: Sequence[Section]) -> Figure:
         axes.set_title(dataset, loc="center")
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), fontsize=8)
     shown = [row for _, rows in sections for row in rows]
-    figure.supxlabel(_told("from 0 in the centre to 1", "dashed: published", rows=shown), fontsize=8)
+    figure.supxlabel(_caption("from 0 in the centre to 1", "dashed: published", rows=shown), fontsize=8)
     return figure
 
 
@@ -197,5 +197,5 @@ def _scatter(columns: Sequence[Column], sections: Sequence[Section]) -> Figure:
         axes.set(xlabel=_title(across), ylabel=_title(upright), title=dataset)
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0), borderaxespad=6, fontsize=7)  # below the label
     shown = [row for _, rows in sections for row in rows]
-    figure.supxlabel(_told("hollow: published", SPREAD, rows=shown), fontsize=7)
+    figure.supxlabel(_caption("hollow: published", SPREAD, rows=shown), fontsize=7)
     return figure

@@ -206,7 +206,7 @@ def _facts(result: Result) -> dict[str, str | None]:
 def _reductions(result: Result) -> dict[str, str]:
     """Settings under which the runs saw only a part of a data set: published numbers are of whole ones."""
     data = result.protocol.get("data") or {}
-    found = {"limit": result.limit, "classes": data.get("classes"), "training": result.cut_short}
+    found = {"limit": result.limit, "classes": data.get("classes"), "training": result.incomplete_training}
     found["data"] = "other than trained on" if result.other_data else None
     return {name: str(value) for name, value in found.items() if value is not None}
 

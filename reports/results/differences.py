@@ -11,8 +11,8 @@ from reports.results.metrics_json import UNRECORDED, Result
 LONGEST = 60
 LONGEST_IN_TITLE = 24
 MOST_IN_TITLE = 2
-# whether and where a schedule was cut short is told in words
-_CUT_SHORT = ("training.complete", "training.epochs", "training.phase", "training.projected")
+# whether and where a schedule was cut short is said in words
+_INCOMPLETE = ("training.complete", "training.epochs", "training.phase", "training.projected")
 
 
 class _NotStated:
@@ -93,12 +93,12 @@ def words_apart(results: Sequence[Result]) -> list[list[str]]:
 
 def _words(rivals: Sequence[Result]) -> list[list[str]]:
     """What sets apart results of one model, for each: as few conditions as possible, the first ones."""
-    words = [[rival.cut_short] if rival.cut_short else [] for rival in rivals]
+    words = [[rival.incomplete_training] if rival.incomplete_training else [] for rival in rivals]
     words = [
         each if rival.is_recorded else [f"training {UNRECORDED}"] for each, rival in zip(words, rivals, strict=True)
     ]
     differences = differing([rival.conditions for rival in rivals])
-    for place, values in [item for item in differences.items() if not item[0].startswith(_CUT_SHORT)][:MOST_IN_TITLE]:
+    for place, values in [item for item in differences.items() if not item[0].startswith(_INCOMPLETE)][:MOST_IN_TITLE]:
         if len({str(each) for each in words}) == len(rivals):
             break
         if all(len(short(value)) <= LONGEST_IN_TITLE for value in values):
@@ -120,7 +120,7 @@ def _in_words(place: str, value: Any) -> str:
     return f"no {name}" if value is None else f"{name} {short(value)}"
 
 
-def told_apart(results: Sequence[Result]) -> list[str]:
+def listed_differences(results: Sequence[Result]) -> list[str]:
     """Lines that name all differences between the columns of a table.
 
     Arguments and phases are compared among columns of one model only, settings of the data where all are on one data
@@ -135,8 +135,8 @@ def told_apart(results: Sequence[Result]) -> list[str]:
     for model in dict.fromkeys(result.model for result in results):
         own = [index for index, result in enumerate(results) if result.model == model]
         blocks = [results[index].training or {} for index in own]
-        told = [{name: block.get(name, NOT_STATED) for name in ("model", "phases")} for block in blocks]
-        lines += _lines([{"training": each} for each in told], own)
+        recorded = [{name: block.get(name, NOT_STATED) for name in ("model", "phases")} for block in blocks]
+        lines += _lines([{"training": each} for each in recorded], own)
     return lines
 
 
@@ -150,8 +150,8 @@ def _lines(conditions: Sequence[Mapping[str, Any]], columns: Sequence[int]) -> l
         having: dict[str, list[str]] = {}
         for column, value in zip(columns, map(short, values), strict=True):
             having.setdefault(value, []).append(str(column + 1))
-        told = [f"{value} ({', '.join(those)})" for value, those in having.items()]
-        lines.append(f"{short_name(place)}: {' vs '.join(told)}")
+        readings = [f"{value} ({', '.join(those)})" for value, those in having.items()]
+        lines.append(f"{short_name(place)}: {' vs '.join(readings)}")
     return lines
 
 

@@ -10,7 +10,7 @@ from reports.results.runs import NOT_READ, passed_over, read_from
 ELSEWHERE = ("dataset", "model", "split", "folds", "data", "evaluation_code", "other_data", "training")
 
 
-def told_conditions(group: Group) -> str:
+def shared_conditions(group: Group) -> str:
     """The conditions that the runs share, their folds and their seeds, on a line."""
     conditions = {
         name: value for name, value in group.first.conditions.items() if name not in ELSEWHERE and value is not None

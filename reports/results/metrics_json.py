@@ -116,7 +116,7 @@ class Result:
     @property
     def conditions(self) -> dict[str, Any]:
         """Everything two results must share to be averaged, by name."""
-        told = {name: value for name, value in self.protocol.items() if name not in (*_INCIDENTAL, "variant")}
+        stated = {name: value for name, value in self.protocol.items() if name not in (*_INCIDENTAL, "variant")}
         return {
             "dataset": self.dataset,
             "model": self.model,
@@ -125,13 +125,13 @@ class Result:
             "folds": self.fold is not None,
             "variant": self.variant,
             "explainer": self.explainer,
-            **told,
+            **stated,
             "other_data": self.other_data,
-            "training": self._told_training,
+            "training": self._training_conditions,
         }
 
     @property
-    def _told_training(self) -> dict[str, Any] | str:
+    def _training_conditions(self) -> dict[str, Any] | str:
         """The training but for what seeds may differ in: how long early stopping let a complete one last."""
         if self.training is None:
             return UNRECORDED
@@ -144,9 +144,9 @@ class Result:
         return self.training is not None and "phases" in self.training
 
     @property
-    def cut_short(self) -> str | None:
+    def incomplete_training(self) -> str | None:
         """Where the schedule was cut short, or None if it was not or nothing says so."""
-        return cut_short(self.training or {})
+        return incomplete_training(self.training or {})
 
     @property
     def incidentals(self) -> dict[str, Any]:
@@ -156,14 +156,14 @@ class Result:
         return {name: value for name, value in self.protocol.items() if name in _INCIDENTAL} | lasted
 
 
-def cut_short(training: Mapping[str, Any]) -> str | None:
+def incomplete_training(training: Mapping[str, Any]) -> str | None:
     """A mark for results of a schedule that was cut short, None for others.
 
     Args:
         training: of a ``metrics.json``.
 
     Example:
-        >>> cut_short({"complete": False, "phase": "joint", "projected": False})
+        >>> incomplete_training({"complete": False, "phase": "joint", "projected": False})
         'cut short in joint, not projected'
     """
     if training.get("complete") is not False:
@@ -200,8 +200,8 @@ def read_metrics(file: Path) -> Result:
     for key, row in rows.items():
         low, high = row["ci95"]
         metrics[key] = Measured(row["value"], low, high, row["unit"], row["higher_is_better"])
-    told = {each.name: content[each.name] for each in fields(Result) if each.name not in ("path", "metrics", "others")}
-    return Result(path=file, metrics=metrics, **told)
+    rest = {each.name: content[each.name] for each in fields(Result) if each.name not in ("path", "metrics", "others")}
+    return Result(path=file, metrics=metrics, **rest)
 
 
 def read_content(file: Path) -> dict[str, Any]:

@@ -86,7 +86,7 @@ def compare(
     rows = paired(first, second, shared, draws, seed)
     head = [f"### B - A on {len(shared)} images", ""]
     for letter, title, result in zip("AB", titles(results), results, strict=True):
-        mark = f", {result.cut_short}" if result.cut_short else ""
+        mark = f", {result.incomplete_training}" if result.incomplete_training else ""
         head.append(f"- {letter}: {title} on {result.dataset}, {result.split} split{mark}, {read_from(result)}")
     notes = [
         *(
@@ -97,8 +97,8 @@ def compare(
         *_method_notes(draws, seed, sum(math.isfinite(row.p_value) for row in rows)),
         *_left_out(first, second, shared),
     ]
-    told = [*_differing_notes(found), *notes]
-    print("\n".join([*head, *(f"- {note}" for note in told), "", *lines(*table_of(rows, results[0]), left=2)]))
+    all_notes = [*_differing_notes(found), *notes]
+    print("\n".join([*head, *(f"- {note}" for note in all_notes), "", *lines(*table_of(rows, results[0]), left=2)]))
     return Comparison(results, shared, rows, named(found), notes)
 
 
@@ -112,8 +112,8 @@ def differences(first: Result, second: Result) -> dict[str, tuple[Any, Any]]:
     Returns:
         Place, such as ``"training.batch_size"``, to both values.
     """
-    told = [{**r.conditions, **r.incidentals, "fold": r.fold, "seed": r.seed} for r in (first, second)]
-    return {place: (a, b) for place, (a, b) in differing(told).items() if place != "folds"}
+    facts = [{**r.conditions, **r.incidentals, "fold": r.fold, "seed": r.seed} for r in (first, second)]
+    return {place: (a, b) for place, (a, b) in differing(facts).items() if place != "folds"}
 
 
 def _refuse(differing: Mapping[str, tuple[Any, Any]], across: Collection[str]) -> None:
@@ -160,8 +160,8 @@ def _must_agree(place: str) -> bool:
 
 
 def _differing_notes(differing: Mapping[str, tuple[Any, Any]]) -> list[str]:
-    told = zip(differing, named(differing), strict=True)
-    marked = [f"**{text}**" if _must_agree(place) else text for place, text in told]
+    places = zip(differing, named(differing), strict=True)
+    marked = [f"**{text}**" if _must_agree(place) else text for place, text in places]
     return [f"A and B differ in: {'; '.join(marked)}"] if marked else []
 
 

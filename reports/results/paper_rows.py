@@ -53,7 +53,7 @@ class Row:
     Args:
         dataset: None for a study with people, which does not record it.
         model: as it is printed.
-        beside: the published model that it belongs to, with qualifiers; empty if there is none.
+        nearest: the published model that it belongs to, with qualifiers; empty if there is none.
         words: of the row, where a model has several.
         source: ``"published"``, or the names of the runs.
         is_published: whether it is the paper's.
@@ -62,7 +62,7 @@ class Row:
 
     dataset: str | None
     model: str
-    beside: str
+    nearest: str
     words: str
     source: str
     is_published: bool
@@ -106,12 +106,12 @@ def own_rows(table: PaperTable, group: Group) -> list[Row]:
     near: dict[str, list[int]] = {}
     for match in matches(first, records):
         near.setdefault(match.record.model, []).append(len(match.differences))
-    beside = min(near, key=lambda model: min(near[model]), default="")
+    nearest = min(near, key=lambda model: min(near[model]), default="")
     label = ", ".join([first.model, *group.words])
     found = []
     for words, ending in table.rows.items():
-        cells = {each.heading: _cell(table, group, beside, each.key + ending) for each in table.columns}
-        found.append(Row(first.dataset, label, beside, words, group.name, False, cells))
+        cells = {each.heading: _cell(table, group, nearest, each.key + ending) for each in table.columns}
+        found.append(Row(first.dataset, label, nearest, words, group.name, False, cells))
     return found
 
 
@@ -137,11 +137,11 @@ def of_keys(keys: Sequence[str], results: Sequence[Result]) -> PaperTable:
     return PaperTable("these metrics", "", [], [], columns)
 
 
-def _cell(table: PaperTable, group: Group, beside: str, key: str) -> Cell:
+def _cell(table: PaperTable, group: Group, nearest: str, key: str) -> Cell:
     """The value under one of the keys that are comparable with a published number, the most comparable of them."""
     first = group.first
-    empty = Published(table.name, "", first.dataset, beside or names_of(first)[0], key, math.nan, None, None, "", True)
-    place = (first.dataset, beside, key)
+    empty = Published(table.name, "", first.dataset, nearest or names_of(first)[0], key, math.nan, None, None, "", True)
+    place = (first.dataset, nearest, key)
     record = next((r for r in table.records if (r.dataset, r.model, r.metric_key) == place), empty)
     match = min(matches(first, [record]), key=lambda each: (not group.entries(each.key), len(each.differences)))
     if axis := next((axis for axis in _ITEMS if record.key_qualifiers.get(axis, "").isdigit()), None):
@@ -221,9 +221,9 @@ def _in_order(dataset: str, quoted: Sequence[Row], own: Sequence[Row]) -> Iterat
     above = [row for row in quoted if row.dataset == dataset]
     for row in above:
         yield row
-        yield from (each for each in here if (each.beside, each.words) == (row.beside, row.words))
-    placed = {(row.beside, row.words) for row in above}
-    yield from (row for row in here if row.dataset and (row.beside, row.words) not in placed)
+        yield from (each for each in here if (each.nearest, each.words) == (row.nearest, row.words))
+    placed = {(row.nearest, row.words) for row in above}
+    yield from (row for row in here if row.dataset and (row.nearest, row.words) not in placed)
 
 
 def places(rows: Sequence[Row], column: Column, printed: Sequence[str]) -> list[int | None]:

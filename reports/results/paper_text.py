@@ -61,8 +61,8 @@ def _part(table: PaperTable, section: Section, spread: bool) -> Part:
         words = (column.heading, arrow(column.higher_is_better), "%" if column.unit == "fraction" else "")
         header.append(" ".join(filter(None, words)) + _in_brackets(above[column.heading]))
     for row in rows:
-        told = [mark for marks in above.values() for mark in marks]
-        aside = _shared([cell for cell in row.cells.values() if cell.value is not None], told)
+        stated = [mark for marks in above.values() for mark in marks]
+        aside = _shared([cell for cell in row.cells.values() if cell.value is not None], stated)
         label = ", ".join(filter(None, [row.model, row.words])) + _in_brackets(aside)
         cells = [
             _text(row.cells.get(each.heading), each, spread, [*above[each.heading], *aside]) for each in table.columns
@@ -84,7 +84,7 @@ def _in_brackets(marks: Sequence[str]) -> str:
     return f" ({' '.join(marks)})" if marks else ""
 
 
-def _text(cell: Cell | None, column: Column, spread: bool, told: Sequence[str]) -> str:
+def _text(cell: Cell | None, column: Column, spread: bool, stated: Sequence[str]) -> str:
     """A number with its spread and those marks that are not told elsewhere."""
     if cell is None:
         return EMPTY
@@ -95,7 +95,7 @@ def _text(cell: Cell | None, column: Column, spread: bool, told: Sequence[str]) 
         text = f"{text} ± {number(cell.sd, column.unit)}"
     elif spread:
         text = f"{text} {interval(cell.low, cell.high, column.unit)}".rstrip()
-    return text + _in_brackets([mark for mark in cell.marks if mark not in told])
+    return text + _in_brackets([mark for mark in cell.marks if mark not in stated])
 
 
 def _count(row: Row) -> str:

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from metrics.page import arrow
 from reports.results.markdown import interval, number, printed_unit
-from reports.results.metrics_json import cut_short, with_baselines
+from reports.results.metrics_json import incomplete_training, with_baselines
 from reports.results.scores_file import Format
 
 NEXT_REASON = re.compile(r"; (?=[\w@|]+: )")  # a reason may hold a semicolon, but begins with its need
@@ -60,7 +60,7 @@ def print_summary(result: dict[str, Any], folder: Path) -> None:
     where = f"{result['model']} on {result['dataset']} ({result['split']}), {result['checkpoint']}{explained}"
     if other := result["other_data"]:
         where += f"\nother data than trained on: {other['config']}, {other['matched']} of {other['classes']} classes"
-    if mark := cut_short(result["training"]):
+    if mark := incomplete_training(result["training"]):
         where += f"\n{mark}"
     console.print(_table(result, where, console.width))
     plain: Any = {"highlight": False, "soft_wrap": True, "markup": False}  # names may hold [ and ]

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from metrics.page import arrow
 from reports.published.columns import PublishedColumn, cell, columns, footnotes, matches
 from reports.published.numbers import Published, published
-from reports.results.differences import told_apart
-from reports.results.group_notes import own_notes, told_conditions
+from reports.results.differences import listed_differences
+from reports.results.group_notes import own_notes, shared_conditions
 from reports.results.groups import Group, groups_of, keys_of
 from reports.results.markdown import UNDEFINED, interval, lines, number, printed_unit
 from reports.results.metrics_json import Result
@@ -87,7 +87,7 @@ def parts_of(results: Sequence[Result], paper: str | None = None, across: Sequen
     """
     records = published(paper) if paper is not None else []
     groups = groups_of(results, across)
-    apart = told_apart([group.first for group in groups]) if len(groups) > 1 else []
+    apart = listed_differences([group.first for group in groups]) if len(groups) > 1 else []
     numbered = " (the numbers are those of the columns)" if len(groups) > 2 else ""
     apart_note = Part(text=f"Not averaged, because they differ in{numbered}:", notes=apart) if apart else Part()
     if len(groups) > 1 and paper is None:
@@ -153,10 +153,10 @@ def _conditions(
     group: Group, title: str, header: Sequence[str] = (), rows: Sequence[Sequence[str]] = (), notes: Sequence[str] = ()
 ) -> Part:
     """Heading, conditions, perhaps a table, and notes."""
-    marks = f", {group.first.cut_short}" if group.first.cut_short else ""
+    marks = f", {group.first.incomplete_training}" if group.first.incomplete_training else ""
     if other := group.first.other_data:
         marks += f", other data than trained on ({other['config']}, {other['matched']} of {other['classes']} classes)"
     runs = f"{group.total} runs" if group.total > 1 else "1 run"
     heading = f"{title} on {group.first.dataset}, {group.first.split} split, {runs}{marks}"
     counted = "; n counts runs" if header else ""
-    return Part(heading, told_conditions(group) + counted, header, rows, [*own_notes(group), *notes])
+    return Part(heading, shared_conditions(group) + counted, header, rows, [*own_notes(group), *notes])

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from studies.bundle import Bundle
-from studies.participants import Participant, Visit, way_of
+from studies.participants import Participant, Visit, steps_of
 from studies.questions import Answer, Answers
 from studies.study import Arm, Flag, Item, ItemKey
 from studies.tasks import task_of
@@ -77,7 +77,7 @@ def grade(bundle: Bundle, people: list[Participant], visits: list[Visit]) -> lis
     for one in people:
         if one.status != "completed":
             continue
-        way, own = way_of(bundle.study, one), [visit for visit in visits if visit.number == one.number]
+        way, own = steps_of(bundle.study, one), [visit for visit in visits if visit.number == one.number]
         in_arms = {name: Person(one, name) for name in one.arms}
         for visit in own:
             step = way[visit.step]
@@ -89,9 +89,9 @@ def grade(bundle: Bundle, people: list[Participant], visits: list[Visit]) -> lis
                 answers.append(_graded(bundle, step.arm, step.item, visit))
             known = None not in (person.seconds, visit.seconds)
             person.seconds = (person.seconds or 0) + (visit.seconds or 0) if known else None
-        told = flags(bundle, list(in_arms.values()), own)
+        doubts = flags(bundle, list(in_arms.values()), own)
         for person in in_arms.values():
-            person.flags = told
+            person.flags = doubts
         found += in_arms.values()
     return found
 

@@ -163,12 +163,12 @@ def belief_results(people: list[Person]) -> dict[str, Result]:
     cells = [person.items for person in people]
     person, image, believed = flat(cells, [[one.chosen is not None for one in cell] for cell in cells])
     right = np.array([one.key.right for cell in cells for one in cell], dtype=bool)
-    told = detection(believed > 0, right, person, image)
-    reason = "" if math.isfinite(told.d_prime) else "there are no answers to right or none to wrong predictions"
+    signal = detection(believed > 0, right, person, image)
+    reason = "" if math.isfinite(signal.d_prime) else "there are no answers to right or none to wrong predictions"
     return {
         "study/over_belief": item_mean(wrong, [[one.chosen is not None for one in cell] for cell in wrong])[0],
-        "study/d_prime": Result(told.d_prime, n=len(people), interval=told.d_prime_interval, reason=reason),
-        "study/criterion": Result(told.criterion, n=len(people), interval=told.criterion_interval, reason=reason),
+        "study/d_prime": Result(signal.d_prime, n=len(people), interval=signal.d_prime_interval, reason=reason),
+        "study/criterion": Result(signal.criterion, n=len(people), interval=signal.criterion_interval, reason=reason),
     }
 
 

@@ -46,10 +46,10 @@ def similarity_results(people: list[Person]) -> dict[str, Result]:
     ratings = np.array([rating for *_, rating in rated])
     found |= {"study/similarity_alpha": _alpha(ratings, person, index, len(rows))}
     if np.isfinite(scores).all():
-        told = similarity_correlation(ratings, person, index, scores, images)
-        reason = "" if math.isfinite(told.value) else "fewer than three rows, or all ratings or scores alike"
+        correlated = similarity_correlation(ratings, person, index, scores, images)
+        reason = "" if math.isfinite(correlated.value) else "fewer than three rows, or all ratings or scores alike"
         found["study/similarity_spearman"] = Result(
-            told.value, n=told.n, interval=told.interval, details={"p": told.p}, reason=reason
+            correlated.value, n=correlated.n, interval=correlated.interval, details={"p": correlated.p}, reason=reason
         )
         found["study/similarity_rank_position"] = _rank_position(rated)
     return found | _by_class(rated)

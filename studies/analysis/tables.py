@@ -13,7 +13,7 @@ from studies.analysis.names import FLAGS, name_of
 from studies.analysis.results import Results
 from studies.bundle import Bundle
 from studies.flow import item_questions, page_questions
-from studies.participants import Participant, Visit, way_of
+from studies.participants import Participant, Visit, steps_of
 from studies.study import Study
 from studies.tasks import task_of
 
@@ -50,7 +50,7 @@ def write_answers(
     file: Path, bundle: Bundle, people: list[Participant], visits: list[Visit], graded: list[Person]
 ) -> None:
     """One row per answer of everybody who answered, also of those who did not finish."""
-    ways = {person.number: way_of(bundle.study, person) for person in people if person.items}
+    ways = {person.number: steps_of(bundle.study, person) for person in people if person.items}
     right = {(one.person, one.item.id): one.right for person in graded for one in person.items}
     rows = []
     for visit in visits:

@@ -84,8 +84,8 @@ class Drawing:
                 ]
                 rows = sorted(known, key=lambda row: row.id)
             shown = self.shown[label] if subject.method.labels and subject.method.form != "tree" else None
-            told = subject.method.evidence and maps is not None
-            evidence = {"probability": float(seen.logits[index].softmax(0)[label])} if told else {}
+            has_evidence = subject.method.evidence and maps is not None
+            evidence = {"probability": float(seen.logits[index].softmax(0)[label])} if has_evidence else {}
             options.append(Option(ids[label], pictures, rows, self._examples(label, name), shown, evidence))
         options.sort(key=lambda option: option.id)
         photo = self._keep(fit(to_image(sample["image"]), LARGE))

@@ -9,7 +9,7 @@ from secrets import token_hex
 from httpx import ASGITransport, AsyncClient
 
 from studies.bundle import load_bundle
-from studies.participants import SIMULATED, Participant, way_of
+from studies.participants import SIMULATED, Participant, steps_of
 from studies.server.app import make_app
 from studies.server.pages import fields_of
 from studies.server.platforms import query
@@ -65,7 +65,7 @@ def command(
 def answer_all(store: Store, who: Participant, observer: Observer) -> None:
     """Answer page by page to the end, or to where the observer leaves."""
     study, key = store.bundle.study, store.bundle.key
-    way = way_of(study, who)
+    way = steps_of(study, who)
     client: dict[str, object] = {"javascript": True, "focus_losses": 0, "pictures_missing": False}
     current: Participant | None = who
     while current is not None and current.status == "active" and current.step != observer.leave_at:
@@ -108,7 +108,7 @@ async def take_part(browser: AsyncClient, store: Store, observer: Observer) -> b
     who = store.find(browser.cookies.get(store.cookie) or "")
     if who is None:
         return False
-    way = way_of(study, who)
+    way = steps_of(study, who)
     while page.url.path == "/p":
         form = read_page(page.text)
         index = int(form.hidden["step"])

@@ -10,7 +10,7 @@ from pathlib import Path
 from studies.bundle import Bundle
 from studies.flow import Status, after
 from studies.form import form_of
-from studies.participants import Participant, Visit, way_of
+from studies.participants import Participant, Visit, steps_of
 from studies.questions import read_answers
 from studies.records import read
 from studies.single_file.write import SCHEMA, first_participants
@@ -103,7 +103,7 @@ def _saved(bundle: Bundle, file: Path) -> Saved:
 
 def _visits(bundle: Bundle, who: Participant, saved: Saved, file: Path) -> tuple[Status, list[Visit]]:
     """Follow the saved pages along the way of the participant; the page with the own result is not there."""
-    study, way = bundle.study, way_of(bundle.study, who)
+    study, way = bundle.study, steps_of(bundle.study, who)
     index = 0
     status: Status = "active"
     visits: list[Visit] = []

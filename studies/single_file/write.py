@@ -6,7 +6,7 @@ from pathlib import Path
 
 from run_folder.messages import counted
 from studies.bundle import Bundle, load_bundle
-from studies.participants import Participant, way_of
+from studies.participants import Participant, steps_of
 from studies.placeholders import placeholders
 from studies.server.pages import Pages
 from studies.store import Store
@@ -26,9 +26,9 @@ def command(folder: Path, out: Path | None = None, number: int = 50) -> str:
     bundle = load_bundle(folder)
     files = write_files(bundle, out, number)
     size = max(file.stat().st_size for file in files) / 2**20
-    told = f"{counted(len(files), 'file')} of up to {size:.1f} MiB, one per participant, are in {out}"
+    written = f"{counted(len(files), 'file')} of up to {size:.1f} MiB, one per participant, are in {out}"
     unfilled = placeholders(bundle)
-    return f"{told}\nGive them to nobody yet: {unfilled}." if unfilled else told
+    return f"{written}\nGive them to nobody yet: {unfilled}." if unfilled else written
 
 
 def write_files(bundle: Bundle, out: Path, number: int) -> list[Path]:
@@ -47,7 +47,7 @@ def write_files(bundle: Bundle, out: Path, number: int) -> list[Path]:
     for who in people:
         facts = {"schema": SCHEMA, "study": bundle.study.id, "hash": bundle.hash, "number": who.number}
         files.append(out / f"participant-{who.number:03}.html")
-        files[-1].write_text(pages.single(way_of(bundle.study, who), facts), "utf-8")
+        files[-1].write_text(pages.single(steps_of(bundle.study, who), facts), "utf-8")
     return files
 
 

@@ -102,8 +102,8 @@ def bootstrap_intervals(
     drawn = np.concatenate(values)
     bounds = []
     for column in drawn.T:
-        told = column[np.isfinite(column)]
+        finite = column[np.isfinite(column)]
         quantiles = [0.5 - CONFIDENCE / 2, 0.5 + CONFIDENCE / 2]
-        low, high = np.quantile(told, quantiles) if len(told) else (math.nan, math.nan)
+        low, high = np.quantile(finite, quantiles) if len(finite) else (math.nan, math.nan)
         bounds.append((float(low), float(high)))
     return bounds

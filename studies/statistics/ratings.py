@@ -176,11 +176,11 @@ def similarity_correlation(
     counts = np.bincount(person)
     mean = np.bincount(person, ratings) / counts
     spread = np.sqrt(np.maximum(np.bincount(person, (ratings - mean[person]) ** 2) / counts, 0))
-    told = spread[person] > 0
-    standard = (ratings - mean[person])[told] / spread[person][told]
-    seen = np.bincount(rows[told], minlength=len(scores))
+    varied = spread[person] > 0
+    standard = (ratings - mean[person])[varied] / spread[person][varied]
+    seen = np.bincount(rows[varied], minlength=len(scores))
     kept = seen > 0
-    rated = np.bincount(rows[told], standard, minlength=len(scores))[kept] / seen[kept]
+    rated = np.bincount(rows[varied], standard, minlength=len(scores))[kept] / seen[kept]
     scored, image = scores[kept], images[kept]
     value, p = spearman(rated, scored)
     names, member = np.unique(image, return_inverse=True)

@@ -169,11 +169,11 @@ def test_two_views_train_as_in_one_process(ddp_pool, tmp_path):
 def test_evaluation_of_an_odd_number_of_images(ddp_pool, straight, tmp_path):
     path = straight[0] / "checkpoints" / "best.ckpt"
     reference, scores = evaluate_on(0, 1, path), path.parents[1] / "evaluation" / "scores.csv"
-    told = scores.read_text()
+    first_scores = scores.read_text()
     assert reference["general/accuracy"]["n"] == 33
     for metrics in ddp_pool.run(evaluate_on, path):
         assert figures(metrics) == close(reference)
-    assert scores.read_text() == told
+    assert scores.read_text() == first_scores
     predict_on(0, 1, path, tmp_path / "one.csv")
     ddp_pool.run(predict_on, path, tmp_path / "two.csv")
     assert (tmp_path / "two.csv").read_text() == (tmp_path / "one.csv").read_text()

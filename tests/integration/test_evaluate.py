@@ -308,8 +308,8 @@ def test_other_data_than_the_run_s(evaluated_copy, other_birds):
     whole, few = sorted(evaluated_copy.glob("evaluation/*data=other*/metrics.json"), key=lambda path: len(str(path)))
     result = strict(whole)
     assert_valid(result)
-    told = result["other_data"]
-    assert {name: told[name] for name in ("config", "classes", "matched", "left_out", "images", "images_left_out")} == {
+    data = result["other_data"]
+    assert {name: data[name] for name in ("config", "classes", "matched", "left_out", "images", "images_left_out")} == {
         "config": "other.yaml", "classes": 8, "matched": 3, "left_out": ["heron"], "images": 15, "images_left_out": 5,
     }  # fmt: skip
     assert (result["dataset"], result["metrics"]["general/accuracy"]["n"]) == ("image_folder", 15)

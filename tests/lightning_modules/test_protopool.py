@@ -203,16 +203,16 @@ def test_own_prototypes_have_the_most_probability(seed):
 
 # -- hardening and projection ----------------------------------------------------------------------------------------
 def test_hardening_keeps_assigned_prototypes_and_lists_the_others(monkeypatch):
-    told: list[str] = []
-    monkeypatch.setattr(lightning_modules.protopool, "rank_zero_info", told.append)
+    messages: list[str] = []
+    monkeypatch.setattr(lightning_modules.protopool, "rank_zero_info", messages.append)
     model = plant(make(), SLOTS)
     vectors = model.prototypes.vectors.detach().clone()
     before = model(images())
     assert model.units().active.all()
     assert model.harden_assignment(None) == {"assigned": 3, "unassigned": 2, "repeated_slots": 1}
     assert model.units().active.tolist() == [True, False, False, True, True]
-    assert told[0].endswith("inactive: [1, 2]")
-    assert told[1].endswith("[class, prototype]: [[1, 3]]")
+    assert messages[0].endswith("inactive: [1, 2]")
+    assert messages[1].endswith("[class, prototype]: [[1, 3]]")
     after = model(images())
     assert (after.scores[:, 1:3] == 0).all()
     assert torch.equal(after.logits, before.logits)
@@ -222,11 +222,11 @@ def test_hardening_keeps_assigned_prototypes_and_lists_the_others(monkeypatch):
 
 
 def test_nothing_to_tell_where_every_prototype_has_one_slot(monkeypatch):
-    told: list[str] = []
-    monkeypatch.setattr(lightning_modules.protopool, "rank_zero_info", told.append)
+    messages: list[str] = []
+    monkeypatch.setattr(lightning_modules.protopool, "rank_zero_info", messages.append)
     report = plant(make(num_prototypes=6), [[0, 1], [2, 3], [4, 5]]).harden_assignment(None)
     assert report == {"assigned": 6, "unassigned": 0, "repeated_slots": 0}
-    assert not told
+    assert not messages
 
 
 def test_global_size_counts_assigned_prototypes():
@@ -265,8 +265,8 @@ def test_projection_leaves_unassigned_prototypes_as_they_are():
 
 def test_prototypes_of_a_class_without_images_keep_their_vectors(monkeypatch):
     """Eight classes on a prototype each, of which the data shows four: the others keep their vectors and are listed."""
-    told: list[str] = []
-    monkeypatch.setattr(callbacks.phases.projection, "rank_zero_info", told.append)
+    messages: list[str] = []
+    monkeypatch.setattr(callbacks.phases.projection, "rank_zero_info", messages.append)
     birds = tiny_birds()
     whole = birds.dataset
     monkeypatch.setattr(birds, "dataset", lambda split: Stratified(whole(split), 4))
@@ -277,7 +277,7 @@ def test_prototypes_of_a_class_without_images_keep_their_vectors(monkeypatch):
     assert report["without_patch"] == 4
     shown = birds.dataset("projection").labels
     unseen = [label for label in range(8) if label not in shown]
-    assert told[0] == f"Units without any allowed image keep their vectors: {unseen}"
+    assert messages[0] == f"Units without any allowed image keep their vectors: {unseen}"
     assert torch.equal(model.prototypes.vectors[unseen], vectors[unseen])
     assert model.units().active.tolist() == [True] * 8 + [False]
     assert model.units().source.found.tolist() == [label in shown for label in range(8)] + [False]

@@ -100,9 +100,9 @@ def same_summaries(one: dict[str, Any], other: dict[str, Any]) -> bool:
     """Equal up to rounding in every field, and in every entry of a list."""
     if one.keys() != other.keys():
         return False
-    told = [[summary[field] for field in one] for summary in (one, other)]
+    both = [[summary[field] for field in one] for summary in (one, other)]
     flat = [
-        [number for value in values for number in (value if isinstance(value, list) else [value])] for values in told
+        [number for value in values for number in (value if isinstance(value, list) else [value])] for values in both
     ]
     return len(flat[0]) == len(flat[1]) and all(map(same, *flat))
 

@@ -21,7 +21,7 @@ from uvicorn import Config, Server
 
 from studies.analysis import analyse
 from studies.assignment import participant_seed
-from studies.participants import way_of
+from studies.participants import steps_of
 from studies.server import serve
 from studies.simulation.observer import Observer
 from studies.simulation.simulate import simulate
@@ -179,7 +179,7 @@ def test_a_reader_only_delays_the_deletion_from_the_log(site):
         reader.execute("BEGIN")
         reader.execute("SELECT * FROM participant").fetchall()
         site.store.withdraw(leaving)
-    site.store.submit(staying, way_of(site.bundle.study, staying), 0, {"consent": "agree"}, {})
+    site.store.submit(staying, steps_of(site.bundle.study, staying), 0, {"consent": "agree"}, {})
     files = site.database.parent.glob("answers.sqlite*")
     assert b"person1" not in b"".join(file.read_bytes() for file in files)
 

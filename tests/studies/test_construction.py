@@ -27,7 +27,7 @@ from studies.bundle import media_name
 from studies.construction import Method, build
 from studies.construction.hive import arguments, design, hive
 from studies.construction.method import Subject
-from studies.participants import read_database, way_of
+from studies.participants import read_database, steps_of
 from studies.sample_size import plan
 from studies.server.pages import Pages as ShownPages
 from studies.simulation.observer import Observer
@@ -255,7 +255,7 @@ def test_rows_and_questions_that_show_attention(run, tmp_path, task):
         table = [row for row in csv.DictReader(stream) if row["prediction"] == "check"]
     assert {row["item"] for row in table} == {item.id for item in arm.checks}
     assert {row["right"] for row in table} == {""}
-    way = way_of(bundle.study, people[0])
+    way = steps_of(bundle.study, people[0])
     given = {visit.step: visit.answers for visit in visits if visit.number == 1}
     assert " of 4 " in ShownPages(bundle)._result(way, arm, given)
 
@@ -277,8 +277,8 @@ def test_evidence_is_that_of_the_model(run):
 
 def test_test_images_of_other_data_are_those_of_the_config(run, birds, tmp_path):
     """Images of classes that the model does not know are left out, and training photos are still those of the run."""
-    told = "{class_path: datamodules.SketchBirds, init_args: {preset: small, test_size: 120, seed: 9}}"  # 20 classes
-    (tmp_path / "other.yaml").write_text(f"data: {told}\n", "utf-8")
+    other = "{class_path: datamodules.SketchBirds, init_args: {preset: small, test_size: 120, seed: 9}}"  # 20 classes
+    (tmp_path / "other.yaml").write_text(f"data: {other}\n", "utf-8")
     bundle, _ = run("Classifier", data=tmp_path / "other.yaml", examples=1, task="agreement")
     other = SketchBirds("small", image_size=32, test_size=120, seed=9)
     other.setup("test")
@@ -296,10 +296,10 @@ def test_test_images_of_other_data_are_those_of_the_config(run, birds, tmp_path)
 def test_maps_may_tell_the_probability(run):
     bundle, seen = run("Classifier", evidence=True)
     for item in bundle.study.arms[0].items:
-        told = sorted(option.evidence["probability"] for option in item.options)
+        shares = sorted(option.evidence["probability"] for option in item.options)
         logits = seen.logits[seen.sample_ids.index(bundle.key.items[item.id].image)]
-        assert told[-1] == pytest.approx(float(logits.softmax(0).amax()))
-        assert sum(told) < 1  # four of eight classes
+        assert shares[-1] == pytest.approx(float(logits.softmax(0).amax()))
+        assert sum(shares) < 1  # four of eight classes
 
 
 def test_other_pixels_are_other_data(run, monkeypatch):

@@ -24,7 +24,7 @@ from PIL import Image
 from studies.__main__ import main
 from studies.bundle import load_bundle
 from studies.flow import item_questions, page_questions
-from studies.participants import read_database, way_of
+from studies.participants import read_database, steps_of
 from studies.questions import read_answers
 from studies.server.app import make_app
 from studies.server.pages import fields_of
@@ -85,7 +85,7 @@ class Site:
     def answer_until(self, page, observer=None):
         """Answer everything up to a page, and return its index."""
         who = self.who()
-        way = way_of(self.bundle.study, who)
+        way = steps_of(self.bundle.study, who)
         while way[(step := self.who().step)].page != page:
             key = self.bundle.key.items[way[step].item.id] if way[step].item else None
             answers = (observer or Observer("noisy")).respond(self.bundle.study, way[step], key, who.seed)

@@ -9,7 +9,7 @@ import zlib
 import pytest
 
 from studies.analysis import analyse
-from studies.participants import way_of
+from studies.participants import steps_of
 from studies.server.pages import fields_of
 from studies.simulation.observer import Observer
 from studies.simulation.simulate import simulate
@@ -23,7 +23,7 @@ PEOPLE = 4
 def saved_by(bundle, who, observer):
     """What the browser of a simulated participant saves."""
     pages = []
-    for index, step in enumerate(way_of(bundle.study, who)):
+    for index, step in enumerate(steps_of(bundle.study, who)):
         if step.page not in ("quiz_again", "result"):
             key = bundle.key.items[step.item.id] if step.item else None
             fields = fields_of(observer.respond(bundle.study, step, key, who.seed))
@@ -73,7 +73,7 @@ def test_a_file_holds_all_pages_and_nothing_of_the_key(tmp_path):
     assert [file.name for file in files] == [f"participant-00{number}.html" for number in range(1, PEOPLE + 1)]
     (who, *_) = first_participants(bundle, 1)
     text = files[0].read_text("utf-8")
-    assert text.count('<template class="step">') == len(way_of(bundle.study, who)) - 1
+    assert text.count('<template class="step">') == len(steps_of(bundle.study, who)) - 1
     assert not re.search(r"https?://", text)
     for item in who.items:
         key = bundle.key.items[item]

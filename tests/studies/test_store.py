@@ -12,7 +12,7 @@ import pytest
 
 from studies.assignment import arm_orders, choose_items, participant_seed
 from studies.flow import after, shown
-from studies.participants import read_database, way_of
+from studies.participants import read_database, steps_of
 from studies.simulation.observer import Observer
 from studies.simulation.simulate import answer_all
 from studies.store import Store
@@ -56,7 +56,7 @@ def test_several_arms_stand_equally_often_in_every_place_and_show_other_images(t
     for who in people:
         assert len(set(who.arms)) == 3
         assert len({bundle.key.items[item].image for item in who.items}) == len(who.items) == 12
-        way = way_of(bundle.study, who)
+        way = steps_of(bundle.study, who)
         assert [step.number for step in way if step.item] == list(range(1, 13))
         assert [step.item.id for step in way if step.item] == who.items
         for page, times in (("method", 3), ("preview", 3), ("quiz", 1), ("result", 3), ("consent", 1), ("comments", 1)):
@@ -103,7 +103,7 @@ def test_orders_of_an_even_number_of_arms_are_balanced_in_what_precedes(tmp_path
 def test_several_trees_are_warmed_up_for_once(tmp_path):
     bundle = make_bundle(tmp_path / "study", "agreement", "tree", items=24, assignment={"arms": 2}, others=1)
     store = Store(tmp_path / "answers.sqlite", bundle)
-    assert sum(step.page.startswith("warm_up") for step in way_of(bundle.study, store.join())) == 2
+    assert sum(step.page.startswith("warm_up") for step in steps_of(bundle.study, store.join())) == 2
 
 
 def test_a_participant_is_a_function_of_seed_and_number(store, tmp_path):
@@ -135,7 +135,7 @@ def test_places_are_limited_reserved_and_freed(tmp_path):
 
 def test_a_page_is_stored_once(store):
     who = store.join()
-    way = way_of(store.bundle.study, who)
+    way = steps_of(store.bundle.study, who)
     agree = {"consent": "agree"}
     assert store.submit(who, way, 1, {"experience": 3}, {}) == "stale"  # not yet
     assert store.submit(who, way, 0, agree, {}) == "stored"
@@ -147,7 +147,7 @@ def test_a_page_is_stored_once(store):
 
 def test_many_threads_answer_one_page_once(store):
     who = store.join()
-    way, outcomes = way_of(store.bundle.study, who), []
+    way, outcomes = steps_of(store.bundle.study, who), []
     threads = [
         threading.Thread(target=lambda: outcomes.append(store.submit(who, way, 0, {"consent": "agree"}, {})))
         for _ in range(8)
@@ -161,7 +161,7 @@ def test_many_threads_answer_one_page_once(store):
 
 def test_what_fails_stores_nothing(store, monkeypatch):
     who = store.join()
-    way = way_of(store.bundle.study, who)
+    way = steps_of(store.bundle.study, who)
     monkeypatch.setattr("studies.store.json.dumps", lambda value: 1 / 0 if value == {"late": 1} else '"agree"')
     with pytest.raises(ZeroDivisionError):
         store.submit(who, way, 0, {"consent": "agree"}, {"late": 1})
@@ -177,12 +177,12 @@ def test_withdrawal_deletes_all_but_the_fact(store, tmp_path):
     _, people, visits = read_database(tmp_path / "answers.sqlite")
     assert visits == []
     assert [(one.status, one.external, one.session, one.items) for one in people] == [("withdrawn", None, None, [])]
-    assert store.submit(who, way_of(store.bundle.study, who), 0, {"consent": "agree"}, {}) == "stale"
+    assert store.submit(who, steps_of(store.bundle.study, who), 0, {"consent": "agree"}, {}) == "stale"
 
 
 def test_quiz_and_consent_decide_the_way(store):
     study = store.bundle.study
-    way = way_of(store.bundle.study, store.join())
+    way = steps_of(store.bundle.study, store.join())
     names = [step.page for step in way]
     first, second = names.index("quiz"), names.index("quiz_again")
     right = {"quiz.0": "1", "quiz.1": "2"}
@@ -200,7 +200,7 @@ def test_a_clock_that_is_set_back_leaves_the_time_out(store, tmp_path, monkeypat
     store.open_page(who, "consent")
     store._opened.clear()  # as after a restart of the server
     monkeypatch.setattr("studies.store.time.time", lambda: who.joined - 3600)
-    store.submit(who, way_of(store.bundle.study, who), 0, {"consent": "agree"}, {})
+    store.submit(who, steps_of(store.bundle.study, who), 0, {"consent": "agree"}, {})
     (visit,) = read_database(tmp_path / "answers.sqlite")[2]
     assert visit.seconds is None
 

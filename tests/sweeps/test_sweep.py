@@ -100,8 +100,8 @@ def test_the_same_sweep_for_a_cluster(tmp_path, capsys):
     script = capsys.readouterr().out
     assert "#SBATCH --array=0-3\n" in script
     # the shell's own reading of the script: what the third element of the array would run
-    told = script.replace("python -m sweeps", "printf '%s\\n' python -m sweeps")
-    ran = subprocess.run(["bash", "-eu"], input=told, capture_output=True, text=True, env={"SLURM_ARRAY_TASK_ID": "2"})
+    dry = script.replace("python -m sweeps", "printf '%s\\n' python -m sweeps")
+    ran = subprocess.run(["bash", "-eu"], input=dry, capture_output=True, text=True, env={"SLURM_ARRAY_TASK_ID": "2"})
     assert ran.stdout.split() == ["python", "-m", "sweeps", "run", str(file), "--only", "box-seed1,tree-seed1"]
     main(["wandb", str(file), "--runs", "there", "--flags=--x 1"])
     agent = yaml.safe_load(capsys.readouterr().out)

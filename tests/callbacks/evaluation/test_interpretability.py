@@ -209,10 +209,10 @@ def test_what_stands_for_the_object_is_declared(mask, expected):
 def test_explainers_are_described_by_all_their_options():
     bases = [(0.1, 0.2, 0.3), torch.zeros(3, 2, 2), torch.eye(2).expand(3, 2, 2)]
     explainers = [Random(), Random(placement="geometry"), *(IntegratedGradients(baseline=base) for base in bases)]
-    told = [description(explainer) for explainer in explainers]
-    assert told[0] == "random(pattern=smooth, mode=bicubic, placement=resize, seed=0)"
-    assert told[2] == "ig(steps=50, baseline=[0.1, 0.2, 0.3])"
-    assert len(set(told)) == 5
+    descriptions = [description(explainer) for explainer in explainers]
+    assert descriptions[0] == "random(pattern=smooth, mode=bicubic, placement=resize, seed=0)"
+    assert descriptions[2] == "ig(steps=50, baseline=[0.1, 0.2, 0.3])"
+    assert len(set(descriptions)) == 5
 
 
 def test_maps_below_zero_are_declared():

@@ -56,8 +56,8 @@ def slow_curve(model, data, single=False, uncertain=False, trials=5):
                 priority = keyed_uniform(key, rank, (len(questions),), 3 << 40)[0, 0].tolist()
             order = sorted(range(len(questions)), key=lambda question: -priority[question])
             for step in range(len(questions) + 1):
-                told = [questions[question] for question in order[:step]]
-                mask = torch.tensor([ask in told for ask in asks])
+                answered = [questions[question] for question in order[:step]]
+                mask = torch.tensor([ask in answered for ask in asks])
                 corrected = model.intervene(scores, sample["concepts"], mask)
                 hits[trial, step] += model.head(corrected[None])[0].argmax() == sample["label"]
     return hits / 15

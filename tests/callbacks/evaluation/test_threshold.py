@@ -149,8 +149,8 @@ def test_without_validation_it_stays_zero_with_one_warning(recwarn):
     model = make(phases={"train": {"epochs": 2}})
     tiny_trainer(Interpretability()).fit(model, datamodule=data)
     assert model.decision_threshold == 0
-    told = [warning for warning in recwarn if "no validation split to fit the decision" in str(warning.message)]
-    assert len(told) == 1
+    warned = [warning for warning in recwarn if "no validation split to fit the decision" in str(warning.message)]
+    assert len(warned) == 1
 
 
 def test_prototypes_are_drawn_under_a_label_that_owns_them(tmp_path):

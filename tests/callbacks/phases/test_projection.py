@@ -262,9 +262,9 @@ def test_sources_do_not_depend_on_the_loader():
 
 @pytest.fixture
 def messages(monkeypatch):
-    told: list[str] = []
-    monkeypatch.setattr(callbacks.phases.projection, "rank_zero_info", told.append)
-    return told
+    texts: list[str] = []
+    monkeypatch.setattr(callbacks.phases.projection, "rank_zero_info", texts.append)
+    return texts
 
 
 def test_a_class_without_images_keeps_its_vectors_and_is_listed(messages):

@@ -203,14 +203,14 @@ def test_prune_equals_the_slow_definition():
 
 
 def test_rescued_classes_are_listed(monkeypatch):
-    told = []
-    monkeypatch.setattr(callbacks.phases.pruning, "rank_zero_info", told.append)
+    texts = []
+    monkeypatch.setattr(callbacks.phases.pruning, "rank_zero_info", texts.append)
     monkeypatch.setattr(callbacks.phases.pruning, "NEEDED", 7)  # nobody can have seven of six
     model, trainer = projected()
     report = prune(trainer, model)
     assert report == {"kept": 8.0, "pruned": 16.0, "rescued": 8.0}
     assert model.units().owner.sum(0).tolist() == [1] * 8
-    assert any("best one: [0, 1, 2, 3, 4, 5, 6, 7]" in text for text in told)
+    assert any("best one: [0, 1, 2, 3, 4, 5, 6, 7]" in text for text in texts)
 
 
 def test_what_is_pruned_stays_pruned():

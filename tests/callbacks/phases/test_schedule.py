@@ -218,10 +218,10 @@ ACTING = {
 
 class Listener(Callback):
     def __init__(self):
-        self.told = []
+        self.reports = []
 
     def on_action_end(self, trainer, module, action, report):
-        self.told.append((action, report))
+        self.reports.append((action, report))
 
 
 def test_actions_run_in_order_and_exit_actions_before_validation():
@@ -232,7 +232,7 @@ def test_actions_run_in_order_and_exit_actions_before_validation():
         "step warm", "third", "first", "validate",
         "step joint", "second", "validate",
     ]  # fmt: skip
-    assert listener.told == [
+    assert listener.reports == [
         ("first", {"figure": 2.0}), ("second", {"figure": 2.0}), ("third", {}), ("first", {"figure": 2.0}),
         ("second", {"figure": 2.0}),
     ]  # fmt: skip

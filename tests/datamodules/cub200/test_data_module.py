@@ -110,8 +110,8 @@ class TestConcepts:
 
     def test_without_part_tables(self, cub_tree, monkeypatch):
         """Told once, although the tables are read before a run and in it."""
-        told = []
-        monkeypatch.setattr("datamodules.cub200.dataset.rank_zero_info", told.append)
+        messages = []
+        monkeypatch.setattr("datamodules.cub200.dataset.rank_zero_info", messages.append)
         root = cub_tree()
         shutil.rmtree(root / "CUB_200_2011/parts")
         data = module(root)
@@ -119,7 +119,7 @@ class TestConcepts:
         assert "part_points" not in data.dataset("test")[0]
         assert data.capabilities("test").missing("part_points") == "no parts/part_locs.txt under root"
         assert (data.tables.part_names, data.tables.part_to_group) == ([], None)
-        assert [text.count("no parts/part_locs.txt under root") for text in told] == [1]
+        assert [text.count("no parts/part_locs.txt under root") for text in messages] == [1]
 
     def test_image_level_without_labels(self, cub_tree):
         with pytest.raises(

@@ -25,5 +25,5 @@ def test_a_part_of_a_photo_is_what_a_file_of_that_part_would_be(tmp_path, toy):
             read_photo(tmp_path / "whole.png", toy, bad)
     assert [sample["uncropped"] for sample in (part, read_photo(tmp_path / "whole.png", toy))] == [False, False]
     toy.crop = "box"
-    told = [read_photo(tmp_path / "whole.png", toy, crop)["uncropped"] for crop in (None, (10, 5, 30, 20))]
-    assert told == [True, False]
+    flags = [read_photo(tmp_path / "whole.png", toy, crop)["uncropped"] for crop in (None, (10, 5, 30, 20))]
+    assert flags == [True, False]

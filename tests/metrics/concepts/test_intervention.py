@@ -78,8 +78,8 @@ def test_masks_and_uncertainty_follow_the_definition(seed):
     generator = torch.Generator().manual_seed(seed)
     groups = torch.tensor([1, -1, 0, 2, 1, 2])
     probabilities = torch.randint(5, (4, 6), generator=generator) / 4
-    told = group_uncertainty(probabilities, groups, 3)
-    masks = intervention_masks(told[:, None], groups)
+    uncertainty = group_uncertainty(probabilities, groups, 3)
+    masks = intervention_masks(uncertainty[:, None], groups)
     for image in range(4):
         doubt = []
         for group in range(3):
@@ -87,7 +87,7 @@ def test_masks_and_uncertainty_follow_the_definition(seed):
                 abs(p - 0.5) for p, g in zip(probabilities[image].tolist(), groups.tolist(), strict=True) if g == group
             ]
             doubt.append(-sum(own) / len(own))
-        assert told[image].tolist() == pytest.approx(doubt)
+        assert uncertainty[image].tolist() == pytest.approx(doubt)
         order = sorted(range(3), key=lambda group: -doubt[group])  # stable: ties to the lower group
         for step in range(3):
             corrected = [group in order[: step + 1] for group in groups.tolist()]

@@ -75,14 +75,14 @@ def test_by_hand():
     probabilities = torch.tensor([[0.9, 0.1], [0.8, 0.6], [0.4, 0.1], [0.7, 0.2]])
     labels = torch.tensor([[True, False], [True, True], [True, False], [False, False]])
     both = torch.arange(2)
-    told = {"concept_probabilities": probabilities, "concept_labels": labels}
-    accuracy = updated(ConceptAccuracy(both, 2), told)
+    inputs = {"concept_probabilities": probabilities, "concept_labels": labels}
+    accuracy = updated(ConceptAccuracy(both, 2), inputs)
     assert accuracy.values().tolist() == [0.5, 1.0]
     assert accuracy.summary()["majority"] == 0.75  # 3/4 are present, 3/4 absent
     area = updated(ConceptAUC(both, 2), {"scores": probabilities, "concept_labels": labels})
     torch.testing.assert_close(area.values(), torch.tensor([2 / 3, 1.0], dtype=torch.float64))  # 0.4 loses to 0.7
     assert area.summary()["majority"] == 0.5
-    error = updated(ConceptCalibrationError(both, 2, bins=2), told)  # 0.4 is alone in its bin: .6; 2 - 2.4: .4
+    error = updated(ConceptCalibrationError(both, 2, bins=2), inputs)  # 0.4 is alone in its bin: .6; 2 - 2.4: .4
     assert [round(value, 6) for value in error.values().tolist()] == [0.25, 0.2]  # 1 - .6 and .4
     assert error.summary()["majority"] == 0.25
 

@@ -134,12 +134,12 @@ def test_the_report_is_of_the_model_that_was_evaluated(birds, tmp_path):
     right = sum(scan(subject.model, birds, "test").correct)
     entry = {"ci95": [None, None], "unit": "fraction", "higher_is_better": True}
     for value, expected in ((right / 8, None), ((right + 1) / 8, f"gets {right + 1} of 8 images right, but this one")):
-        told = files(metrics={"general/accuracy": {**entry, "value": value, "n": 8}})
+        changed = files(metrics={"general/accuracy": {**entry, "value": value, "n": 8}})
         if expected is None:
-            build_report(subject, told, tmp_path / "report", LIMITS)
+            build_report(subject, changed, tmp_path / "report", LIMITS)
             continue
         with pytest.raises(ValueError, match=expected):
-            build_report(subject, told, tmp_path / "report", LIMITS)
+            build_report(subject, changed, tmp_path / "report", LIMITS)
 
 
 def test_a_wrong_leaf_is_found(birds):

@@ -20,8 +20,8 @@ def results(tmp_path):
     runs = {"a/=0": (0, 0, 1 / 3), "a/=1": (0, 1, 2 / 3), "a/=2": (1, 0, 0.8)}
     for name, (fold, seed, f1) in runs.items():
         metrics = {F1: f1, NPR: entry(f1 if fold else None, 0.0, 2.0, unit="ratio", higher=False)}
-        told = {"fold": fold, "protocol": {"train_seed": seed}, "skipped": {VLC: "no, none"}}
-        write_run(tmp_path / name, metrics, **told)
+        facts = {"fold": fold, "protocol": {"train_seed": seed}, "skipped": {VLC: "no, none"}}
+        write_run(tmp_path / name, metrics, **facts)
     write_run(tmp_path / "b_50%&", {F1: entry(0.5, 0.4, 0.6)}, model="BagNet", fold=None)
     return collect([*(tmp_path / name for name in runs), tmp_path / "b_50%&"])
 
@@ -37,8 +37,8 @@ def test_records_have_a_number_each_at_full_precision(results):
     assert [npr[name] for name in ("mean", "sd", "sd_within_folds", "n", "low", "high")] == [0.8, None, None, 1, 0, 2]
     assert npr["note"] == "undefined in 2 of 3 results"
     assert [vlc[name] for name in ("mean", "sd", "n", "note")] == [None, None, 0, "n/a: no, none"]
-    told = ("mean", "sd", "sd_over", "sd_within_folds", "n", "n_folds", "low", "high")
-    assert [bag[name] for name in told] == [0.5, None, None, None, 1, None, 0.4, 0.6]
+    names = ("mean", "sd", "sd_over", "sd_within_folds", "n", "n_folds", "low", "high")
+    assert [bag[name] for name in names] == [0.5, None, None, None, 1, None, 0.4, 0.6]
     assert [(run["name"], run["fold"], run["train_seed"]) for run in f1["runs"]] == [
         ("a/=0", 0, 0),
         ("a/=1", 0, 1),

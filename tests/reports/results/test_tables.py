@@ -103,8 +103,8 @@ def test_a_table_says_what_it_read(make, tmp_path):
 
 def test_what_stands_beside_a_metric_follows_it(make):
     def cem(value, lift):
-        beside = {"prevalence": 0.6, "lift_over_prevalence": lift, "lift_over_prevalence_low": lift - 0.1}
-        return entry(value) | beside | {"lift_over_prevalence_high": lift + 0.1}
+        baselines = {"prevalence": 0.6, "lift_over_prevalence": lift, "lift_over_prevalence_low": lift - 0.1}
+        return entry(value) | baselines | {"lift_over_prevalence_high": lift + 0.1}
 
     accuracy, cgim = entry(0.9) | {"majority": 0.7}, entry(0.4, unit="cosine") | {"centered": None}
     alone = make(({"concepts/cem@5": cem(0.8, 0.2), "concepts/accuracy": accuracy, "concepts/cgim1": cgim}, {}))
