@@ -1,6 +1,6 @@
-"""The view of the clean image, whose fields metrics read by name; each is computed once per batch, and only if read.
+"""The view of the clean image: fields that metrics read by name, each computed once per batch and only if read.
 
-Names and shapes of the fields are those of the ``update`` arguments in ``metrics``.
+Fields have the names and shapes of the ``update`` arguments in ``metrics``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _DECISION = ("contributions", "shown")  # those that need them where units are c
 
 
 class ViewProtocol(Protocol):
-    """A protocol that brings a view of its own, with what metrics, explanations and results need of it.
+    """A protocol with a view of its own, and what metrics, explanations and results need from it.
 
     Attributes:
         view: its name, by which metrics ask for it.
@@ -90,7 +90,7 @@ class Setting:
 
     @property
     def keep_maps(self) -> bool:
-        """Whether more maps are read than those of the top units."""
+        """Whether maps other than the top units' are read."""
         needing = (*_ALL_MAPS, *_DECISION) if self.facts.by_cell else _ALL_MAPS
         return not self.fields.isdisjoint(needing)
 
@@ -116,7 +116,7 @@ class Setting:
 
     @cached_property
     def groups(self) -> tuple[tuple[Tensor, int], tuple[Tensor, int]]:
-        """In which units are corrected, ``(U,)`` int64, and their number: by what they answer, and one by one."""
+        """The groups in which units are corrected, ``(U,)`` int64, and their number: by question, and one by one."""
         return self.facts.unit_groups(), self.facts.unit_groups(single=True)
 
 

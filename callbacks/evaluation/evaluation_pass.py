@@ -21,7 +21,7 @@ from metrics.general.balanced_accuracy import ConfusionMean
 from metrics.suite import ENTRIES
 from run_folder.processes import gathered
 
-ITEMS = {"unit": "units", "class": "classes", "concept": "concepts"}  # of which the values of all are kept
+ITEMS = {"unit": "units", "class": "classes", "concept": "concepts"}  # kinds whose individual values are kept
 TRAINING = "training"  # the view of the training images
 
 
@@ -60,11 +60,11 @@ class EvaluationPass:
 
     Args:
         metrics: by key; several keys may share one.
-        facts: from which they were built.
+        facts: they were built from.
         observer: shows images to the model.
         seed: of all perturbations.
         noise: standard deviation of the completeness noise.
-        protocol: brings its own view, or None.
+        protocol: with its own view, or None.
     """
 
     def __init__(
@@ -80,10 +80,10 @@ class EvaluationPass:
         self.observer = observer
         reads = frozenset((ENTRIES[key].view, name) for key, metric in metrics.items() for name in metric.reads)
         self.setting = Setting(facts, reads, seed, noise, protocol=protocol)
-        self.ties = Ties().to(facts.active.device)  # whatever is asked for, since ties make it meaningless
+        self.ties = Ties().to(facts.active.device)  # always, since ties make other metrics meaningless
         self._views = VIEWS if protocol is None else VIEWS | {protocol.view: protocol.views}
         self._images: list[tuple[Tensor, dict[str, Tensor]]] = []
-        self._predictions: list[tuple[Tensor, Tensor, Tensor]] = []  # beside them: labels, predicted, probabilities
+        self._predictions: list[tuple[Tensor, Tensor, Tensor]] = []  # their labels, predictions, probabilities
         self._scores: list[Tensor] = []
         self._by_view: dict[str, list[AnyMetric]] = {}
         of_model = {"weight": facts.weight, "active": facts.active, "presence": facts.presence}

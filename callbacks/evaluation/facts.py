@@ -28,7 +28,7 @@ def gather_facts(
     explainer: Explainer,
     variant: Variant,
 ) -> Facts:
-    """The facts from which the suite decides what applies.
+    """The facts that decide which metrics of the suite apply.
 
     Args:
         datamodule: an ``ImageDataModule``.
@@ -70,7 +70,7 @@ def gather_facts(
 
 
 def _class_tables(datamodule: Any, num_classes: int, device: torch.device) -> dict[str, Any]:
-    """What is known of the classes a model was trained on; nothing if the rows of the tables are others."""
+    """What is known about the classes of the model; nothing if the tables describe other classes."""
     tables: ClassTables = datamodule.tables
     groups = {"concept_to_group": tables.concept_to_group.to(device)} if tables.concept_names else {}
     if datamodule.loading.classes is not None:
@@ -87,7 +87,7 @@ def _class_tables(datamodule: Any, num_classes: int, device: torch.device) -> di
 
 
 def left_out_concepts(datamodule: Any, units: UnitTable) -> list[str] | None:
-    """Names of the concepts that a model of concepts could not learn; its inactive units stand for them.
+    """Names of the concepts that a concept model could not learn, which its inactive units stand for.
 
     Args:
         datamodule: of the data the model was trained on.
@@ -109,7 +109,7 @@ def object_annotation(keys: Iterable[str], datamodule: Any, split: str) -> str |
 
 
 def refuse_repeated(datamodule: Any, split: str) -> None:
-    """An image that is there twice would count twice.
+    """Refuse repeated images, which would count twice.
 
     Raises:
         ValueError: if a sample id of the split repeats.

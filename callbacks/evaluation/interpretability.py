@@ -48,13 +48,14 @@ class Interpretability(Callback):
         explainer: makes the saliency; by default PRP where it supports the model, else upsampled maps.
         top_k: units looked at per image; all, if the model has fewer.
         variant: ``"paper"``, or ``"quanproto"`` for what the published tables of Schlinge et al. (2025) used.
-        noise: standard deviation of the completeness noise; 0 to check that nothing then changes.
-        view: the continuity view; that of ``variant`` by default, ``"identity"`` to check that nothing then changes.
+        noise: standard deviation of the completeness noise; 0 to check that nothing changes then.
+        view: the continuity view; by default the one ``variant`` uses, ``"identity"`` to check that nothing changes
+            then.
         seed: of all perturbations.
         memory_budget: GiB for the activations of one forward and their explanation; sets the images per forward. None
             for the default of the device (:mod:`callbacks.forward.images_per_forward`).
         interface: how metrics that take parts away read explanations: ``"ssm"`` (the default), summed similarity maps;
-            ``"bb"``, boxes; ``"bb_reference"``, boxes with the slips of the released code; ``"attribution"``, the maps
+            ``"bb"``, boxes; ``"bb_reference"``, boxes with the errors of the released code; ``"attribution"``, the maps
             of ``explainer``.
 
     Raises:

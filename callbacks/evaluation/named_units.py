@@ -1,4 +1,4 @@
-"""What concepts the units of a model stand for, and how frequent these are, both from the training images."""
+"""Which concepts the units of a model stand for and how frequent these are, both taken from the training images."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BY_AREA = f"largest area under the ROC curve on the training images, at least {L
 
 
 def needs_names(keys: Sequence[str], facts: Facts) -> bool:
-    """Whether some metric is about units that stand for concepts, and could be measured if they do."""
+    """Whether some metric needs units that stand for concepts and applies once they are named."""
     wanted = [set(ENTRIES[key].needs) for key in keys if "named_units" in ENTRIES[key].needs]
     missing = {need for need in ("weight", "single_label", "training") if NEEDS[need](facts)}
     labels = ("concepts_class", "concepts_image")
@@ -33,11 +33,11 @@ def needs_names(keys: Sequence[str], facts: Facts) -> bool:
 
 @torch.no_grad()
 def name_units(facts: Facts, module: LightningModule, datamodule: Any, memory_budget: float | None) -> Facts:
-    """Name the units of a model that does not, and count the concepts in the training images.
+    """Name the units of a model that has no names for them, and count the concepts in the training images.
 
-    Units without a name get that of the concept their scores tell best on the training images through the evaluation
-    transform, by the area under the ROC curve (ties: the lower index); below 0.6 and if inactive, they get none. Areas
-    are exact over processes, each of which holds all scores, 4 bytes per image and unit.
+    A unit without a name is named after the concept its scores predict best on the training images (through the
+    evaluation transform), by the area under the ROC curve (ties: the lower index); inactive units and units below 0.6
+    get no name. Areas are exact over processes: each holds all scores, 4 bytes per image and unit.
 
     Args:
         facts: of the model and the data.

@@ -1,6 +1,6 @@
-"""The decision threshold of multilabel models: the logit from which a label counts as present.
+"""The decision threshold of multilabel models: the logit above which a label counts as present.
 
-Source: Schlinge et al. 2025 (QuanProto): the middle between the mean logit of present and of absent labels. Deviation:
+Source: Schlinge et al. 2025 (QuanProto): the midpoint of the mean logits of present and of absent labels. Deviation:
 one number over the whole validation split and all processes; the released code takes one per evaluated batch.
 """
 

@@ -1,7 +1,7 @@
 """All views of an image that metrics can ask for: the clean one, and the image under each perturbation.
 
-A view of the perturbed image knows all fields of the clean one (:mod:`callbacks.evaluation.clean_view`) too. Names and
-shapes of the fields are those of the ``update`` arguments in ``metrics``.
+A view of the perturbed image also has all fields of the clean one (:mod:`callbacks.evaluation.clean_view`). Fields have
+the names and shapes of the ``update`` arguments in ``metrics``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Clipped(View):
 
 
 class Localisation(View):
-    """The clean image, with the filled bounding box for an object where there is no mask."""
+    """The clean image, with the filled bounding box in place of a missing object mask."""
 
     @cached_property
     def object_masks(self) -> Tensor:
@@ -56,7 +56,7 @@ class Localisation(View):
 
 
 class Concepts(View):
-    """The clean image, with the units that stand for a concept for units, and their concepts for concepts."""
+    """The clean image, restricted to the units that stand for a concept, and to their concepts."""
 
     @property
     def scores(self) -> Tensor:
@@ -181,7 +181,7 @@ class Misalignment(View):
 class Intervention(View):
     """The clean image, some of whose concepts are corrected, a group more per step (Koh et al. 2020).
 
-    An image none of whose concepts is corrected keeps its logits, bit for bit.
+    An image without corrected concepts keeps its logits, bit for bit.
     """
 
     def __init__(self, clean: Clean, how: Correction) -> None:

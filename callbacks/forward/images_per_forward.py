@@ -33,7 +33,7 @@ CPU_CHUNK, DEVICE_CHUNK = 32, 64  # at most; smaller batches are filled up
 
 
 def default_budget(device_type: str) -> float:
-    """GiB for one chunk where nothing else is asked for: 0.68 on a CPU, 8 on any other device.
+    """The default GiB for one chunk: 0.68 on a CPU, 8 on any other device.
 
     Args:
         device_type: such as ``"cuda"``.
@@ -60,7 +60,7 @@ def images_per_forward(
 
     Returns:
         A power of two up to 32 on a CPU and 64 elsewhere, which usual batch sizes are multiples of, and the output for
-        one black image, whose shapes tell the rest.
+        one black image, whose shapes determine the rest.
 
     Raises:
         ValueError: for more GiB than the GPU has.

@@ -46,10 +46,10 @@ class Seen:
         unit_ids: ``(B, k)`` int64, the units looked at; -1 for an empty slot.
         maps: ``(B, k, h, w)`` at ``unit_ids``.
         latent: ``(B, D, h, w)`` or None.
-        residual: ``(B, K)``, the part of the logits that passes the units by, or None.
-        all_maps: ``(B, U, h, w)`` if asked for.
-        saliency: ``(B, k, H, W)`` if asked for, signed; of the predicted class, k = 1, if only classes are explained.
-        class_maps: ``(B, c, H, W)`` of the classes asked for, signed; NaN in empty slots.
+        residual: ``(B, K)``, the part of the logits that bypasses the units, or None.
+        all_maps: ``(B, U, h, w)`` if requested.
+        saliency: ``(B, k, H, W)`` if requested, signed; of the predicted class, k = 1, if only classes are explained.
+        class_maps: ``(B, c, H, W)`` of the requested classes, signed; NaN in empty slots.
         class_regions: ``(B, c, H, W)`` bool that boxes cover, or None where there are no boxes.
     """
 
@@ -102,7 +102,7 @@ class Observer:
         keep_maps: bool = False,
         classes: Callable[[Tensor, Tensor], Tensor] | None = None,
     ) -> Seen:
-        """One forward per image, and one explanation per image and unit if asked for.
+        """One forward per image, and one explanation per image and unit if requested.
 
         Args:
             images: B images.
@@ -214,7 +214,7 @@ class Observer:
             yield rows.clamp(max=images - 1), min(self.chunk, images - begin)
 
     def _refuse_unexplained(self, broken: Tensor, names: list[str]) -> None:
-        """Refuse explanations that are not finite, which no metric could tell from those that mark nothing."""
+        """Refuse explanations that are not finite, which metrics would mistake for maps that mark nothing."""
         if named := [name for name, is_bad in zip(names, broken.tolist(), strict=True) if is_bad]:
             raise ValueError(
                 f"Expected finite explanations, but those of explainer {cast(Explainer, self.class_explainer).key!r} "
@@ -253,6 +253,6 @@ class Attack:
 
 
 def _finite(values: Tensor) -> Tensor:
-    """``(B,)`` bool, every value of the image is; by the least and the largest, through which NaN passes."""
+    """``(B,)`` bool, whether every value of an image is finite, by minimum and maximum, which propagate NaN."""
     rows = values.flatten(1)
     return rows.amin(dim=1).isfinite() & rows.amax(dim=1).isfinite()

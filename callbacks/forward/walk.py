@@ -1,4 +1,4 @@
-"""The one way to show a whole split to a model besides the evaluated one: in fixed chunks, on all processes."""
+"""The one way to show a whole split to a model outside an evaluation: in fixed chunks, on all processes."""
 
 from __future__ import annotations
 

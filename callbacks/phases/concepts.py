@@ -19,7 +19,7 @@ def fit_concepts(trainer: Trainer, module: LightningModule) -> dict[str, float]:
     """Action ``fit_concepts``: embed all training images and let the model fit its concepts to them.
 
     The embeddings stay in the folder ``embeddings`` of the run, and what became of every concept in ``concepts.csv``.
-    One process fits and the others take over what it found.
+    One process fits, and the others take over its result.
 
     Args:
         trainer: its data module gives the images, the names of the concepts and the seed.

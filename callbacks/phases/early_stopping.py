@@ -1,4 +1,4 @@
-"""Lightning's ``EarlyStopping`` in a schedule of phases: it ends the phase under way, and every phase starts it over.
+"""Lightning's ``EarlyStopping`` in a schedule of phases: it ends the phase under way, and starts over with every phase.
 
 A score of one phase says nothing about the next: accuracy falls with a projection, and a last layer would never regain
 what training reached before it. So patience is counted within a phase.
@@ -24,7 +24,7 @@ def stoppers(trainer: Trainer) -> list[EarlyStopping]:
 
 
 def phase_is_over(trainer: Trainer) -> bool:
-    """Whether the trainer was told to stop because a score no longer improves or is good enough.
+    """Whether early stopping asks the trainer to stop because a score no longer improves or is good enough.
 
     All processes agree, since each judges by its own value of a score.
 

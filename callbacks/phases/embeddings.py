@@ -1,4 +1,4 @@
-"""Embeddings of all training images, computed once and kept in files beside the run, which no memory has to hold.
+"""Embeddings of all training images, computed once and kept in files of the run instead of in memory.
 
 The embedding of an image is the mean over cells of the model's latent, in evaluation mode and through the evaluation
 transform. It is the same bit for bit whatever the batch size and the number of processes.
@@ -45,14 +45,14 @@ class Embedded:
 
 
 def embed_training_images(trainer: Trainer, module: LightningModule, folder: Path) -> Embedded:
-    """The embeddings of all training images, from the files of the folder if they are those of this model and data.
+    """The embeddings of all training images, read from the folder if its files belong to this model and data.
 
-    Every process writes the rows of its share; n·(4D + L + 8) bytes on disk, of which only those in use are in memory.
+    Every process writes the rows of its share; n·(4D + L + 8) bytes on disk, with only those in use in memory.
 
     Args:
         trainer: its data module gives the images; all processes must see the same folder.
         module: a model with a backbone and a latent.
-        folder: for the files, which are written anew if they belong to another backbone, to other data or other images.
+        folder: for the files, which are rewritten if they belong to another backbone, other data or other images.
 
     Returns:
         Equal on all processes.

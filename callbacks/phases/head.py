@@ -52,11 +52,11 @@ def refuse_unsolvable(plan: PhasePlan, module: Any, trainer: Any) -> None:
 
 
 def fit_head(trainer: Trainer, module: LightningModule) -> dict[str, float]:
-    """Action ``fit_head``: solve the last layer by the scores of all training images, and leave it so in the phase.
+    """Action ``fit_head``: solve the last layer on the scores of all training images, and keep it fixed in the phase.
 
-    Scores are those of the evaluation transform, on which prototypes are projected and the model is evaluated: they do
-    not depend on a draw, the batch size or the number of processes. What the first process finds, all take over. The
-    penalties tried are in ``head_path.csv`` of the run folder and, where there are several, in ``head_path.png``.
+    Scores come from the evaluation transform, under which prototypes are projected and the model is evaluated: they do
+    not depend on a draw, the batch size or the number of processes. All processes take over the solution of the first.
+    The penalties tried are in ``head_path.csv`` of the run folder and, where there are several, in ``head_path.png``.
     Memory: 12 bytes per image and unit on the first process, 4 on the others.
 
     Args:
@@ -79,7 +79,7 @@ def fit_head(trainer: Trainer, module: LightningModule) -> dict[str, float]:
     if distributed.is_initialized():
         for tensor in (*module.parameters(), *module.buffers()):
             distributed.broadcast(tensor.detach(), src=0)
-    if trainer.is_global_zero and trainer.loggers:  # without a logger, nobody asked for files
+    if trainer.is_global_zero and trainer.loggers:  # a run without a logger writes no files
         _write(path, Path(trainer.default_root_dir))
     return next({name: value for name, value in row.items() if name != "chosen"} for row in path if row["chosen"])
 

@@ -1,4 +1,4 @@
-"""What a corrected concept becomes: percentiles of its logits over the training images, exact over processes."""
+"""The values of corrected concepts: percentiles of their logits over the training images, exact over processes."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ def patch_distances(
         images, keys, labels = (batch[name].to(device, non_blocking=True) for name in ("image", "sample_key", "label"))
         allowed = projectable.allowed(batch["labels"].to(device, non_blocking=True) if "labels" in batch else labels)
         count = int(allowed.sum(dim=1).max()) if own else allowed.shape[1]
-        # those of the image, filled up with others where another image has more; None compares all
+        # the image's own, padded with others where another image has more; None compares all
         units = allowed.byte().topk(count).indices if count < allowed.shape[1] else None
         latent = projectable.embed(images)
         distances = projectable.distance_maps(latent, units)

@@ -1,4 +1,4 @@
-"""Pruning of prototypes that do not stand for their class, or that no training image shows, exact over processes.
+"""Pruning of prototypes that do not represent their class, or that no training image activates, exact over processes.
 
 Sources: Chen et al. 2019 (ProtoPNet), supplement: a prototype is dropped if fewer than 3 of its 6 nearest training
 patches carry its class. One patch per image counts. Released code of Nauta et al. 2023 (PIP-Net): after training, a

@@ -1,8 +1,8 @@
 """The schedule that walks a phase plan inside one ``fit``, through resumes and over several processes.
 
-At a phase boundary the parameters are frozen or unfrozen, the DDP wrapper is made anew (a wrapper made while a group
-was frozen never reduces its gradients) and the optimiser is built from the plan. Everything random in a step is
-seeded from (seed, step, rank), so that a resumed run repeats the interrupted one.
+At a phase boundary the parameters are frozen or unfrozen, the DDP wrapper is rebuilt (a wrapper built while a group was
+frozen never reduces its gradients) and the optimiser is built from the plan. Everything random in a step is seeded from
+(seed, step, rank), so that a resumed run repeats the interrupted one.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ ACTIONS: dict[str, Action] = {
 
 @runtime_checkable
 class ActionStartListener(Protocol):
-    """A callback that wants to see the model before an action of the plan changes it."""
+    """A callback that sees the model before an action of the plan changes it."""
 
     def on_action_start(self, trainer: Trainer, module: LightningModule, action: str) -> None:
         """Called on all ranks before ``action``."""
@@ -58,7 +58,7 @@ class ActionStartListener(Protocol):
 
 @runtime_checkable
 class ActionListener(Protocol):
-    """A callback that wants to know when an action of the plan has changed the model."""
+    """A callback that is notified when an action of the plan has changed the model."""
 
     def on_action_end(self, trainer: Trainer, module: LightningModule, action: str, report: dict[str, float]) -> None:
         """Called on all ranks after ``action``; ``report`` holds its figures."""
@@ -136,7 +136,7 @@ class PhaseSchedule(Callback):
             self._module.enter_phase(self.index)
 
     def _shorten(self) -> None:
-        """Let the phases that ended early last no longer, and the run with them."""
+        """Shorten the phases that ended early, and the run with them."""
         module, loop = cast(PhasedModule, self._module), cast(Trainer, self._trainer).fit_loop
         for index, epochs in self.ended.items():
             module.end_phase(index, epochs)
@@ -186,7 +186,7 @@ class PhaseSchedule(Callback):
             for config, scheduler in zip(trainer.lr_scheduler_configs, state["schedulers"], strict=True):
                 config.scheduler.load_state_dict(scheduler)
             return
-        now = optimizer.state_dict()  # more groups: those of before keep their moments
+        now = optimizer.state_dict()  # more groups: the earlier ones keep their moments
         for group in now["param_groups"]:
             pairs = zip(group["params"], earlier.get(group["name"], ()), strict=False)
             now["state"] |= {index: before["state"][old] for index, old in pairs if old in before["state"]}

@@ -34,16 +34,16 @@ class Keeping(Protocol):
 def keep_scores(trainer: Trainer, module: LightningModule, epochs: int, begins: bool) -> None:
     """Let the training loader hand out scores if the phase under way reads nothing else.
 
-    Kept are ``(n, U)`` float32 numbers in the memory of the host, and the other fields of the batches; while they are
-    put in order, three times as much. They come from batches of full size and in the precision of training, and depend
-    neither on the number of processes nor on when a run was resumed. Weights are, to the bit, those of a run that keeps
-    nothing, as far as the scores of an image do not depend on the size of its batch: on a CPU those of a ResNet do, in
-    a last batch of fewer than 16 images.
+    The host's memory holds ``(n, U)`` float32 numbers and the other fields of the batches, three times as much while
+    they are sorted. Scores come from full batches in the precision of training, and depend neither on the number of
+    processes nor on when a run was resumed. Weights equal those of a run that keeps no scores, bit for bit, as long as
+    the scores of an image do not depend on the size of its batch: with a ResNet on a CPU they do, in a last batch of
+    fewer than 16 images.
 
     Args:
         trainer: at the start of an epoch.
         module: in the modes of its phase.
-        epochs: that are left of the phase; of one alone, nothing is kept.
+        epochs: left of the phase; for a single one, nothing is kept.
         begins: whether the phase has just begun.
     """
     loader = trainer.train_dataloader

@@ -1,4 +1,4 @@
-"""Selection of features by what all training images say of them, in sums, exact over processes."""
+"""Selection of features from statistics over all training images, exact over processes."""
 
 from __future__ import annotations
 

@@ -57,10 +57,10 @@ def spread_patches(trainer: Trainer, module: LightningModule) -> dict[str, float
     intercluster distance*. A score is the similarity of one cell, so that training moves a prototype towards what it
     is near already; where all of a class are near the same part, none finds another. The first patch of a class is the
     one farthest from the mean patch of all classes, each further one is farthest from those chosen for the class. A
-    unit of several classes chooses from the images of all of them; one of none stays as it is. The patches are those of
-    ``IMAGES_PER_CLASS`` images of each class, chosen by the hashes of their ids. Distances are Euclidean, also where
-    units are compared by direction: long vectors are then far from each other, short ones, such as those of blank
-    cells, are not. All processes compute the same.
+    unit of several classes chooses from the images of all of them; a unit without a class stays unchanged. Patches come
+    from ``IMAGES_PER_CLASS`` images of each class, chosen by the hashes of their ids. Distances are Euclidean even
+    where units are compared by direction: long vectors are then far apart, short ones, as in blank cells, are not. All
+    processes compute the same.
 
     Args:
         trainer: its data module gives the images.
@@ -99,7 +99,7 @@ def farthest_first(points: Tensor, groups: Tensor, start: Tensor, allowed: Tenso
     Args:
         points: ``(n, D)`` float.
         groups: ``(n,)`` int64, of G groups.
-        start: ``(D,)`` float, from which the first of a group is farthest.
+        start: ``(D,)`` float, the point that the first of a group is farthest from.
         allowed: ``(count, G)`` bool, the groups that each may come from, and in which those after it keep away from it.
 
     Returns:

@@ -104,7 +104,7 @@ class RunCheckpoint(Checkpoint):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save the state before the first batch of a fresh run."""
         if not (self.folder(trainer) / "best.ckpt").exists():
-            self.best_score = None  # that of another run, which this one was started from
+            self.best_score = None  # it belongs to another run, which this one was started from
         if trainer.global_step == 0:
             self.save(trainer, "last.ckpt")
 
@@ -129,7 +129,7 @@ class RunCheckpoint(Checkpoint):
         self.save(trainer, "last.ckpt")
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Say where a schedule was cut short."""
+        """Report where a schedule was cut short."""
         if note := unfinished_schedule(training_record(trainer, pl_module, self._earlier)):
             rank_zero_warn(f"{note}. Go on with `--ckpt_path last`; until then, results are marked as incomplete.")
 

@@ -1,4 +1,4 @@
-"""Which classes are taken for which: the matrix as a picture, the most frequent confusions as a table."""
+"""Which classes are confused: the matrix as a picture, the most frequent confusions as a table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from explanations.charts import GREY, chart, styled, to_picture
 from explanations.views import cut_text
 
 COLUMNS = ("true class", "predicted class", "images", "share of true class")
-SIDE, NAMES, BELOW, FONT = 640, 150, 40, 12  # pixels of the matrix, at most, of what lies beside it, and of letters
+SIDE, NAMES, BELOW, FONT = 640, 150, 40, 12  # pixels of the matrix, at most, of its margins, and of letters
 
 
 def confusions(counts: Tensor, class_names: Sequence[str], limit: int = 100) -> list[tuple[str, str, int, float]]:
@@ -72,7 +72,7 @@ def log_confusion(
 
     Args:
         loggers: of the trainer.
-        counts: as above; None for multilabel data, of which nothing is sent.
+        counts: as above; None for multilabel data, which has no matrix.
         class_names: K names.
         split: the images counted.
         step: the trainer's ``global_step``.

@@ -19,7 +19,7 @@ from lightning_modules.contract import InterpretableModel
 from lightning_modules.phases import PhasePlan
 from run_folder.atomic import write_whole
 
-WIDTH, HEIGHT, MARGIN = 760, 420, 80  # pixels of a panel, and of what lies beside its axes
+WIDTH, HEIGHT, MARGIN = 760, 420, 80  # pixels of a panel, and of the margin around its axes
 LETTERS = 14  # pixels, for the room that the names of phases take
 PANELS = {  # key as logged -> factor, name, colour, line
     "loss": {"train/loss": (1.0, "training", BLUE, "o-")},
@@ -49,7 +49,7 @@ class TrainingCurves(Callback):
         return {"rows": self.rows}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on with those of the interrupted run."""
+        """Continue the figures of the interrupted run."""
         self.rows = list(state_dict["rows"])
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -1,4 +1,4 @@
-"""The one guard around pictures: whatever goes wrong with them, the work that they are about goes on."""
+"""The one guard around pictures: whatever goes wrong while drawing, the run goes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a model explains the same images, and what its units are most like, while it is trained."""
+"""How a model explains the same images during training, and what its units resemble most."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class ExplanationMedia(Callback):
 
     Two sheets per moment in ``explanations/`` of the run folder, with a table each, which the loggers get as well:
 
-    - ``<phase>-epoch<NN>.png``: fixed images, of the validation split where there is one, with the units that speak
-      most for the predicted class, one for each place of the image (concepts: each by itself);
+    - ``<phase>-epoch<NN>.png``: fixed images, of the validation split where there is one, with the units that
+      contribute most to the predicted class, one for each place of the image (concepts: each by itself);
       ``media/explanations``, ``tables/contributions``;
     - ``<phase>-epoch<NN>-units.png``: for a few units, spread over all, the one of some fixed training images in which
       they are largest; ``media/units``, ``tables/units``. These are drawn before and after every projection too, with
@@ -159,7 +159,7 @@ class ExplanationMedia(Callback):
 
 @dataclass(frozen=True)
 class Evidence:
-    """What speaks for the class a model predicts.
+    """The evidence for the class a model predicts.
 
     Args:
         label: the class.
@@ -273,7 +273,7 @@ def _publish_table(
 
 
 def _explainer(trainer: Trainer, model: InterpretableModel) -> Explainer:
-    """That of the evaluation, or upsampled maps where it explains classes only."""
+    """The evaluation's explainer, or upsampled maps where that one explains classes only."""
     engine = _engine(trainer)
     chosen = choose_explainer(None if engine is None else engine.explainer, model)
     return chosen if "unit" in chosen.explains else Upsample()

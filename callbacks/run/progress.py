@@ -24,8 +24,8 @@ FIGURES = 50  # columns of the longest figures and of the number of batches
 class PhaseProgressBar(RichProgressBar):
     """Lightning's rich bar in one line of 80 columns: phase, epoch, batch, loss, validation accuracy and time left.
 
-    ``joint 3/9 · epoch 4/12`` is the epoch of the phase and of the run; the time is that of the whole plan. The loss is
-    that of a batch, read twice a second at most, and at the end of an epoch its mean. Where the output is no terminal,
+    ``joint 3/9 · epoch 4/12`` is the epoch of the phase and of the run; the time covers the whole plan. The loss is the
+    last batch's, read at most twice a second, and at the end of an epoch its mean. Where the output is not a terminal,
     each epoch prints one line instead: phase, epoch, training loss, validation metrics (fractions in percent), seconds,
     time left. Evaluations say how many images they do per second, over all processes.
     """
@@ -150,7 +150,7 @@ class PhaseProgressBar(RichProgressBar):
 
 
 class _Figures(TextColumn):
-    """What a task says of itself; nothing at first."""
+    """The figures a task shows; empty at first."""
 
     def __init__(self) -> None:
         super().__init__("")
@@ -163,7 +163,7 @@ class _Figures(TextColumn):
 class TimeLeft:
     """The time left of a plan, by the pace of the phase under way.
 
-    A phase is measured from half an epoch on; before that, its pace is taken to be that of the phase before.
+    A phase is measured from half an epoch on; until then, it is assumed to run at the pace of the phase before.
 
     Example:
         >>> clock = TimeLeft()

@@ -1,4 +1,4 @@
-"""The record of a training that its checkpoints carry: what decides the weights, and how far the schedule came.
+"""The record of a training that its checkpoints carry: what decides the weights, and how far the schedule got.
 
 An evaluation copies it into ``metrics.json``. What a checkpoint says elsewhere (arguments of model and data) is not
 repeated here.
@@ -60,7 +60,7 @@ def training_record(trainer: Trainer, module: LightningModule, earlier: Mapping[
 def recorded_training(path: Path, checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     """What ``metrics.json`` says of the training of the weights in a checkpoint.
 
-    How far the schedule came is a matter of the run: for the best checkpoint, the last one beside it says so.
+    How far the schedule got is a property of the run: for the best checkpoint, the last one next to it says so.
 
     Args:
         path: of the checkpoint.
@@ -68,7 +68,7 @@ def recorded_training(path: Path, checkpoint: Mapping[str, Any]) -> dict[str, An
 
     Returns:
         The arguments of the model as ``model``; the settings, ``phases``, ``epochs``, ``phase``, ``complete`` (None if
-        nothing says so) and ``projected`` of :func:`training_record`, all of which a checkpoint without a record lacks.
+        unknown) and ``projected`` of :func:`training_record`; a checkpoint without a record lacks them all.
     """
     without = NO_ARGUMENTS | (OF_A_PLAN if checkpoint.get("released") else set())
     arguments = {name: value for name, value in checkpoint["hyper_parameters"].items() if name not in without}
@@ -188,7 +188,7 @@ def unfinished_schedule(record: Mapping[str, Any]) -> str | None:
 def code_version() -> dict[str, Any]:
     """Version of the package, and in a repository of its own the commit and whether files differ from it.
 
-    Asked for once: later changes are not in the code that runs.
+    Read once: later changes are not in the code that runs.
     """
     try:
         package = version("protometry")

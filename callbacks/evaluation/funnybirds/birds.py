@@ -19,7 +19,7 @@ _MARGIN, _SAME_COLOR, _MOST_CHANGED = 4, 8 / 255, 0.01
 
 
 class Intervened(InterventionDataset, Protocol):
-    """Such a data set, all of whose sample ids are at hand."""
+    """A data set with interventions and the list of its sample ids."""
 
     sample_ids: list[str]
 
@@ -75,7 +75,7 @@ class Birds:
 
 
 def find_birds(datamodule: Any, split: str) -> Birds | None:
-    """The birds of a split; None for other data, and for classes that the model was not trained on.
+    """The birds of a split; None for other data, or for classes the model was not trained on.
 
     Args:
         datamodule: an ``ImageDataModule``.

@@ -12,10 +12,10 @@ Interface = Literal["ssm", "bb", "bb_reference", "attribution"]
 
 
 def part_explainer(interface: Interface, explainer: Explainer) -> Explainer:
-    """What explains classes to the metrics of parts.
+    """The explainer of classes that the part metrics read.
 
     Args:
-        interface: ``"ssm"``, summed similarity maps; ``"bb"``, boxes; ``"bb_reference"``, boxes with the slips of the
+        interface: ``"ssm"``, summed similarity maps; ``"bb"``, boxes; ``"bb_reference"``, boxes with the errors of the
             released code; ``"attribution"``, the maps of ``explainer``.
         explainer: of classes.
     """
@@ -28,9 +28,9 @@ def refuse_interface(interface: Interface | None, asked: Explainer | None, of_pa
     """Refuse an interface that no metric reads or that does not fit the explainer.
 
     Args:
-        interface: asked for, or None.
-        asked: explainer, or None.
-        of_parts: whether some metric of parts was asked for.
+        interface: as requested, or None.
+        asked: the requested explainer, or None.
+        of_parts: whether any part metric was requested.
 
     Raises:
         ValueError: see above.

@@ -1,7 +1,7 @@
-"""The view of an image without some of its parts and background objects, beside what explanations say about them.
+"""The view of an image without some of its parts and background objects, and what explanations say about them.
 
-Each subset of kept parts is shown to the model once per image, whatever asks for it; all forwards have the size of the
-engine's chunks.
+Each subset of kept parts is shown to the model once per image, however many metrics need it; all forwards have the size
+of the engine's chunks.
 """
 
 from __future__ import annotations
@@ -211,10 +211,10 @@ class PartRemoval(View):
 
     @cached_property
     def _kept(self) -> tuple[Tensor, Tensor]:
-        """Logits of images and subsets, and the row of every subset among them, ``(B, 2^N)``, -1 where not shown.
+        """Logits of images and subsets, and the row of each subset in them, ``(B, 2^N)``, -1 where not shown.
 
-        Shown are those that some metric reads. A part that was not drawn cannot be removed: its subsets are those of
-        the parts that were drawn, and all of those are the image itself, which the model has seen.
+        Only subsets that some metric reads are shown. A part that was not drawn cannot be removed, so subsets that
+        differ in it alone are one; the subset of all drawn parts is the image itself, which the model has seen.
         """
         reads, drawn = self.clean.setting.fields, subset_codes(self.present)[:, None]
         needed = torch.zeros(len(drawn), self._everything + 1, dtype=torch.bool, device=drawn.device)
@@ -238,7 +238,7 @@ class PartRemoval(View):
         """``(R, K)`` logits of changed images, which are made as they are shown.
 
         Raises:
-            ValueError: if the background of one is another, with the sample ids.
+            ValueError: if the background of one changed, with the sample ids.
         """
         clean, step = self.clean.images, self.clean.observer.chunk
         found, foreign = [self.clean.logits[:0]], [torch.zeros_like(image[:0])]

@@ -1,4 +1,4 @@
-"""What the FunnyBirds protocol brings to one pass of an evaluation besides its metrics."""
+"""What the FunnyBirds protocol adds to one pass of an evaluation besides its metrics."""
 
 from __future__ import annotations
 
