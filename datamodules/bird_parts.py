@@ -1,7 +1,7 @@
-"""The parts of the birds of FunnyBirds and SketchBirds, and the one interface to images that change part by part.
+"""The bird parts of FunnyBirds and SketchBirds, and the one interface to images whose parts can be changed.
 
-Part names, variant counts and the index rule (tail = shape + 3 colour, wing = shape + 2 colour) are those of FunnyBirds
-(Hesse et al. 2023). Metrics that remove parts or background objects see nothing but :class:`InterventionDataset`.
+Part names, variant counts and the index rule (tail = shape + 3 colour, wing = shape + 2 colour) follow FunnyBirds
+(Hesse et al. 2023). Metrics that remove parts or background objects only use :class:`InterventionDataset`.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def target_set(
 
 @runtime_checkable
 class InterventionDataset(Protocol):
-    """Images of birds composed of parts, from which parts and background objects can be removed.
+    """Images of birds composed of parts, with removable parts and background objects.
 
     Source: the interface generalises the intervention files of Hesse et al. 2023 (FunnyBirds). ``i`` is always an
     index in ``range(len(dataset))``. A part that is present may still be hidden by other parts.

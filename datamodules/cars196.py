@@ -77,8 +77,8 @@ class Cars196(PhotoDataModule):
     Args:
         root: the folder ``stanford_cars`` or the one that holds it, in the layout of torchvision (``devkit/``,
             ``cars_train/``, ``cars_test/``) or with ``cars_annos.mat`` and ``car_ims/``; only read.
-        scheme: ``cv70`` (70/30, four folds; Schlinge et al. 2025) or the ``official`` train and test lists, of which a
-            fifth of each class's training photos is the validation part of fold 0.
+        scheme: ``cv70`` (70/30, four folds; Schlinge et al. 2025) or the ``official`` train and test lists, with a
+            fifth of each class's training photos as the validation part of fold 0.
         crop: ``box`` cuts photos to the bounding box.
         photos: the other arguments of :class:`.PhotoDataModule`.
 

@@ -1,7 +1,7 @@
 """The base of all data sets, the loader of their batches, and exact and resumable samplers.
 
 Tables are looked up for a whole batch at once. Images leave loader workers as uint8 pixels, a quarter of the memory,
-and become float32 in the process that asked for the batch.
+and become float32 in the process that requested the batch.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ Index = int | tuple[int, int]  # a position, or (epoch, position) where augmenta
 
 
 class ImageDataset(Dataset[Sample], ABC):
-    """Samples that are asked for by index, or by ``(epoch, index)`` where augmentation depends on the epoch.
+    """Samples indexed by position, or by ``(epoch, index)`` where augmentation depends on the epoch.
 
     A subclass defines ``batch``, or ``__getitem__`` if it has nothing to gain from several samples at once.
 
     Raises:
-        TypeError: if a subclass overrides ``__getitem__`` where loaders would ask an inherited ``batch``.
+        TypeError: if a subclass overrides ``__getitem__`` where loaders would call an inherited ``batch``.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -72,12 +72,12 @@ class ImageDataset(Dataset[Sample], ABC):
 
 
 def epoch_and_position(index: Index) -> tuple[int, int]:
-    """An index as (epoch, position); a bare position is that of epoch 0."""
+    """An index as (epoch, position); a bare position belongs to epoch 0."""
     return index if isinstance(index, tuple) else (0, index)
 
 
 class _Batches(Dataset[Any]):
-    """A data set of which the workers of a loader ask whole batches."""
+    """A data set that returns whole batches to the workers of a loader."""
 
     def __init__(self, dataset: ImageDataset) -> None:
         self.dataset = dataset
@@ -97,7 +97,7 @@ class _Batches(Dataset[Any]):
 
 
 class ImageLoader(DataLoader[Any]):
-    """Batches of an :class:`ImageDataset`, with float images, or with what was kept in their place.
+    """Batches of an :class:`ImageDataset`, with float images or what was kept in their place.
 
     Args:
         dataset: the data set.
@@ -222,7 +222,7 @@ class ExactSampler(DistributedSampler[Any]):
 class EpochSampler(DistributedSampler[Any]):
     """Training order: a permutation drawn from (seed, epoch), shared by all ranks, yielding ``(epoch, index)``.
 
-    The epoch is asked for when iteration starts, because Lightning's ``set_epoch`` comes too late after a resume. The
+    The epoch is read when iteration starts, because Lightning's ``set_epoch`` comes too late after a resume. The
     permutation is padded with its own first entries so that every rank has equally many batches.
 
     Args:

@@ -31,9 +31,9 @@ def load_datamodule(path: str | Path, *, allow_classes: Sequence[str] = (), **ch
 
     Args:
         path: a checkpoint that ``train.py`` has written; the ``split.json`` of its run folder decides the split.
-        allow_classes: packages whose classes the checkpoint may name besides those of this project; importing one runs
+        allow_classes: further packages, besides this project, whose classes the checkpoint may name; importing one runs
             its code. Modules in the folder of a run are never imported.
-        changes: arguments of the data module that replace those of the run, such as ``root``.
+        changes: arguments of the data module that override the run's, such as ``root``.
 
     Returns:
         The data module, not yet set up.
@@ -105,8 +105,7 @@ def read_datamodule(config: Path, image_size: Sequence[int], **changes: Any) -> 
     given = arguments.setdefault("image_size", list(image_size))
     if (list(given) if isinstance(given, Sequence) else [given, given]) != list(image_size):
         raise ValueError(
-            f"Expected `image_size` in {config} to be that of the model, {list(image_size)}, but got {given}. Leave it "
-            "out."
+            f"Expected `image_size` in {config} to be the model's, {list(image_size)}, but got {given}. Leave it out."
         )
     if name == "ImageFolder" and not split_folders(Path(str(arguments.get("root"))).expanduser()):
         arguments.setdefault("scheme", "test")

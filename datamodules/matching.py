@@ -63,7 +63,7 @@ class Matched(Chosen):
         dataset: the data set.
         classes: for each class of the data the index of its logit, or -1 to leave its images out. With several labels
             per image, no image is left out, and every logit must be there.
-        multi_label: whether classes are labels of which an image may have several.
+        multi_label: whether classes are labels and an image may have several.
     """
 
     def __init__(self, dataset: ImageDataset, classes: Sequence[int], multi_label: bool = False) -> None:

@@ -23,7 +23,7 @@ class Field(NamedTuple):
         dtype: its type.
         shape: its shape without the batch axis: numbers, or the letters H, W (image), K (logits), N (parts) and L
             (concepts).
-        flags: the capability flags one of which announces it; none for fields that every sample has.
+        flags: capability flags, any one of them announces the field; none for fields that every sample has.
     """
 
     dtype: torch.dtype
@@ -51,7 +51,7 @@ class _Tensors(TypedDict):
     concept_certainty: NotRequired[Annotated[Tensor, Field(torch.uint8, ("L",), ("concept_certainty",))]]
     bounding_box: NotRequired[Annotated[Tensor, Field(torch.float32, (4,), ("bounding_box",))]]
     context: NotRequired[Annotated[Tensor, Field(torch.int64, (), ("context",))]]
-    second_view: NotRequired[Annotated[Tensor, Field(torch.float32, (3, "H", "W"))]]  # if loaders are asked for it
+    second_view: NotRequired[Annotated[Tensor, Field(torch.float32, (3, "H", "W"))]]  # if loaders are configured for it
 
 
 class Sample(_Tensors):

@@ -1,4 +1,4 @@
-"""Data sets seen otherwise: some of the samples, with a second view for continuity, in two views for training."""
+"""Wrappers of data sets: some of the samples, a second view for continuity, two views for training."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def stratified_rows(labels: NDArray[np.int64], keys: NDArray[np.int64], limit: i
 
 
 class View(ImageDataset):
-    """The samples of another data set, seen otherwise."""
+    """The samples of another data set, presented differently."""
 
     dataset: ImageDataset
 

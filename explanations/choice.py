@@ -14,13 +14,13 @@ from lightning_modules.contract import InterpretableModel
 
 
 def choose_explainer(asked: Explainer | None, model: InterpretableModel) -> Explainer:
-    """The explainer asked for, else PRP where it supports the model, else upsampled maps.
+    """The requested explainer, else PRP where it supports the model, else upsampled maps.
 
     Units that are classes (BagNet) are explained by their own maps, which are all the evidence there is, each cell at
     the centre of what it sees; bilinear, since bicubic overshoots and would show evidence that no cell has.
 
     Raises:
-        ValueError: if the explainer asked for does not support the model.
+        ValueError: if the requested explainer does not support the model.
     """
     if asked is None and model.units().kind == "class":
         return Upsample("bilinear", placement="geometry")
@@ -40,7 +40,7 @@ def supporting(model: InterpretableModel, kinds: frozenset[Kind]) -> list[str]:
 
     Args:
         model: in evaluation mode.
-        kinds: of targets, of which they explain at least one.
+        kinds: of targets; each explainer explains at least one of them.
     """
     import explanations
 

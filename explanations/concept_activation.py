@@ -1,4 +1,4 @@
-"""Concept activation maps: where in an image a concept's vector finds what it looks for."""
+"""Concept activation maps: where in an image the latent agrees with the vector of a concept."""
 
 from __future__ import annotations
 

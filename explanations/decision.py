@@ -1,4 +1,4 @@
-"""What decides for a class, as softmax or sigmoid reads the logits, and which of it an explanation shows."""
+"""Contributions to the decision for a class, as softmax or sigmoid reads the logits, and which an explanation shows."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from lightning_modules.contract import DecidesByTree, InterpretableModel, ModelO
 
 @dataclass(frozen=True)
 class Decision:
-    """What decides for one class per image.
+    """Contributions to the decision for one class per image.
 
     Args:
         contributions: ``(B, E)`` float64, of every unit, of every cell where units are classes, or of every leaf of a
             tree.
-        shown: ``(B, E)`` bool, those of the largest absolute value, ties in their order; of a tree, the leaf at the end
-            of the path by the likelier branch at every node.
+        shown: ``(B, E)`` bool, the contributions of largest absolute value, ties in order; for a tree, the leaf at the
+            end of the path that takes the likelier branch at every node.
     """
 
     contributions: Tensor
@@ -47,7 +47,7 @@ def against_others(values: Tensor, multi_label: bool, dim: int = 0) -> Tensor:
 def decide(
     model: InterpretableModel, output: ModelOutput, classes: Tensor, most: int, multi_label: bool = False
 ) -> Decision:
-    """What decides for a class, and what an explanation shows of it.
+    """Contributions to the decision for a class, and which of them an explanation shows.
 
     Units add their weight times their score to a logit, cells of a model whose units are classes a share of their
     evidence, both less the mean over classes (:func:`against_others`). Leaves of a tree add to the probability of the

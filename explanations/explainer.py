@@ -45,7 +45,7 @@ class Targets:
 
 @dataclass(frozen=True)
 class Question:
-    """One target in each image, and all there is to explain it with.
+    """One target in each image, and everything needed to explain it.
 
     Args:
         images: ``(B, 3, H, W)`` float32 in [0, 1].

@@ -103,7 +103,7 @@ class GradCAM(_GraphExplainer):
     layers.
 
     Args:
-        relu: keep only what speaks for the target, as the paper does; False for signed maps.
+        relu: keep only evidence for the target, as the paper does; False for signed maps.
         mode: how cells become pixels.
 
     Raises:

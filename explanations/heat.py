@@ -1,4 +1,4 @@
-"""Heat maps over photos, in colours that can be told apart without colour vision."""
+"""Heat maps over photos, in colours that remain distinguishable without colour vision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What speaks for a class, from the similarity maps of its units: the maps summed, or the boxes around their peaks.
+"""The evidence for a class from the similarity maps of its units: the maps summed, or the boxes around their peaks.
 
 Both are the interfaces of the FunnyBirds protocol to prototype models. The weight of a unit u for a class c is its
 share of the logit divided by its score: the weight itself for a linear head, for a tree what the logit loses without
@@ -67,8 +67,8 @@ class BoxMaps(Explainer):
     elsewhere. A flat map has no box.
 
     Args:
-        variant: ``"reference"`` has two slips of the released code: a box is drawn around the pixels that are not below
-            the quantile, for a flat map around the whole image, and loses its last row and column.
+        variant: ``"reference"`` has two errors of the released code: a box is drawn around the pixels that are not
+            below the quantile, for a flat map around the whole image, and loses its last row and column.
 
     Raises:
         ValueError: if ``variant`` is unknown.
@@ -106,7 +106,7 @@ class BoxMaps(Explainer):
             model: in evaluation mode.
             output: of the model for B images.
             classes: ``(B, k)`` int64; -1 is an empty slot.
-            size: ``(H, W)`` pixels; that of the model's geometry by default.
+            size: ``(H, W)`` pixels; by default that of the model's geometry.
 
         Returns:
             ``(B, k, H, W)`` bool; empty in empty slots.
@@ -150,7 +150,7 @@ def class_weights(model: InterpretableModel, output: ModelOutput, classes: Tenso
     """The weight of every unit for one class per image.
 
     Args:
-        model: whose units are asked.
+        model: whose units are used.
         output: for B images.
         classes: ``(B,)`` int64.
 

@@ -17,7 +17,7 @@ class Node:
     """A node or a leaf.
 
     Args:
-        unit: that a node asks for; None for a leaf.
+        unit: that a node tests; None for a leaf.
         absent: where the path goes without it.
         present: where it goes with it.
         classes: of a leaf, class and probability of the five largest.
@@ -60,7 +60,7 @@ class Step:
 
 
 def grow(model: DecidesByTree) -> Node:
-    """The tree without what is cut off."""
+    """The tree without its pruned parts."""
     return _node(model, 0)
 
 

@@ -47,7 +47,7 @@ class UnitView:
         photo: the image with the box.
         heat: the map over the image in grey.
         crop: what the box holds, and its surroundings up to 40 % of the side of the image if it is smaller, unless
-            another least size was asked for.
+            another minimum was requested.
         box: around the positive values above the 95th percentile of the map, in inclusive pixels of the image, as
             metrics on maps take it; None for a flat map.
         scale: values with the first and the last colour of the map.
@@ -76,7 +76,7 @@ def unit_view(
         image: ``(3, H, W)`` float in 0..1.
         saliency: ``(H, W)`` float, signed, as explainers return it.
         size: longer side of the three pictures in pixels.
-        box: to draw in place of that of the map, such as the field of view of a cell.
+        box: to draw in place of the map's own, such as the field of view of a cell.
         least_crop: side of the crop, as a share of the shorter side of the image; 0 for what the box holds alone.
 
     Raises:

@@ -56,10 +56,10 @@ def run(
 
 
 def choose(sweep: Sweep, only: str | None) -> list[Run]:
-    """The runs that are asked for, in their order.
+    """The requested runs, in their order.
 
     Raises:
-        ValueError: for a name that is none, or a run that needs another one that is neither asked for nor done.
+        ValueError: for an unknown name, or a run that needs another one that is neither requested nor done.
     """
     patterns = [pattern.strip() for pattern in only.split(",")] if only is not None else ["*"]
     for pattern in patterns:
@@ -132,7 +132,7 @@ class Work:
 
     Args:
         sweep: the whole.
-        chosen: the runs that are asked for.
+        chosen: the requested runs.
         jobs: at a time.
     """
 

@@ -1,4 +1,4 @@
-"""What has come of a run so far, read from its folder, and whether it was asked for with the settings of today."""
+"""How far a run has got, read from its folder, and whether it was begun with the present settings."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def _files(value: Any) -> Any:
 
 
 class Part(BaseModel):
-    """A model or data set: config files, the later ones over the earlier, and flags over them."""
+    """A model or data set: config files, later ones overriding earlier ones, and flags that override both."""
 
     model_config = ConfigDict(extra="allow")
     config: Annotated[list[str], BeforeValidator(_files), Field(min_length=1)]
@@ -108,7 +108,7 @@ def read_sweep(file: str | Path, runs: str | Path = "runs", flags: str = "") -> 
     Args:
         file: yaml with ``name``, ``models``, and as needed ``data``, ``folds``, ``seeds`` and ``flags``.
         runs: folder of all runs.
-        flags: further flags of every run, over those of the file.
+        flags: further flags of every run, which override the file's.
 
     Returns:
         The sweep.

@@ -102,7 +102,7 @@ class Tuning:
     Args:
         asked: content of the file.
         runs: folder of all runs.
-        further: flags of every trial, over those of the file.
+        further: flags of every trial, which override the file's.
     """
 
     asked: TuningFile
@@ -236,7 +236,7 @@ def _score(run: Run) -> float | None:
 
 
 def _progress(study: optuna.Study) -> str:
-    """What came of the last trial, and which is the best so far."""
+    """The result of the last trial, and the best so far."""
     trial, best = study.trials[-1], _best(study)
     ended = {
         "COMPLETE": f"{100 * (trial.value or 0.0):.2f} %",

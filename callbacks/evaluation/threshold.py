@@ -46,8 +46,8 @@ def fit_threshold(module: LightningModule, datamodule: Any, memory_budget: float
     add_up(sums, counts)
     if not counts.all():
         raise ValueError(
-            "Expected the validation split to have present and absent labels, from which the decision threshold of a "
-            f"multilabel model comes, but got {int(counts[0])} and {int(counts[1])}. Choose another validation split, "
+            "Expected the validation split to have present and absent labels, to fit the decision threshold of the "
+            f"multilabel model on, but got {int(counts[0])} and {int(counts[1])}. Choose another validation split, "
             "or none: then the threshold is 0."
         )
     threshold = threshold_of(module)

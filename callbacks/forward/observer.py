@@ -217,7 +217,7 @@ class Observer:
         """Refuse explanations that are not finite, which metrics would mistake for maps that mark nothing."""
         if named := [name for name, is_bad in zip(names, broken.tolist(), strict=True) if is_bad]:
             raise ValueError(
-                f"Expected finite explanations, but those of explainer {cast(Explainer, self.class_explainer).key!r} "
+                f"Expected finite explanations, but those by explainer {cast(Explainer, self.class_explainer).key!r} "
                 f"hold NaN or infinity for the samples {', '.join(named[:10])}{' ...' if len(named) > 10 else ''}. "
                 "Choose another explainer, or leave these samples out of the split."
             )

@@ -30,7 +30,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class SplitCheck:
-    """What was found in one split.
+    """The findings in one split.
 
     Args:
         samples: number of samples.
@@ -51,7 +51,7 @@ class SplitCheck:
 
 @dataclass(frozen=True)
 class DataCheck:
-    """What was found in a data set.
+    """The findings in a data set.
 
     Args:
         data: class of the data module.
@@ -108,7 +108,7 @@ def check_data(data: ImageDataModule, limit: int | None = None) -> DataCheck:
         limit: look at so many samples per split, drawn by class; all if None.
 
     Returns:
-        What was found.
+        The findings.
 
     Raises:
         FileNotFoundError: if something is missing.
@@ -177,7 +177,7 @@ def _check_split(data: ImageDataModule, split: Split, limit: int | None, problem
         if position in kept:
             shown.append(sample)
             if not same_sample(sample, chosen[position]):
-                problems.wrong(f"{where}: asked for twice, it differs")
+                problems.wrong(f"{where}: differs when read twice")
     if len(set(whole.sample_ids)) < len(whole):
         problems.wrong(f"{split}: {len(whole)} samples have {len(set(whole.sample_ids))} different ids")
     return SplitCheck(len(whole), len(chosen), labels, _ids_sha256(whole.sample_ids), flags, shown)

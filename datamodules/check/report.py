@@ -15,8 +15,8 @@ def new_folder(out: str | None, data: ImageDataModule) -> Path:
     """Make the folder of the result before the work, which may take long.
 
     Args:
-        out: what the user asked for, or None for the first of ``runs/check/<data set>``, ``<data set>-2`` and so on
-            under the current directory that has no content.
+        out: the folder the user asked for, or None for the first of ``runs/check/<data set>``, ``<data set>-2`` and so
+            on under the current directory that has no content.
         data: the data module; nothing is written below its ``root``.
 
     Returns:
@@ -45,7 +45,7 @@ def _is_free(folder: Path) -> bool:
 
 
 def write_check(check: DataCheck, folder: Path) -> None:
-    """Write ``check.json`` and ``contact_sheet.png``, never over those of another check.
+    """Write ``check.json`` and ``contact_sheet.png``, never over the files of another check.
 
     Raises:
         FileExistsError: if another check was written there.

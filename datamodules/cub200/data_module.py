@@ -19,8 +19,8 @@ class Cub200(PhotoDataModule):
     Args:
         root: the folder ``CUB_200_2011`` or the one that holds it; only read.
         classes: keep the first classes only; all if None.
-        scheme: ``cv70`` (70/30, four folds; Schlinge et al. 2025) or the ``official`` train and test lists, of which a
-            fifth of each class's training photos is the validation part of fold 0.
+        scheme: ``cv70`` (70/30, four folds; Schlinge et al. 2025) or the ``official`` train and test lists, with a
+            fifth of each class's training photos as the validation part of fold 0.
         crop: ``box`` cuts photos to the bounding box.
         concept_selection: ``fixed`` (the 112 of Koh et al. 2020), ``vote`` (their rule) or ``all`` attributes.
         concept_level: ``class`` gives every photo its class's concepts, ``image`` its own annotations.

@@ -27,7 +27,7 @@ from datamodules.transforms.photo import PhotoTransform
 
 @cache
 def _say_missing(absent: str) -> None:
-    """Once, although a run reads the tables more than once."""
+    """Log once what is missing, although a run reads the tables several times."""
     rank_zero_info(absent)
 
 
@@ -44,7 +44,7 @@ class Cub200Dataset(PhotoDataset):
         transform: what makes the model's frame; by default, photos are resized to 224 x 224 pixels.
 
     Raises:
-        FileNotFoundError: if the folder or a table is missing, other than those of parts and attributes.
+        FileNotFoundError: if the folder or a table is missing, except the tables of parts and attributes.
         ValueError: if tables are malformed or disagree, or an argument is out of range.
     """
 

@@ -119,7 +119,7 @@ def mask_folder(folder: Path) -> Path | None:
 
 
 def _image_files(folder: Path, images: list[tuple[int, str]]) -> list[ImageFile]:
-    """Image and mask file of images of which id and path are given."""
+    """The image and mask files of images, given their ids and paths."""
     masks = mask_folder(folder)
     sources = (f"{IMAGES} names it", f"it is part of {ARCHIVES[1].name}, {ARCHIVES[1].url}")
     return [

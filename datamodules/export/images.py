@@ -46,7 +46,7 @@ def all_images(birds: SketchBirds) -> list[Source]:
 
 
 def padded_names(birds: SketchBirds) -> list[str]:
-    """Class names such as ``bird 07``, whose alphabetic order is that of the classes."""
+    """Class names such as ``bird 07``, whose alphabetical order is the order of the classes."""
     width = len(str(len(birds.class_names) - 1))
     return [f"bird {number:0{width}d}" for number in range(len(birds.class_names))]
 

@@ -40,7 +40,7 @@ SURROUNDINGS = (
 
 
 def export_nico(birds: SketchBirds, out: Path) -> None:
-    """Write one folder per class and context, with backgrounds the HSV rule of NICO can tell apart.
+    """Write one folder per class and context, with backgrounds the HSV rule of NICO can separate.
 
     ``contexts`` and ``context_correlation`` decide which context an image has; context c gets the colours of
     ``SURROUNDINGS[c mod 4]``, so that snow is the test set of ``scheme: hsv``. Nothing but the background changes.

@@ -36,7 +36,7 @@ from datamodules.transforms.photo import Photo, PhotoTransform
 
 @dataclass(frozen=True, kw_only=True)
 class BirdTable(PhotoTable):
-    """What the tables say about the images, first those of train, then those of test.
+    """What the tables say about the images: training images first, then test images.
 
     Args:
         classes: which birds the classes are.
@@ -76,7 +76,7 @@ class BirdTable(PhotoTable):
 class FunnyBirdsDataset(PhotoDataset):
     """The images of FunnyBirds, or of a subset of its classes in the same layout, as an evaluation sees them.
 
-    Images from which parts were removed carry ``class_targets``, uniform over the classes T(x) that agree with the
+    Images with removed parts carry ``class_targets``, uniform over the classes T(x) that agree with the
     image on every part it still has. The concepts are the 26 variants of parts, without those no class has: present
     where the part was drawn, and of certainty 1 (not visible) where the part map shows none of it, else 4. Every other
     field depends on which folders are there, and the capability flags say so. It is also an
@@ -160,7 +160,8 @@ class FunnyBirdsDataset(PhotoDataset):
         Where objects hide the whole bird of a training image, the mask is empty and the box is the whole photo.
 
         Raises:
-            ValueError: if they hide that of an image that is evaluated, in which every box of a model would be right.
+            ValueError: if they hide the whole bird of an evaluated image, where any box of a model would count as
+                right.
         """
         part_map = self.table.part_map(row)
         if part_map is None:

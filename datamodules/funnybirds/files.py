@@ -59,7 +59,7 @@ class PartMap(Rendering):
     Args:
         kept: whether each part was drawn, in the order beak, eye, foot, tail, wing.
         objects: number of background objects.
-        evaluated: whether the bird is to be found in the image, so that the map must show some of it.
+        evaluated: whether the image is evaluated, so that the map must show some of the bird.
     """
 
     evaluated: bool
@@ -166,7 +166,7 @@ def check_files(folder: Path, scenes: Scenes, excluded: Collection[str], problem
 
 
 def _implied(folder: Path, scenes: Scenes, row: int, image: ImageFile) -> Iterator[ImageFile]:
-    """Every file that belongs to one image, those of optional folders only if the folder is there."""
+    """Every file that belongs to one image; files of optional folders only if the folder is there."""
     yield image
     if no_maps(folder, scenes.split) is None:
         path = folder / maps_folder(scenes.split) / scenes.file(row)

@@ -34,12 +34,12 @@ LOOK_VERSION = "nico 1"  # part of the cache key: change it whenever `_look` cha
 
 @dataclass(frozen=True)
 class Look:
-    """What one look at a photo tells.
+    """What was read from one photo.
 
     Args:
         group: of the HSV rule, None if the photo does not decode.
         published: whether the published pipeline keeps files of this kind (it deletes the others).
-        words: the decoder's, if the photo does not decode.
+        words: the decoder's message, if the photo does not decode.
     """
 
     group: Group | None

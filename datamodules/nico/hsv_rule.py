@@ -41,7 +41,7 @@ def hsv_counts(image: NDArray[np.uint8]) -> Counts:
     """Count the pixels of each colour range.
 
     Schlinge et al. 2025: the photo is resized to 224 x 224 pixels (bilinear without anti-aliasing, 8 bit) and converted
-    to HSV; the ranges are those of the module's table.
+    to HSV; the ranges follow the module's table.
 
     Args:
         image: ``(H, W, 3)`` uint8, RGB.

@@ -40,7 +40,7 @@ class PhotoDataModule(ImageDataModule, ABC):
         exclude: sample ids to leave out.
         geometry: how a photo becomes the frame, see :class:`datamodules.transforms.photo.PhotoTransform`.
         variant: ``quanproto`` resizes and warps photos as the published code of Schlinge et al. 2025 did.
-        augmentation: of training images; where they come in two views, its colours give way to those of the views.
+        augmentation: of training images; where they come in two views, the colours of the views replace its own.
         verify: how images are checked beforehand, see :func:`datamodules.photos.verify.verify_images`.
         loading: ``image_size``, ``batch_size``, ``eval_batch_size``, ``num_workers`` and ``seed`` of
             :class:`datamodules.base.ImageDataModule`.
@@ -113,7 +113,7 @@ class PhotoDataModule(ImageDataModule, ABC):
         """Raise unless an unpacked download is what was promised; for archives without a checksum."""
 
     def transform(self, augmentation: Augmentation = "none") -> PhotoTransform:
-        """From a photo to the model's frame; with an augmentation, that of training."""
+        """From a photo to the model's frame; the transform of training if there is an augmentation."""
         return PhotoTransform(self.image_size, self.geometry, self.crop, self.variant, augmentation)
 
     @property
@@ -196,7 +196,7 @@ class PhotoDataModule(ImageDataModule, ABC):
 
         Raises:
             FileNotFoundError: if the data is missing.
-            ValueError: if the split does not fit the data, or something is asked for that the data does not have.
+            ValueError: if the split does not fit the data, or an argument needs something that the data lacks.
         """
         if self._parts:
             return

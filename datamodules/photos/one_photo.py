@@ -18,7 +18,7 @@ from datamodules.transforms.photo import Photo, PhotoTransform
 def read_photo(path: str | Path, datamodule: ImageDataModule, crop: Sequence[int] | None = None) -> dict[str, Any]:
     """A sample without a label: the photo, upright, through the evaluation transform of some data.
 
-    The geometry is that of the data, ``stretch`` where they are not photos.
+    The geometry is the data's own, or ``stretch`` where they are not photos.
 
     Args:
         path: of the file.
@@ -27,7 +27,7 @@ def read_photo(path: str | Path, datamodule: ImageDataModule, crop: Sequence[int
 
     Returns:
         ``image`` (3, H, W) float32 in [0, 1], ``sample_id``, the name of the file, ``sample_key``, and ``uncropped``,
-        whether this is a whole photo while those of the data are cut to boxes.
+        whether this is a whole photo although the data are cut to boxes.
 
     Raises:
         FileNotFoundError: if there is no such file.

@@ -28,7 +28,7 @@ class PhotoFiles(LightningDataModule):
     number, case and separators.
 
     Args:
-        paths: image files, and folders whose images are all taken, with those of the folders in them.
+        paths: image files, and folders whose images are all taken, including those in subfolders.
         datamodule: whose evaluation transform, batch size and workers are used; its files are not read.
         class_names: of the K logits; none if no folder can say what a photo shows.
         crop: as in :func:`read_photo`, of every photo.

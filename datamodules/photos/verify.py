@@ -33,7 +33,7 @@ class Mark(NamedTuple):
     Args:
         what: table and row that say so.
         text: its numbers as they are shown.
-        corners: inclusive pixels x0, y0, x1, y1, of which something must lie on the photo.
+        corners: inclusive pixels x0, y0, x1, y1, which must overlap the photo.
     """
 
     what: str

@@ -1,9 +1,9 @@
-"""The parts bank: what a sketch bird is put together from, in canonical coordinates.
+"""The parts bank: the shapes a sketch bird is assembled from, in canonical coordinates.
 
 The canonical bird looks to the right: x runs to the head, y upwards, everything within [-1, 1] or a little over it.
 A shape is a list of (polygon, tone); a further variant is one more such list. Part names, variant counts and the index
-rule are those of FunnyBirds, see :mod:`datamodules.bird_parts`, point names and their order those of CUB-200-2011 (Wah
-et al. 2011).
+rule follow FunnyBirds, see :mod:`datamodules.bird_parts`; point names and their order follow CUB-200-2011 (Wah et al.
+2011).
 """
 
 from __future__ import annotations

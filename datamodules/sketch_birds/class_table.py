@@ -1,4 +1,4 @@
-"""The birds of SketchBirds that are its classes, and their attributes.
+"""The classes of SketchBirds, one bird each, and their attributes.
 
 A class is one variant per part. The rules of the table make any two classes differ in several parts and
 keep the target-sensitivity measure of Hesse et al. 2023 defined for every class.
@@ -108,7 +108,7 @@ class Attributes(NamedTuple):
 
     Args:
         names: A names.
-        group: ``(A,)`` int64 index of the point group the attribute belongs to, -1 for those of the whole bird.
+        group: ``(A,)`` int64 index of the point group the attribute belongs to, -1 for attributes of the whole bird.
         shown: for each part ``(variants, A)`` bool, which attributes a variant shows.
     """
 

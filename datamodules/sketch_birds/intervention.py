@@ -1,4 +1,4 @@
-"""Interventions on a scene: parts, objects, background and pose changed, everything else left where it is."""
+"""Interventions on a scene: parts, objects, background and pose changed, everything else unchanged."""
 
 from __future__ import annotations
 

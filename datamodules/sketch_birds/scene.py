@@ -1,7 +1,7 @@
 """Scenes: everything random about an image, drawn before anything is left out.
 
 ``sample_scene(seed, split, i, ...)`` reads one block of uniform numbers that belongs to (seed, split, i) alone. Every
-number has its fixed place, whether a knob needs it or not, so switching a knob leaves the rest of the scene as it was.
+number has its fixed place, whether a knob needs it or not, so switching a knob leaves the rest of the scene unchanged.
 """
 
 from __future__ import annotations

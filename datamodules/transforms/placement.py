@@ -150,7 +150,7 @@ def clipped_boxes(boxes: NDArray[np.float64], shape: tuple[int, ...]) -> NDArray
 def placed_boxes(
     boxes: NDArray[np.float32], placements: Sequence[Placement], names: Sequence[object] = ()
 ) -> NDArray[np.float32]:
-    """The boxes of several photos in their frames, of which something must be left there.
+    """The boxes of several photos in their frames, which they must overlap.
 
     Args:
         boxes: ``(B, 4)`` inclusive pixels (x0, y0, x1, y1) on the photos.

@@ -183,7 +183,7 @@ class Weighted(Branching):
         return 1 - self._terms[0][0].sign()
 
     def _parts(self) -> tuple[list[Part], float]:
-        """Pairs of inputs and weights, every product of which is positive or zero, and what counts as zero."""
+        """Pairs of inputs and weights whose products are all positive or zero, and what counts as zero."""
         filters = self.filters
         if self.bounds is not None:
             low, high = self.bounds.amin(0), self.bounds.amax(0)

@@ -34,7 +34,7 @@ class Node:
         non_negative: whether the output cannot be negative.
         bounds: ``(2, C, 1, 1)``, the output for black and for white, as long as it is rescaled pixels.
         scale: running variance, weight and ε of a BatchNorm.
-        place: path and type of the module it ran in, if they were asked for.
+        place: path and type of the module it ran in, if recorded.
         readers: how often the output is read.
     """
 
@@ -50,7 +50,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Context:
-    """What a handler is told in addition to the arguments of the operation.
+    """What a handler receives in addition to the arguments of the operation.
 
     Args:
         node: to be filled.

@@ -1,4 +1,4 @@
-"""The explainers of relevance propagation: PRP for the evidence of a unit, LRP for that of a class.
+"""The explainers of relevance propagation: PRP for the evidence of a unit, LRP for the evidence of a class.
 
 Both start in the cells in which units found their evidence (:mod:`explanations.relevance.start`) and pass relevance
 backwards by one rule per operation (:mod:`explanations.relevance.rules` and ``convolution_rules``).

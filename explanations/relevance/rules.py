@@ -3,7 +3,8 @@
 A rule holds what the operation saw in a batch and takes the relevance of its output (which it may overwrite) to the
 relevance of its inputs. What depends on the images alone is computed at the first call and kept, so that all targets of
 an image share it. Image i of a batch is never mixed with image j, and no branch taken changes a result. Which branch to
-take depends on values; :func:`settle` reads those of many rules at once, since an accelerator has to wait for a read.
+take depends on values; :func:`settle` reads the values for many rules at once, since an accelerator has to wait for
+each read.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Branching:
 
 
 def settle(rules: Iterable[Branching]) -> None:
-    """Let rules look at the images, those that have not yet: as many reads as the rule with the most questions has."""
+    """Let rules that have not yet done so look at the images, in as many reads as the longest of them needs."""
     waiting = []
     for rule in rules:
         if rule._look is None:

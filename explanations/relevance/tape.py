@@ -43,7 +43,7 @@ _states: WeakKeyDictionary[nn.Module, _State] = WeakKeyDictionary()
 
 
 def _key(model: nn.Module) -> tuple[tuple[int, int, object], ...]:
-    """What changes when a tensor of the model is changed or replaced; not equal to itself if that cannot be told."""
+    """What changes when a tensor of the model is changed or replaced; not equal to itself if that is unknown."""
     return tuple(
         (id(tensor), tensor.data_ptr(), object() if tensor.is_inference() else tensor._version)
         for tensor in chain(model.parameters(), model.buffers())
@@ -80,7 +80,7 @@ class Tape:
         self._fold()
 
     def _sources(self, node: Node) -> tuple[Node, ...]:
-        """Where relevance goes; that of a layer that sees pixels goes to them at once."""
+        """Where relevance goes; from a layer that sees pixels, directly to them."""
         sees_pixels = isinstance(node.rule, Weighted) and node.rule.bounds is not None
         return (self._root,) if sees_pixels else node.inputs
 
@@ -111,8 +111,8 @@ class Tape:
                 layers near the latent are then computed where relevance is, only.
 
         Returns:
-            ``(B, H, W)``, summed over RGB; and, of every layer some outputs of which are carried by their bias, its
-            weight and the sum of |R| of these outputs.
+            ``(B, H, W)``, summed over RGB; and, for every layer with outputs carried by their bias, its weight and the
+            sum of |R| of these outputs.
         """
         first = None if cells is None else Window.of_cells(cells, (start.shape[2], start.shape[3]))
         waiting: dict[Node, tuple[Tensor, Window | None]] = {

@@ -1,4 +1,4 @@
-"""Windows of a few cells, outside of which the relevance of the last layers is zero and need not be computed.
+"""Windows of a few cells: outside them the relevance of the last layers is zero and need not be computed.
 
 The last layers of a backbone have the most channels and the fewest cells. A unit explained from its best cell reaches
 3×3 cells behind one 3×3 convolution and 5×5 behind two; outside, relevance is zero.
@@ -18,7 +18,7 @@ from explanations.relevance.rules import Residual, passed
 
 @dataclass(frozen=True)
 class Window:
-    """For each image, the cells outside of which a tensor is zero.
+    """For each image, the cells that hold all non-zero values of a tensor.
 
     Args:
         rows: ``(B, s)`` int64, consecutive; may lie outside the frame.

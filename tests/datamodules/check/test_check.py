@@ -133,7 +133,7 @@ class TestWrongData:
 
     def test_a_sample_that_changes(self, monkeypatch):
         birds = broken(monkeypatch, lambda sample, times: {**sample, "image": torch.full((3, 32, 32), 1 / (1 + times))})
-        with pytest.raises(ValueError, match=r"test, sample 'test/00000': asked for twice, it differs"):
+        with pytest.raises(ValueError, match=r"test, sample 'test/00000': differs when read twice"):
             check_data(birds)
 
     def test_equal_ids(self, monkeypatch):

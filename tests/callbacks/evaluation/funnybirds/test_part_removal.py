@@ -352,7 +352,7 @@ def test_an_explanation_that_is_not_finite_is_refused():
         def _maps(self, model, asked):
             return super()._maps(model, asked) / (asked.sample_ids != 8)[:, None, None]
 
-    with pytest.raises(ValueError, match=r"those of explainer 'ideal' hold NaN or infinity for the samples test/8\."):
+    with pytest.raises(ValueError, match=r"those by explainer 'ideal' hold NaN or infinity for the samples test/8\."):
         run(PlantedData(), explainer=Broken())
 
 
