@@ -1,4 +1,4 @@
-"""The additive table of one image and one class: from scores and weights to what decides for it, line by line."""
+"""The additive table of one image and one class: how scores and weights add up to its logit, line by line."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ LEAST = 0.01  # of the largest line, below which a line is one of the others
 
 @dataclass(frozen=True)
 class Amount:
-    """What a line adds, in three sums.
+    """The contribution of a line, in three sums.
 
     Args:
         value: to the logit less the mean over classes, which softmax does not see; if multilabel, less the threshold.
         raw: to the logit itself.
-        rival: to the logit less that of the class it is compared with.
+        rival: to the logit minus the logit of the class it is compared with.
     """
 
     value: float
@@ -42,7 +42,7 @@ NOTHING = Amount(0.0, 0.0, 0.0)
 
 @dataclass(frozen=True)
 class Line:
-    """One unit, or one cell of a model whose units are classes, with those that look at the same place.
+    """One unit, or one cell of a model whose units are classes, with the others that look at the same place.
 
     Args:
         unit: its index.
@@ -112,7 +112,7 @@ class AdditiveTable:
         others: number of the other units; of a tree, of the other nodes on the path.
         rest: sum of their contributions; of a tree, ``value`` is the product of their probabilities.
         bias: logit at scores of 0; None for a tree, whose contributions do not add up.
-        residual: part of the logit that passes the units by, or None.
+        residual: part of the logit that bypasses the units, or None.
         worded: what a line is: "cell", "node", or the kind of the units.
         against: what the logit is compared with.
         tree_path: of a tree, or None.
@@ -140,7 +140,7 @@ class AdditiveTable:
 
     @property
     def sums(self) -> list[tuple[str, Amount]]:
-        """The lines below those of units, by name; none of a tree."""
+        """The lines below the units, by name; none for a tree."""
         if self.tree_path is not None:
             return []
         found = [] if self.rest == NOTHING else [(counted(self.others, f"other {self.worded}"), self.rest)]
@@ -195,7 +195,7 @@ def by_place(table: AdditiveTable, places: Sequence[int], most: int) -> Additive
         table: with more lines than are to be shown.
         places: for each line, the first line at its place, as :func:`metrics.primitives.places.places` has them; -1 for
             a line without a place.
-        most: lines to keep, those of the largest sums by absolute value; fewer where others are
+        most: lines to keep, the largest sums by absolute value; fewer where others are
             below 1 % of the largest.
     """
     if table.tree_path is not None:

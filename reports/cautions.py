@@ -1,4 +1,4 @@
-"""When an explained image should not be trusted, in sentences that stand on its picture and on its page."""
+"""When an explained image should not be trusted, as sentences for its picture and its page."""
 
 from __future__ import annotations
 

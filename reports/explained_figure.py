@@ -1,4 +1,4 @@
-"""One explained image as a picture: this looks like that, and what it adds to the decision."""
+"""One explained image as a picture: this looks like that, and how much it contributes to the decision."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def explain(
 
 
 def explained_figure(explained: ExplainedImage, subject: ExplainedModel) -> Image.Image:
-    """The strongest units for the predicted class, one place of the image a line, down to the logit.
+    """The strongest units for the predicted class, one line for each place in the image, ending with the logit.
 
     On the left, the image with the boxes of all lines by their numbers. A line shows where the unit looks (heat map,
     crop), the photo that stands for the unit (crop, photo), and what it adds to the logit less the mean over classes,

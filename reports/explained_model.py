@@ -40,7 +40,7 @@ class Row:
         view: what it saw of the image.
         part: in the box, where known.
         source: the photo that stands for the unit; None for cells, and where no training images are at hand.
-        flags: what to beware of.
+        flags: warnings.
     """
 
     number: int
@@ -106,8 +106,8 @@ class ExplainedModel:
         datamodule: an ``ImageDataModule`` of the data it was trained on, or of others.
         explainer: makes the maps; by default PRP where it supports the model, else upsampled maps.
         size: longer side of the pictures in pixels, at most 256.
-        class_names: of the K logits; those of the data by default.
-        kept: file that keeps what a comparison of an image with training images takes, None for none.
+        class_names: of the K logits; by default the data's.
+        kept: file that caches what comparing an image with training images takes, or None.
 
     Raises:
         ValueError: if the explainer does not support the model, or the size is out of range.

@@ -1,4 +1,4 @@
-"""What a model says of all images of a split, or of some of them drawn by class."""
+"""The outputs of a model for all images of a split, or for some of them drawn by class."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Scan:
         labels: the classes of each image, one unless the data are multilabel.
         logits: ``(n, K)`` float64.
         scores: ``(n, U)`` float64.
-        residual: ``(n, K)`` float64, parts of the logits that pass the units by, or None.
+        residual: ``(n, K)`` float64, parts of the logits that bypass the units, or None.
     """
 
     sample_ids: list[str]

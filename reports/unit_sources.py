@@ -1,4 +1,4 @@
-"""The photos that stand for units: what a prototype was projected onto, for others the strongest training image."""
+"""The photos that represent units: what a prototype was projected onto, else the strongest training image."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Source:
         sample_id: of the photo.
         class_name: of the photo.
         part: in the box, where known.
-        origin: how the photo was found.
+        origin: where the photo comes from.
         stale: whether the prototype has changed since it was projected onto the photo.
     """
 
@@ -43,7 +43,7 @@ class Source:
 
 
 def known_parts(units: UnitTable, datamodule: Any) -> list[str]:
-    """Names of the parts, to be told of boxes; none for units that are means over the image, whose boxes are large.
+    """Names of the parts, to label boxes with; none for units that are means over the image, whose boxes are large.
 
     Args:
         units: of the model.

@@ -1,4 +1,4 @@
-"""The page of a class: its units, what they add on images that are right and wrong, and what it is taken for."""
+"""The page of a class: its units, their contributions on right and wrong images, and what it is confused with."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from reports.html.site import Site
 from reports.scan import Scan
 
 SHOWN, LEAST = 10, 0.05  # units of a class at most; of the largest contribution, below which they are not shown
-CONFUSIONS, SPEAKING = 5, 3  # classes it is taken for, and units that speak for each
+CONFUSIONS, SPEAKING = 5, 3  # classes it is confused with, and units in favour of each
 
 Ends = list[float | None]  # on right and on wrong images; None without any
 
@@ -27,19 +27,19 @@ Ends = list[float | None]  # on right and on wrong images; None without any
 class ClassSheet:
     """What the page of a class shows, means on images that are right and on those that are wrong.
 
-    All contributions are those above the mean over classes, or above the threshold if multilabel, where they add up.
+    All contributions are relative to the mean over classes, or to the threshold if multilabel, where they add up.
 
     Args:
         label: the class.
         images: of the class.
-        right: those that the model gets right.
+        right: how many of them the model gets right.
         lines: unit, weight or None, mean contributions.
         rest: mean contributions of all other units.
         bias: of the class, None for a tree.
-        residual: mean parts of the logit that pass the units by, or None.
+        residual: mean parts of the logit that bypass the units, or None.
         logit: mean, the sum of all contributions where they add up.
         against: what the logit is compared with.
-        confusions: other class, number of images, and the units that speak most for it there.
+        confusions: other class, number of images, and the units that contribute most to it there.
     """
 
     label: int
@@ -133,7 +133,7 @@ def class_sheet(subject: ExplainedModel, seen: Scan, label: int) -> ClassSheet:
 
 
 def _confusions(subject: ExplainedModel, seen: Scan, label: int, wrong: list[int]) -> list[tuple[int, int, list[int]]]:
-    """The classes that images of a class are taken for, and the units that speak most for them."""
+    """The classes that images of a class are confused with, and the units that contribute most to them."""
     counts = Counter(seen.predicted[row] for row in wrong if seen.predicted[row] != label)
     found = []
     for other, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:CONFUSIONS]:

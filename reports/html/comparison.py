@@ -37,10 +37,10 @@ class Side:
 
     Args:
         letter: A or B.
-        title: what tells it from the other.
+        title: what distinguishes it from the other.
         source: the evaluation that was read.
         subject: the model.
-        files: what its evaluation found.
+        files: of its evaluation.
         seen: what the model says of the images that are compared, in their order.
         dataset: of its images.
     """

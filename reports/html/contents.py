@@ -28,7 +28,7 @@ class Contents:
 
     Args:
         subject: the model, its data and the explainer.
-        files: what the evaluation found.
+        files: of the evaluation.
         limits: of the pages.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""What becomes of a decision if a person corrects its concepts."""
+"""How a decision changes if a person corrects its concepts."""
 
 from __future__ import annotations
 

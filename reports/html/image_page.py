@@ -109,7 +109,7 @@ def _added(table: AdditiveTable, rows: list[Row]) -> list[tuple[int | None, str,
 
 
 def _bars(table: AdditiveTable, added: list[tuple[int | None, str, float]], low: float, scale: float) -> list[Bar]:
-    """The lines of a table as bars, each from the end of the last one, down to the logit less the mean over classes."""
+    """The lines of a table as bars, each starting where the last one ends, up to the logit less the classes' mean."""
     bars, start = [], 0.0
     for number, name, value in added:
         left, kind = min(start, start + value) - low, "for" if value >= 0 else "against"

@@ -1,4 +1,4 @@
-"""The page of metrics: those of an evaluation by family, in plain words, with their best and worst images."""
+"""The page of metrics: an evaluation by family, in plain words, with the best and worst images."""
 
 from __future__ import annotations
 

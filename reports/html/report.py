@@ -32,7 +32,7 @@ def build_report(subject: ExplainedModel, files: EvaluationFiles, folder: Path, 
 
     Args:
         subject: the model, its data and the explainer.
-        files: what the evaluation found.
+        files: of the evaluation.
         folder: of the report; an earlier report in it is replaced.
         limits: of its pages.
 

@@ -99,7 +99,7 @@ class Site:
         """Write the list of all files, without which the report is not whole.
 
         Args:
-            facts: arguments, which stand in the list beside the versions of libraries.
+            facts: arguments, listed next to the versions of libraries.
         """
         if self.folder is not None:
             versions = {name: version(name) for name in ("torch", "torchvision", "pillow", "jinja2")}

@@ -1,4 +1,4 @@
-"""The page of a decision tree, and the way of an image through it, checked against what the model says."""
+"""The page of a decision tree, and the path of an image through it, checked against the model's output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reports.html.site import Site
 
 
 def tree_page(site: Site, contents: Contents) -> None:
-    """Write the page of the tree without what is cut off, if the model has one.
+    """Write the page of the pruned tree, if the model has one.
 
     Args:
         site: of the report.

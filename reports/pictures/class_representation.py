@@ -23,7 +23,7 @@ def class_pictures(evaluated: Evaluated) -> dict[str, Image.Image]:
     """What classes are made of, and, where structural grounding was measured, the classes that look most alike.
 
     Args:
-        evaluated: the model and what its evaluation found.
+        evaluated: the model and the results of its evaluation.
     """
     subject, keys = evaluated.subject, evaluated.metrics
     units, tables, class_names = subject.units, subject.datamodule.tables, subject.class_names
@@ -47,8 +47,8 @@ def class_pictures(evaluated: Evaluated) -> dict[str, Image.Image]:
 def class_feature_matrix(weight: Tensor, class_names: Sequence[str], feature_names: Sequence[str]) -> Image.Image:
     """The head weights of all classes and features, as in Norrenbrock et al. (2025).
 
-    A row is a class; a column is a feature with a weight that is not 0, ordered by the class for which it speaks most.
-    Blue speaks for the class, red against it; the largest magnitude has the full colour.
+    A row is a class; a column is a feature with a weight that is not 0, ordered by the class it counts for most.
+    Blue counts for the class, red against it; the largest magnitude has the full colour.
 
     Args:
         weight: ``(K, U)`` float64 head weights without bias, some of them not 0; 0 for units that are not active.
@@ -80,9 +80,9 @@ def nearest_classes(
     attribute_names: Sequence[str],
     pairs: int = 25,
 ) -> Image.Image:
-    """The pairs of classes with the most similar attributes, what separates them, and how the model tells them apart.
+    """The pairs of classes with the most similar attributes, what separates them, and how the model distinguishes them.
 
-    Source: the pairs are those of structural grounding, Norrenbrock et al. (2025). A tile names two classes, the cosine
+    Source: the pairs of structural grounding, Norrenbrock et al. (2025). A tile names two classes, the cosine
     similarity of their attributes and of their weights, the attribute with the largest difference of class frequencies
     (the first of several), and the weights of the five features with the largest magnitude of each class.
 
@@ -157,7 +157,7 @@ def _name(picture: Image.Image, names: Sequence[str], left: int, bottom: int) ->
 FAMILY = PictureFamily(
     class_pictures,
     {
-        "class_features": "The weight of every feature for every class: blue speaks for the class, red against it.",
+        "class_features": "The weight of every feature for every class: blue counts for the class, red against it.",
         "nearest_classes": "The pairs of classes with the most similar attributes, and the features that tell them "
         "apart.",
     },

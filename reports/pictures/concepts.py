@@ -49,7 +49,7 @@ def concept_pictures(evaluated: Evaluated) -> dict[str, Image.Image]:
     """How well concepts fit the classes, and what decided on six images, from all over the split.
 
     Args:
-        evaluated: the model and what its evaluation found.
+        evaluated: the model and the results of its evaluation.
     """
     pictures, subject, dataset = {}, evaluated.subject, evaluated.dataset
     units, tables = subject.units, subject.datamodule.tables

@@ -19,7 +19,7 @@ def evaluation_pictures(evaluated: Evaluated) -> dict[str, Image.Image]:
     """The pictures of all families that have something to show, by name.
 
     Args:
-        evaluated: the model and what its evaluation found.
+        evaluated: the model and the results of its evaluation.
     """
     return {name: picture for family in FAMILIES for name, picture in family.draw(evaluated).items()}
 

@@ -15,7 +15,7 @@ from reports.explained_model import ExplainedModel
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A model and what its evaluation found.
+    """A model and the results of its evaluation.
 
     Args:
         subject: what was evaluated, in evaluation mode.

@@ -30,7 +30,7 @@ SPREAD = "lines: ± standard deviation (over runs; the paper's own) or the 95 % 
 
 
 def check_output(path: Path) -> None:
-    """Refuse a file whose name says no form.
+    """Refuse a file whose name does not give a format.
 
     Raises:
         ValueError: see above.
@@ -57,7 +57,7 @@ def save(figure: Figure, path: Path) -> Path:
 
 @styled
 def draw(kind: Kind, table: PaperTable, sections: Sequence[Section]) -> Figure:
-    """A figure of those data sets that runs are of.
+    """A figure of the data sets of the runs.
 
     Args:
         kind: of the figure.
@@ -76,7 +76,7 @@ def _own(rows: Sequence[Row]) -> bool:
 
 
 def _name(row: Row, columns: Sequence[Column] = ()) -> str:
-    """The row, marked if one of its numbers was measured otherwise than the paper's."""
+    """The row, marked if one of its numbers was measured differently from the paper's."""
     differs = any(OTHERWISE in row.cells[each.heading].marks for each in columns if each.heading in row.cells)
     return f"{', '.join(filter(None, [row.model, row.words]))} ({row.source})" + f" {OTHERWISE}" * differs
 
@@ -89,7 +89,7 @@ def _title(column: Column) -> str:
 def _caption(*texts: str, rows: Iterable[Row]) -> str:
     """The line below a figure."""
     differs = any(OTHERWISE in cell.marks for row in rows for cell in row.cells.values())
-    mark = [f"{OTHERWISE} measured otherwise than the paper's, see the table"] if differs else []
+    mark = [f"{OTHERWISE} measured differently from the paper's, see the table"] if differs else []
     return "\n".join([*texts, *mark])
 
 
@@ -139,7 +139,7 @@ def _bar_panel(axes: Axes, rows: Sequence[Row], column: Column, dataset: str, na
 
 
 def _looks(rows: Sequence[Row], columns: Sequence[Column]) -> Iterator[tuple[Row, dict[str, Any]]]:
-    """How rows are told apart: by marker, models by colour; published ones are hollow and dashed."""
+    """How rows are distinguished: by marker, and models by colour; published ones are hollow and dashed."""
     colours, markers = cycle(COLOURS), cycle(MARKERS)
     known: dict[tuple[str, str], str] = {}
     for row in rows:
@@ -178,7 +178,7 @@ def _radar(columns: Sequence[Column], sections: Sequence[Section]) -> Figure:
 def _scatter(columns: Sequence[Column], sections: Sequence[Section]) -> Figure:
     if len(columns) < 2:
         raise ValueError(
-            "Expected `metric` to name two or more metrics for `kind: scatter`, the first of which is drawn against "
+            "Expected `metric` to name two or more metrics for `kind: scatter`, the first to be drawn against "
             "the others, such as `--metric general/accuracy,compactness/local_size`."
         )
     upright, others = columns[0], columns[1:]

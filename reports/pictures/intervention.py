@@ -27,7 +27,7 @@ def intervention_pictures(evaluated: Evaluated) -> dict[str, Image.Image]:
     """Curves of correction, where the evaluation has any.
 
     Args:
-        evaluated: what an evaluation found; the entries ``intervention/area...`` hold their ``curve``.
+        evaluated: the results of an evaluation; the entries ``intervention/area...`` hold their ``curve``.
     """
     figure = intervention_curves(evaluated.metrics)
     return {} if figure is None else {"intervention": to_picture(figure)}

@@ -1,1 +1,1 @@
-"""Numbers from papers, printed beside ours."""
+"""Numbers from papers, printed next to ours."""

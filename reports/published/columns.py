@@ -28,8 +28,8 @@ class Match:
     Args:
         record: the number.
         key: result key of the row.
-        differences: why it was not measured as the runs were; empty if nothing is known against it.
-        unknown: qualifiers on which the runs say nothing.
+        differences: how its measurement differed from the runs'; empty if no difference is known.
+        unknown: qualifiers that the runs do not record.
     """
 
     record: Published
@@ -43,7 +43,7 @@ class PublishedColumn:
     """The numbers a paper gives for one of its models, either all comparable or all under a mark.
 
     Args:
-        title: the paper, and what tells the model from the paper's others.
+        title: the paper, and what distinguishes the model from the paper's others.
         model: as published, with qualifiers.
         marked: whether every number in it differs in some condition.
         cells: row key -> numbers.
@@ -146,7 +146,7 @@ def footnotes(shown: Sequence[PublishedColumn]) -> list[str]:
 
 
 def explained(found: Sequence[Match]) -> list[str]:
-    """What is to be known about numbers next to each other.
+    """What readers must know to compare the numbers.
 
     Args:
         found: the matches of all cells.

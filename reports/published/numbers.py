@@ -1,4 +1,4 @@
-"""Numbers from papers, with what is known about how they came about, so that a table can print them next to ours.
+"""Numbers from papers, with what is known about how they were obtained, so that a table can print them next to ours.
 
 They lie in ``published.json``, one record per line. A published number with a defect code is there for orientation,
 never as a target.
@@ -36,17 +36,17 @@ DEFECTS: dict[str, str] = {
     "C5": "the cosine is not centred, so its sign follows the mean of the concept values",
     "C6": "read from a damaged transcription of the table; a digit may be wrong",
     "C7": "ranked by the magnitude of θu by its section 3.3, as our keys with _abs",
-    "F1": "the target class was overwritten, so importances are those of one foreign class (since mended upstream)",
+    "F1": "the target class was overwritten, so importances belong to one foreign class (since fixed upstream)",
     "F2": "3-channel boxes against a 1-channel mask: the threshold is a third of the nominal one, which raises CSDC, "
     "PC and DC",
     "F3": "distractibility has half the weight in completeness",
     "F4": "one threshold for all four protocols, chosen on the evaluated images",
-    "F5": "models of their own, not those of the benchmark; the deviation is over prototype depths, not seeds",
+    "F5": "their own models, not the benchmark's; the deviation is over prototype depths, not seeds",
     "F6": "the set holds 500 test images, not the 5,000 of the text",
     "H1": "column order inferred from a damaged header",
     "H2": "cannot be derived again: the released page stores no answers per item",
     "H3": "the p value fits 10 rank positions only; negative means agreement with the model",
-    "H4": "not the mean of the cells of Table 1: another scoring",
+    "H4": "not the mean of the cells of Table 1: scored differently",
     "H5": "sliders run from the model's accuracy to 100, so the demand follows the headroom",
     "H6": "'not different from chance' had little power: no evidence of chance",
     "M1": "the checkpoint was selected on the test set",

@@ -1,6 +1,6 @@
 """The tables of papers that are printed with the numbers of runs in them: which columns and rows they have.
 
-What a paper printed in them stands in ``published.json`` alone: a record belongs into the row and the column whose keys
+What a paper printed in them stands in ``published.json`` alone: a record belongs to the row and the column whose keys
 together are its own.
 """
 
@@ -230,7 +230,7 @@ def _all_tables() -> list[PaperTable]:
                    columns_of({heading: f"localisation/{key}" for heading, key in heat.items()}), maps),
         PaperTable("hive/A3", "how well people think they understand, 1 to 5", ["hive"], ["supplement Table A3"],
                    columns_of({heading: f"study/understanding_{key}" for heading, key in asked.items()}), _OF_STUDY),
-        PaperTable("hive/A4", "accuracy demanded of a model without explanation, in points above that of the model",
+        PaperTable("hive/A4", "accuracy demanded of a model without explanation, in points above the model's",
                    ["hive"], ["supplement Table A4"],
                    columns_of({f"{risk} risk": f"study/tradeoff_{risk}" for risk in ("low", "medium", "high")}),
                    _OF_STUDY),

@@ -1,4 +1,4 @@
-"""What sets results apart: conditions that are not the same in all of them, named by their place in metrics.json."""
+"""What distinguishes results: conditions that differ between them, named by their place in metrics.json."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reports.results.metrics_json import UNRECORDED, Result
 LONGEST = 60
 LONGEST_IN_TITLE = 24
 MOST_IN_TITLE = 2
-# whether and where a schedule was cut short is said in words
+# a schedule that was cut short is described in words
 _INCOMPLETE = ("training.complete", "training.epochs", "training.phase", "training.projected")
 
 
@@ -141,7 +141,7 @@ def listed_differences(results: Sequence[Result]) -> list[str]:
 
 
 def _lines(conditions: Sequence[Mapping[str, Any]], columns: Sequence[int]) -> list[str]:
-    """As :func:`named`; among more than two columns, every value with the numbers of those that have it."""
+    """As :func:`named`; among more than two columns, every value with the numbers of the columns that have it."""
     found = differing(conditions)
     if len(columns) < 3:
         return named(found)

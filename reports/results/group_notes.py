@@ -68,7 +68,7 @@ def _averaged(group: Group) -> list[str]:
         seeds = str(runs[0]) if len(set(runs)) == 1 else f"{min(runs)} to {max(runs)}"
         notes.append(
             f"mean over {len(group.folds)} folds of the mean over {seeds} seeds ± standard deviation between these "
-            "± that between the seeds of a fold, pooled over folds"
+            "± standard deviation between the seeds of a fold, pooled over folds"
         )
     elif group.total > 1:
         over = f"{len(group.folds)} folds" if group.has_folds else f"{group.total} seeds"

@@ -21,7 +21,7 @@ class Average:
     Args:
         mean: over folds of the means over their runs; None without a value.
         sd_folds: sample standard deviation of the means of folds; None for fewer than two folds.
-        sd_seeds: that of the runs of a fold, pooled over folds; None if no fold has two runs.
+        sd_seeds: standard deviation of the runs of a fold, pooled over folds; None if no fold has two runs.
         folds: number of folds with a value.
         runs: number of runs with a value.
     """
@@ -148,7 +148,7 @@ def groups_of(results: Sequence[Result], across: Sequence[str] = ()) -> list[Gro
 
     Args:
         results: evaluations.
-        across: conditions in which those of a group may differ.
+        across: conditions in which the results of a group may differ.
 
     Raises:
         ValueError: if a condition is unknown, or a run gives the same metric twice under the same conditions.

@@ -64,10 +64,10 @@ class Result:
         limit: number of images if not the whole split.
         explainer: key of the explainer, or None.
         protocol: how the numbers were made.
-        metrics: by key, with baselines beside them as :func:`with_baselines` gives them.
+        metrics: by key, with their baselines as :func:`with_baselines` gives them.
         skipped: key -> why it is not applicable.
         training: what decided the weights; None in a file from before that was recorded.
-        other_data: what it was evaluated on if not the data of the run, else None.
+        other_data: what it was evaluated on, if not the run's data, else None.
         timing: when it ended, which older files do not say, and how long it took.
         others: the other evaluations of the run, where the run was named.
     """
@@ -104,7 +104,7 @@ class Result:
 
     @property
     def train_seed(self) -> int | None:
-        """Seed of the training, which is not that of the perturbations; older files do not say."""
+        """Seed of the training, not of the perturbations; missing in older files."""
         seed: int | None = self.protocol.get("train_seed")
         return seed
 
@@ -132,7 +132,7 @@ class Result:
 
     @property
     def _training_conditions(self) -> dict[str, Any] | str:
-        """The training but for what seeds may differ in: how long early stopping let a complete one last."""
+        """The training without what may differ between seeds: how long early stopping let a complete one last."""
         if self.training is None:
             return UNRECORDED
         outcome = ("epochs", "phase") if self.training.get("complete") else ()
@@ -174,7 +174,7 @@ def incomplete_training(training: Mapping[str, Any]) -> str | None:
 
 
 def write_metrics(result: dict[str, Any], folder: Path) -> None:
-    """Write strict JSON that is there as a whole or not at all; undefined numbers become null.
+    """Write strict JSON, completely or not at all; undefined numbers become null.
 
     Args:
         result: content of ``metrics.json``.
@@ -219,7 +219,7 @@ def read_content(file: Path) -> dict[str, Any]:
 
 
 def with_baselines(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """All entries of a ``metrics.json``, each followed by what it is to be read beside.
+    """All entries of a ``metrics.json``, each followed by what it should be compared with.
 
     Args:
         metrics: key -> entry.

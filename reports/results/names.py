@@ -1,4 +1,4 @@
-"""Names of runs: of the paths to their folders, the part that tells them apart."""
+"""Names of runs: the part of the paths to their folders that distinguishes them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ LISTED = 3  # names of a group in a title
 
 
 def run_names(results: Sequence[Result]) -> list[str]:
-    """A name for each evaluation, as short as they can all be told apart.
+    """A name for each evaluation, as short as possible while all names differ.
 
     Args:
-        results: evaluations; those of one run have the names of their own folders.
+        results: evaluations; several of one run are named after their own folders.
 
     Returns:
         Different names, in the order of the results.

@@ -95,8 +95,8 @@ def paired(
 def difference_interval(differences: Floats, confidence: float = 0.95) -> Floats:
     """Interval of the mean of paired differences.
 
-    Student's t. Where more than half of the differences are 0, as those of right and wrong predictions, after adding
-    one pair that differs in each direction (Bonett and Price 2012) by the size that the others have in square mean,
+    Student's t. Where more than half of the differences are 0, as for right and wrong predictions, after adding
+    one pair that differs in each direction (Bonett and Price 2012) by the root mean square of the others,
     ``Σ d² / Σ |d|``, which is 1 for predictions.
 
     Args:
@@ -104,8 +104,8 @@ def difference_interval(differences: Floats, confidence: float = 0.95) -> Floats
         confidence: level.
 
     Returns:
-        ``(2, m)`` lower and upper bounds; NaN for ``n < 2`` and where all differences are equal, which says nothing of
-        those that other images would have.
+        ``(2, m)`` lower and upper bounds; NaN for ``n < 2`` and where all differences are equal, which says nothing
+        about other images.
 
     Raises:
         ValueError: if ``differences`` is not a finite matrix.

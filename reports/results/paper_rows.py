@@ -30,9 +30,9 @@ class Cell:
         high: upper bound, or None.
         n: runs with a value, the paper's folds, seeds or participants, or None.
         key: of our result.
-        match: the published number, or what ours may be compared with and in what it differs.
+        match: the published number, or the one ours may be compared with and how it differs.
         reason: why there is no value.
-        marks: codes of a published value, or † where ours is measured otherwise.
+        marks: codes of a published value, or † where ours is measured differently.
     """
 
     value: float | None
@@ -100,7 +100,7 @@ def own_rows(table: PaperTable, group: Group) -> list[Row]:
         group: of runs.
 
     Returns:
-        A row for each of those of the table, below the published model that differs from the runs in fewest conditions.
+        A row for each row of the table, below the published model that differs from the runs in fewest conditions.
     """
     first, records = group.first, table.records
     near: dict[str, list[int]] = {}
@@ -193,7 +193,7 @@ def _item_values(result: Result, file: str, key: str) -> list[float] | str:
 
 
 def sections(table: PaperTable, own: Sequence[Row]) -> list[Section]:
-    """The rows of a table by data set, those of runs below the published model that they belong to.
+    """The rows of a table by data set, with runs below the published model that they belong to.
 
     Args:
         table: of a paper.
@@ -227,7 +227,7 @@ def _in_order(dataset: str, quoted: Sequence[Row], own: Sequence[Row]) -> Iterat
 
 
 def places(rows: Sequence[Row], column: Column, printed: Sequence[str]) -> list[int | None]:
-    """How many rows are better, among those of the same words that are all published or all of runs.
+    """How many rows are better, among rows with the same words that are all published or all of runs.
 
     Args:
         rows: of one data set.

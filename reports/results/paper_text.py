@@ -85,7 +85,7 @@ def _in_brackets(marks: Sequence[str]) -> str:
 
 
 def _text(cell: Cell | None, column: Column, spread: bool, stated: Sequence[str]) -> str:
-    """A number with its spread and those marks that are not told elsewhere."""
+    """A number with its spread and the marks that are not stated elsewhere."""
     if cell is None:
         return EMPTY
     if cell.value is None:
@@ -104,7 +104,7 @@ def _count(row: Row) -> str:
 
 
 def _notes(table: PaperTable, sections: Sequence[Section], spread: bool) -> list[str]:
-    """What is to be known about the numbers, and why some are missing."""
+    """How to read the numbers, and why some are missing."""
     rows = [row for _, rows in sections for row in rows]
     notes = [BEST] if any(_ranks(table, rows) for _, rows in sections) else []
     if spread:

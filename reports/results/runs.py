@@ -1,4 +1,4 @@
-"""The evaluations of runs, found from the names of their folders or files, and which of them stands for its run."""
+"""The evaluations of runs, found by the names of their folders or files, and which of them represents its run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def collect(paths: Sequence[str | Path]) -> list[Result]:
             the shell has left as it is, stands for all runs in it.
 
     Returns:
-        One result per run or file, in their order; those of a folder by name.
+        One result per run or file, in their order; within a folder, sorted by name.
 
     Raises:
         FileNotFoundError: if a path holds no evaluation.

@@ -83,7 +83,7 @@ def range_of(key: str, variant: str | None = None) -> tuple[float, float]:
 
     Args:
         key: of a result; one that is not known has no bounds.
-        variant: of the formulas; ranges are those of ``"paper"``, and only the family general has no other variant.
+        variant: of the formulas; ranges hold for ``"paper"``, and only the family general has no other variant.
 
     Example:
         >>> range_of("general/accuracy"), range_of("continuity/cac")

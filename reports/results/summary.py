@@ -106,7 +106,7 @@ def listed(keys: Iterable[str]) -> list[str]:
 
 
 def _table(result: dict[str, Any], title: str, width: int) -> Table:
-    """The metrics in the units of all tables; where there are few columns, of the units only a % beside its value."""
+    """The metrics in the units of all tables; where columns are few, the only unit shown is a % next to its value."""
     table = Table(title=escape(title), box=box.SIMPLE_HEAD, pad_edge=False)
     narrow = width < WIDE  # first of all, no value may be cut
     for name in SHOWN:

@@ -72,9 +72,9 @@ def parts_of(results: Sequence[Result], paper: str | None = None, across: Sequen
     """Groups of comparable runs: several side by side in one table, or each in a table next to a paper's numbers.
 
     Runs are averaged only if they share data set, model, split, variant, explainer, protocol and everything about their
-    training but fold and seed; what sets groups apart is named. Means and spreads are those of
-    :func:`~reports.results.groups.average`; one run shows its own 95 % interval. A metric that is not applicable
-    prints ``n/a`` with its reason below; an undefined value never counts as a number.
+    training but fold and seed; what distinguishes groups is named. Means and spreads come from
+    :func:`~reports.results.groups.average`; one run shows its own 95 % interval. A metric that is not applicable prints
+    ``n/a`` with its reason below; an undefined value never counts as a number.
 
     Args:
         results: evaluations.
@@ -88,7 +88,7 @@ def parts_of(results: Sequence[Result], paper: str | None = None, across: Sequen
     records = published(paper) if paper is not None else []
     groups = groups_of(results, across)
     apart = listed_differences([group.first for group in groups]) if len(groups) > 1 else []
-    numbered = " (the numbers are those of the columns)" if len(groups) > 2 else ""
+    numbered = " (numbers refer to the columns)" if len(groups) > 2 else ""
     apart_note = Part(text=f"Not averaged, because they differ in{numbered}:", notes=apart) if apart else Part()
     if len(groups) > 1 and paper is None:
         return [_side_by_side(groups), apart_note, *(_conditions(group, group.title) for group in groups)]

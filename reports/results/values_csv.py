@@ -39,7 +39,7 @@ class ImageValues:
     values: NDArray[np.float64]
 
     def rows(self, sample_ids: Sequence[str]) -> NDArray[np.float64]:
-        """``(len(sample_ids), m)`` values of some images, in the order asked for.
+        """``(len(sample_ids), m)`` values of some images, in the requested order.
 
         Args:
             sample_ids: of images that are there.
@@ -115,7 +115,7 @@ def by_kind(
         known: "classes" and "concepts" -> their names.
 
     Returns:
-        "images" and the kinds of items -> rows, those of images sorted by sample id.
+        "images" and the kinds of items -> rows; images are sorted by sample id.
     """
     by_key = {sample_key(name): name for name in sample_ids}
     cells = {

@@ -19,7 +19,7 @@ def funnybirds_pictures(evaluated: Evaluated) -> dict[str, Image.Image]:
     """The spider plot, and parts with summed maps, boxes and what was evaluated side by side.
 
     Args:
-        evaluated: the model and what its evaluation found.
+        evaluated: the model and the results of its evaluation.
     """
     metrics, explainer, subject = evaluated.metrics, evaluated.class_explainer, evaluated.subject
     if explainer is None or "funnybirds/sd" not in metrics:
@@ -38,9 +38,9 @@ FAMILY = PictureFamily(
     funnybirds_pictures,
     {
         "spider": "All scores of the protocol at once; further out is better.",
-        "part_importance": "What the logit loses without each part, beside how important explanations call the part.",
-        "important_parts": "The parts that an explanation calls important, the more the lower the threshold t, beside "
-        "the smallest sets of parts that tell the class from all others.",
+        "part_importance": "What the logit loses without each part, next to how important explanations call the part.",
+        "important_parts": "The parts that an explanation calls important, the more the lower the threshold t, next to "
+        "the smallest sets of parts that distinguish the class from all others.",
     },
     page="FunnyBirds",
 )

@@ -36,8 +36,9 @@ def part_pictures(
         chosen: title -> the threshold at which completeness is reported; NaN if it is not or is undefined.
 
     Returns:
-        ``part_importance``, maps with the importance of each part under them, beside what the logit loses without it;
-        ``important_parts``, P_t for several t beside the minimal sufficient sets, as figure 4 of Opłatek et al. (2024).
+        ``part_importance``, maps with the importance of each part under them, next to what the logit loses without it;
+        ``important_parts``, P_t for several t next to the minimal sufficient sets, as figure 4 of Opłatek et al.
+        (2024).
     """
     codes = subject.datamodule.tables.label_map_codes
     birds = read_birds(subject.model, dataset, codes, explainers, min(IMAGES, len(dataset)))

@@ -55,7 +55,7 @@ def test_published_numbers_stand_next_to_runs_of_their_data_set(runs):
     widths = [round(bar.get_width(), 2) for bar in accuracy.patches]
     assert widths == [70.18, 80, 69.12, 67.33, 74, 50]  # ours below ProtoPNet's, BagNet at the end
     assert [text.get_text() for text in accuracy.texts] == ["", "†", "", "", "", "†"]
-    assert "† measured otherwise" in figure.get_supxlabel()
+    assert "† measured differently" in figure.get_supxlabel()
 
 
 def test_the_command_writes_a_file_and_keeps_another(runs, tmp_path, capsys):
