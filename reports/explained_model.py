@@ -264,7 +264,7 @@ class ExplainedModel:
         against = line.weight is not None and line.contribution.value * line.score < 0
         flags = {
             "of another class": self.units.kind == "prototype" and not own,
-            "speaks against its own class": self.units.kind == "prototype" and own and against,
+            "counts against its own class": self.units.kind == "prototype" and own and against,
             "flat map": view.box is None,
             "box at the border": line.cell is None and (min(x0, y0) == 0 or x1 == width - 1 or y1 == height - 1),
             "this very image is its source": source is not None and source.sample_id == sample["sample_id"],

@@ -17,7 +17,7 @@ def participant_seed(study: Study, key: Key, number: int) -> str:
 
 
 def arm_orders(study: Study) -> list[list[Arm]]:
-    """The arms of a participant, in the orders of a Latin square of which the first columns are used.
+    """The arms of a participant, in the orders given by the first columns of a Latin square.
 
     Returns:
         One order per arm that begins with it; every arm stands equally often in every place and, if their number is
@@ -34,7 +34,7 @@ def choose_items(study: Study, arms: list[Arm], key: Key, seen: Counter[str], se
     Args:
         study: with its assignment.
         arms: of the participant, in their order.
-        key: which tells right from wrong predictions.
+        key: says which predictions are right.
         seen: how many participants who finished or are still taking part have each item.
         seed: of the participant; decides the order only.
 

@@ -47,7 +47,7 @@ class Bundle:
 
 
 def media_name(content: bytes, suffix: str) -> str:
-    """Name of a file in ``media/``: the SHA-256 of its content, which tells a participant nothing."""
+    """Name of a file in ``media/``: the SHA-256 of its content, which reveals nothing to a participant."""
     return f"{hashlib.sha256(content).hexdigest()}.{suffix}"
 
 
@@ -74,7 +74,7 @@ def write_bundle(folder: Path, study: Study, key: Key, consent: str, media: dict
         The study as :func:`load_bundle` reads it.
 
     Raises:
-        ValueError: if the folder is not empty, or something is wrong with the study, of which nothing is left.
+        ValueError: if the folder is not empty, or something is wrong with the study; nothing of it remains then.
     """
     if folder.exists() and any(folder.iterdir()):
         raise ValueError(f"{folder} is not empty: give a new folder.")
@@ -237,7 +237,7 @@ def _key_problems(study: Study, arm: Arm, item: Item, key: ItemKey) -> Iterator[
 def _supply_problems(study: Study, arm: Arm, key: Key) -> Iterator[str]:
     task = task_of(study.task, arm.form)
     if arm.rating == "first_disagreement" and (arm.form != "tree" or task.decisions):
-        yield "the first disagreement can be asked for in agreement with a tree only."
+        yield "the first disagreement can only be requested in agreement with a tree."
     if sorted(example.right for example in arm.preview) != [False, True]:
         yield "the preview needs one example with a right and one with a wrong prediction."
     for number, example in enumerate(arm.preview):

@@ -1,4 +1,4 @@
-"""The way of a participant through a study, page by page, and what is asked on every page."""
+"""The path of a participant through a study, page by page, and the questions on every page."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def after(study: Study, way: list[Step], index: int, answers: Answers) -> tuple[
 
 
 def item_questions(study: Study, arm: Arm, item: Item) -> list[Question]:
-    """What is asked about an item, in the order of the page.
+    """The questions about an item, in the order of the page.
 
     Rows are asked as ``similarity.<row>`` and ``clarity.<row>``, pairs of them as ``pair.<row>.<row>``, options as
     ``answer`` and ``output``, the last nodes of a tree as ``decision.0`` to ``decision.2``, and the belief in a single
@@ -125,7 +125,7 @@ def item_questions(study: Study, arm: Arm, item: Item) -> list[Question]:
 
 
 def page_questions(study: Study, page: str, arm: Arm) -> list[Question]:
-    """What is asked on a page without a photo.
+    """The questions on a page without a photo.
 
     Args:
         study: whose questions.

@@ -1,4 +1,4 @@
-"""The results that a study tests, by name: a declared hypothesis must be one of them before anybody is asked."""
+"""The results that a study tests, by name: a declared hypothesis must be one of them before the study starts."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def participant_of(row: tuple[Any, ...]) -> Participant:
 
 
 def steps_of(study: Study, who: Participant) -> list[Step]:
-    """All pages of a participant."""
+    """The pages of a participant, in order."""
     return steps(study, who.arms, who.items, who.seed)
 
 

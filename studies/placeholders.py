@@ -1,4 +1,4 @@
-"""Words of the example files that somebody has to fill in before anybody is asked."""
+"""Placeholders of the example files that have to be filled in before a study starts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CODE = "FILL-IN"  # a completion code of configs/study/cub200.yaml
 
 
 def placeholders(bundle: Bundle) -> str:
-    """Which words of which files are still those of the example, as one line; empty if none are.
+    """Which files still hold which words of the example, as one line; empty if none do.
 
     Example:
         >>> from types import SimpleNamespace as Some

@@ -27,11 +27,11 @@ class Question:
         name: of the field, and of the answer in the results.
         kind: ``scale`` is answered by its point, from 1; ``choice`` by the value of an option; ``accuracy`` by a number
             of percent or the tick "would not switch", which is the answer -1.
-        text: what is asked.
+        text: of the question.
         options: value and text of each answer.
         required: whether the page can be left without it.
         detail: text below the question, before the field of ``accuracy``.
-        place: what it asks about, where a page asks the same more than once, such as a row of a class.
+        place: what it asks about, where a page repeats a question, such as for each row of a class.
     """
 
     name: str

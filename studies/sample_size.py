@@ -31,7 +31,7 @@ class Design:
 
     Args:
         effect: difference of accuracies that should be found: from chance, or between two groups or arms; in (0, 1).
-        task: question that is asked, or the output of the model; decides the accuracy of guessing.
+        task: the question, or the output of the model; decides the accuracy of guessing.
         form: form of the explanation; decides the duration.
         items: answers per person and cell.
         icc: share of the variance of answers that is between people, in [0, 1).
@@ -172,7 +172,7 @@ def _smallest(enough: Callable[[int], bool], design: Design) -> float:
 
 
 def command(**arguments: Any) -> str:
-    """The plan of a study as lines of text; the arguments are those of :class:`Design`."""
+    """The plan of a study as lines of text; takes the arguments of :class:`Design`."""
     design = Design(**arguments)
     each = " in each of 2 groups" if design.groups == 2 else ""
     lines = []

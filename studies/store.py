@@ -147,11 +147,11 @@ class Store:
     ) -> Participant | None:
         """A new participant, or the one who came with the same external id before, now in the given session.
 
-        Nobody, None, where all places are taken. Ids of a platform are no secrets: who comes with a known one is the
-        same person only from the same browser, or with the id of the session.
+        None where all places are taken. Ids of a platform are no secrets: a visitor with a known id is the same person
+        only from the same browser, or with the id of the session.
 
-        The arms are those of the order with the fewest participants who finished or are still taking part, ties by the
-        order of the study, of those in which all arms have a place.
+        The arms follow the order with the fewest participants who finished or are still taking part, among the orders
+        whose arms all have a place; ties by the order of the study.
 
         Args:
             external: id on the platform.
@@ -290,9 +290,9 @@ class Store:
             file.write(bytes(ROOM))
 
     def withdraw(self, who: Participant) -> None:
-        """Delete everything about a participant but that somebody withdrew, also from the write-ahead log.
+        """Delete everything about a participant except that somebody withdrew, also from the write-ahead log.
 
-        A keyed hash of the id on the platform stays, with nothing beside it: the person cannot take part again.
+        Only a keyed hash of the id on the platform stays, so that the person cannot take part again.
         """
         with self._transaction() as connection:
             for table in ("answer", "page", "event"):

@@ -103,12 +103,12 @@ class Arm:
         id: of the arm, part of result keys.
         form: of its explanations.
         accuracy: of the model in percent; participants read it in the questions about the trade-off.
-        items: from which participants get theirs.
+        items: that participants get theirs from.
         preview: one example with a right and one with a wrong prediction.
-        rating: whether every row is rated, or the first row that a participant disagrees with is asked for (tree).
+        rating: whether every row is rated, or participants name the first row that they disagree with (tree).
         control: what was put in place of the explanation, for the tables.
         similarity: how rows are rated: on four points, alike or not, or by which of two rows is more alike.
-        clarity: whether it is asked how clear it is what a unit shows.
+        clarity: whether participants are asked how clear it is what a unit shows.
         tree: the shape of the whole tree, as :mod:`studies.tree` has it; empty for no drawing of it.
         origin: model, SHA-256 of checkpoint and data, and explainer.
         checks: items that everybody sees among the others, to see that pages are read; no answer to them is scored. In
@@ -242,7 +242,7 @@ class Study:
 
 @dataclass(frozen=True)
 class ItemKey:
-    """What is true of an item, and never leaves the server.
+    """The truth about an item, which never leaves the server.
 
     Attributes:
         image: which test image it shows; the same in every arm.

@@ -1,7 +1,7 @@
 """The shape of a decision tree, and the path of a photo in it, as a drawing.
 
 A shape is a word of ``n`` for a node and ``l`` for a leaf: first the node, then all that follows the absence of its
-unit, then all that follows its presence. ``nnlll`` is a tree of two nodes, the second of which follows an absence.
+unit, then all that follows its presence. ``nnlll`` is a tree of two nodes; the second follows an absence.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The analysis of a study: everything twice, with all participants and after the exclusions that were declared."""
+"""The analysis of a study: everything twice, with all participants and after the declared exclusions."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def analyse(
         answers: folder with answers that were saved from files without a server, in place of a database.
 
     Returns:
-        The content of ``summary.json``. Beside it: ``answers.csv``, ``participants.csv``, ``tables.csv``,
+        The content of ``summary.json``. Also written: ``answers.csv``, ``participants.csv``, ``tables.csv``,
         ``codebook.md`` and ``index.html``.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Answers to photos, graded with the key, and what speaks for and against using those of a participant."""
+"""Answers to photos, graded with the key, and the reasons to doubt a participant's answers."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class ItemAnswer:
         item: as this participant saw it.
         key: of the item.
         answers: by question.
-        right: whether it was answered rightly.
-        chosen: the option that was believed or chosen, or leaf of a tree.
+        right: whether it was answered correctly.
+        chosen: the option that was believed or chosen, or the leaf of a tree.
         seconds: on the page.
     """
 
@@ -54,7 +54,7 @@ class Person:
         checks: answers to its other photos.
         pages: all other answers on its pages, by question.
         seconds: over its pages; None where a clock was set back.
-        flags: what speaks against the answers of the participant, in whatever arm.
+        flags: reasons to doubt the participant's answers, in whatever arm.
     """
 
     participant: Participant
@@ -103,13 +103,13 @@ def _graded(bundle: Bundle, arm: Arm, item: Item, visit: Visit) -> ItemAnswer:
 
 
 def failed_catches(key: ItemKey, answers: Answers, attention: int | None) -> int:
-    """How many questions of an item that show attention were not answered as expected."""
+    """How many attention checks of an item were not answered as expected."""
     failed = sum(str(answers.get(name)) not in allowed for name, allowed in key.catch.items())
     return failed + (attention is not None and answers.get("attention") != attention)
 
 
 def flags(bundle: Bundle, arms: list[Person], visits: list[Visit]) -> list[Flag]:
-    """What speaks against the answers of a participant; nothing is left out but by the rules of the study."""
+    """Reasons to doubt the answers of a participant; nothing is left out except by the rules of the study."""
     quality = bundle.study.quality
     items = [one for arm in arms for one in arm.items]
     checked = [*items, *(one for arm in arms for one in arm.checks)]

@@ -30,7 +30,7 @@ Found = Mapping[str, Mapping[str, Any]]  # by arm or pair of arms, then by key, 
 
 @dataclass(frozen=True)
 class Headline:
-    """What a tested result says.
+    """A tested result in words.
 
     Attributes:
         text: sentence.
@@ -54,7 +54,7 @@ def headlines(study: Study, found: Found) -> list[Headline]:
 
 
 def headline(study: Study, arm: str, key: str, one: Mapping[str, Any]) -> Headline:
-    """What a tested result says.
+    """A tested result in words.
 
     Args:
         study: that it belongs to.

@@ -88,7 +88,7 @@ QUESTIONS: dict[str, dict[str, Name]] = {
     },
     "Who took part, and for how long?": {
         "experience": Name("experience with machine learning (1 to 5)"),
-        "warmup_tree": Name("warm-up questions answered rightly", "%"),
+        "warmup_tree": Name("warm-up questions answered correctly", "%"),
         "minutes": Name("minutes on all pages"),
     },
 }
@@ -151,7 +151,7 @@ def unit_of(key: str, arm: str) -> Unit:
 
 
 def is_pair(arm: str) -> bool:
-    """Whether results are those of a pair of arms."""
+    """Whether results belong to a pair of arms."""
     return " - " in arm
 
 

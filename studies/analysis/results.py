@@ -76,7 +76,7 @@ def accuracy_results(name: TaskName, task: Task, people: list[Person]) -> dict[s
     """Accuracy and confidence, on right and on wrong predictions and on both.
 
     Returns:
-        ``study/<task>_correct``, ``_incorrect`` and ``_total`` with the test over participants (that of HIVE), the test
+        ``study/<task>_correct``, ``_incorrect`` and ``_total`` with the test over participants (as in HIVE), the test
         clustered by people and images (the default), and the implied person effect; ``…_confidence`` each.
     """
     found = {}
@@ -118,7 +118,7 @@ def difference(first: list[Person], second: list[Person], margin: float, same: b
         same: whether participants saw both arms; those who did are compared.
 
     Returns:
-        ``clustered`` is the test over people and images. Tests over people only stand beside it: ``paired``, or
+        ``clustered`` is the test over people and images. Next to it are tests over people only: ``paired``, or
         ``welch`` and ``pooled``, the t-test of HIVE.
     """
     if same:
@@ -231,7 +231,7 @@ def rating_results(arm: Arm, people: list[Person]) -> dict[str, Result]:
 
 
 def tradeoff_results(arm: Arm, people: list[Person]) -> dict[str, Result]:
-    """How much more accurate another model has to be to be preferred, by what is at stake.
+    """How much more accurate another model has to be for people to prefer it, by what is at stake.
 
     Values are shares of photos above the accuracy of the model; ``details.headroom`` divides them by ``1 - accuracy``,
     because the demand follows the room there is. People who would not switch are counted apart.

@@ -27,7 +27,7 @@ ANSWER_COLUMNS = {
     "prediction": "whether the model was right: right or wrong; check: the item shows attention and is not scored",
     "question": "what was asked, see below",
     "value": "the answer; a point of a scale from 1, the id of an option, percent (-1: would not switch), or text",
-    "right": "whether the item was answered rightly; empty for other questions than the main one",
+    "right": "whether the item was answered correctly; empty for other questions than the main one",
     "seconds": "from the first display of the page to its answer; empty where a clock was set back",
 }
 PERSON_COLUMNS = {
@@ -38,8 +38,8 @@ PERSON_COLUMNS = {
     "status": "active, completed, screened, declined or withdrawn",
     "seed": "of the order of items, options and rows",
     "minutes": "on all pages",
-    "accuracy": "share of the items answered rightly",
-    "flags": "what speaks against the answers",
+    "accuracy": "share of the items answered correctly",
+    "flags": "reasons to doubt the answers",
     "excluded": "by the declared rules",
     "pay": "for the planned duration",
     "bonus": "for an accuracy above chance",

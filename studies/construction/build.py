@@ -43,9 +43,9 @@ def build(  # noqa: PLR0913
         title: that participants see.
         arms: methods of explanation; a participant sees one.
         assignment: how many people see how many items.
-        consent: text file with what participants are told before they agree.
-        task: what is asked about a photo: a file of ``studies/tasks``.
-        items: test images with a right and as many with a wrong prediction per arm, from which participants get theirs;
+        consent: text file that participants read before they agree.
+        task: the question about a photo: a file of ``studies/tasks``.
+        items: test images with a right and as many with a wrong prediction per arm, which participants get theirs from;
             none of a kind that participants do not see. With ``assignment.by`` forms, they are divided into forms.
         catch_every: for every so many items that a participant sees in an arm, one more that is not scored and shows
             attention: one asks for a given answer and the next one, in arms whose units are rated, has two rows whose
@@ -83,7 +83,7 @@ def build(  # noqa: PLR0913
 
 
 def command(**arguments: Any) -> str:
-    """Build a study, and say what it holds; the arguments are those of :func:`build`."""
+    """Build a study, and say what it holds; takes the arguments of :func:`build`."""
     bundle = build(**arguments)
     arms = [(arm, counted(len(arm.items), "item")) for arm in bundle.study.arms]
     lines = [f"{arm.id}: {items}, model {arm.accuracy:.1f} % right" for arm, items in arms]

@@ -54,7 +54,7 @@ class Drawing:
             raise subject.wrong("there are no training images that its units could come from")
 
     def item(self, index: int) -> tuple[Item, ItemKey]:
-        """An item of a test image, and what is true of it."""
+        """An item of a test image, and its key."""
         subject, seen = self.subject, self.subject.seen
         name = seen.sample_ids[index]
         (sample,) = samples_of(self.test, [name])
@@ -115,7 +115,7 @@ class Drawing:
     def with_catch_rows(self, item: Item, key: ItemKey) -> tuple[Item, ItemKey]:
         """An item with two rows whose right rating is known: a region next to itself, and one next to noise.
 
-        They take the place of two others of an option, which they are about: photo and region are what they were.
+        They replace two other rows of an option and are about those: photo and region stay the same.
         """
         place = int(self.subject.order(f"catch {item.id}"), 16) % len(item.options)
         option = item.options[place]
@@ -125,7 +125,7 @@ class Drawing:
         piece, source = self._noise(item.id, photo.size)
         pictures = ([photo, region, region, photo], [other, elsewhere, piece, source])
         names = [self.subject.id("r", f"catch {kind} {item.id}") for kind in ("same", "noise")]
-        rows = [  # every picture in a file of its own: the same name twice would tell these rows from the others
+        rows = [  # every picture in a file of its own: a repeated name would give these rows away
             Row(name, [self._keep(picture, 89 - 4 * row - place) for place, picture in enumerate(some)])
             for row, (name, some) in enumerate(zip(names, pictures, strict=True))
         ]

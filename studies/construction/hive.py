@@ -1,4 +1,4 @@
-"""The 19 published studies of HIVE, to be built from a checkpoint of one's own."""
+"""The 19 published studies of HIVE, to be built from your own checkpoint."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class HiveStudy:
         wrong: photos with a wrong one.
         examples: training photos of every class that are shown.
         labels: whether the names of classes are shown.
-        output: whether it is asked which class the model chose.
-        rating: what is asked about rows.
+        output: whether participants are asked which class the model chose.
+        rating: the question about rows.
     """
 
     task: TaskName
@@ -71,7 +71,7 @@ class Hive:
 
 @cache
 def hive() -> Hive:
-    """What Kim et al. 2022, *HIVE: Evaluating the Human Interpretability of Visual Explanations*, studied."""
+    """The studies of Kim et al. 2022, *HIVE: Evaluating the Human Interpretability of Visual Explanations*."""
     return read(Hive, yaml.safe_load((files("studies.construction") / "hive.yaml").read_text("utf-8")), "hive.yaml")
 
 
@@ -88,7 +88,7 @@ def design(name: str) -> Design:
 def arguments(
     name: str, ckpt_path: Path, forms: int = 10, data: Path | None = None, data_root: str | None = None
 ) -> dict[str, Any]:
-    """Arguments of :func:`studies.construction.build` for a published study; its own are those of :func:`command`.
+    """Arguments of :func:`studies.construction.build` for a published study, from those of :func:`command`.
 
     Raises:
         ValueError: if there is no such study, or no form.
@@ -121,10 +121,10 @@ def command(  # noqa: PLR0913
     Args:
         name: of the study, such as cub_gradcam_agreement; any other name lists them all.
         ckpt_path: checkpoint of the model.
-        consent: text file with what participants are told before they agree.
+        consent: text file that participants read before they agree.
         out: new folder.
         forms: fixed sets of photos, each for five people; 10 in the paper.
-        data: test images of other data than the run's: a yaml file as in configs/data.
+        data: test images other than the run's: a yaml file as in configs/data.
         data_root: where the data lies now, if it has moved since training; with ``data``, its root.
     """
     bundle = build(out=out, consent=consent, **arguments(name, ckpt_path, forms, data, data_root))

@@ -36,7 +36,7 @@ class Method:
             tree, or no explanation.
         explainer: of the maps; by default Grad-CAM for heat maps, for BagNet its own maps, and for units what
             evaluations use.
-        control: ``random`` maps in place of the explainer's, or units ``shuffled``: those of the next class.
+        control: ``random`` maps in place of the explainer's, or units ``shuffled``: the units of the next class.
         labels: whether the names of classes are shown.
         examples: training photos of every class that are shown, 0 to 3.
         rows: most units of a class that are shown, those that contribute most to it above the mean over classes; people
@@ -45,9 +45,9 @@ class Method:
         clarity: whether to ask how clear it is what each unit shows.
         evidence: whether score, weight and contribution of each row, or the probability of each class that has a map,
             are shown as the model sees them.
-        rating: what is asked about rows: to rate each (by default), nothing, or, of a path, the first decision that a
-            participant disagrees with.
-        data: test images of other data than the run's, such as harder ones: a yaml file as in configs/data. Classes are
+        rating: the question about rows: a rating of each (by default), nothing, or, for a path, the first decision that
+            a participant disagrees with.
+        data: test images other than the run's, such as harder ones: a yaml file as in configs/data. Classes are
             matched by name.
         data_root: where the data lies now, if it has moved since training; with ``data``, its root.
     """
@@ -69,7 +69,7 @@ class Method:
 
 
 class Subject:
-    """A method with its model, its data, and what the model says of all test images.
+    """A method with its model, its data, and the model's outputs for all test images.
 
     Args:
         method: of the arm.
@@ -101,9 +101,9 @@ class Subject:
             raise self.wrong(f"the control {method.control} does not fit the form {method.form}")
         asked = method.similarity != "scale" or method.clarity
         if asked and method.form not in ("units", "tree"):
-            raise self.wrong(f"the form {method.form} has no rows that `similarity` or `clarity` could be of")
+            raise self.wrong(f"the form {method.form} has no rows for `similarity` or `clarity`")
         if method.evidence and method.form == "none":
-            raise self.wrong("the form none has no explanation that `evidence` could be of")
+            raise self.wrong("the form none has no explanation for `evidence`")
         if method.form == "none" and self.task.options == 1 and not (method.labels or method.examples):
             raise self.wrong(f"the form none shows nothing of the decision to be judged: {SHOW_CLASS}")
         if method.similarity == "pairwise" and method.form == "tree":
@@ -124,7 +124,7 @@ class Subject:
         self.seen: Scan = scan(self.model, self.data, "test")
         self.accuracy = 100 * sum(self.seen.correct) / len(self.seen.sample_ids)
         if self.accuracy <= 100 / len(self.names):
-            raise self.wrong(f"its accuracy of {self.accuracy:.1f} % on the test images is that of guessing")
+            raise self.wrong(f"its accuracy of {self.accuracy:.1f} % on the test images is at the level of guessing")
 
     def origin(self) -> dict[str, str]:
         """Model, SHA-256 of its checkpoint and of the test images with their ids and classes, and the explainer."""
@@ -160,7 +160,7 @@ class Subject:
         return explainer
 
     def order(self, name: str) -> str:
-        """What images and units are drawn by: no order of theirs, and the same for every arm."""
+        """The key that images and units are drawn by: unrelated to their own order, and the same for every arm."""
         return hashlib.sha256(f"{self.seed} {name}".encode()).hexdigest()
 
     def id(self, kind: str, name: str) -> str:
@@ -168,7 +168,7 @@ class Subject:
         return kind + hashlib.sha256(f"{self.salt} {self.seed} {self.method.id} {name}".encode()).hexdigest()[:12]
 
     def choose(self, right: bool, number: int, without: Collection[str] = ()) -> list[int]:
-        """Positions of test images with right or with wrong predictions, in an order of chance, but those named.
+        """Positions of test images with right or with wrong predictions, in random order, except those named.
 
         Of a tree, only those whose path leads to the predicted class and can be asked about.
 

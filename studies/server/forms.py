@@ -57,5 +57,5 @@ def token_of(secret: str, participant: str, page: str) -> str:
 
 
 def is_token(given: str, secret: str, participant: str, page: str) -> bool:
-    """Whether a token is that of the page, compared in constant time."""
+    """Whether a token belongs to the page, compared in constant time."""
     return hmac.compare_digest(given.encode(), token_of(secret, participant, page).encode())

@@ -128,7 +128,7 @@ class Pages:
         )
 
     def _result(self, way: list[Step], arm: Arm, earlier: Mapping[int, Answers]) -> str:
-        """How many items of an arm were answered rightly."""
+        """How many items of an arm were answered correctly."""
         study, key = self.bundle.study, self.bundle.key.items
         task = task_of(study.task, arm.form)
         seen = [

@@ -1,4 +1,4 @@
-"""Platforms that send participants and pay them: what they tell in the link, and how participants get back to them."""
+"""Platforms that send and pay participants: what their links carry, and how participants get back to them."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def command(
     bundle = load_bundle(folder)
     if unfilled := placeholders(bundle):
         raise ValueError(
-            f"{unfilled}: fill them in before anybody is asked. Until then, look at the pages with `python -m studies "
+            f"{unfilled}: fill them in before the study starts. Until then, look at the pages with `python -m studies "
             f"single_file {folder} --out {folder}/preview --number 1`, and try them with `python -m studies simulate "
             f"{folder}`."
         )

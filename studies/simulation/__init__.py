@@ -1,1 +1,1 @@
-"""Participants that are no people, to try a study before anybody is paid."""
+"""Simulated participants, to try a study before anybody is paid."""

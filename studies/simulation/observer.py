@@ -1,4 +1,4 @@
-"""How a simulated participant answers: with a planted ability that the analysis must find again."""
+"""How a simulated participant answers: with a planted ability that the analysis must recover."""
 
 from __future__ import annotations
 

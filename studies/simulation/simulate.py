@@ -25,7 +25,7 @@ GUESSER = Observer()
 def simulate(folder: Path, database: Path, observer: Observer, number: int, fast: bool = False) -> int:
     """Let simulated participants answer a whole study.
 
-    The arguments are those of :func:`command`; fast or not, the answers are the same, except for times.
+    Takes the arguments of :func:`command`; fast or not, the answers are the same, except for times.
 
     Returns:
         How many took part: fewer where places run out.
@@ -92,7 +92,7 @@ async def take_part(browser: AsyncClient, store: Store, observer: Observer) -> b
 
     Args:
         browser: with its own cookies.
-        store: of the study, from which the observer knows what a person sees on the page.
+        store: of the study, which tells the observer what a person sees on the page.
         observer: who answers.
 
     Returns:

@@ -155,8 +155,8 @@ def exact_sign_flip(differences: NDArray[np.float64]) -> float:
 def person_effect(sample: Summary, items: float) -> float:
     """How much of the spread of accuracies is between people, implied by their standard deviation.
 
-    ``ρ = (s² / (p (1 - p)) - 1 / k) / (1 - 1 / k)``: near 0, everybody answers alike and the spread is that of single
-    answers.
+    ``ρ = (s² / (p (1 - p)) - 1 / k) / (1 - 1 / k)``: near 0, everybody answers alike and the spread is the sampling
+    error of single answers.
 
     Args:
         sample: of accuracies in [0, 1].

@@ -157,8 +157,8 @@ def crossed(values: Floats, people: Indices, images: Indices, sides: Indices) ->
     ``(MS_p + MS_i - MS_rest) / N``.
 
     A variance component below 0 counts as 0: V is at least what people alone, or images alone, give. Degrees of freedom
-    are those of Satterthwaite 1946, ``V² / Σ V_g² / (n_g - 1)``, where g are the people, and the images, of the first
-    arm only, of the second only, and of both. Weights, division and lower bound are ours.
+    follow Satterthwaite 1946, ``V² / Σ V_g² / (n_g - 1)``, where g are the people, and the images, of the first arm
+    only, of the second only, and of both. Weights, division and lower bound are ours.
 
     Args:
         values: ``(R, N)``.

@@ -1,4 +1,4 @@
-"""Signal detection: how well people tell right from wrong predictions, apart from how readily they believe either."""
+"""Signal detection: how well people separate right from wrong predictions, and how readily they believe either."""
 
 from __future__ import annotations
 

@@ -11,6 +11,6 @@ __all__ = ["Task", "task_of"]
 
 
 def task_of(name: TaskName, form: Form) -> Task:
-    """A task as it is asked with a form of explanation: what ``task`` of ``studies/tasks/<name>.py`` returns."""
+    """A task with a form of explanation: what ``task`` of ``studies/tasks/<name>.py`` returns."""
     task: Task = import_module(f"studies.tasks.{name}").task(form)
     return task

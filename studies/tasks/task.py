@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Ability:
-    """How well a simulated participant tells right from wrong, as ``studies.simulation.observer`` says."""
+    """How well a simulated participant distinguishes right from wrong, see ``studies.simulation.observer``."""
 
     policy: Literal["guesser", "believer", "ideal", "noisy", "straight_liner"] = "guesser"
     d_prime: float = 1.0
@@ -25,7 +25,7 @@ class Ability:
 
 
 class Task(ABC):
-    """A kind of question about a photo, as it is asked with one form of explanation.
+    """A kind of question about a photo, with one form of explanation.
 
     Attributes:
         text: name of its instructions in the texts.
@@ -42,7 +42,7 @@ class Task(ABC):
     text: str
     chance: float
     main: str
-    done = "answered rightly"
+    done = "answered correctly"
     scale: Literal["belief", "confidence"] = "confidence"
     options = 1
     decisions = 0
@@ -75,7 +75,7 @@ class Task(ABC):
         return []
 
     def questions(self, item: Item, choices: tuple[tuple[str, str], ...], say: dict[str, Any]) -> list[Question]:
-        """What is asked before the confidence, with ids and names of the options as choices."""
+        """The questions before the confidence, with ids and names of the options as choices."""
         return []
 
     @abstractmethod
@@ -83,7 +83,7 @@ class Task(ABC):
         """The option that was believed or chosen, or the leaf that decisions in a tree lead to."""
 
     def is_right(self, item: Item, key: ItemKey, answers: Answers) -> bool:
-        """Whether an item was answered rightly: in the participant's own result, the tables and the bonus."""
+        """Whether an item was answered correctly: for the participant's own result, the tables and the bonus."""
         return self.chosen(item, answers) in (key.answer or "").split("|")
 
     @abstractmethod

@@ -100,7 +100,7 @@ def test_flags_of_other_classes_own_ones_that_speak_against_and_flat_maps(birds)
     for row in rows:
         own, turned = row.line.unit // 2 == table.label, row.line.unit % 2 == 0
         assert "of another class" in row.flags or own
-        assert ("speaks against its own class" in row.flags) == (own and turned)
+        assert ("counts against its own class" in row.flags) == (own and turned)
         assert "flat map" in row.flags
         assert row.view.box is None
 

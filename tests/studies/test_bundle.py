@@ -62,7 +62,7 @@ ITEM = [*ARM, "items", 0]
         ("study.json", ["assignment", "by"], "forms", "has 4 items with a right prediction, but a participant sees 2"),
         ("study.json", [*ARM, "accuracy"], 0, "accuracy: expected to be greater than 0, but got 0"),
         ("study.json", [*ARM, "preview"], [], "the preview needs one example"),
-        ("study.json", [*ARM, "rating"], "first_disagreement", "agreement with a tree only"),
+        ("study.json", [*ARM, "rating"], "first_disagreement", "only be requested in agreement with a tree"),
         ("study.json", ["schema"], 2, "schema 2 cannot be read"),
         ("study.json", ["arms"], [], r"study\.json\.arms: .* at least 1 item"),
         (

@@ -405,5 +405,5 @@ def test_a_model_that_guesses_is_refused(run, monkeypatch):
     monkeypatch.setattr(
         "studies.construction.method.Scan.correct", property(lambda seen: [index < 6 for index in range(48)])
     )
-    with pytest.raises(ValueError, match=r"its accuracy of 12\.5 % on the test images is that of guessing"):
+    with pytest.raises(ValueError, match=r"its accuracy of 12\.5 % on the test images is at the level of guessing"):
         run("Classifier")
