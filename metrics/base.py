@@ -139,14 +139,14 @@ class SummaryMetric(SeparateMetric):
 
 
 class ImageMean(SummaryMetric):
-    """Mean over images, each of which counts once.
+    """Mean over images, each counted once.
 
     The values of the units of an image are averaged before images are, so that ``n`` counts images and the interval is
     not too narrow. Values that are not finite are undefined: left out and counted. Sums are float64 and counts int64,
     so that batch size, order and number of processes cannot move the result.
 
-    Subclasses call ``_accumulate`` in ``update``. The interval is that of a mean over images, or Wilson's where a
-    subclass sets ``interval = "wilson"`` because an image's value is 0 or 1.
+    Subclasses call ``_accumulate`` in ``update``. The interval is for a mean over images, or Wilson's where a subclass
+    sets ``interval = "wilson"`` because an image's value is 0 or 1.
 
     Args:
         kwargs: arguments of :class:`torchmetrics.Metric`.
@@ -240,8 +240,8 @@ class ImageRatio(SummaryMetric):
 class ItemMean(SummaryMetric):
     """Mean over the items whose value is defined.
 
-    The interval is that of the items' spread, not of the sampling of images, unless a subclass says otherwise: that of
-    a mean, or Wilson's where a subclass sets ``interval = "wilson"`` because an item's value is 0 or 1. ``n`` counts
+    The interval reflects the spread of the items, not the sampling of images, unless a subclass says otherwise: for a
+    mean, or Wilson's where a subclass sets ``interval = "wilson"`` because an item's value is 0 or 1. ``n`` counts
     items; ``skipped`` counts undefined items and the inputs that ``update`` left out (state ``dropped``). A subclass
     that computes number or interval otherwise overrides ``_estimate_of`` or ``_interval_of``.
 
@@ -260,7 +260,7 @@ class ItemMean(SummaryMetric):
     def values(self) -> Tensor:
         """One float64 value per item, NaN where undefined.
 
-        Computed from the states as they stand: enter ``sync_context()`` for those of all processes. Two int64 counts
+        Computed from the current states: enter ``sync_context()`` for the states of all processes. Two int64 counts
         divide to float32, so cast one of them first.
         """
 

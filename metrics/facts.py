@@ -1,4 +1,4 @@
-"""Facts of a model and a data set from which the suite decides which metrics apply and how they are built."""
+"""Facts of a model and a data set that decide which metrics of a suite apply and how they are built."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ class Facts:
         class_attributes: ``(K, A)`` float in 0..1, all attributes, before L concepts were selected, or None.
         concept_to_part: ``(L,)`` int64, the group of parts each concept is about, -1 for none, or None.
         unit_concepts: ``(U,)`` int64, the concept of each active unit, -1 for none: as in ``concepts`` or, for units
-            without a name, what their scores tell best on the training images. None if units stand for no concepts.
+            without a name, the concept their scores predict best on the training images. None if units stand for no
+            concepts.
         nameable: whether units stand for concepts or, being prototypes or features, may be named by one.
         concept_order: ``(L,)`` int64, the concepts by how many training images have them, or None if not counted.
         part_codes: for each group of parts its codes in a label map, none for a group without a mask.
@@ -122,7 +123,7 @@ class Facts:
         groups: Sequence[Sequence[int]] = self.part_groups or ()
         sides = max([1, *map(len, groups)])
         rows = [[*group, *[-1] * (sides - len(group))] for group in groups]
-        table = torch.tensor([*rows, [-1] * sides], device=self.active.device)  # the last row is that of no part
+        table = torch.tensor([*rows, [-1] * sides], device=self.active.device)  # the last row stands for no part
         return table[self.concept_groups]
 
     @property

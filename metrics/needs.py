@@ -1,4 +1,4 @@
-"""What a metric of any family may need of the model and the data, and the reasons why it is not there."""
+"""What a metric of any family may need from the model and the data, and the reasons why it is missing."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def resolve(suite: Sequence[str]) -> list[str]:
             on; ``"my_package.metrics.FAMILY/name"`` for one key of a family.
 
     Returns:
-        Keys without repetition, in the order asked for; within a family, in the order of its entries.
+        Keys without repetition, in the requested order; within a family, in the order of its entries.
 
     Raises:
         ValueError: if a name is unknown, listing the known ones; if an import path leads to no entry or family, or to
@@ -189,7 +189,7 @@ def _registered(path: str) -> str:
 
 
 def _family_of(entry: MetricEntry) -> Family:
-    """The family of entries that are named one by one, of which each joins the earlier ones."""
+    """The family of entries that are named one by one; each joins the earlier ones."""
     name = entry.key.partition("/")[0]
     earlier = _ONE_BY_ONE.get(name)
     entries = earlier.entries if earlier else ()

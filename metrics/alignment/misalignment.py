@@ -36,7 +36,7 @@ class SpatialMisalignment(SeparateMetric, PartsMetric):
         quantile: of each map, above which a pixel is in the region.
         kwargs: arguments of :class:`torchmetrics.Metric`.
 
-    Inputs: those of the four functions.
+    Inputs: the arguments of the four functions.
 
     Raises:
         ValueError: if an argument differs from the above.

@@ -18,7 +18,7 @@ def _check_scores(scores: Tensor, perturbed_scores: Tensor, target_ids: Tensor) 
 
 
 def _positive_scores(scores: Tensor, target_ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Scores in float64 clipped at 0, ``(B, U)``, and those of the targets, ``(B, 1)``."""
+    """Scores in float64 clipped at 0, ``(B, U)``, and the targets' scores, ``(B, 1)``."""
     clipped = scores.double().clamp(min=0)
     return clipped, clipped.gather(1, target_ids.clamp(min=0)[:, None])
 
@@ -101,7 +101,7 @@ def misalignment_rank_change(
     """Number of units of other classes that overtake a unit although nothing changes in its region.
 
     Source: Sacha et al. (2024): the number of active units not owned by the image's class whose score, clipped at 0,
-    is strictly above that of the target, after the perturbation minus before.
+    is strictly above the target's, after the perturbation minus before.
 
     Args:
         scores: ``(B, U)`` float, clean images.

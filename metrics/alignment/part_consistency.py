@@ -106,7 +106,7 @@ CONSISTENCY = MetricEntry(
     "alignment/consistency",
     PartConsistency,
     Words(
-        question="Does a unit have one part beside its peak in the images of its class?",
+        question="Does a unit have one part next to its peak in the images of its class?",
         name="Consistency",
         formula="share of units that have one part in their window on at least 80 % of the images of their class",
         source="[H23]",

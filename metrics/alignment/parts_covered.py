@@ -40,7 +40,7 @@ def parts_covered(hits: Tensor, visible: Tensor, owner: Tensor, threshold: float
         threshold: share of images, inclusive.
 
     Returns:
-        ``(K,)`` float64 counts, higher is better; NaN for a class none of whose units ever met a visible part.
+        ``(K,)`` float64 counts, higher is better; NaN for a class whose units never met a visible part.
 
     Raises:
         ValueError: if a shape or dtype differs from the above.
@@ -61,8 +61,8 @@ class PartsCovered(ItemMean):
     Source: :func:`parts_covered`, with the window and the owned units of :class:`metrics.PartConsistency`, after Huang
     et al. (2023): on an image a unit is at the visible part nearest to its peak, if one lies in the window.
 
-    The number cannot exceed that of a class's units, nor that of the parts. Units that look beside the object can still
-    be near a part: read it together with :class:`metrics.OnObject`.
+    The number exceeds neither the number of a class's units nor the number of parts. Units that look next to the object
+    can still be near a part: read it together with :class:`metrics.OnObject`.
 
     Args:
         owner: ``(U, K)`` bool, active units of each class.

@@ -39,7 +39,7 @@ class ClassificationRankChange(ImageMean):
     Args:
         kwargs: arguments of :class:`torchmetrics.Metric`.
 
-    Inputs: those of :func:`classification_rank_change`.
+    Inputs: the arguments of :func:`classification_rank_change`.
 
     Example:
         >>> import torch

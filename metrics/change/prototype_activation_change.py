@@ -51,7 +51,7 @@ class PrototypeActivationChange(ImageMean):
         variant: reading of the formula.
         kwargs: arguments of :class:`torchmetrics.Metric`.
 
-    Inputs: those of :func:`prototype_activation_change`, and
+    Inputs: the tensors of :func:`prototype_activation_change`, and
         valid: ``(B, k)`` bool, False where the perturbation was undefined; None for all.
 
     Raises:

@@ -43,7 +43,7 @@ class PrototypeActivationLocationChange(ImageMean):
         threshold: see :func:`prototype_activation_location_change`.
         kwargs: arguments of :class:`torchmetrics.Metric`.
 
-    Inputs: those of :func:`prototype_activation_location_change`, and
+    Inputs: the tensors of :func:`prototype_activation_location_change`, and
         valid: ``(B, k)`` bool, False where the perturbation was undefined; None for all.
 
     Raises:

@@ -51,7 +51,7 @@ class PrototypeLocationChange(ImageMean):
         relative: see :func:`prototype_location_change`; the unit becomes a fraction.
         kwargs: arguments of :class:`torchmetrics.Metric`.
 
-    Inputs: those of :func:`prototype_location_change`, and
+    Inputs: the tensors of :func:`prototype_location_change`, and
         valid: ``(B, k)`` bool, False where the perturbation was undefined; None for all.
 
     Example:

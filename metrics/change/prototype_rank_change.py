@@ -50,7 +50,7 @@ class PrototypeRankChange(ImageMean):
         active: ``(U,)`` bool, units that are ranked; None for all.
         kwargs: arguments of :class:`torchmetrics.Metric`.
 
-    Inputs: those of :func:`prototype_rank_change`, and
+    Inputs: the tensors of :func:`prototype_rank_change`, and
         valid: ``(B, k)`` bool, False where the perturbation was undefined; None for all.
 
     Example:

@@ -1,4 +1,4 @@
-"""What classes are represented by: how similar they are to each other, and what their features are like."""
+"""Class representations: how similar classes are to each other, and what their features are like."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far the features of the predicted class look at different places (SID@k)."""
+"""To what extent the features of the predicted class look at different places (SID@k)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SMALLEST_SCALE = 1e-5  # of a map
 
 
 def scale_invariant_diversity(maps: Tensor, weight: Tensor, predictions: Tensor, k: int = 5) -> Tensor:
-    """How far the features of the predicted class look at different places (SID@k).
+    """To what extent the features of the predicted class look at different places (SID@k).
 
     Source: Norrenbrock et al. (2025), as released: ``1/k Σ_cells max_u P_u`` over the k features u with the largest
     signed weights of the predicted class; P_u is the softmax over cells of the map divided by its mean magnitude, which
@@ -62,7 +62,7 @@ def _diversity(maps: Tensor) -> Tensor:
 
 
 class ScaleInvariantDiversity(ImageMean):
-    """Mean over images of how far the features of the predicted class look at different places (SID@k).
+    """Mean over images of the extent to which features of the predicted class look at different places (SID@k).
 
     An image whose predicted class has fewer than k non-zero weights is undefined.
 

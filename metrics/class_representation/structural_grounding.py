@@ -90,10 +90,10 @@ def structural_grounding(weight: Tensor, class_attributes: Tensor, pairs: int = 
     """Whether classes that look alike have similar weights ("CUB similarity").
 
     Source: Norrenbrock et al. (2025): ``Σ S_model / Σ S_gt`` over the ``pairs`` pairs of classes with the largest S_gt,
-    the cosine similarity of the rows of ``class_attributes``; S_model is that of the rows of ``weight``, signs kept.
-    Of pairs that tie at the last place, to 12 digits, each counts with its chance in a random choice, so that the order
-    of classes changes nothing; the paper leaves ties open. A pair in which a class has no attributes or no weights is
-    left out of both sums.
+    the cosine similarity of the rows of ``class_attributes``; S_model is the same for the rows of ``weight``, signs
+    kept. Pairs that tie at the last place, to 12 digits, each count with their probability under a random choice, so
+    that the order of classes changes nothing; the paper does not specify ties. A pair in which a class has no
+    attributes or no weights is left out of both sums.
 
     Args:
         weight: ``(K, U)`` float head weights without bias.

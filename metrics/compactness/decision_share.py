@@ -1,4 +1,4 @@
-"""Share of a decision that the units an explanation shows carry."""
+"""Share of a decision carried by the units that an explanation shows."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ DECISION_SHARE = MetricEntry(
     "compactness/decision_share",
     DecisionShare,
     Words(
-        question="How much of a decision do the units that an explanation shows carry?",
+        question="How much of a decision is carried by the units that an explanation shows?",
         name="Decision share",
         formula="mean of Σ_(u shown) abs(c_u − c̄_u) / Σ_u abs(c_u − c̄_u); c_u contributes to the predicted class, c̄_u "
         "is the mean over classes, and the k largest are shown. Multilabel: c̄_u = 0. BagNet: u are cells. ProtoTree: "

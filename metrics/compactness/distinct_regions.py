@@ -88,7 +88,7 @@ DISTINCT_REGIONS = MetricEntry(
         question="At how many different places do the units of an image look?",
         name="Distinct regions",
         formula="mean number of the top-k units, from the largest score, whose top 5 % of relevance has an "
-        "intersection over union ≤ 0.5 with that of every unit counted before",
+        "intersection over union ≤ 0.5 with the region of every unit counted before",
         source="ours",
         misread="The most is k. Different places need not be different parts, nor lie on the object, and noise is "
         "nowhere twice: read it with `background_overlap`. These are the units with the largest scores; an "

@@ -63,7 +63,7 @@ class NumberOfFeatures(ModelValue):
     Args:
         kwargs: arguments of :class:`torchmetrics.Metric`.
 
-    Inputs: those of :func:`number_of_features`.
+    Inputs: the arguments of :func:`number_of_features`.
     """
 
     unit = "count"
@@ -81,7 +81,7 @@ class FeaturesPerClass(ModelValue):
     Args:
         kwargs: arguments of :class:`torchmetrics.Metric`.
 
-    Inputs: those of :func:`features_per_class`.
+    Inputs: the arguments of :func:`features_per_class`.
     """
 
     unit = "count"

@@ -77,7 +77,7 @@ LOCAL_SIZE = MetricEntry(
     "compactness/local_size",
     LocalSize,
     Words(
-        question="How many units speak in one image?",
+        question="How many units matter on one image?",
         name="Local size",
         formula="mean number of active units with s_u / max s > 0.1",
         source="[S25] 20, 21",

@@ -66,7 +66,7 @@ NEGATIVE_POSITIVE_RATIO = MetricEntry(
     "compactness/npr",
     NegativePositiveRatio,
     Words(
-        question="How many weights speak against a class, for each that speaks for one?",
+        question="How many weights count against a class, for each that counts for one?",
         name="Negative-positive ratio",
         formula="#{w < −10⁻³} / #{w > 10⁻³}",
         source="[S25] 23",

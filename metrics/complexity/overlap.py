@@ -1,4 +1,4 @@
-"""Overlap of clipped saliency with the object, and with its background: the one is nothing without the other."""
+"""Overlap of clipped saliency with the object and with its background, which have to be read together."""
 
 from __future__ import annotations
 

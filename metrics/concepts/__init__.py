@@ -1,4 +1,4 @@
-"""Concepts: whether those that decide are right, in the image and where they should be; what correcting them does."""
+"""Concepts: whether the deciding ones are right, in the image and in the right place; what correcting them does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How well the scores of units tell images with a concept from those without, and which concept names a unit."""
+"""How well the scores of units separate images with a concept from images without, and which concept names a unit."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def concept_auc(scores: Tensor, concept_labels: Tensor) -> Tensor:
 
 
 def name_units(auc: Tensor, least: float = 0.6) -> Tensor:
-    """The concept that names each unit: that of the largest area under the curve.
+    """The concept that names each unit: the one with the largest area under the curve.
 
     Source: none.
 

@@ -13,7 +13,7 @@ from metrics.primitives.checks import check_at_least, check_range, check_tensor
 
 
 def calibration_bins(probabilities: Tensor, present: Tensor, bins: int = 15) -> Tensor:
-    """Counts and sums in equal bins of the predicted probability, from which calibration follows.
+    """Counts and sums in equal bins of the predicted probability, which determine the calibration error.
 
     Args:
         probabilities: ``(B, L)`` float in [0, 1]; what is not finite is left out.
@@ -21,7 +21,7 @@ def calibration_bins(probabilities: Tensor, present: Tensor, bins: int = 15) -> 
         bins: on [0, 1], at least 1; each holds its lower end, the last one 1 too.
 
     Returns:
-        ``(3, L, bins)`` float64: number of images, sum of their probabilities, number of those that have the concept.
+        ``(3, L, bins)`` float64: number of images, sum of their probabilities, number of images that have the concept.
 
     Raises:
         ValueError: if an argument differs from the above.

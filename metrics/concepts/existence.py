@@ -48,7 +48,7 @@ def concept_existence(importance: Tensor, concept_labels: Tensor, k: int) -> Ten
 
 
 def concept_existence_baselines(prevalence: Tensor, k: int, order: Tensor | None = None) -> dict[str, Tensor]:
-    """What rankings reach that never look at the image.
+    """The values of rankings that never look at the image.
 
     Args:
         prevalence: ``(L,)`` float in [0, 1], share of the images with each concept.

@@ -49,7 +49,7 @@ class InterventionArea(ImageMean):
     the trapezoidal rule, divided by S, the number of steps, and averaged over T trials.
 
     ``summary`` adds the ``curve`` itself, a list of S + 1 accuracies averaged over trials; ``curve_sd``, their standard
-    deviations over trials (T - 1); ``standard_deviation``, that of the area; ``baseline``, the accuracy without any
+    deviations over trials (T - 1); ``standard_deviation``, the area's; ``baseline``, the accuracy without any
     correction; and ``lift``, the area above it. The interval is over images.
 
     Args:

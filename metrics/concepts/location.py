@@ -1,4 +1,4 @@
-"""Whether the maps of the concepts that decide are high where the part is that the concept is about."""
+"""Whether the maps of the deciding concepts are high at the part that the concept is about."""
 
 from __future__ import annotations
 
@@ -57,9 +57,8 @@ class ConceptLocation(RankedConcepts, ImageRatio):
     """Share of the k most important concepts of decisions whose map is high where their part is (higher is better).
 
     Source: Aysel et al. (2025), CLM, see :func:`concept_location`. Concepts without a part are not ranked; an important
-    concept none of whose sides is in sight is left out. The value is the mean over all pairs of an image and a
-    concept; ``summary`` adds ``image_mean``, the mean over images, and ``curve_a1`` to ``curve_a12``, the value at
-    every alpha.
+    concept without a side in sight is left out. The value is the mean over all pairs of an image and a concept;
+    ``summary`` adds ``image_mean``, the mean over images, and ``curve_a1`` to ``curve_a12``, the value at every alpha.
 
     A map that always lights up the bird scores high. ``summary`` adds two baselines on the same pairs, with the lift
     over each and its 95 % interval, with images as the clusters: ``chance``, a random region of the same size, which

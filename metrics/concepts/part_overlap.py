@@ -21,8 +21,8 @@ def concept_mask_intersection_over_union(
 ) -> Tensor:
     """Intersection over union of the highest pixels of the map of a concept with the part it is about.
 
-    Source: Aysel et al. (2025), section 3.4, name it the rigorous check and lack the masks. The region is that of
-    :func:`metrics.functional.concept_location`; each of the equally high pixels that complete it counts with the
+    Source: Aysel et al. (2025), section 3.4, name it as the rigorous check but lack the masks. The region is defined as
+    in :func:`metrics.functional.concept_location`; each of the equally high pixels that complete it counts with the
     probability of being chosen.
 
     Args:

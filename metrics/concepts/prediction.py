@@ -1,4 +1,4 @@
-"""What the metrics of predicted concepts share: a value for each concept of the data, beside that of the majority."""
+"""The base of metrics of predicted concepts: a value for each concept of the data, and the majority baseline's."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ PREDICTED = ("corrections", *CONCEPTS)
 class ConceptPrediction(ItemMean):
     """Base of the metrics with one value per concept of the data set.
 
-    ``summary`` adds ``majority``: what a prediction reaches that is certain, for every image, of what most evaluated
-    images are (present, if half of them), averaged over the same concepts.
+    ``summary`` adds ``majority``: the value of a constant, certain prediction of what most evaluated images show
+    (present, if half of them do), averaged over the same concepts.
 
     Args:
         concepts: ``(U,)`` int64, the concept each unit stands for, -1 for none; a concept is read from the first active

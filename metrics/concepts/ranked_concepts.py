@@ -95,7 +95,7 @@ def most_important(importance: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 class RankedConcepts(SummaryMetric):
-    """Base of the metrics of the k most important concepts of a decision, beside another base that averages.
+    """Base of the metrics of the k most important concepts of a decision, combined with a base that averages.
 
     ``summary`` adds every baseline and the lift over it, ``lift_over_<baseline>``, with the bounds of its 95 %
     interval, ``..._low`` and ``..._high``, paired over images.
@@ -171,9 +171,9 @@ class RankedConcepts(SummaryMetric):
 
     @abstractmethod
     def baselines(self) -> dict[str, Tensor]:
-        """What every baseline reaches on the images seen, float64 scalars; NaN without any.
+        """The value of every baseline on the images seen, float64 scalars; NaN without any.
 
-        Computed from the states as they stand: enter ``sync_context()`` for those of all processes.
+        Computed from the current states: enter ``sync_context()`` for the states of all processes.
         """
 
     def summary(self) -> dict[str, float]:

@@ -43,7 +43,7 @@ def residual_share(logits: Tensor, residual: Tensor, unit_logits: Tensor) -> Ten
 class ResidualShare(ImageMean):
     """Mean share of the residual in the logit of the predicted class (lower is better).
 
-    Inputs: those of :func:`residual_share`.
+    Inputs: the arguments of :func:`residual_share`.
     """
 
     unit = "fraction"
@@ -59,7 +59,7 @@ RESIDUAL_SHARE = MetricEntry(
     "concepts/residual_share",
     ResidualShare,
     Words(
-        question="How much of the decision passes the concepts by?",
+        question="How much of the decision bypasses the concepts?",
         name="Share of the residual",
         formula="mean of abs(r) / (abs(r) + abs(e)) of the predicted class, r = residual, e = what the units "
         "contribute",

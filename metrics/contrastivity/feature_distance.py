@@ -67,7 +67,7 @@ def feature_distance_of_sums(sums: Tensor, counts: Tensor, mode: Mode) -> Tensor
 
 
 def average_feature_distance(features: Tensor, labels: Tensor, num_classes: int, mode: Mode = "inter") -> Tensor:
-    """Average cosine distance of the features of each class to those of other classes, or to each other.
+    """Average cosine distance of the features of each class to features of other classes, or to each other.
 
     Source: Schlinge et al. (2025), section 5.3: as :func:`metrics.functional.average_prototype_distance`, on the
     multiset of features instead of the set of prototypes. Features that are zero or not finite have no direction and

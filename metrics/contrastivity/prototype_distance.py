@@ -21,8 +21,8 @@ def average_prototype_distance(
 
     Source: Schlinge et al. (2025), equations 13 and 14, after Wang et al.: for class k the mean of ``1 - p·q / (‖p‖
     ‖q‖)`` over p in P_k and q in O_k (inter), or over pairs p, q in P_k (intra). P_k is the set of units of class k and
-    O_k that of all other active units, both without units whose vector is zero; a unit shared by classes is in each of
-    their P_k and in none of their O_k.
+    O_k the set of all other active units, both without units whose vector is zero; a unit shared by classes is in each
+    of their P_k and in none of their O_k.
 
     Args:
         vectors: ``(U, D)`` float.

@@ -59,7 +59,7 @@ class BackgroundIndependence(ImageRatio):
         ratio: share of the logit.
         kwargs: arguments of :class:`torchmetrics.Metric`.
 
-    Inputs: those of :func:`background_independence`; M may differ from batch to batch.
+    Inputs: the tensors of :func:`background_independence`; M may differ from batch to batch.
 
     Example:
         >>> metric, valid = BackgroundIndependence(), torch.ones(1, 3, dtype=torch.bool)

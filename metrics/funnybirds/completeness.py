@@ -75,10 +75,10 @@ def heldout_completeness(csdc: Tensor, pc: Tensor, dc: Tensor, d: Tensor) -> flo
     return float(scores[select_threshold(*chosen)] / 2)
 
 
-def funnybirds_aggregate(  # noqa: PLR0913 - four checks over thresholds, and what is beside them
+def funnybirds_aggregate(  # noqa: PLR0913 - four checks over thresholds, and the scores next to them
     csdc: Tensor, pc: Tensor, dc: Tensor, d: Tensor, sd: Tensor, ts: Tensor, thresholds: Tensor
 ) -> dict[str, float]:
-    """The scores that sum up the protocol.
+    """The summary scores of the protocol.
 
     Source: Hesse et al. (2023); ``completeness_mean`` is the wording of Opłatek et al. (2024). At the one threshold of
     :func:`select_threshold`:
@@ -101,8 +101,7 @@ def funnybirds_aggregate(  # noqa: PLR0913 - four checks over thresholds, and wh
         thresholds: ``(T,)`` float.
 
     Returns:
-        The seven numbers, fractions, higher is better but for the threshold; NaN for those of which a part is
-        undefined.
+        The seven numbers, fractions, higher is better except for the threshold; NaN where a component is undefined.
 
     Raises:
         ValueError: if a shape or dtype differs from the above.

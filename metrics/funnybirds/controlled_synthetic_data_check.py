@@ -1,4 +1,4 @@
-"""Whether important parts hold a set of parts that is enough to tell the class."""
+"""Whether the important parts contain a set of parts that suffices to identify the class."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from metrics.primitives.checks import check_ids, check_tensor
 
 
 def minimal_sufficient_sets(class_parts: Tensor) -> Tensor:
-    """The smallest sets of parts that tell a class from all others.
+    """The smallest sets of parts that distinguish a class from all others.
 
     Source: Hesse et al. (2023), controlled synthetic data check. A set S is sufficient for class c if no other class
     has the variants of c in all parts of S; it is minimal if no proper subset is sufficient. A class whose twin has all
@@ -51,7 +51,7 @@ def minimal_sufficient_sets(class_parts: Tensor) -> Tensor:
 def controlled_synthetic_data_check(
     label_parts: Tensor, labels: Tensor, predictions: Tensor, sufficient_sets: Tensor
 ) -> Tensor:
-    """Whether the important parts hold a set of parts that is enough to tell the class (CSDC).
+    """Whether the important parts contain a set of parts that suffices to identify the class (CSDC).
 
     Source: Hesse et al. (2023): ``max_S |S ∩ P_t| / |S|`` over the minimal sufficient sets S of the class.
 
@@ -97,7 +97,7 @@ class ControlledSyntheticDataCheck(ThresholdMean):
         num_thresholds: T.
         kwargs: arguments of :class:`torchmetrics.Metric`.
 
-    Inputs: those of :func:`controlled_synthetic_data_check`, and ``sample_ids``, ``(B,)`` int64.
+    Inputs: the tensors of :func:`controlled_synthetic_data_check`, and ``sample_ids``, ``(B,)`` int64.
 
     Example:
         >>> sets = torch.tensor([[[False, False, True], [True, True, False]]])

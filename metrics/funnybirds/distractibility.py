@@ -69,7 +69,8 @@ class Distractibility(ThresholdMean):
 
     See :func:`distractibility`, at every threshold t. P_t = {} scores 1.
 
-    Inputs: those of :func:`distractibility`, C may differ from batch to batch, and ``sample_ids``, ``(B,)`` int64.
+    Inputs: the tensors of :func:`distractibility`, where C may differ from batch to batch, and ``sample_ids``, ``(B,)``
+        int64.
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""Which parts an explanation calls important, and how many."""
+"""Which parts an explanation calls important, and how many they are."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def covered_parts(
     num_parts: int = 5,
     variant: CoverageVariant = "fixed",
 ) -> Tensor:
-    """The important parts P_t by the coverage rule: parts with an instance of which a region covers more than t.
+    """The important parts P_t by the coverage rule: parts with an instance that is covered by more than a share t.
 
     Source: Hesse et al. (2023), for the boxes of ProtoPNet. ``P_t = {j : |region ∩ mask_i| > t |mask_i| for an instance
     i of j}``. A hidden instance, with an empty mask, is never covered. The sets shrink as t grows.
@@ -129,7 +129,7 @@ def covered_parts(
 class ImportantParts(ThresholdMean):
     """Mean number of important parts, |P_t| (lower is sparser).
 
-    Source: none. To be read beside the completeness checks, which an explanation that calls all parts important passes.
+    Source: none. Read it with the completeness checks, which an explanation that calls all parts important passes.
 
     Args:
         num_thresholds: T.

@@ -63,7 +63,7 @@ def preservation_check(predicted_parts: Tensor, kept_predictions: Tensor, predic
 def deletion_check(predicted_parts: Tensor, kept_predictions: Tensor, predictions: Tensor) -> Tensor:
     """Whether removing the important parts changes the prediction (DC).
 
-    Source: Hesse et al. (2023): ``1[argmax f(x ∖ P_t) ≠ argmax f(x)]``. Arguments, result and errors are those of
+    Source: Hesse et al. (2023): ``1[argmax f(x ∖ P_t) ≠ argmax f(x)]``. Arguments, result and errors as for
     :func:`preservation_check`.
 
     Example:
@@ -75,7 +75,7 @@ def deletion_check(predicted_parts: Tensor, kept_predictions: Tensor, prediction
 
 
 def _agrees(kept: Tensor, kept_predictions: Tensor, predictions: Tensor) -> Tensor:
-    """``(B, T)`` float64, whether the prediction with only some parts kept is that of the image; NaN if not known."""
+    """``(B, T)`` float64, whether the prediction with only some parts kept is the image's; NaN if unknown."""
     check_tensor("predicted_parts", kept, ("B", "T", "N"), "bool")
     images, _, parts = kept.shape
     check_tensor("kept_predictions", kept_predictions, (images, 2**parts), "int64")
@@ -90,7 +90,7 @@ class PredictionCheck(ThresholdMean):
     Attributes:
         kernel: ``(B, T)`` values of a subclass, 0 or 1.
 
-    Inputs: those of :func:`preservation_check`, and ``sample_ids``, ``(B,)`` int64.
+    Inputs: the tensors of :func:`preservation_check`, and ``sample_ids``, ``(B,)`` int64.
     """
 
     interval: Interval = "wilson"

@@ -28,7 +28,7 @@ from metrics.funnybirds.target_sensitivity import TS_WORDS, TargetSensitivity
 from metrics.funnybirds.threshold_mean import ThresholdMean
 from metrics.primitives.intervals import Range
 
-_COMPLETENESS = ("csdc", "pc", "dc", "d")  # of which completeness is made, at one threshold
+_COMPLETENESS = ("csdc", "pc", "dc", "d")  # the components of completeness, at one threshold
 _SAME = {"correctness": "sd", "contrastivity": "ts"}  # a number under another name
 
 
@@ -45,7 +45,7 @@ class FunnyBirdsScores(WrapperMetric, PartsMetric):
         parts: the scores to report, names in ``units``; None for all. No check is fed that none of them needs.
         kwargs: arguments of :class:`torchmetrics.Metric`.
 
-    Inputs: those of the checks, by name.
+    Inputs: the tensors of the checks, by name.
     """
 
     units: ClassVar[dict[str, str]] = {
@@ -123,7 +123,7 @@ class FunnyBirdsScores(WrapperMetric, PartsMetric):
         Returns:
             For each of ``parts``: ``value``, the bounds ``low`` and ``high`` of the 95 % interval, ``n`` images and the
             number of undefined ones ``skipped``; NaN for what is undefined: without a threshold, all that is reported
-            at it, of all images. Beside completeness, the ``threshold``.
+            at it, of all images. Next to completeness, the ``threshold``.
         """
         each, index = self._each(), self.threshold_index()
         found: dict[str, dict[str, Any]] = {

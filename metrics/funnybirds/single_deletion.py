@@ -49,7 +49,7 @@ def _centred_ranks(values: Tensor) -> Tensor:
 class SingleDeletion(ImageMean):
     """Mean rank correlation of the importance of parts with what removing them does (SD, higher is better).
 
-    Inputs: those of :func:`single_deletion`. Parts that are hidden have an importance of about 0.
+    Inputs: the tensors of :func:`single_deletion`. Hidden parts have an importance of about 0.
     """
 
     unit = "fraction"

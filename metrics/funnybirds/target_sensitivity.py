@@ -59,11 +59,11 @@ def _first(flags: Tensor) -> Tensor:
 
 
 def target_sensitivity(pair_importance: Tensor, shared_parts: Tensor, pair_drops: Tensor) -> Tensor:
-    """Whether the explanations of two classes point at the parts that speak for each (TS).
+    """Whether the explanations of two classes point at the parts in favour of each (TS).
 
     Source: Hesse et al. (2023). O1 and O2 are the parts that the classes c1 and c2 share with the label. Mean of
     ``1[PI_O1(c1) > PI_O1(c2)]`` and ``1[PI_O2(c2) > PI_O2(c1)]`` with PI_O = Σ_{j in O} PI_j, over images on which the
-    model itself tells them apart: f_c1 drops strictly more without O1 than without O2, f_c2 the other way round.
+    model itself distinguishes them: f_c1 drops strictly more without O1 than without O2, f_c2 the other way round.
 
     Args:
         pair_importance: ``(B, 2, N)`` float, importance of each part in the explanations of c1 and c2.
@@ -72,7 +72,7 @@ def target_sensitivity(pair_importance: Tensor, shared_parts: Tensor, pair_drops
 
     Returns:
         ``(B,)`` float64, 0, 0.5 or 1, higher is better, 0.5 expected of random importance; NaN for an image without a
-        pair, that the model does not tell apart, or with a value that is not finite.
+        pair, for a pair that the model does not distinguish, or with a value that is not finite.
 
     Raises:
         ValueError: if a shape or dtype differs from the above.
@@ -96,9 +96,9 @@ def target_sensitivity(pair_importance: Tensor, shared_parts: Tensor, pair_drops
 
 
 class TargetSensitivity(ImageMean):
-    """Share of explanations of two classes that find the parts that speak for their class (TS, higher is better).
+    """Share of explanations of two classes that find the parts in favour of their class (TS, higher is better).
 
-    Inputs: those of :func:`target_sensitivity`. Few images may be left: see ``n``.
+    Inputs: the tensors of :func:`target_sensitivity`. Few images may be left: see ``n``.
     """
 
     unit = "fraction"

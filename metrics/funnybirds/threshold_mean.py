@@ -1,4 +1,4 @@
-"""Base class of metrics with a value for every image and threshold, of which one threshold is reported in the end."""
+"""Base class of metrics with a value for every image and threshold, reported at one threshold in the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many explanations have nothing that speaks for the class."""
+"""How many explanations contain no evidence for the class."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ TOTALS_NOT_POSITIVE = MetricEntry(
     "funnybirds/totals_not_positive",
     TotalsNotPositive,
     Words(
-        question="How many explanations have nothing that speaks for the class?",
+        question="How many explanations contain no evidence for the class?",
         name="Totals not positive",
         formula="share of explanations of the label whose sum is ≤ 0",
         source="none",

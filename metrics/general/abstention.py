@@ -44,7 +44,7 @@ ABSTENTION = MetricEntry(
     Words(
         question="On how many images does the model decide nothing?",
         name="Abstention",
-        formula="share of images of which all logits are equal",
+        formula="share of images with equal logits for all classes",
         source="[N23]",
         misread="Accuracy counts such images as wrong; a low accuracy may mean silence, not error.",
     ),

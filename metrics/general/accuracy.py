@@ -37,7 +37,7 @@ def zero_one(hits: Tensor, logits: Tensor, abstained: Tensor | None) -> Tensor:
 
 
 def accuracy(logits: Tensor, labels: Tensor, abstained: Tensor | None = None) -> Tensor:
-    """Whether the largest logit is that of the true class.
+    """Whether the true class has the largest logit.
 
     Source: Schlinge et al. (2025), section 5: ``1[argmax o(x) = y]`` with o(x) = ``logits`` and y = ``labels``. Plain
     micro accuracy, ties to the lowest class.
@@ -86,14 +86,14 @@ def subset_accuracy(logits: Tensor, labels: Tensor, threshold: float = 0.0) -> T
 
 
 class Accuracy(ImageMean):
-    """Share of images whose largest logit is that of the true class (higher is better).
+    """Share of images whose true class has the largest logit (higher is better).
 
     An image on which the model abstains counts as wrong. Interval: Wilson.
 
     Args:
         kwargs: arguments of :class:`torchmetrics.Metric`.
 
-    Inputs: those of :func:`accuracy`.
+    Inputs: the arguments of :func:`accuracy`.
     """
 
     unit = "fraction"
@@ -113,7 +113,7 @@ class SubsetAccuracy(ImageMean):
         threshold: on logits, chosen on the validation split.
         kwargs: arguments of :class:`torchmetrics.Metric`.
 
-    Inputs: those of :func:`subset_accuracy`.
+    Inputs: the tensors of :func:`subset_accuracy`.
     """
 
     unit = "fraction"

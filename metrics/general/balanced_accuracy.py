@@ -21,7 +21,7 @@ def confusion_cells(
 ) -> tuple[Tensor, Tensor]:
     """Cell of each image in the flat ``(K, K + 1)`` confusion table, and what it adds there.
 
-    The last column is that of no prediction; an image with a logit that is not finite adds 0.
+    The last column counts images without a prediction; an image with a logit that is not finite adds 0.
     """
     check_single_label(logits, labels)
     if logits.shape[1] != num_classes:
@@ -106,7 +106,7 @@ class BalancedAccuracy(ConfusionMean):
     """Mean recall over the classes that have an image (higher is better).
 
     An image on which the model abstains is a false negative of its class. Interval: Wilson, over the images of each
-    class. Arguments and inputs are those of :class:`ConfusionMean`.
+    class. Arguments and inputs as for :class:`ConfusionMean`.
 
     Example:
         >>> metric = BalancedAccuracy(num_classes=2)

@@ -58,7 +58,7 @@ class F1Score(ConfusionMean):
     """Mean F1 over the classes that are true or predicted anywhere (higher is better).
 
     An image on which the model abstains is a false negative of its class. Interval: Wilson, over the images of each
-    class. Arguments and inputs are those of :class:`~metrics.general.balanced_accuracy.ConfusionMean`.
+    class. Arguments and inputs as for :class:`~metrics.general.balanced_accuracy.ConfusionMean`.
 
     Example:
         >>> metric = F1Score(num_classes=2)

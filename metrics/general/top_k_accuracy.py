@@ -54,7 +54,7 @@ class TopKAccuracy(ImageMean):
         k: number of classes that count as a hit, at least 1 and below the number of classes.
         kwargs: arguments of :class:`torchmetrics.Metric`.
 
-    Inputs: those of :func:`top_k_accuracy`.
+    Inputs: the tensors of :func:`top_k_accuracy`.
 
     Raises:
         ValueError: if ``k`` is below 1.

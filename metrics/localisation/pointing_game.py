@@ -83,7 +83,7 @@ class PointingGame(ImageMean):
     Args:
         kwargs: arguments of :class:`torchmetrics.Metric`.
 
-    Inputs: those of :func:`pointing_game`.
+    Inputs: the arguments of :func:`pointing_game`.
     """
 
     unit = "fraction"
@@ -101,7 +101,7 @@ class EnergyPointingGame(ImageMean):
     Args:
         kwargs: arguments of :class:`torchmetrics.Metric`.
 
-    Inputs: those of :func:`energy_pointing_game`.
+    Inputs: the arguments of :func:`energy_pointing_game`.
     """
 
     unit = "fraction"

@@ -1,7 +1,7 @@
 """Chunks of images, for kernels whose temporaries are many times larger than their input.
 
-Temporaries that stay in the cache cost a fraction of those that go through memory, and memory has an end. Images are
-independent of each other in every kernel that does so, hence the size of a chunk moves no bit of a result.
+Temporaries that stay in the cache cost a fraction of temporaries that go through memory, and memory is limited. Images
+are independent of each other in every kernel that does so, hence the size of a chunk moves no bit of a result.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-CPU_ELEMENTS = 2**18  # 1 MiB of float32, of which a few fit in the cache of a core
+CPU_ELEMENTS = 2**18  # 1 MiB of float32: a few fit in the cache of a core
 DEVICE_ELEMENTS = 2**26  # 256 MiB, enough to keep an accelerator busy
 
 
@@ -20,7 +20,7 @@ def image_chunks(*tensors: Tensor, dim: int = 0) -> Iterator[tuple[Tensor, ...]]
 
     Args:
         tensors: ``(B, ...)`` each, on one device.
-        dim: of the images, or of the units ``(B, k, ...)`` where those of one image are too many.
+        dim: of the images, or of the units ``(B, k, ...)`` where one image has too many.
 
     Returns:
         Views of the same images of every tensor: as many images as leave the largest of them about 2^18 elements on a

@@ -16,7 +16,7 @@ def _share(intersection: Tensor, union: Tensor, undefined: Tensor) -> Tensor:
 def box_intersection_over_union(boxes: Tensor, other: Tensor) -> Tensor:
     """Intersection over union of two boxes.
 
-    The number of pixels in both boxes, divided by that in either.
+    The number of pixels in both boxes, divided by the number in either.
 
     Args:
         boxes: ``(..., 4)`` int64 inclusive pixels ``(x0, y0, x1, y1)``.
@@ -46,7 +46,7 @@ def box_intersection_over_union(boxes: Tensor, other: Tensor) -> Tensor:
 def mask_intersection_over_union(masks: Tensor, other: Tensor) -> Tensor:
     """Intersection over union of two masks.
 
-    The number of pixels in both masks, divided by that in either.
+    The number of pixels in both masks, divided by the number in either.
 
     Args:
         masks: ``(..., H, W)`` bool.
@@ -69,7 +69,7 @@ def mask_intersection_over_union(masks: Tensor, other: Tensor) -> Tensor:
 
 
 def weighted_intersection_over_union(values: Tensor, other: Tensor) -> Tensor:
-    """Ratio of the sum of elementwise minima to that of maxima.
+    """Ratio of the sum of elementwise minima to the sum of maxima.
 
     Source: the ratio in equations 7, 10 and 11 of Schlinge et al. (2025), known as Ruzicka similarity.
 

@@ -28,7 +28,7 @@ def _student_quantile(confidence: float, count: Tensor) -> Tensor:
     log_scale = torch.lgamma((freedom + 1) / 2) - torch.lgamma(freedom / 2) - (freedom * torch.pi).log() / 2
     quantile = torch.full_like(freedom, _normal_quantile(confidence))
     steps = torch.linspace(0, 1, 2001, dtype=torch.float64, device=count.device)
-    for _ in range(20):  # of the normal to that of one degree of freedom
+    for _ in range(20):  # from the normal to one degree of freedom
         density = (log_scale - (freedom + 1) / 2 * ((quantile * steps).square() / freedom).log1p()).exp()
         missing = confidence / 2 - torch.trapezoid(density, quantile * steps)[..., None]
         quantile = quantile + missing / density[..., -1:]
@@ -41,7 +41,7 @@ def _around(centre: Tensor, half_width: Tensor, count: Tensor) -> Bounds:
 
 
 def _within(bounds: Bounds, spread: Tensor, centre: Tensor, n: Tensor, ends: Range, quantile: float) -> Bounds:
-    """Bounds clipped to a range. Without any spread, a share of those n that were not seen may lie at either end."""
+    """Bounds clipped to a range. Without any spread, a share that n values could have missed may lie at either end."""
     unseen = quantile**2 / (n + quantile**2)  # the upper bound of Wilson's interval of 0 of n
     low = torch.where(spread > 0, bounds[0], centre - (centre - ends[0]) * unseen)
     high = torch.where(spread > 0, bounds[1], centre + (ends[1] - centre) * unseen)
@@ -240,7 +240,7 @@ def lift_interval(totals: Tensor, products: Tensor, count: Tensor, confidence: f
         ValueError: if ``confidence`` is outside (0, 1).
 
     Example:
-        >>> rows = torch.tensor([[1.0, 0.0, 1.0]] * 10)  # always right, beside a baseline that never is
+        >>> rows = torch.tensor([[1.0, 0.0, 1.0]] * 10)  # always right, next to a baseline that never is
         >>> low, high = lift_interval(rows.sum(dim=0), rows.T @ rows, torch.tensor(10))
         >>> round(low.item(), 4), high.item()
         (0.6075, 1.0)

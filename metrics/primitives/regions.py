@@ -39,7 +39,7 @@ def is_flat(low: Tensor, high: Tensor) -> Tensor:
 
 
 def all_finite(values: Tensor, dim: int | tuple[int, ...] = (-2, -1)) -> Tensor:
-    """Whether the values along ``dim``, by default those of each ``(..., H, W)`` map, are finite throughout; bool."""
+    """Whether the values along ``dim``, by default of each ``(..., H, W)`` map, are finite throughout; bool."""
     return (values - values).sum(dim=dim) == 0  # 0 where a value is finite and NaN elsewhere, several times faster
 
 

@@ -1,4 +1,4 @@
-"""Readings of a published formula, for metrics of which the literature uses more than one."""
+"""Readings of a published formula, for metrics with more than one reading in the literature."""
 
 from __future__ import annotations
 
