@@ -1,11 +1,10 @@
-"""What a bottleneck of concepts costs: ``python benchmarks/concept_grid.py --ckpt_path RUN/checkpoints/last.ckpt``.
+"""The cost of a concept bottleneck: ``python benchmarks/concept_grid.py --ckpt_path RUN/checkpoints/last.ckpt``.
 
 For a run of PosthocCBM: the accuracy on its test images with N images with and N without each concept and C of the
 support vector machines from 0.001 to 10 (the grid of Aysel et al. 2025, table 3). Then, for several λ of the head, the
-bank of the run beside as many random directions as it has vectors, and the linear probe that reads the embedding
-itself. The embeddings are those of the run; every head is solved to its optimality conditions. Scores are standardised
-before the head, so that the accuracies of the projections raw, unit and margin are the same. Mean ± standard deviation
-over draws.
+bank of the run next to an equal number of random directions, and the linear probe that reads the embedding itself. The
+embeddings come from the run; every head is solved to its optimality conditions. Scores are standardised before the
+head, so that the accuracies of the projections raw, unit and margin are the same. Mean ± standard deviation over draws.
 """
 
 from __future__ import annotations

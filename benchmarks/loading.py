@@ -1,14 +1,14 @@
-"""How many photos a core loads per second beside the work no loader can avoid: ``python benchmarks/loading.py``.
+"""Photos loaded per second and core, next to the work no loader can avoid: ``python benchmarks/loading.py``.
 
     python benchmarks/loading.py                     # data modules on folders below PROTOMETRY_DATA, else on exports
     python benchmarks/loading.py --data Cub200 --pixels 448 --images 500
 
 Bare is decoding every file a sample is made of (photo, mask, part map) with Pillow, cutting it to the box where the
-data module does so, and resizing it with the same filter; nothing is kept. Beside it, float batches: of evaluation with
-all annotations, of training without augmentation, and of training with the default augmentation.
+data module does so, and resizing it with the same filter; nothing is kept. Compared with it, float batches: of
+evaluation with all annotations, of training without augmentation, and of training with the default augmentation.
 
-Two tables: CPU time of one thread (target: 0.8 of bare), and wall time of a loader with two worker processes beside the
-same loader whose workers do the bare work and send nothing. Files are in the page cache.
+Two tables: CPU time of one thread (target: 0.8 of bare), and wall time of a loader with two worker processes, next to
+the same loader whose workers do the bare work and send nothing. Files are in the page cache.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def maps_of(table: PhotoTable, row: int) -> list[tuple[Path, Literal["RGB", "L"]
 
 
 class Work(Dataset[Any]):
-    """A piece of work on every photo, of which nothing is sent to the process that asked for it."""
+    """A piece of work on every photo that sends nothing back."""
 
     def __init__(self, work: Callable[[int], object], length: int) -> None:
         self._work, self._length = work, length
@@ -137,7 +137,7 @@ Source = PhotoDataset | Work
 
 
 def loader(source: Source, count: int, batch: int, workers: int) -> DataLoader[Any]:
-    """Batches of so many photos; those of a small data set come again."""
+    """Batches of so many photos; a small data set is repeated."""
     indices = [index % len(source) for index in range(count)]
     options: dict[str, Any] = {"batch_size": batch, "sampler": indices, "num_workers": workers}
     return DataLoader(source, **options) if isinstance(source, Work) else ImageLoader(source, **options)
@@ -206,7 +206,7 @@ def main() -> None:
     parser.add_argument("--pixels", type=int, help="side of the frame; each data module's own if not given")
     parser.add_argument("--images", type=int, default=384, help="photos per measurement, in whole batches")
     parser.add_argument("--batch", type=int, default=32, help="photos per batch")
-    parser.add_argument("--repeats", type=int, default=5, help="measurements, of which the median")
+    parser.add_argument("--repeats", type=int, default=5, help="measurements; the median counts")
     parser.add_argument("--workers", type=int, nargs="+", default=[0, 2], help="a table each; 0 is CPU time")
     options = parser.parse_args()
     if options.images < options.batch:

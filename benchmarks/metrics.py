@@ -137,7 +137,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, default=32, help="images per batch")
     parser.add_argument("--threads", type=int, default=2, help="threads of torch")
-    parser.add_argument("--repeats", type=int, default=10, help="repeats, of which the fastest counts")
+    parser.add_argument("--repeats", type=int, default=10, help="repeats; the fastest counts")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)

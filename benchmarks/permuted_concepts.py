@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 class PermutedConcepts(Callback):
-    """Replaces the concepts of training images by those of another class's row of the concept table.
+    """Replaces the concepts of training images by another class's row of the concept table.
 
     Evaluation sees the true concepts: a metric that does not fall with them does not measure what concepts mean.
 

@@ -2,10 +2,10 @@
 
 Reads the table of findings in ``docs/results/quanproto.md``, which says what each compares, and prints it with the last
 two columns as the runs of ``configs/sweep/quanproto.yaml`` give them. A difference is paired over the images both share
-where the metric is a mean over images; else its interval comes from those of both numbers (Zou and Donner 2008), and a
-number of the model has none. A comparison is met if its interval lies where the finding says in every fold, and missed
-if it lies elsewhere in every fold. A finding holds if all its comparisons are met, does not hold if one is missed, and
-is open else, also where a run or number is not there.
+where the metric is a mean over images; else its interval comes from the intervals of both numbers (Zou and Donner
+2008), and a number of the model has none. A comparison is met if its interval lies where the finding predicts in every
+fold, and missed if it lies elsewhere in every fold. A finding holds if all its comparisons are met, does not hold if
+one is missed, and is open otherwise, also where a run or number is missing.
 """
 
 from __future__ import annotations

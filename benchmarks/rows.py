@@ -1,4 +1,4 @@
-"""What speed and scale come to, row by row, beside a floor, and beside an earlier checkout: in turn, with peak memory.
+"""Speed and scale, row by row, next to a floor and to an earlier checkout: measured in turn, with peak memory.
 
     python benchmarks/rows.py                                # this checkout
     git worktree add ../earlier COMMIT
@@ -40,7 +40,7 @@ def serve(row: str, part: str, checkout: str) -> None:
     sys.path.insert(0, checkout)
     torch.set_num_threads(1)
     for package in PACKAGES:
-        import_module(package)  # here, so that everything else finds those of the checkout
+        import_module(package)  # here, so that everything else imports the checkout's packages
     with suppress(ModuleNotFoundError):  # as the command line of the checkout does
         import_module("run_folder.freed_memory").keep_freed_memory()
     chosen = ROWS[row]

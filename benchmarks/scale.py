@@ -3,12 +3,13 @@
     python benchmarks/scale.py --figure scale.png            # every table, and all curves in one picture
     python benchmarks/scale.py --tables units suites         # some of the tables
 
-One thing grows at a time, the rest stays at: suite quanproto, ProtoPNet with random weights on the sketch backbone, 200
-units, 8 classes, 5 units per image, 32 SketchBirds of 56 px. Every image is a bird of the first 8 classes, however many
-the model knows. Times are CPU time of one thread, drawing the images included, of all settings in turn: the median with
-the least and the most. Memory is what a second evaluation in a process of its own holds at most above what the process
-holds after the first, with freed memory returned at once. The grey lines of the picture show what grows in proportion
-(to the number of pixels, where the side of the image grows) and, for images and processes, what stays.
+One thing grows at a time; everything else stays at suite quanproto, ProtoPNet with random weights on the sketch
+backbone, 200 units, 8 classes, 5 units per image, 32 SketchBirds of 56 px. Every image is a bird of the first 8
+classes, however many the model knows. Times are CPU time of one thread, drawing the images included, of all settings in
+turn: the median with the least and the most. Memory is what a second evaluation in a process of its own holds at most
+above what the process holds after the first, with freed memory returned at once. The grey lines of the picture show
+what grows in proportion (to the number of pixels, where the side of the image grows) and, for images and processes,
+what stays.
 """
 
 from __future__ import annotations
@@ -206,7 +207,7 @@ def processes(repeats: int) -> list[Panel]:
 
 
 def suites(repeats: int) -> list[Panel]:
-    """Suites with many units beside the same with few; no curves."""
+    """Suites with many units next to the same suites with few; no curves."""
     pairs = [(suite, units) for suite in SUITES for units in (FEW, MANY)]
     settings = {f"{suite} {units}": replace(USUAL, suite=suite, units=units) for suite, units in pairs}
     found = {name: (times, mebibytes) for name, times, mebibytes in measured(settings, repeats)}
@@ -226,7 +227,7 @@ TABLES = (*AXES, "processes", "suites")
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tables", nargs="+", default=TABLES, choices=TABLES, help="what to measure")
-    parser.add_argument("--repeats", type=int, default=3, help="measurements of each time, of which the median")
+    parser.add_argument("--repeats", type=int, default=3, help="measurements of each time; the median counts")
     parser.add_argument("--figure", type=Path, help="PNG file of the curves of these tables")
     chosen = parser.parse_args(arguments)
     torch.set_num_threads(1)

@@ -39,7 +39,7 @@ def peak(work: Callable[[], object]) -> float:
     """MiB that a work holds at most, above what the process holds after it; done once before to warm up."""
     work()
     gc.collect()
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = _memory("VmRSS")
     work()
     return _memory("VmHWM") - before

@@ -179,7 +179,7 @@ def passes_of(model: InterpretableModule, data: OneBatch, device: str) -> float:
 
 
 def models(arguments: argparse.Namespace) -> None:
-    """Every model beside its bare backbone."""
+    """Every model next to its bare backbone."""
     images = torch.rand(arguments.batch, 3, arguments.pixels, arguments.pixels)
     data = OneBatch(images, arguments.classes, WARM_UP + arguments.steps)
     print("| model | backbone | phase | passes | bare, images/s | model, images/s | ratio | of what its passes allow |")
@@ -206,7 +206,7 @@ def main() -> None:
     parser.add_argument("--classes", type=int, default=200)
     parser.add_argument("--batch", type=int, default=16, help="images per step")
     parser.add_argument("--steps", type=int, default=6, help="per measurement, after the warm-up")
-    parser.add_argument("--repeats", type=int, default=3, help="measurements of each side, of which the median")
+    parser.add_argument("--repeats", type=int, default=3, help="measurements of each side; the median counts")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     arguments = parser.parse_args()

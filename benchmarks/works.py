@@ -1,4 +1,4 @@
-"""What the rows of ``benchmarks/rows.py`` measure, by names that other checkouts have too.
+"""The work that the rows of ``benchmarks/rows.py`` measure, under names that other checkouts share.
 
 Each function makes the work of a row. Packages are imported where they are used: a process first decides whose.
 """
