@@ -12,7 +12,7 @@ Use the fixture ``ddp_pool`` of ``tests/conftest.py``, which also marks the test
         assert first == second == 10
 
 The function is looked up by file and name, so a test module need not be importable in the processes; arguments and
-results are pickled, so their classes must be (those of the packages are). Assertions belong in the test: a function
+results are pickled, so their classes must be (the packages' classes are). Assertions belong in the test: a function
 returns what there is to check. An exception, a death or a silence of either process fails the test with its reason
 and discards both processes; the next test starts fresh ones.
 """

@@ -1,4 +1,4 @@
-"""Small trees in the layout of NICO: uniform photos whose colour is that of their context."""
+"""Small trees in the layout of NICO: uniform photos in the colour of their context."""
 
 from pathlib import Path
 

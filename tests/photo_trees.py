@@ -19,7 +19,7 @@ CORNERS = ("bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2")
 
 
 def fingerprint(folder: Path, times: bool = True) -> str:
-    """Names, link targets and contents of everything below a folder, and when it was changed unless told otherwise."""
+    """Names, link targets and contents of everything below a folder, and by default when it was changed."""
     digest = hashlib.sha256()
     top = os.fsencode(folder)  # names need not be UTF-8
     for place, folders, names in os.walk(top):

@@ -21,7 +21,7 @@ def tolerance(terms: int, size: Tensor | float = 1.0, dtype: torch.dtype = torch
 
     Args:
         terms: n, products and sums from the inputs to the value, of all layers one after the other.
-        size: the values compared, of which the largest magnitude counts, or that magnitude; 1 for a relative tolerance.
+        size: the values compared, whose largest magnitude counts, or that magnitude; 1 for a relative tolerance.
         dtype: of both computations.
     """
     magnitude = float(size.detach().abs().max()) if isinstance(size, Tensor) else size

@@ -100,7 +100,7 @@ def fit_learning(folder: Path, *more: str, model: str, weights: Path | None = No
 
 
 def run_evaluation(folder: Path, *more: str, checkpoint: str = "last") -> None:
-    """``evaluate.py run`` in process, without pages unless asked for."""
+    """``evaluate.py run`` in process, by default without pages."""
     path = folder / "checkpoints" / f"{checkpoint}.ckpt"
     more = more if "--report" in more else (*more, "--report", "false")
     evaluate.main(["run", "--ckpt_path", str(path), "--trainer.accelerator=cpu", "--allow_classes=tests", *more])

@@ -1,4 +1,4 @@
-"""The rows of speed and scale, beside another checkout: measured in turn, cut off in time."""
+"""The rows of speed and scale, next to another checkout: measured in turn, with a time limit."""
 
 import subprocess
 import sys

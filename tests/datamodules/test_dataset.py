@@ -166,7 +166,7 @@ class TestSamplers:
         first = [index for _, index in sampler]
         torch.manual_seed(9)
         assert [index for _, index in sampler] == first
-        epoch = 1  # asked for when iteration starts
+        epoch = 1  # read when iteration starts
         second = [index for _, index in sampler]
         other = [index for _, index in EpochSampler(range(50), lambda: 0, seed=2)]
         assert len({tuple(order) for order in (first, second, other, range(50))}) == 4

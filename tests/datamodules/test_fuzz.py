@@ -422,7 +422,7 @@ SPLIT_FILES = {
 
 @pytest.fixture(scope="module")
 def originals(tmp_path_factory):
-    """Layout -> a sound tree, written when it is first asked for and then only copied."""
+    """Layout -> a sound tree, written at its first use and only copied afterwards."""
     folder = tmp_path_factory.mktemp("originals")
 
     def original(layout: str) -> Path:

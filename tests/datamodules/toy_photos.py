@@ -1,4 +1,4 @@
-"""The smallest data set of photos: files ``<class>_<i>.png``, of which those with an even number are official test."""
+"""The smallest data set of photos: files ``<class>_<i>.png``, where even numbers are the official test part."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def make_toy(folder):
 
 
 class ToyDataset(PhotoDataset):
-    """The photos; ``columns`` replace those of the table."""
+    """The photos; ``columns`` replace the table's."""
 
     def __init__(self, root, transform=None, **columns):
         folder = Path(root)
@@ -38,7 +38,7 @@ class ToyDataset(PhotoDataset):
 
 
 class Toy(PhotoDataModule):
-    """Their data module, official unless told otherwise."""
+    """Their data module, official by default."""
 
     title, remedy = "Toy", "Draw it again."
     scheme = "official"

@@ -76,7 +76,7 @@ class UnitReader(nn.Module):
 
 
 class DenseBlock(nn.Module):
-    """Two layers of [BatchNorm, ReLU, convolution], each of which reads the concatenation of all before."""
+    """Two layers of [BatchNorm, ReLU, convolution], each reading the concatenation of all before."""
 
     def __init__(self) -> None:
         super().__init__()

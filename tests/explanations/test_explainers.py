@@ -115,7 +115,7 @@ class TestProtocol:
         assert maps.isfinite().all()
         assert not maps.requires_grad
         varies = maps.flatten(2).std(dim=2) > 0
-        if isinstance(explainer, GradCAM) and explainer.relu:  # flat where no cell speaks for the target
+        if isinstance(explainer, GradCAM) and explainer.relu:  # flat where no cell is evidence for the target
             signed = explained(GradCAM(relu=False), model, images, targets)
             assert torch.equal(varies, (signed > 0).flatten(2).any(dim=2))
         else:
@@ -210,7 +210,7 @@ class TestErrors:
             explained(Upsample(), model, images, targets)
         assert fingerprint(model) == before
 
-    @pytest.mark.parametrize("unit", [0, 8, 13, -2])  # of eight units, every third of which is inactive
+    @pytest.mark.parametrize("unit", [0, 8, 13, -2])  # of eight units, every third one inactive
     def test_units_that_are_inactive_or_out_of_range(self, unit, images):
         targets = Targets("unit", torch.full((3, 1), unit))
         self.refused(rf"to name active units or classes below 8, but got \[{unit}\]", images, targets)

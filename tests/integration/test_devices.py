@@ -44,7 +44,7 @@ BATCH = {
 class Waits(TorchDispatchMode):
     """Counts where the host waits for the device, by module and function.
 
-    ``answer`` is what the host is told; masks are taken to be true everywhere.
+    ``answer`` is the value the host reads; masks are taken to be true everywhere.
     """
 
     def __init__(self):

@@ -189,7 +189,7 @@ def test_no_forward_is_done_twice(suite, forwards):
     assert count_images(built("ProtoPNet"), suite) == forwards
 
 
-def test_a_last_layer_of_zeros_is_told_whatever_is_asked_for():
+def test_a_last_layer_of_zeros_is_reported_whatever_the_suite():
     model = MODELS["Classifier"](num_classes=8, image_size=(32, 32)).eval()
     torch.nn.init.zeros_(model.linear.weight)
     torch.nn.init.zeros_(model.linear.bias)

@@ -412,7 +412,7 @@ def test_every_request_has_a_folder_of_its_own(evaluated_copy):
 
 
 def test_the_ways_of_inference_of_a_tree_have_results_of_their_own(tmp_path):
-    """They are never averaged, be they asked for in an evaluation or the way of the run."""
+    """They are never averaged, whether an evaluation requested them or the run's settings did."""
     mixture, greedy = tmp_path / "mixture", tmp_path / "greedy"
     fit(mixture, *GENERAL, "--trainer.max_epochs=1", model="ProtoTree")
     for inference in ([], ["--inference", "greedy"]):

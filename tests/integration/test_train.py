@@ -175,7 +175,7 @@ def test_without_validation_the_last_checkpoint_is_evaluated(tmp_path, cub_tree)
     assert result["protocol"]["selection"] == "last epoch"
 
 
-def test_what_wandb_is_told(tmp_path, monkeypatch):
+def test_what_wandb_receives(tmp_path, monkeypatch):
     starts = []  # a fake of W&B: one run each time
 
     def init(**arguments):

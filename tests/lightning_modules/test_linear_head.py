@@ -69,7 +69,7 @@ def test_the_sparsest_within_a_standard_error_of_the_best():
     assert not above.weight.any()
 
 
-def test_classes_without_any_weight_are_told():
+def test_classes_without_any_weight_are_reported():
     model = protopnet()
     with pytest.warns(UserWarning, match=r"A penalty of 1.0e\+00 leaves 4 of 4 classes without any weight. Lower"):
         model.fit_head((scores(), LABELS), None, HeadSpec(1.0))

@@ -1,4 +1,4 @@
-"""Models come back from their checkpoints as they were, with changes that are asked for and no others."""
+"""Models come back from their checkpoints unchanged, except for requested changes."""
 
 import pytest
 import torch

@@ -256,7 +256,7 @@ def test_build_makes_one_named_group_per_trainable_group():
 
 
 def test_a_step_wise_schedule_covers_all_phases_of_its_key():
-    """3 + 2 epochs of 5 steps; the highest rates are those of the phase."""
+    """3 + 2 epochs of 5 steps; the highest rates are the phase's."""
     optimizer, scheduler = PLAN.build(1, groups(), 5)
     assert scheduler.total_steps == 25
     assert [group["max_lr"] for group in optimizer.param_groups] == [1e-4, 3e-3]

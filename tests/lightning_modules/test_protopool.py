@@ -264,7 +264,7 @@ def test_projection_leaves_unassigned_prototypes_as_they_are():
 
 
 def test_prototypes_of_a_class_without_images_keep_their_vectors(monkeypatch):
-    """Eight classes on a prototype each, of which the data shows four: the others keep their vectors and are listed."""
+    """Eight classes on a prototype each, four of them in the data: the others keep their vectors and are listed."""
     messages: list[str] = []
     monkeypatch.setattr(callbacks.phases.projection, "rank_zero_info", messages.append)
     birds = tiny_birds()

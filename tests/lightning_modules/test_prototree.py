@@ -190,7 +190,7 @@ def test_fidelity_of_several_labels_compares_the_labels():
         assert torch.equal(model.fidelity(scores)[mode], (decided[0] == other).all(dim=1))
 
 
-def test_fidelity_is_told_at_test_time():
+def test_fidelity_is_reported_at_test_time():
     model, data = grown(num_classes=8), tiny_birds(test_size=13)
     trainer = tiny_trainer()
     trainer.callbacks = trainer.callbacks[1:]

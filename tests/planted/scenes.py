@@ -91,7 +91,7 @@ def points(scene: dict[str, Any]) -> dict[int, tuple[int, int]]:
 
 
 def own_point(scene: dict[str, Any], slot: int) -> int:
-    """Index of the point that names a part, such as that of the one eye in sight."""
+    """Index of the point that names a part, such as the one eye in sight."""
     names = birds().tables.part_names
     (own,) = [j for j in points(scene) if names[j].split()[-1] == PARTS[slot]]
     return own

@@ -1,4 +1,4 @@
-"""Planted truth of the concept metrics: bottlenecks of which is known what they read, on SketchBirds.
+"""Planted truth of the concept metrics: bottlenecks whose inputs are known, on SketchBirds.
 
 They look at no pixel but the first, which names the scene, and answer from its annotations: 1 for a concept of the
 image, 0 for others, with the label map's pixels of its part for a map. A class has weight 1 for its concepts, -1 else.
@@ -107,7 +107,7 @@ def test_a_perfect_reader_reaches_the_ceilings(k):
 
 @pytest.mark.parametrize("k", [1, 3, 5])
 def test_shuffled_concepts_are_worst(k):
-    """What is called red is green: existence is 0, weights and scores are those of the opposite class table.
+    """What is called red is green: existence is 0, weights and scores follow the opposite class table.
 
     Location cannot tell that, as both are about one part; where the parts differ, other parts are hit more often.
     """

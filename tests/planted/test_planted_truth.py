@@ -1,4 +1,4 @@
-"""Planted truth: models and explainers of which is known what every metric must say of them; see ``expectation``."""
+"""Planted truth: models and explainers for which the value of every metric is known; see ``expectation``."""
 
 import math
 from collections.abc import Callable

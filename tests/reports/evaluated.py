@@ -91,7 +91,7 @@ def parsed(text):
 
 
 def subject_of(name, birds, size=48, **options):
-    """A model as it was made, of eight classes."""
+    """An untrained model of eight classes."""
     torch.manual_seed(3)
     model = MODELS[name](num_classes=8, image_size=(32, 32)).eval()
     return ExplainedModel(model, birds, size=size, **options)

@@ -12,7 +12,7 @@ from tests.lightning_modules.registry import MODELS
 
 
 class Two:
-    """Two classes, three units of which the last is not active; logits are W s + (1, 0)."""
+    """Two classes, three units, the last one inactive; logits are W s + (1, 0)."""
 
     weight = torch.tensor([[2.0, -1.0, 5.0], [0.5, 1.0, 5.0]])
 

@@ -34,7 +34,7 @@ def planted(tmp_path, monkeypatch):
 
 
 def own_find_spec(folder):
-    """As ``find_spec``, but a package ``explanations`` in the working folder hides that of the project."""
+    """As ``find_spec``, but a package ``explanations`` in the working folder hides the project's."""
 
     def find(name):
         if name == "explanations":

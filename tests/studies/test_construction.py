@@ -155,7 +155,7 @@ def test_a_tree_is_shown_as_the_path_the_model_took(run, tmp_path, birds, task):
 
 
 def test_a_region_is_what_its_box_holds(run, monkeypatch):
-    """Where colours say where a pixel is, those of the crop begin and end at the box that is drawn."""
+    """With colours that encode the position of a pixel, the crop begins and ends at the box that is drawn."""
     shown = iter(range(1000))
 
     def planted(dataset, names):
@@ -276,7 +276,7 @@ def test_evidence_is_that_of_the_model(run):
 
 
 def test_test_images_of_other_data_are_those_of_the_config(run, birds, tmp_path):
-    """Images of classes that the model does not know are left out, and training photos are still those of the run."""
+    """Images of classes that the model does not know are left out, and training photos still come from the run."""
     other = "{class_path: datamodules.SketchBirds, init_args: {preset: small, test_size: 120, seed: 9}}"  # 20 classes
     (tmp_path / "other.yaml").write_text(f"data: {other}\n", "utf-8")
     bundle, _ = run("Classifier", data=tmp_path / "other.yaml", examples=1, task="agreement")

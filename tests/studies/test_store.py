@@ -129,7 +129,7 @@ def test_places_are_limited_reserved_and_freed(tmp_path):
     with sqlite3.connect(tmp_path / "answers.sqlite") as connection:
         connection.execute("UPDATE participant SET last = last - 601")
     store = Store(tmp_path / "answers.sqlite", bundle)
-    assert store.join("c") is not None  # the place of the first; that of the second stays taken
+    assert store.join("c") is not None  # the place of the first; the second's stays taken
     assert store.join("d") is None
 
 

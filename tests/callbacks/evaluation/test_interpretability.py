@@ -283,7 +283,7 @@ class Summary:
         self.results.append(dict(directions))
 
 
-def test_directions_are_told_once_to_loggers_with_a_summary():
+def test_directions_are_sent_once_to_loggers_with_a_summary():
     engine, model, summary, run = Interpretability(["general/accuracy"]), Model(), Summary(), trainer()
     run.loggers = [object(), summary]
     for _ in range(2):

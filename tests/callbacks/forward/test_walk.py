@@ -1,4 +1,4 @@
-"""A walk over a split: every image once, equal bits whatever the batches, and the model as it was."""
+"""A walk over a split: every image once, equal bits whatever the batches, and an unchanged model."""
 
 import pytest
 import torch

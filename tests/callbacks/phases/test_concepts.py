@@ -70,7 +70,7 @@ def test_embeddings_of_another_backbone_or_other_images_are_not_taken(change, tm
     assert not torch.allclose(after, before, atol=1e-3)
 
 
-def test_what_became_of_every_concept_is_told(tmp_path, caplog):
+def test_the_fate_of_every_concept_is_reported(tmp_path, caplog):
     trainer, model, birds = prepared(tmp_path, part_removal=0.0, train_size=8)
     dataset = birds.dataset("projection")
     concepts = torch.stack([dataset[row]["concepts"] for row in range(8)])
@@ -81,7 +81,7 @@ def test_what_became_of_every_concept_is_told(tmp_path, caplog):
     with caplog.at_level("INFO"):
         report = fit_concepts(trainer, model)
     assert report["concepts"] == 20 - len(absent)
-    assert report["fewer_examples"] == report["concepts"]  # 8 images, 100 + 100 asked for
+    assert report["fewer_examples"] == report["concepts"]  # 8 images, 100 + 100 requested
     with (tmp_path / "concepts.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["concept"] for row in rows] == names

@@ -24,7 +24,7 @@ def solved(folder, phases=LAST, **data):
     return model, fit_head(trainer, model)
 
 
-def test_the_path_is_told_and_does_not_depend_on_the_batches(tmp_path):
+def test_the_path_is_written_and_does_not_depend_on_the_batches(tmp_path):
     model, report = solved(tmp_path / "a", batch_size=8)
     again, same = solved(tmp_path / "b", batch_size=5)
     assert report == same

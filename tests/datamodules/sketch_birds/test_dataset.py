@@ -150,7 +150,7 @@ def test_no_intervention_is_the_image(large):
 
 
 def changed_outside(large, i, codes, **change):
-    """Changed pixels, and those of them outside the 5x5-dilated mask of ``codes``."""
+    """Changed pixels, and the ones outside the 5x5-dilated mask of ``codes``."""
     changed = (large.intervene(i, **change) != large.image(i)).any(axis=-1)
     mask = np.isin(large.label_map(i), codes).astype(np.uint8)
     return changed.sum(), (changed & (cv2.dilate(mask, np.ones((5, 5), np.uint8)) == 0)).sum()

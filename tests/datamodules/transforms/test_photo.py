@@ -218,7 +218,7 @@ class TestAugmentation:
         assert (photo.image == 200).all()
 
 
-# every argument of every random step: what was asked for, and the defaults that nothing may change unseen
+# every argument of every random step: the requested ones, and the defaults that must not change unnoticed
 FLIP = ("HorizontalFlip", {"p": 0.5})
 WARP = {
     **{"border_mode": cv2.BORDER_REPLICATE, "fill": 0.0, "fill_mask": 0.0, "fit_output": False},

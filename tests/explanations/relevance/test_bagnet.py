@@ -99,7 +99,7 @@ class TestCrop:
         close(tape.backward(start.clone())[0].sum((1, 2)), start.sum((1, 2, 3)), rtol=1e-4, atol=0)
 
     def test_cropped_pixels(self):
-        """Only what is left is seen: the same map as that of the cut image, with zeros around it."""
+        """Only what is left is seen: the map equals the cut image's, with zeros around it."""
         backbone, images = nn.Sequential(Cut(ALL, ALL, slice(1, 7), slice(6)), nn.Conv2d(3, 4, 3)), rand(2, 3, 8, 10)
         latent, tape = taped(backbone, images)
         pixels = tape.backward(latent.abs())[0]

@@ -296,7 +296,7 @@ def test_random_initialisation_repeats_under_the_global_seed(name, key):
 
 @pytest.mark.parametrize("name", ["vgg19", "bagnet33"])
 def test_initialisation_keeps_the_size_of_gradients(name):
-    """N(0, 2 / (k² · outputs)), of which 3·64·9 and more draws are within 10 %."""
+    """N(0, 2 / (k² · outputs)), within 10 % over 3·64·9 draws and more."""
     for layer in shared_backbone(name, "standard").modules():
         if isinstance(layer, nn.Conv2d):
             expected = (2 / (layer.kernel_size[0] ** 2 * layer.out_channels)) ** 0.5

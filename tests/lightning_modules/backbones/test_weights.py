@@ -51,7 +51,7 @@ def hub(tmp_path, monkeypatch):
 
 
 def assert_holds(backbone, state):
-    """Every entry of the backbone is that of the torchvision state dict."""
+    """Every entry of the backbone equals the torchvision state dict's."""
     own = backbone.state_dict()
     assert len(own) == sum(not key.startswith(("fc.", "classifier.")) for key in state)
     for key, value in own.items():

@@ -265,7 +265,7 @@ def test_accuracy_change_by_hand():
 
 
 class TestAttack:
-    """A unit whose score is the mean of the left half and 0.5 that of the right; the left half is protected."""
+    """A unit whose score is the mean of the left half plus half the mean of the right; the left half is protected."""
 
     IMAGES = torch.full((4, 3, 8, 8), 0.5)
     MASK = torch.zeros(4, 1, 8, 8, dtype=torch.bool)

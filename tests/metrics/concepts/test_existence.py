@@ -1,4 +1,4 @@
-"""Whether images have the concepts that decide on them, beside rankings that never look at the image."""
+"""Whether images have the concepts that decide on them, compared with rankings that never look at the image."""
 
 import math
 from functools import partial

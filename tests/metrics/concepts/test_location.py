@@ -1,4 +1,4 @@
-"""Whether the maps of the concepts that decide are high where their part is, beside random regions and other parts."""
+"""Whether the maps of the deciding concepts are high at their part, compared with random regions and other parts."""
 
 import math
 from functools import partial

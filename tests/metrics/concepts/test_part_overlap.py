@@ -1,4 +1,4 @@
-"""How well the maps of the concepts that decide cover their part, beside a random region."""
+"""How well the maps of the deciding concepts cover their part, compared with a random region."""
 
 import math
 from functools import partial

@@ -92,7 +92,7 @@ def test_hand_case():
     assert updated(PrototypeEntropy(1, bins=1), {"scores": CASE}).compute() == 0
     # bins 9, 0 (negative), 9, 0
     assert prototype_entropy(torch.tensor([[1.0], [-0.5], [0.95], [0.05]])).tolist() == [1.0]
-    # two units, 1.5 and 0 bits, of at most log2 10 = 3.3219: half an unseen event of 3.3219 beside one of 1.5 makes
+    # two units, 1.5 and 0 bits, of at most log2 10 = 3.3219: half an unseen event of 3.3219 and one of 1.5 make
     # events of (1.5 + 1.6610) / 1.5 = 2.1073 and a share of .3559; Wilson's interval of it, with n = 2 and t = 12.7062
     metric = updated(PrototypeEntropy(3), {"scores": torch.cat([CASE, CASE * 0 + 1, -CASE], dim=1)})
     summary = metric.summary()

@@ -63,7 +63,7 @@ class Squares:
 
 
 class Reader(torch.nn.Module):
-    """The logit of class 0 is ten times the brightness of the tail minus five times that of the beak."""
+    """The logit of class 0 is ten times the brightness of the tail minus five times the brightness of the beak."""
 
     def forward(self, images):
         beak, tail = images[:, 0, 0, 0], images[:, 0, 4, 0]

@@ -61,7 +61,7 @@ def test_models_of_released_weights_are_averaged_with_their_like_only(tmp_path):
     assert [len(group.results) for group in groups_of(collect(runs))] == [1, 2]
 
 
-def test_folds_and_seeds_are_told_apart(make):
+def test_folds_and_seeds_are_distinguished(make):
     # fold 0: 60, 70, 80 %, mean 70; fold 1: 90. Mean 80; between folds (10² + 10²) / 1, between seeds (10² + 10²) / 2
     runs = [(0, 0, 0.6), (0, 1, 0.7), (0, 2, 0.8), (1, 0, 0.9)]
     made = [
@@ -325,7 +325,7 @@ def test_unverified_numbers_say_so(make):
     assert "- secondary: quoted by a user: general/accuracy" in text
 
 
-def test_numbers_of_single_concepts_are_told_apart(make):
+def test_numbers_of_single_concepts_are_distinguished(make):
     key = "concepts/cgim1_concept"
     text = make(({key: entry(0.3, unit="cosine")}, {"model": "PosthocCBM"}), paper="concept_metrics")
     row = parsed(text)[key]
