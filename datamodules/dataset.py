@@ -38,8 +38,8 @@ class ImageDataset(Dataset[Sample], ABC):
         super().__init_subclass__(**options)
         if "__getitem__" in vars(cls) and "batch" not in vars(cls) and cls.batch is not ImageDataset.batch:
             raise TypeError(
-                f"Expected {cls.__name__} to override `batch`, of which its base class makes samples and loaders make "
-                "batches, but it overrides `__getitem__`."
+                f"Expected {cls.__name__} to override `batch`, which its base class and loaders call, but it "
+                "overrides `__getitem__`."
             )
 
     @property

@@ -152,7 +152,7 @@ class Work:
         """Train until nothing is left; an interrupt ends the runs under way as SIGTERM does, after their epoch."""
         begun = sum(state_of(each) == "begun" for each in self.waiting)
         done = len(self.chosen) - len(self.waiting)
-        said = f"{done} done, {begun} to go on with, {len(self.waiting) - begun} to start"
+        said = f"{done} done, {begun} to resume, {len(self.waiting) - begun} to start"
         self.console.print(f"{self.sweep.name}: {counted(len(self.chosen), 'run')}, {said}")
         try:
             with (

@@ -40,7 +40,7 @@ def check_settings(run: Run) -> None:
     before, now = read_json(record, f"Remove {run.folder} to train it once more."), settings(run)
     if changed := [name for name in {**before, **now} if before.get(name) != now.get(name)]:
         raise ValueError(
-            f"Expected {run.folder} to go on with the settings it began with, but {', '.join(changed)} "
+            f"Expected {run.folder} to continue with the settings it began with, but {', '.join(changed)} "
             f"{'has' if len(changed) == 1 else 'have'} changed since. Rename the sweep, or remove that folder."
         )
 

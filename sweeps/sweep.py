@@ -74,7 +74,7 @@ class Run:
     needs: tuple[str, ...] = ()
 
     def words(self, resume: bool) -> list[str]:
-        """What ``train.py`` is given to start it or to go on with it."""
+        """The arguments ``train.py`` gets to start or resume it."""
         return ["fit", *self.arguments, *(["--ckpt_path", "last"] if resume else [])]
 
     def command(self, resume: bool) -> str:

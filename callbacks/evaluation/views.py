@@ -179,7 +179,7 @@ class Misalignment(View):
 
 
 class Intervention(View):
-    """The clean image, some of whose concepts are corrected, a group more per step (Koh et al. 2020).
+    """The clean image with concepts corrected group by group, one more per step (Koh et al. 2020).
 
     An image without corrected concepts keeps its logits, bit for bit.
     """

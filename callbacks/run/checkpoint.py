@@ -131,7 +131,7 @@ class RunCheckpoint(Checkpoint):
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Report where a schedule was cut short."""
         if note := unfinished_schedule(training_record(trainer, pl_module, self._earlier)):
-            rank_zero_warn(f"{note}. Go on with `--ckpt_path last`; until then, results are marked as incomplete.")
+            rank_zero_warn(f"{note}. Continue with `--ckpt_path last`; until then, results are marked as incomplete.")
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """The same after an interruption by hand."""
@@ -168,7 +168,7 @@ class RunCheckpoint(Checkpoint):
         return {"best_score": self.best_score}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on with the best score of the interrupted run."""
+        """Continue from the best score of the interrupted run."""
         self.best_score = state_dict["best_score"]
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
@@ -177,7 +177,7 @@ class RunCheckpoint(Checkpoint):
         checkpoint["training"] = training_record(trainer, pl_module, self._earlier)
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Go on with the record of the interrupted run."""
+        """Continue the record of the interrupted run."""
         self._earlier = checkpoint.get("training", {})
 
 

@@ -19,4 +19,4 @@ def drawing(what: str) -> Iterator[None]:
         yield
     except Exception as error:  # numbers of any size meet libraries that raise anything
         reason = " ".join(str(error).split()) or type(error).__name__
-        rank_zero_warn(f"No {what}: they could not be drawn or written ({reason}). Everything else goes on.")
+        rank_zero_warn(f"No {what}: they could not be drawn or written ({reason}). Everything else continues.")

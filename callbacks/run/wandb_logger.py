@@ -1,7 +1,7 @@
 """The logger that writes to Weights & Biases from the run folder, and what a resumed run continues of it.
 
 Whatever W&B does, the run goes on, with one warning: without the package or with a broken one there is no logger,
-without an answer of the server the run is offline, and where W&B fails later, the other loggers go on.
+without an answer of the server the run is offline, and where W&B fails later, the other loggers continue.
 
 The id of the W&B run is drawn by :class:`RunWandbLogger`, stored in every checkpoint by :func:`store_run` together with
 the best values so far, and handed to the logger of a resumed run by :func:`stored_run`.
@@ -145,7 +145,7 @@ class RunWandbLogger(WandbLogger):
     def give_up(self, error: Exception) -> None:
         """Say why, and send nothing more."""
         self.failed = True
-        rank_zero_warn(f"W&B failed ({_in_words(error)}): nothing more is logged there. The other loggers go on.")
+        rank_zero_warn(f"W&B failed ({_in_words(error)}): nothing more is logged there. The other loggers continue.")
 
     @rank_zero_only
     @_never_fails

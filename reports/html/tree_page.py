@@ -56,5 +56,5 @@ def _check(image: ExplainedImage, class_name: str, reach: torch.Tensor, leaf_log
     if abs(float(reach.sum()) - 1) > TOLERANCE or abs(mixed - said) > TOLERANCE:
         raise ValueError(
             f"Expected the leaves on the page of image {image.sample_id} to give {class_name} the probability "
-            f"{said:.6f} with ways that sum to 1, but got {mixed:.6f} and {float(reach.sum()):.6f}."
+            f"{said:.6f} with paths that sum to 1, but got {mixed:.6f} and {float(reach.sum()):.6f}."
         )

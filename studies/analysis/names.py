@@ -100,7 +100,7 @@ FORMS: dict[Form, str] = {
     "tree": "the path through a tree",
     "none": "photos without an explanation",
 }
-CONTROLS = {"none": "", "random": ", replaced by random ones", "shuffled": ", replaced by those of another class"}
+CONTROLS = {"none": "", "random": ", replaced by random ones", "shuffled": ", replaced by another class's"}
 STATUSES: dict[Status, str] = {
     "completed": "finished",
     "active": "did not finish",

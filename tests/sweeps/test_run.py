@@ -65,11 +65,11 @@ def test_a_sweep_ends_in_the_table_and_a_second_call_does_nothing(sweep, tmp_pat
     words = sweep(a={}, b={"--x": "{a}"})
     main([*words, "--jobs", "2"])
     out = capsys.readouterr().out
-    assert out.startswith("s: 4 runs, 0 done, 0 to go on with, 4 to start\n")
+    assert out.startswith("s: 4 runs, 0 done, 0 to resume, 4 to start\n")
     assert "test split, 4 runs" in out
     main(words)
     again = capsys.readouterr().out
-    assert again.startswith("s: 4 runs, 4 done, 0 to go on with, 0 to start\n\n###")
+    assert again.startswith("s: 4 runs, 4 done, 0 to resume, 0 to start\n\n###")
     assert [calls(tmp_path, name) for name in ("a-seed0", "b-seed1")] == [["fresh"], ["fresh"]]
 
 

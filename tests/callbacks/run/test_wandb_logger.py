@@ -169,7 +169,7 @@ def test_a_service_that_cannot_start_ends_logging_there_with_one_warning(offline
         logger.finalize("success")
     (warning,) = caught
     assert str(warning.message) == (
-        "W&B failed (RuntimeError: the service died): nothing more is logged there. The other loggers go on."
+        "W&B failed (RuntimeError: the service died): nothing more is logged there. The other loggers continue."
     )
 
 
