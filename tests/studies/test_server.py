@@ -282,7 +282,7 @@ def test_the_whole_way_to_the_own_result_and_the_demands(site):
     site.answer_until("tradeoff")
     page = site.get("/p").text
     assert len(re.findall(r'name="tradeoff.\w+" value=""', page)) == 3
-    assert page.count("The program that explains itself decides 80 % correctly.") == 3  # once per level, as in HIVE
+    assert page.count("The program that explains itself gets 80 % right.") == 3  # once per level, as in HIVE
     assert "checked" not in page
 
 
