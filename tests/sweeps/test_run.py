@@ -109,7 +109,7 @@ def test_a_stopped_sweep_goes_on(sweep, tmp_path, capsys):
 def test_changed_settings_are_refused(sweep, tmp_path):
     main(sweep(a={"--lr": 1, "data.root": "here"}))
     main(sweep(a={"--lr": 1, "data.root": "there"}))  # where data lie changes no result
-    with pytest.raises(ValueError, match=r"a-seed0 to go on .* but --lr has changed since. Rename the sweep"):
+    with pytest.raises(ValueError, match=r"a-seed0 to continue .* but --lr has changed since. Rename the sweep"):
         main(sweep(a={"--lr": 2, "data.root": "here"}))
     (tmp_path / "config.yaml").write_text("a: 2")
     with pytest.raises(ValueError, match=r"but .*config.yaml has changed since"):
