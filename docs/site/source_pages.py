@@ -1,4 +1,4 @@
-"""Pages of the site that lie outside ``docs/``: README, changelog, and every config or source file that a page links to.
+"""Pages of the site that lie outside ``docs/``: README, changelog, and the files that a page links to.
 
 Links keep the form that the code host needs; here their targets become pages, so that the site needs no other host.
 """
@@ -17,7 +17,14 @@ ROOT = Path(__file__).parents[2]
 TEXTS = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")
 LINK = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<path>[^()#\s:]+)(?P<anchor>#[^)]*)?\)")
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".cff": "yaml"}
-CSS = ".md-grid { max-width: 75rem; }\n.md-typeset table:not([class]) { font-size: .62rem; }\n"
+CSS = """\
+.md-grid { max-width: 80rem; }
+.md-typeset table:not([class]) { font-size: .62rem; }
+.md-typeset table:not([class]) th { min-width: 0; padding: .5em .7em; }
+.md-typeset table:not([class]) td { padding: .5em .7em; }
+.md-typeset table:not([class]) td:last-child { min-width: 9rem; }
+.md-typeset table:not([class]) td code { word-break: normal; overflow-wrap: normal; }
+"""
 
 
 def target(page: str, path: str) -> str:
@@ -45,7 +52,9 @@ def on_files(files: Any, config: Any) -> Any:
     linked = {target(page, link["path"]) for page, text in pages.items() for link in LINK.finditer(text)}
     outside = {path for path in linked if not path.startswith("docs/") and (ROOT / path).is_file()}
     for name in sorted(outside - {*TEXTS}):
-        files.append(File.generated(config, site_path(name), content=source_page(name), inclusion=InclusionLevel.NOT_IN_NAV))
+        files.append(
+            File.generated(config, site_path(name), content=source_page(name), inclusion=InclusionLevel.NOT_IN_NAV)
+        )
     for name, text in texts.items():
         files.append(File.generated(config, name, content=text))
     files.append(File.generated(config, "site.css", content=CSS))
