@@ -20,10 +20,10 @@ LANGUAGES = {".py": "python", ".yaml": "yaml", ".cff": "yaml"}
 CSS = """\
 .md-grid { max-width: 80rem; }
 .md-typeset table:not([class]) { font-size: .62rem; }
-.md-typeset table:not([class]) th { min-width: 0; padding: .5em .7em; }
-.md-typeset table:not([class]) td { padding: .5em .7em; }
-.md-typeset table:not([class]) td:last-child { min-width: 9rem; }
-.md-typeset table:not([class]) td code { word-break: normal; overflow-wrap: normal; }
+.md-typeset table:not([class]) :is(th, td) { min-width: 0; padding: .5em .7em; }
+.md-typeset table:not([class]) td:last-child:not([style]) { min-width: 9rem; }
+.md-typeset table:not([class]) td[style*=right] { white-space: nowrap; }
+@media (min-width: 60em) { .md-typeset table:not([class]) td code { word-break: normal; } }
 """
 
 

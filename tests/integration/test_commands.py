@@ -39,7 +39,15 @@ BLOCKS = [
 ]
 CODE = [path for path in PAGES if path.name not in ADD_PAGES and [*blocks(path, "python")]]
 RUNS = {  # a small model for every run folder that a page names
-    "ProtoPNet": ["quickstart", "first", "birds/seed0", "cub200/protopnet-mobilenet", "protopnet/0", "protopool/0", "folds/0"],
+    "ProtoPNet": [
+        "quickstart",
+        "first",
+        "birds/seed0",
+        "cub200/protopnet-mobilenet",
+        "protopnet/0",
+        "protopool/0",
+        "folds/0",
+    ],
     "Classifier": [
         "second",
         "birds/seed1",
