@@ -19,11 +19,14 @@ LINK = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<path>[^()#\s:]+)(?P<anchor>#[^)]*)
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".cff": "yaml"}
 CSS = """\
 .md-grid { max-width: 80rem; }
-.md-typeset table:not([class]) { font-size: .62rem; }
+.md-typeset table:not([class]) { font-size: .62rem; overflow: visible; }
 .md-typeset table:not([class]) :is(th, td) { min-width: 0; padding: .5em .7em; }
-.md-typeset table:not([class]) td:last-child:not([style]) { min-width: 9rem; }
+.md-typeset table:not([class]) td:nth-child(9):last-child:not([style]) { min-width: 9rem; }
 .md-typeset table:not([class]) td[style*=right] { white-space: nowrap; }
-@media (min-width: 60em) { .md-typeset table:not([class]) td code { word-break: normal; } }
+@media (min-width: 60em) {
+  .md-typeset table:not([class]) td code { word-break: normal; }
+  .md-typeset table:not([class]) :is(th, td):first-child { position: sticky; left: 0; background: white; }
+}
 """
 
 
