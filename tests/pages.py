@@ -1,19 +1,36 @@
-"""The python code of the pages in ``docs/``, run as it is printed."""
+"""The code of the README and of the pages in ``docs/``, as it is printed.
+
+A block that is not run says why in a comment above it: ``<!-- not run: it needs 32 GPUs -->``. Output is ``text``.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("**/*.md"))]
+ADD_PAGES = sorted(path.name for path in DOCS.glob("add_a*.md"))  # whose code needs no trained model
+BLOCK = re.compile(
+    r"(?P<why><!-- not run: (?:(?!-->).)+? -->\n)?^```(?P<language>bash|python|yaml|text)\n(?P<text>.*?)^```$",
+    re.DOTALL | re.MULTILINE,
+)
 
 
-def run_page(name: str) -> dict[str, Any]:
-    """Run the ```python blocks of a page one after the other, and return the names they define."""
-    text = (DOCS / name).read_text("utf-8")
+def blocks(page: Path, language: str) -> Iterator[re.Match[str]]:
+    """The blocks of a page in a language that are to be run."""
+    for block in BLOCK.finditer(page.read_text("utf-8")):
+        if block["language"] == language and not block["why"]:
+            yield block
+
+
+def run_page(name: str | Path) -> dict[str, Any]:
+    """Run the python blocks of a page one after the other; return the names they define."""
     names: dict[str, Any] = {"__name__": Path(name).stem}
-    for block in re.finditer(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
-        lines = text.count("\n", 0, block.start(1))
-        exec(compile("\n" * lines + block[1], str(DOCS / name), "exec"), names)
+    for block in blocks(DOCS / name, "python"):
+        lines = block.string.count("\n", 0, block.start("text"))
+        exec(compile("\n" * lines + block["text"], str(DOCS / name), "exec"), names)
     return names

@@ -1,11 +1,51 @@
-"""The python code of ``docs/add_a_*.md`` runs as printed, imports included."""
+"""Every block of code in the README and ``docs/`` is run by a test or says why not; here those that take no time.
+
+``tests/integration/test_commands.py`` runs the commands, and the python code that needs a trained model.
+"""
+
+import re
 
 import pytest
+import yaml
 
-from tests.pages import DOCS, run_page
+from sweeps.sweep import SweepFile
+from sweeps.tune import TuningFile
+from tests.pages import ADD_PAGES, BLOCK, PAGES, ROOT, blocks, run_page
+
+FILES = {"sweep.yaml": SweepFile, "tuning.yaml": TuningFile}
+STUDY_FILES = ["birds.yaml", "harder.yaml"]  # of docs/studies.md, from which test_commands builds a study
 
 
-@pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("add_a*.md")))
+def unread(text: str) -> list[str]:
+    """Blocks that no test sees: indented, in an unknown language, or without one."""
+    seen = {text.count("\n", 0, block.start("language")) for block in BLOCK.finditer(text)}
+    fences = [n for n, line in enumerate(text.splitlines()) if re.match(r"[ >]*(```|~~~)", line)]
+    return [f"line {n + 1}: {text.splitlines()[n]}" for n in fences[::2] if n not in seen]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_block_is_seen(page):
+    assert unread(page.read_text("utf-8")) == []
+
+
+def test_what_no_test_would_run_is_found():
+    assert unread("```bash\na\n```\n```sh\nb\n```\n") == ["line 4: ```sh"]
+    assert unread("- a\n  ```bash\n  b\n  ```\n~~~\nc\n~~~\n") == ["line 2:   ```bash", "line 5: ~~~"]
+    hidden = "<!-- not run: a -->\n\n```bash\nb\n```\n<!-- c -->\n```bash\nd\n```\n"
+    assert [block["why"] for block in BLOCK.finditer(hidden)] == [None, None]
+
+
+def test_yaml_files_are_read():
+    """The name in the first line says what a file is; the pages print no other kind."""
+    names = []
+    for block in (block for page in PAGES for block in blocks(page, "yaml")):
+        names.append(re.match(r"# (\S+\.yaml)", block["text"])[1])
+        if names[-1] in FILES:
+            FILES[names[-1]].model_validate(yaml.safe_load(block["text"]))
+    assert sorted(names) == sorted([*FILES, *STUDY_FILES])
+
+
+@pytest.mark.parametrize("page", ADD_PAGES)
 def test_code_runs_as_printed(page, tmp_path, monkeypatch):
     monkeypatch.setenv("PROTOMETRY_CACHE", str(tmp_path))
     run_page(page)

@@ -1,8 +1,6 @@
 """The commands of the README, of ``docs/`` and of the headers of configs, run as printed on small stand-ins.
 
 The commands about the study ``studies/birds`` are run in a clean clone, with models that are trained as printed.
-
-A block that is not run says why in a comment above it: ``<!-- not run: it serves until it is stopped -->``.
 """
 
 from __future__ import annotations
@@ -26,22 +24,30 @@ import studies.__main__
 import sweeps.__main__
 import train
 from tests.cub_tree import make_cub
+from tests.pages import ADD_PAGES, DOCS, PAGES, blocks, run_page
 from tests.tiny_runs import ROOT, fit_learning
 
 MAIN = {"train.py": train.main, "evaluate.py": evaluate.main, "studies": studies.__main__.main}
 MAIN |= {"datamodules": datamodules.__main__.main, "sweeps": sweeps.__main__.main}
-PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
-BLOCK = re.compile(r"(?P<why><!-- not run: .+? -->\n)?^```bash\n(?P<text>.*?)^```", re.DOTALL | re.MULTILINE)
 YAML = re.compile(r"^```yaml\n(?P<text># (?P<name>\S+\.yaml):.*?)^```", re.DOTALL | re.MULTILINE)
 STUDY = "studies/birds"  # of docs/studies.md
 BLOCKS = [
     pytest.param(block["text"], id=f"{path.stem}-{block['text'].split(' --')[0]}")
     for path in PAGES
-    for block in BLOCK.finditer(path.read_text("utf-8"))
-    if not block["why"] and STUDY not in block["text"]
+    for block in blocks(path, "bash")
+    if path != DOCS / "studies.md" or STUDY not in block["text"]
 ]
+CODE = [path for path in PAGES if path.name not in ADD_PAGES and [*blocks(path, "python")]]
 RUNS = {  # a small model for every run folder that a page names
-    "ProtoPNet": ["quickstart", "first", "birds/seed0", "cub200/protopnet-mobilenet", "protopnet/0", "protopool/0"],
+    "ProtoPNet": [
+        "quickstart",
+        "first",
+        "birds/seed0",
+        "cub200/protopnet-mobilenet",
+        "protopnet/0",
+        "protopool/0",
+        "folds/0",
+    ],
     "Classifier": [
         "second",
         "birds/seed1",
@@ -111,6 +117,13 @@ def test_a_block_runs_as_printed(block, place, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("page", CODE, ids=lambda page: page.name)
+def test_code_runs_as_printed(page, place, monkeypatch):
+    monkeypatch.chdir(place)
+    run_page(page)
+
+
+@pytest.mark.slow
 def test_a_study_from_a_clean_clone(tmp_path):
     """From the trainings, which are shortened, to the results; a server is ended after some seconds, as by SIGTERM."""
     subprocess.run(["git", "clone", "-q", str(ROOT), str(tmp_path / "clone")], check=True)
@@ -121,8 +134,8 @@ def test_a_study_from_a_clean_clone(tmp_path):
     end = '*" serve "*) timeout -s TERM --preserve-status 30 "$PYTHON" "$@";;'
     run = f'case "$*" in {short} {end} *) "$PYTHON" "$@";; esac'
     known = os.environ | {"PYTHON": sys.executable, "PYTHONPATH": str(tmp_path / "clone")}
-    for block in BLOCK.finditer(page):
-        if STUDY in block["text"] and not block["why"]:
+    for block in blocks(tmp_path / "clone/docs/studies.md", "bash"):
+        if STUDY in block["text"]:
             script = f"pip() {{ :; }}\npython() {{ {run}; }}\n{block['text']}"
             subprocess.run(["bash", "-euc", script], cwd=tmp_path / "clone", env=known, check=True)
     study = tmp_path / "clone" / STUDY

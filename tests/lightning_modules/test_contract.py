@@ -347,7 +347,7 @@ class ContractTest:
 
     @pytest.mark.slow
     def test_onnx_gives_equal_logits(self, model, tmp_path):
-        """In batches of another size; as docs/models/README.md exports it."""
+        """In batches of another size; as docs/export.md exports it."""
         for package in ("onnx", "onnxscript"):
             pytest.importorskip(package, reason=f"{package}, of the extra onnx, is not installed")
         runtime = pytest.importorskip("onnxruntime", reason="onnxruntime, of the extra onnx, is not installed")
