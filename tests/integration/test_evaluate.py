@@ -332,7 +332,7 @@ def test_other_data_than_the_run_s(evaluated_copy, other_birds):
         ),
         (
             "data: {class_path: datamodules.SketchBirds, init_args: {image_size: 64}}",
-            r"of the model, \[32, 32\], but got 64",
+            r"the model's, \[32, 32\], but got 64",
         ),
     ],
 )
