@@ -106,7 +106,7 @@ class BoxMaps(Explainer):
             model: in evaluation mode.
             output: of the model for B images.
             classes: ``(B, k)`` int64; -1 is an empty slot.
-            size: ``(H, W)`` pixels; by default that of the model's geometry.
+            size: ``(H, W)`` pixels; by default the model's ``image_size``.
 
         Returns:
             ``(B, k, H, W)`` bool; empty in empty slots.

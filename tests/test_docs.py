@@ -13,7 +13,7 @@ from sweeps.tune import TuningFile
 from tests.pages import ADD_PAGES, BLOCK, PAGES, ROOT, blocks, run_page
 
 FILES = {"sweep.yaml": SweepFile, "tuning.yaml": TuningFile}
-STUDY_FILES = ["birds.yaml", "harder.yaml"]  # of docs/studies.md, from which test_commands builds a study
+STUDY_FILES = ["birds.yaml", "harder.yaml"]  # in docs/studies.md; test_commands builds the studies
 
 
 def unread(text: str) -> list[str]:

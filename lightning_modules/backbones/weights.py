@@ -59,10 +59,10 @@ def _locate(name: str, weights: str) -> Path:
             return _cached(choice)
     file = Path(weights).expanduser()
     if not file.is_file():
+        named = f"one of {[choice.name for choice in choices]} or " if choices else ""
         raise FileNotFoundError(
-            f"Expected argument `weights` of backbone {name!r} to be null, one of "
-            f"{[choice.name for choice in choices]} or an existing file, but got {weights!r}. "
-            "Pass `weights: /path/to/file.pth` or `weights: null`."
+            f"Expected argument `weights` of backbone {name!r} to be null or {named}an existing file, "
+            f"but got {weights!r}. Pass `weights: /path/to/file.pth` or `weights: null`."
         )
     return file
 

@@ -75,7 +75,7 @@ def heldout_completeness(csdc: Tensor, pc: Tensor, dc: Tensor, d: Tensor) -> flo
     return float(scores[select_threshold(*chosen)] / 2)
 
 
-def funnybirds_aggregate(  # noqa: PLR0913 - four checks over thresholds, and the scores next to them
+def funnybirds_aggregate(  # noqa: PLR0913 - the six scores of the protocol and their thresholds
     csdc: Tensor, pc: Tensor, dc: Tensor, d: Tensor, sd: Tensor, ts: Tensor, thresholds: Tensor
 ) -> dict[str, float]:
     """The summary scores of the protocol.
