@@ -95,10 +95,10 @@ def main() -> None:
     arguments = parser.parse_args()
     rows = []
     for cell in GRID:
-        found = errors(cell, arguments.draws, arguments.seed)
+        rates = errors(cell, arguments.draws, arguments.seed)
         images = f"{cell.images} {'shared' if cell.shared else 'different'}"
         effects = [f"{value:g}" for value in cell[3:]]
-        rows.append([str(cell.people), images, *effects, *(f"{100 * value:.1f}" for value in found.values())])
+        rows.append([str(cell.people), images, *effects, *(f"{100 * value:.1f}" for value in rates.values())])
     columns = ["rejected, people only", "rejected, both", "missed, people only", "missed, both"]
     print("\n".join(lines(["people", "images", "person SD", "image SD", "image × method SD", *columns], rows, left=2)))
     for place, name in enumerate(columns, 5):

@@ -75,12 +75,12 @@ def _export_parser() -> ArgumentParser:
 def _check(config: Namespace) -> None:
     folder = new_folder(config.out, config.data)
     try:
-        found = check_data(config.data, config.limit)
+        check = check_data(config.data, config.limit)
     except (ValueError, OSError):
         folder.rmdir()  # nothing was written into it
         raise
-    write_check(found, folder)
-    print(f"{show_check(found)}\n\n{folder / 'check.json'}, {folder / 'contact_sheet.png'}")
+    write_check(check, folder)
+    print(f"{show_check(check)}\n\n{folder / 'check.json'}, {folder / 'contact_sheet.png'}")
 
 
 def _export(config: Namespace) -> None:

@@ -232,8 +232,8 @@ def read_classes(path: Path) -> tuple[list[str], list[str]]:
     keys = [pair[0] for pair in pairs]
     if len(set(keys)) != len(keys) or not keys:
         twice = next((key for key in keys if keys.count(key) > 1), None)
-        found = f"{twice!r} several times" if keys else "none"
-        raise ValueError(f"Expected {path} to name different classes, one per line, but got {found}.")
+        got = f"{twice!r} several times" if keys else "none"
+        raise ValueError(f"Expected {path} to name different classes, one per line, but got {got}.")
     return keys, [pair[-1] for pair in pairs]
 
 

@@ -330,7 +330,7 @@ def predicted_classes(logits: Tensor, abstains: bool = False, threshold: Tensor 
     return best.masked_fill((logits == logits[:, :1]).all(dim=1), -1) if abstains else best
 
 
-def shown(owner: Tensor, targets: Tensor) -> Tensor:
+def owned_by_targets(owner: Tensor, targets: Tensor) -> Tensor:
     """The units that belong to the targets of an image.
 
     Args:
@@ -342,8 +342,10 @@ def shown(owner: Tensor, targets: Tensor) -> Tensor:
 
     Example:
         >>> owner = torch.eye(3, dtype=torch.bool)
-        >>> shown(owner, torch.tensor([2])).tolist(), shown(owner, torch.tensor([[True, False, True]])).tolist()
-        ([[False, False, True]], [[True, False, True]])
+        >>> owned_by_targets(owner, torch.tensor([2])).tolist()
+        [[False, False, True]]
+        >>> owned_by_targets(owner, torch.tensor([[True, False, True]])).tolist()
+        [[True, False, True]]
     """
     if targets.ndim == 1:
         return owner.T[targets]

@@ -17,7 +17,7 @@ from torch import Tensor, distributed, nn
 from torch.nn import functional as F
 
 from lightning_modules.backbones.sections import backbone_sections
-from lightning_modules.contract import ModelOutput, UnitTable, shown
+from lightning_modules.contract import ModelOutput, UnitTable, owned_by_targets
 from lightning_modules.heads.prototypes import ComparesPatches, PrototypeLayer
 from lightning_modules.heads.tree import Inference, SoftTree
 from lightning_modules.interpretable import InterpretableModule
@@ -276,7 +276,7 @@ class ProtoTree(ComparesPatches, InterpretableModule):
     # -- projection --------------------------------------------------------------------------------------------------
     def allowed(self, targets: Tensor) -> Tensor:
         """``(B, U)`` bool: the class (``(B,)`` int64), or a label (``(B, K)`` bool), belongs to a leaf below."""
-        return shown(self._owner(), targets)
+        return owned_by_targets(self._owner(), targets)
 
 
 def _leaves_by_gradient(plan: PhasePlan) -> PhasePlan:

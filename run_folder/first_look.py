@@ -89,8 +89,8 @@ def check_checkpoint(path: str | Path) -> None:
     """
     if not Path(path).is_file():
         named = f"is a folder; name a file, such as {path}/checkpoints/last.ckpt"
-        found = named if Path(path).is_dir() else "does not exist"
-        raise FileNotFoundError(f"Expected argument `ckpt_path` to be a checkpoint file, but {path} {found}.")
+        problem = named if Path(path).is_dir() else "does not exist"
+        raise FileNotFoundError(f"Expected argument `ckpt_path` to be a checkpoint file, but {path} {problem}.")
 
 
 def _look_for(parser: ArgumentParser, checkpoint: str | None) -> None:

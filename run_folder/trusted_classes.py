@@ -45,14 +45,14 @@ def stored_class(
     class_path = arguments.get("_class_path")
     module, _, name = str(class_path).rpartition(".")
     try:
-        found = getattr(importlib.import_module(module), name, None) if module else None
+        stored = getattr(importlib.import_module(module), name, None) if module else None
     except ImportError as error:
         raise ValueError(
             f"Expected {class_path!r}, which {path} names, to be importable, but {error}. Put its module on PYTHONPATH."
         ) from error
-    if not (inspect.isclass(found) and issubclass(found, base)):
+    if not (inspect.isclass(stored) and issubclass(stored, base)):
         raise ValueError(f"Expected {path} to name a {base.__name__}, but it names {class_path!r}.")
-    return found
+    return stored
 
 
 def made_as_stored(kind: type[Kind], stored: Mapping[str, Any], path: str | Path, **changes: Any) -> Kind:

@@ -101,9 +101,9 @@ def read_consent(file: Path) -> str:
         ValueError: if it is missing or no regular file, such as a pipe that nobody writes to, or no text in UTF-8.
     """
     if not file.is_file():
-        found = "is no text file" if file.exists() else "does not exist"
+        problem = "is no text file" if file.exists() else "does not exist"
         raise ValueError(
-            f"Expected `consent` to be a text file with what participants are told, but {file} {found}. Name "
+            f"Expected `consent` to be a text file with what participants are told, but {file} {problem}. Name "
             "yours with `--consent FILE`; configs/study/consent.md is one to fill in."
         )
     try:
@@ -128,9 +128,9 @@ def load_bundle(folder: Path) -> Bundle:
     study = read(Study, _parsed(folder / "study.json"), "study.json")
     key = read(Key, _parsed(folder / "key.json"), "key.json")
     bundle = Bundle(folder, study, key, read_consent(folder / "consent.md"), digest)
-    if found := [*_problems(bundle), *_media_problems(bundle)]:
-        more = f"\n… and {len(found) - 20} more" if len(found) > 20 else ""
-        raise ValueError(f"{folder} cannot be run:\n" + "\n".join(found[:20]) + more)
+    if problems := [*_problems(bundle), *_media_problems(bundle)]:
+        more = f"\n… and {len(problems) - 20} more" if len(problems) > 20 else ""
+        raise ValueError(f"{folder} cannot be run:\n" + "\n".join(problems[:20]) + more)
     return bundle
 
 

@@ -35,8 +35,8 @@ def read(kind: type[T], value: object, where: str) -> T:
     """
     listed: Any = GenericAlias(list, (kind,))  # a dataclass alone takes no settings
     try:
-        found: list[T] = TypeAdapter(listed, config=STRICT).validate_json(json.dumps([value]))
-        return found[0]
+        records: list[T] = TypeAdapter(listed, config=STRICT).validate_json(json.dumps([value]))
+        return records[0]
     except ValidationError as error:
         first = error.errors()[0]
         place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"][1:])

@@ -108,11 +108,11 @@ def error_of(design: Design, people: float, equal: bool = False) -> Estimate:
     Accuracies are the planned ones, ``effect`` above guessing and, of a second group or arm, guessing; all guess if
     ``equal``.
     """
-    shown = people * design.items if design.images is None else min(design.images, people * design.items)
+    images = people * design.items if design.images is None else min(design.images, people * design.items)
     accuracies = [design.chance + (0 if equal else design.effect), design.chance][: design.groups * design.arms]
     variances = [one * (1 - one) for one in accuracies]
     correlation = design.correlation if design.arms == 2 else None
-    return expected(variances, design.items, people, shown, (design.icc, design.icc_images), correlation)
+    return expected(variances, design.items, people, images, (design.icc, design.icc_images), correlation)
 
 
 def plan(design: Design) -> dict[str, float]:

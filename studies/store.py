@@ -272,10 +272,10 @@ class Store:
             rows = self._connection.execute(
                 "SELECT step, question, value FROM answer WHERE participant = ? ORDER BY rowid", (who.number,)
             ).fetchall()
-        found: dict[int, Answers] = {}
+        by_step: dict[int, Answers] = {}
         for step, question, value in rows:
-            found.setdefault(step, {})[question] = json.loads(value)
-        return found
+            by_step.setdefault(step, {})[question] = json.loads(value)
+        return by_step
 
     def check(self) -> None:
         """Begin and end a transaction, and see whether the disk has room for more.

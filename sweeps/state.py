@@ -52,14 +52,14 @@ def note_settings(run: Run) -> None:
 
 def settings(run: Run) -> dict[str, Any]:
     """The content of a run's configs, and its flags, by name; without what changes no result."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for flag, value in zip(*(iter(_pairs(run.arguments)),) * 2, strict=True):
         if flag == "--config":
             path = Path(value) if Path(value).is_file() else ROOT / value
-            found[value] = yaml.safe_load(path.read_text("utf-8"))
+            values[value] = yaml.safe_load(path.read_text("utf-8"))
         elif flag.removeprefix("--") not in FREE_FLAGS:
-            found[flag] = value
-    plain: dict[str, Any] = json.loads(json.dumps(found, default=str))
+            values[flag] = value
+    plain: dict[str, Any] = json.loads(json.dumps(values, default=str))
     return plain
 
 

@@ -76,9 +76,9 @@ def _class_tables(datamodule: Any, num_classes: int, device: torch.device) -> di
     if datamodule.loading.classes is not None:
         return groups | {"training": "the images are not of the data the model was trained on"}
     names = ("class_concepts", "class_concepts_binary", "class_attributes")
-    found = {name: getattr(tables, name) for name in names}
+    own = {name: getattr(tables, name) for name in names}
     rows: dict[str, Any] = {
-        name: table.to(device) for name, table in found.items() if table is not None and len(table) == num_classes
+        name: table.to(device) for name, table in own.items() if table is not None and len(table) == num_classes
     }
     parts = tables.concept_to_part
     codes = [tables.label_map_codes.get(_MASKED_AS.get(name, name), ()) for name in tables.part_group_names]

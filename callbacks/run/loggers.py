@@ -66,9 +66,9 @@ def log_table(
         if isinstance(logger, RunWandbLogger):
             logger.log_table(key, list(columns), rows, step)
         elif isinstance(logger, TensorBoardLogger):
-            shown = [i for i in range(len(columns)) if not any(isinstance(row[i], Image.Image) for row in rows)]
-            lines = [[columns[i] for i in shown], ["---"] * len(shown)]
-            lines += [[_text(row[i]) for i in shown] for row in rows]
+            textual = [i for i in range(len(columns)) if not any(isinstance(row[i], Image.Image) for row in rows)]
+            lines = [[columns[i] for i in textual], ["---"] * len(textual)]
+            lines += [[_text(row[i]) for i in textual] for row in rows]
             logger.experiment.add_text(key, "\n".join(f"| {' | '.join(line)} |" for line in lines), step)
 
 

@@ -171,8 +171,8 @@ class RunWandbLogger(WandbLogger):
         """Log a table, whose cells may be images."""
         import wandb  # here, because other loggers work where it is broken
 
-        shown = [[wandb.Image(cell) if isinstance(cell, Image.Image) else cell for cell in row] for row in data]
-        super().log_table(key, columns, shown, step=step)
+        cells = [[wandb.Image(cell) if isinstance(cell, Image.Image) else cell for cell in row] for row in data]
+        super().log_table(key, columns, cells, step=step)
 
     @rank_zero_only
     @_never_fails

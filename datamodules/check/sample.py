@@ -40,15 +40,15 @@ def sample_problems(sample: Sample, flags: Capabilities, sizes: Mapping[str, int
     """
     keys = set(sample)
     expected = {"sample_id"} | {name for name, field in FIELDS.items() if _is_announced(name, field, flags)}
-    found = [f"`{key}` is announced but missing" for key in sorted(expected - keys)]
-    found += [f"`{key}` is there but not announced" for key in sorted(keys - expected)]
+    problems = [f"`{key}` is announced but missing" for key in sorted(expected - keys)]
+    problems += [f"`{key}` is there but not announced" for key in sorted(keys - expected)]
     values: dict[str, Any] = dict(sample)
     for name, field in FIELDS.items():
         value, shape = values.get(name), tuple(sizes.get(str(side), side) for side in field.shape)
         if name in keys and not (isinstance(value, Tensor) and (value.dtype, value.shape) == (field.dtype, shape)):
             got = f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-            found.append(f"`{name}` is {got}, expected {field.dtype} {shape}")
-    return found or [*_wrong_ids(sample, flags, sizes), *_wrong_targets(sample), *_wrong_places(sample, sizes)]
+            problems.append(f"`{name}` is {got}, expected {field.dtype} {shape}")
+    return problems or [*_wrong_ids(sample, flags, sizes), *_wrong_targets(sample), *_wrong_places(sample, sizes)]
 
 
 def _is_announced(name: str, field: Field, flags: Capabilities) -> bool:

@@ -220,11 +220,11 @@ class PhotoDataModule(ImageDataModule, ABC):
             "classes": (self.promised_classes, len(self.class_names)),
             "concepts": (self.promised_concepts, len(self.photos.tables.concept_names)),
         }
-        for name, (promised, found) in kept.items():
-            if self._promised and promised not in (None, found):
+        for name, (promised, actual) in kept.items():
+            if self._promised and promised not in (None, actual):
                 raise ValueError(
                     f"Expected {self.photos.table.folder} to have the {promised} {name} the model was built for, but "
-                    f"it has {found}. Build the data module again."
+                    f"it has {actual}. Build the data module again."
                 )
 
     def _excluded(self, table: PhotoTable) -> list[str]:

@@ -137,8 +137,8 @@ def redundancy_threshold(redundancy: Tensor, size: int, seed: int = 0) -> tuple[
     while low < high:
         middle = (low + high) // 2
         edges = (redundancy >= levels[middle]).float().fill_diagonal_(1)
-        found = _independent_set(edges, size, orders)
-        low, high, best = (middle + 1, high, best) if found is None else (low, middle, found)
+        independent = _independent_set(edges, size, orders)
+        low, high, best = (middle + 1, high, best) if independent is None else (low, middle, independent)
     return float(levels[high]), best
 
 

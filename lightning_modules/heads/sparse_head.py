@@ -204,7 +204,7 @@ def fit_sparse_head(
         torch.cat([least_of_weight, -most_of_bias]).numpy(), torch.cat([most_of_weight, most_of_bias]).numpy()
     )
     options = {"gtol": tolerance, "ftol": 0.0, "maxiter": most, "maxfun": most, "maxcor": 20}
-    found = minimize(value_and_gradient, first.numpy(), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-    parts, bias = unpack(found.x)
+    solution = minimize(value_and_gradient, first.numpy(), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    parts, bias = unpack(solution.x)
     weight = (signs * parts).sum(dim=0)
-    return SparseHead(weight, bias, problem.violation(weight, bias), int(found.nfev))
+    return SparseHead(weight, bias, problem.violation(weight, bias), int(solution.nfev))

@@ -87,4 +87,4 @@ def _missing(group: Group) -> list[str]:
             notes.setdefault(f"{where}, because {reason}", []).append(key)
         if undefined := sum(entry.value is None for entry in entries):
             notes.setdefault(f"undefined in {undefined} of {len(entries)} results", []).append(key)
-    return [f"{text}: {', '.join(found)}" for text, found in notes.items()]
+    return [f"{text}: {', '.join(names)}" for text, names in notes.items()]

@@ -126,11 +126,11 @@ def short(key: str) -> str:
         >>> short("study/agreement_total"), short("study/accuracy_vs_energy"), short("study/minutes")
         ('total', 'accuracy_vs', 'minutes')
     """
-    found = key.removeprefix("study/")
+    name = key.removeprefix("study/")
     for task in get_args(TaskName):
-        found = found.removeprefix(f"{task}_")
-    before, versus, _ = found.partition("_vs_")
-    return f"{before}_vs" if versus else found
+        name = name.removeprefix(f"{task}_")
+    before, versus, _ = name.partition("_vs_")
+    return f"{before}_vs" if versus else name
 
 
 def name_of(key: str) -> Name:

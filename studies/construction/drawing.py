@@ -47,7 +47,7 @@ class Drawing:
 
     def __init__(self, subject: Subject, media: dict[str, bytes]) -> None:
         self.subject, self.task, self.media = subject, subject.task, media
-        self.names, self.shown = subject.names, readable(subject.names)
+        self.names, self.readable_names = subject.names, readable(subject.names)
         self.test = subject.data.dataset("test")
         self.sources = UnitSources(subject.model, subject.training, subject.explainer, self.names, SMALL, 0.0)
         if subject.method.form in ("units", "tree") and not self.sources.there:
@@ -83,13 +83,13 @@ class Drawing:
                     for row, unit in zip(known, units, strict=True)
                 ]
                 rows = sorted(known, key=lambda row: row.id)
-            shown = self.shown[label] if subject.method.labels and subject.method.form != "tree" else None
+            label_name = self.readable_names[label] if subject.method.labels and subject.method.form != "tree" else None
             has_evidence = subject.method.evidence and maps is not None
             evidence = {"probability": float(seen.logits[index].softmax(0)[label])} if has_evidence else {}
-            options.append(Option(ids[label], pictures, rows, self._examples(label, name), shown, evidence))
+            options.append(Option(ids[label], pictures, rows, self._examples(label, name), label_name, evidence))
         options.sort(key=lambda option: option.id)
         photo = self._keep(fit(to_image(sample["image"]), LARGE))
-        ends = [self.shown[leaf] for leaf in leaves if subject.method.labels]
+        ends = [self.readable_names[leaf] for leaf in leaves if subject.method.labels]
         item = Item(subject.id("i", name), photo, options, decisions, ends)
         answer = self.task.answer(ids, leaves, seen.labels[index][0])
         output = ids[labels[0]] if len(ids) > 1 else None
@@ -201,7 +201,7 @@ class Drawing:
             evidence |= {"weight": weight, "contribution": weight * score}
         return replace(row, evidence=evidence)
 
-    def _examples(self, label: int, shown: str) -> list[str]:
+    def _examples(self, label: int, class_name: str) -> list[str]:
         """Training photos of a class."""
         number = self.subject.method.examples
         if not number:
@@ -210,7 +210,7 @@ class Drawing:
         own = [name for name, one in zip(training.sample_ids, training.labels.tolist(), strict=True) if one == label]
         if len(own) < number:
             raise self.subject.wrong(f"the class {self.names[label]} has {len(own)} training photos, not {number}")
-        chosen = sorted(own, key=lambda name: self.subject.order(f"{shown} example {name}"))[:number]
+        chosen = sorted(own, key=lambda name: self.subject.order(f"{class_name} example {name}"))[:number]
         return [self._keep(fit(to_image(sample["image"]), SMALL)) for sample in samples_of(training, chosen)]
 
     def _kept(self, name: str) -> Image.Image:

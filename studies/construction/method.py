@@ -175,16 +175,16 @@ class Subject:
         Raises:
             ValueError: if there are too few.
         """
-        found = [index for index, correct in enumerate(self.seen.correct) if correct == right]
+        usable = [index for index, correct in enumerate(self.seen.correct) if correct == right]
         kind, which = "right" if right else "wrong", ""
         if self.method.form == "tree":
-            found = [index for index in found if self._can_be_shown(index)]
+            usable = [index for index in usable if self._can_be_shown(index)]
             which = f" whose path leads to the predicted class{self.task.paths}"
-        free = [index for index in found if self.seen.sample_ids[index] not in without]
+        free = [index for index in usable if self.seen.sample_ids[index] not in without]
         if len(free) < number:
             raise self.wrong(
-                f"it has {counted(len(found), f'{kind} prediction')} on {len(self.seen.correct)} images{which}, but "
-                f"{number + len(found) - len(free)} are needed"
+                f"it has {counted(len(usable), f'{kind} prediction')} on {len(self.seen.correct)} images{which}, but "
+                f"{number + len(usable) - len(free)} are needed"
             )
         return sorted(free, key=lambda index: self.order(self.seen.sample_ids[index]))[:number]
 

@@ -88,12 +88,12 @@ def _saved(bundle: Bundle, file: Path) -> Saved:
     try:
         outer = json.loads(file.read_bytes())
         text, checksum = outer["record"], outer["checksum"]
-        found = json.loads(text)
+        content = json.loads(text)
     except (ValueError, KeyError, TypeError):
         raise ValueError(f"{file}: was not saved by a study.") from None
     if zlib.crc32(text.encode()) != checksum:
         raise ValueError(f"{file}: has been changed or cut short; its checksum is another one.")
-    saved = read(Saved, found, str(file))
+    saved = read(Saved, content, str(file))
     if saved.schema != SCHEMA:
         raise ValueError(f"{file}: schema {saved.schema} cannot be read by this version, which reads {SCHEMA}.")
     if saved.hash != bundle.hash:
