@@ -99,7 +99,7 @@ class Clock(Callback):
 
 
 def read(device: str) -> float:
-    """The time when all that was asked of the device is done."""
+    """The time when the device has finished all its work."""
     if device == "cuda":
         torch.cuda.synchronize()
     return time.perf_counter()

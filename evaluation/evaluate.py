@@ -81,8 +81,8 @@ def after_fit(trainer: Trainer) -> tuple[dict[str, Any], Path]:
     """Evaluate the best checkpoint of a finished run with the run's own suite, on the same devices, and write pages.
 
     Returns:
-        The content of ``metrics.json`` and its folder; if this evaluation already exists, those of its newest complete
-        evaluation.
+        The content of ``metrics.json`` and its folder; if this evaluation already exists, the content and folder
+        of its newest complete evaluation.
     """
     engine = next(c for c in trainer.callbacks if isinstance(c, Interpretability))  # type: ignore[attr-defined]
     checkpoint = next(c for c in trainer.callbacks if isinstance(c, RunCheckpoint))  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""The request for one evaluation, and the folder of its result, which never replaces that of another request."""
+"""The request for one evaluation, and the folder of its result, which never replaces another request's."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def unit_view(
         image: ``(3, H, W)`` float in 0..1.
         saliency: ``(H, W)`` float, signed, as explainers return it.
         size: longer side of the three pictures in pixels.
-        box: to draw in place of the map's own, such as the field of view of a cell.
+        box: to draw instead of the map's own, such as the field of view of a cell.
         least_crop: side of the crop, as a share of the shorter side of the image; 0 for what the box holds alone.
 
     Raises:

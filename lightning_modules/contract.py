@@ -224,7 +224,7 @@ class ScoresUnits(Protocol):
     """A model that can score some of its units without the others."""
 
     def unit_scores(self, images: Tensor, units: Tensor) -> Tensor:
-        """Scores ``(B, k)`` of the given units ``(B, k)`` int64 of each image, equal to those of the forward pass."""
+        """Scores ``(B, k)`` of the given units ``(B, k)`` int64 of each image, as in the forward pass."""
         ...
 
 

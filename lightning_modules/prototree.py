@@ -151,7 +151,7 @@ class ProtoTree(ComparesPatches, InterpretableModule):
     def contributions(self, output: ModelOutput, classes: Tensor) -> Tensor:
         """The decrease log ŷ - log ŷ(s_u := 0) of the logit of one class per image if a node did not see its prototype.
 
-        The values do not add up to the logit. For ``sample_max`` they equal those of ``distributed``.
+        The values do not add up to the logit. For ``sample_max`` they are the same as for ``distributed``.
 
         Args:
             output: the output for B images.

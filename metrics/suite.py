@@ -162,7 +162,7 @@ def why_not(key: str, need: str, facts: Facts) -> str | None:
 
 
 def _registered(path: str) -> str:
-    """The name or key of what stands at an import path, which joins the others."""
+    """The name or key of what an import path leads to, which joins the others."""
     place, _, name = path.partition("/")
     module, _, attribute = place.rpartition(".")
     try:

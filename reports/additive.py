@@ -160,7 +160,7 @@ class AdditiveTable:
         """Hold the sums against the logits, or the paths through a tree against the probability.
 
         Args:
-            page: on which the table stands.
+            page: that the table is on.
             image: sample id.
             class_name: of the label.
 

@@ -147,7 +147,7 @@ class StrictParser(ArgumentParser):
         return config
 
     def parse_object(self, cfg_obj: Any, namespace: Any = None, **options: Any) -> Namespace:
-        """Parse the arguments of a class, whose phases are merged into the earlier ones, like those of flags.
+        """Parse the arguments of a class, whose phases are merged into the earlier ones, like phases given by flags.
 
         Returns:
             The settings.

@@ -31,7 +31,7 @@ def stored_class(
         arguments: stored by a checkpoint, with the import path of their class under ``_class_path``.
         base: what the class must be derived from.
         path: of the checkpoint.
-        allow_classes: packages or modules that may be imported besides those of this project.
+        allow_classes: packages or modules that may be imported besides this project's.
 
     Returns:
         The class.
@@ -85,7 +85,7 @@ def class_paths(arguments: Any) -> Iterator[str]:
     """All import paths of classes in nested plain data.
 
     Args:
-        arguments: mappings, lists and plain values; class paths stand under ``_class_path`` and ``class_path``.
+        arguments: mappings, lists and plain values; class paths are under ``_class_path`` and ``class_path``.
 
     Example:
         >>> list(class_paths({"_class_path": "a.Model", "head": [{"class_path": "b.Head", "init_args": {"n": 2}}]}))

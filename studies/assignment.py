@@ -20,7 +20,7 @@ def arm_orders(study: Study) -> list[list[Arm]]:
     """The arms of a participant, in the orders given by the first columns of a Latin square.
 
     Returns:
-        One order per arm that begins with it; every arm stands equally often in every place and, if their number is
+        One order per arm that begins with it; every arm takes every place equally often and, if their number is
         even, equally often before every other one (Williams 1949).
     """
     number = len(study.arms)

@@ -1,4 +1,4 @@
-"""Typed records from JSON: every value is checked against its annotation, and errors say where it stands."""
+"""Typed records from JSON: every value is checked against its annotation, and errors say where it is."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def read(kind: type[T], value: object, where: str) -> T:
     Args:
         kind: an annotated dataclass, which may hold others.
         value: parsed JSON.
-        where: where it stands, for errors.
+        where: its place, for errors.
 
     Returns:
         The record.

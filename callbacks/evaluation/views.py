@@ -45,7 +45,7 @@ class Clipped(View):
 
 
 class Localisation(View):
-    """The clean image, with the filled bounding box in place of a missing object mask."""
+    """The clean image, with the filled bounding box instead of a missing object mask."""
 
     @cached_property
     def object_masks(self) -> Tensor:

@@ -36,8 +36,8 @@ def keep_scores(trainer: Trainer, module: LightningModule, epochs: int, begins: 
 
     The host's memory holds ``(n, U)`` float32 numbers and the other fields of the batches, three times as much while
     they are sorted. Scores come from full batches in the precision of training, and depend neither on the number of
-    processes nor on when a run was resumed. Weights equal those of a run that keeps no scores, bit for bit, as long as
-    the scores of an image do not depend on the size of its batch: with a ResNet on a CPU they do, in a last batch of
+    processes nor on when a run was resumed. A run that keeps no scores ends with the same weights, bit for bit, as long
+    as the scores of an image do not depend on the size of its batch: with a ResNet on a CPU they do, in a last batch of
     fewer than 16 images.
 
     Args:

@@ -48,7 +48,7 @@ class ExplanationMedia(Callback):
       ``media/explanations``, ``tables/contributions``;
     - ``<phase>-epoch<NN>-units.png``: for a few units, spread over all, the one of some fixed training images in which
       they are largest; ``media/units``, ``tables/units``. These are drawn before and after every projection too, with
-      the name of the action in place of ``units``.
+      the name of the action instead of ``units``.
 
     The confusions of the last validation follow as ``media/confusion/val`` and ``tables/confusion/val``.
 

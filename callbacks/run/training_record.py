@@ -240,5 +240,5 @@ def _settings(trainer: Trainer) -> dict[str, Any]:
 
 def _plain(phase: Phase) -> dict[str, Any]:
     fields = asdict(phase)
-    del fields["name"], fields["ended_after"]  # the outcome stands under ``epochs``
+    del fields["name"], fields["ended_after"]  # the outcome is under ``epochs``
     return fields

@@ -118,7 +118,7 @@ def by_folder(folder: Path, parts: Sequence[str], problems: Problems) -> Placed:
 
 
 def by_prefix(folder: Path, problems: Problems) -> Placed:
-    """Images directly in ``folder`` by what stands before the first ``_`` of their names."""
+    """Images directly in ``folder`` by the part of their names before the first ``_``."""
     paths, keys = [], []
     for path in images_below(folder, problems):
         name, underscore, _ = path.partition("_")

@@ -105,9 +105,9 @@ def find_selection(
 
 
 def make_problem(constants: FeatureConstants, threshold: float, size: int, per_class: int, signed: bool) -> Problem:
-    """The problem whose redundant pairs are those of at least ``threshold``, P = (R - least) / (largest - least).
+    """The problem whose redundant pairs have at least ``threshold``, with P = (R - least) / (largest - least).
 
-    The least and the largest are those of all R above 0.
+    The least and the largest are taken over all R above 0.
     """
     fit = constants.fit.abs() if signed else constants.fit
     redundancy = constants.redundancy

@@ -159,7 +159,7 @@ def fit_sparse_head(
 
     Split in two parts that are at least 0, the problem is smooth, and its projected gradient is the violation of the
     optimality conditions. At the size of CUB (5,994 images, 112 concepts, 200 classes) this takes about 70 passes over
-    the images, a fifteenth of those of accelerated proximal gradients (FISTA), so that no path of warm starts is
+    the images, a fifteenth of what accelerated proximal gradients (FISTA) need, so that no path of warm starts is
     needed. In float64 on the device of the scores.
 
     Args:

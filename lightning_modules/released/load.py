@@ -120,7 +120,7 @@ def _problems(model: InterpretableModule, given: Mapping[str, Tensor], form: For
         "missing": [form.theirs(name) for name in needed if name not in given],
         "unexpected": [form.theirs(name) for name in given if name not in own],
         "of another shape": [
-            f"{form.theirs(name)}: {stored} in place of {wanted}"
+            f"{form.theirs(name)}: {stored} instead of {wanted}"
             for name, (stored, wanted) in shapes.items()
             if stored != wanted
         ],

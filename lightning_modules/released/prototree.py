@@ -55,7 +55,7 @@ def _in_heap_order(model: ProtoTree, contents: Contents, form: Format) -> dict[s
     if "prototypes.vectors" in tensors:
         tensors["prototypes.vectors"] = tensors["prototypes.vectors"][rows]
     known = torch.stack(list(leaves.values()))
-    if contents.said["kontschieder_normalization"]:  # shares of a sum in place of a softmax
+    if contents.said["kontschieder_normalization"]:  # shares of a sum instead of a softmax
         known = (known / known.sum(dim=1, keepdim=True) + LEAST).log()
     number = len(model.tree.leaf_logits)
     model.tree.keep(torch.zeros(number, dtype=torch.bool).index_fill(0, places, True))

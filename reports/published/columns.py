@@ -1,4 +1,4 @@
-"""Table columns of published numbers: which may stand next to a group of runs, which only under a mark, and why."""
+"""Table columns of published numbers: which may appear next to a group of runs, which only under a mark, and why."""
 
 from __future__ import annotations
 

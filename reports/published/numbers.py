@@ -62,7 +62,7 @@ class Published:
 
     Args:
         paper: short name of the source.
-        table: where it stands there.
+        table: of the paper that has it.
         dataset: name of the data module's file.
         model: class name of the model, then qualifiers in brackets.
         metric_key: result key, then qualifiers in brackets.

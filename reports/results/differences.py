@@ -28,7 +28,7 @@ def differing(values: Sequence[Any], path: str = "") -> dict[str, list[Any]]:
 
     Args:
         values: one mapping per result.
-        path: where they stand.
+        path: of the block that holds them.
 
     Returns:
         Place, such as ``"training.batch_size"``, to the value of every result; :data:`NOT_STATED` where there is none.
@@ -68,7 +68,7 @@ def without(conditions: Mapping[str, Any], places: Collection[str], path: str = 
     Args:
         conditions: nested mappings.
         places: as they are printed, or in full; all below them goes too.
-        path: where ``conditions`` stand.
+        path: of the block that holds ``conditions``.
     """
     left = {}
     for name, value in conditions.items():

@@ -134,7 +134,7 @@ def _title(result: Result, words: Sequence[str], name: str) -> str:
 
 
 def titles(results: Sequence[Result]) -> list[str]:
-    """Names of evaluations that stand side by side: as the :attr:`Group.title` of groups of one run each."""
+    """Names of evaluations that are shown side by side: as the :attr:`Group.title` of groups of one run each."""
     return list(map(_title, results, words_apart(results), run_names(results)))
 
 

@@ -51,7 +51,7 @@ def _ranks(table: PaperTable, rows: Sequence[Row]) -> dict[tuple[int, str], int]
 
 
 def _part(table: PaperTable, section: Section, spread: bool) -> Part:
-    """The rows of a data set; marks stand at a heading or a row where all of its cells have them."""
+    """The rows of a data set; a heading or a row has the marks that all of its cells share."""
     dataset, rows = section
     published = [row for row in rows if row.is_published]
     above = {each.heading: _shared([row.cells[each.heading] for row in published if each.heading in row.cells], [])

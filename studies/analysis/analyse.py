@@ -49,7 +49,7 @@ def analyse(
         folder: the bundle.
         database: of the answers; ``answers.sqlite`` in the bundle if None.
         out: folder for the results; ``analysis`` in the bundle if None. Results of an earlier analysis are replaced.
-        answers: folder with answers that were saved from files without a server, in place of a database.
+        answers: folder with answers that were saved from files without a server, instead of a database.
 
     Returns:
         The content of ``summary.json``. Also written: ``answers.csv``, ``participants.csv``, ``tables.csv``,

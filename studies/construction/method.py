@@ -36,7 +36,7 @@ class Method:
             tree, or no explanation.
         explainer: of the maps; by default Grad-CAM for heat maps, for BagNet its own maps, and for units what
             evaluations use.
-        control: ``random`` maps in place of the explainer's, or units ``shuffled``: the units of the next class.
+        control: ``random`` maps instead of the explainer's, or units ``shuffled``: the units of the next class.
         labels: whether the names of classes are shown.
         examples: training photos of every class that are shown, 0 to 3.
         rows: most units of a class that are shown, those that contribute most to it above the mean over classes; people

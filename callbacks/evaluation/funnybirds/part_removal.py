@@ -37,7 +37,7 @@ EXPLAINING = frozenset[str]().union(*_EXPLAINED.values())  # all of these fields
 
 
 def places(fields: frozenset[str]) -> dict[str, int]:
-    """The classes to explain for some fields, and where their explanations stand in ``Seen.class_maps``."""
+    """The classes to explain for some fields, and the place of their explanations in ``Seen.class_maps``."""
     read = [name for name, readers in _EXPLAINED.items() if not fields.isdisjoint(readers)]
     return {name: place for place, name in enumerate(read)}
 
