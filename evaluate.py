@@ -369,7 +369,7 @@ class CommandLine(StrictParser):
             self.add_argument(f"--{name}", nargs="*", type=str, default=[], help=several[name])
             options["skip"] = {*options.get("skip", ()), name}
         if function in (predict, explain):
-            what = "x, y, width and height in pixels, to which a single image is cut first"
+            what = "x, y, width and height in pixels, to which a single image is cropped first"
             self.add_argument("--crop", nargs=4, type=int, default=[], metavar=("X", "Y", "WIDTH", "HEIGHT"), help=what)
             options["skip"].add("crop")
         options["as_positional"] = function in (table, compare)

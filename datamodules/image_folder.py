@@ -75,7 +75,7 @@ class ImageFolderDataset(AttributedDataset):
 class ImageFolder(PhotoDataModule):
     """Photos whose class is the name of their folder, or the beginning of their name.
 
-    A sample id is the path below ``root``. Files that are no images (by extension), hidden files and folders next to
+    A sample id is the path below ``root``. Files that are not images (by extension), hidden files and folders next to
     ``train/``, ``val/`` and ``test/`` are ignored.
 
     Args:

@@ -28,7 +28,7 @@ def cautions(
         boxes: of the units that are shown, inclusive pixels.
         size: ``(H, W)`` pixels of the image.
         best: highest score of a unit.
-        reference: see :func:`best_similarities`; None for units whose scores are no similarities to training patches.
+        reference: see :func:`best_similarities`; None for units whose scores are not similarities to training patches.
             Scores of features, concepts and classes have no upper bound, and noise often has larger ones than any
             training image.
         uncropped: whether it is a whole photo, for a model that was trained on crops.

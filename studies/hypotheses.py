@@ -49,4 +49,4 @@ def unknown_hypotheses(
     for name in quality.family:
         if name not in known:
             near = did_you_mean(name, known) or f" It tests {', '.join(known)}."
-            yield f"`quality.family`: {name!r} is no result that this study tests.{near}"
+            yield f"`quality.family`: {name!r} is not a result that this study tests.{near}"

@@ -40,6 +40,6 @@ def read(kind: type[T], value: object, where: str) -> T:
     except ValidationError as error:
         first = error.errors()[0]
         place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"][1:])
-        known = {"missing": "is missing", "unexpected_keyword_argument": "is no known key"}
+        known = {"missing": "is missing", "unexpected_keyword_argument": "is not a known key"}
         said = known.get(first["type"], f"{first['msg']}, but got {first['input']!r:.80}")
         raise ValueError(f"{where}{place}: {said.replace('Input should be', 'expected to be')}.") from None

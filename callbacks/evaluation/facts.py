@@ -48,7 +48,7 @@ def gather_facts(
         owner=units.owner,
         missing=capabilities.missing,
         weight=units.weight,
-        vectors=None if units.kind == "class" else units.vectors,  # weights of a class are no prototype
+        vectors=None if units.kind == "class" else units.vectors,  # weights of a class are not a prototype
         channels=None if output.latent is None else output.latent.shape[1],
         image_size=datamodule.image_size,
         num_parts=len(tables.part_names),

@@ -73,7 +73,7 @@ def _scores_stay(trainer: Trainer, module: LightningModule) -> bool:
     before = _generators(module.device)
     with torch.enable_grad(), trainer.precision_plugin.forward_context():
         seen = module(black)
-        decided = phased.decide(seen.scores).logits  # a residual is no part of it
+        decided = phased.decide(seen.scores).logits  # a residual is not part of it
     unmoved = all(map(torch.equal, before, _generators(module.device)))  # a forward that draws, as dropout, moves them
     return unmoved and not seen.scores.requires_grad and torch.equal(decided, seen.logits)
 

@@ -20,7 +20,7 @@ def confusions(counts: Tensor, class_names: Sequence[str], limit: int = 100) -> 
     """The most frequent confusions.
 
     Args:
-        counts: ``(K, K + 1)`` int64 images by true and predicted class; the last column is no prediction.
+        counts: ``(K, K + 1)`` int64 images by true and predicted class; the last column means no prediction.
         class_names: K names.
         limit: the most rows.
 

@@ -40,7 +40,7 @@ def place_loggers(loggers: Any, folder: Path, name: str, checkpoint: Mapping[str
                 logger.init_args[argument] = value
     kept = [logger for logger in configured if not _is_wandb(logger)]
     if len(kept) < len(configured) and (reason := why_no_wandb()):
-        rank_zero_warn(f"The package wandb cannot be used ({reason}): the run goes without W&B.")
+        rank_zero_warn(f"The package wandb cannot be used ({reason}): the run continues without W&B.")
         return kept or False
     return loggers
 

@@ -73,7 +73,7 @@ def _wrong_targets(sample: Sample) -> Iterator[str]:
     if "class_targets" in sample:
         targets, label = sample["class_targets"], int(sample["label"])
         if not (targets >= 0).all() or abs(float(targets.sum()) - 1) > 1e-5:
-            yield "`class_targets` is no distribution"
+            yield "`class_targets` is not a distribution"
         elif 0 <= label < len(targets) and targets[label] == 0:
             yield "`class_targets` has no share for `label`"
     if "concept_certainty" in sample and (sample["concept_certainty"] > 4).any():
@@ -87,7 +87,7 @@ def _wrong_places(sample: Sample, sizes: Mapping[str, int]) -> Iterator[str]:
     if "bounding_box" in sample:
         x0, y0, x1, y1 = sample["bounding_box"].tolist()
         if not (0 <= x0 <= x1 <= width - 1 and 0 <= y0 <= y1 <= height - 1):
-            yield f"`bounding_box` {[x0, y0, x1, y1]} is no box inside {width}x{height} pixels"
+            yield f"`bounding_box` {[x0, y0, x1, y1]} is not a box inside {width}x{height} pixels"
     if "part_points" in sample:
         points, visible = sample["part_points"], sample["part_visible"]
         inside = ((points >= 0) & (points < torch.tensor([width, height]))).all(dim=1)

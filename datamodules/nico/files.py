@@ -1,6 +1,6 @@
 """The folders of NICO, read as they are, and the colours of every photo, computed once.
 
-Layout: ``<class>/<context>/<image>``, names may contain spaces. What is no picture stays where it is and is listed.
+Layout: ``<class>/<context>/<image>``, names may contain spaces. What is not a picture stays where it is and is listed.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def read_photos(folder: Path) -> list[str]:
             problems.wrong(f"class {kind.name!r} has 0 photos in its contexts")
     note_names_not_utf8(photos, problems)
     problems.raise_any()
-    warn_left_alone(folder, sorted(others), "are no jpg, jpeg or png in a context folder")
+    warn_left_alone(folder, sorted(others), "are not jpg, jpeg or png in a context folder")
     return sorted(photos)
 
 

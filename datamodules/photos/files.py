@@ -75,7 +75,7 @@ def open_image(path: Path) -> Image.Image:
 
     Raises:
         OSError: if it is no such image, or there is no such file.
-        ValueError: if it is no regular file.
+        ValueError: if it is not a regular file.
     """
     return Image.open(regular(path), formats=FORMATS)
 

@@ -64,7 +64,7 @@ def images_below(folder: Path, problems: Problems) -> list[str]:
 
 
 def visible_folders(folder: Path) -> list[str]:
-    """Sorted names of the folders in ``folder`` that are not hidden; empty if it is no folder."""
+    """Sorted names of the folders in ``folder`` that are not hidden; empty if it is not a folder."""
     if not folder.is_dir():
         return []
     return sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))

@@ -59,7 +59,7 @@ class PhotoFiles(LightningDataModule):
                 elsewhere += folders[:1] if self.labels[str(file)] == UNKNOWN else ()
         if class_names and elsewhere:
             rank_zero_info(
-                f"{len(elsewhere)} of {len(self.labels)} photos lie in folders that are no class of the model "
+                f"{len(elsewhere)} of {len(self.labels)} photos lie in folders that name no class of the model "
                 f"({some(sorted(set(elsewhere)))}): their label stays empty."
             )
 

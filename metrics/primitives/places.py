@@ -29,7 +29,7 @@ def places(overlaps: Tensor, threshold: float = 0.5) -> Tensor:
 
     Example:
         >>> overlaps = torch.tensor([[[1.0, 0.6, 0.2], [0.6, 1.0, 0.6], [0.2, 0.6, 1.0]]])
-        >>> places(overlaps)  # the third is near the second, but the second is no place of its own
+        >>> places(overlaps)  # the third is near the second, but the second is not a place of its own
         tensor([[0, 0, 2]])
     """
     check_tensor("overlaps", overlaps, ("B", overlaps.shape[-1], overlaps.shape[-1]), "float")

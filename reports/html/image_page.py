@@ -72,7 +72,7 @@ class Bar:
         left: of the bar, in percent of the scale.
         width: of the bar, in percent.
         kind: "for", "against" or "sum".
-        number: of the line, None for what is no unit.
+        number: of the line, None for what is not a unit.
     """
 
     name: str

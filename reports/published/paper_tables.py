@@ -114,7 +114,7 @@ def columns_of(keys: Mapping[str, str]) -> tuple[Column, ...]:
     return tuple(columns)
 
 
-# keys that are no metric of the suite: unit and direction
+# keys that are not metrics of the suite: unit and direction
 _OTHERS: dict[str, tuple[str, bool | None]] = {
     **{f"study/{task}_{which}": ("fraction", True) for task in ("agreement", "distinction", "output")
        for which in ("correct", "incorrect")},

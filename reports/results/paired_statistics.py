@@ -175,7 +175,7 @@ def holm(p_values: Floats) -> Floats:
     Source: Holm 1979: with p sorted, adjusted p_(i) = max over j <= i of min(1, (m - j + 1) p_(j)).
 
     Args:
-        p_values: ``(m,)``; NaN entries are no tests and stay NaN.
+        p_values: ``(m,)``; NaN entries are not tests and stay NaN.
 
     Returns:
         ``(m,)`` adjusted p values, each at least its own.

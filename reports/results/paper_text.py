@@ -114,8 +114,8 @@ def _notes(table: PaperTable, sections: Sequence[Section], spread: bool) -> list
         )
     if any(row.dataset is None for row in rows):
         notes.append(
-            "a study has other people, photos and pages than the paper's; which data set it is of is not recorded, so "
-            "that it stands below its method in each"
+            "a study has other people, photos and pages than the paper's; its data set is not recorded, so it is "
+            "listed below its method in each"
         )
     all_cells = [(row, heading, cell) for row in rows for heading, cell in row.cells.items()]
     notes += _where([(f"n/a, because {cell.reason}", row, heading) for row, heading, cell in all_cells if cell.reason])

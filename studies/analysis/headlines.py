@@ -148,7 +148,7 @@ def people(summary: Mapping[str, Any]) -> list[str]:
     came = ", ".join(f"{status[name]} {words}" for name, words in STATUSES.items() if name in status)
     sentences = [f"{sum(status.values())} came: {came}." if came else "Nobody took part."]
     if some.get("simulated"):
-        sentences.append(f"{some['simulated']} of them are simulated, no people.")
+        sentences.append(f"{some['simulated']} of them are simulated, not people.")
     leading = {name: number for name, number in flags.items() if name in summary["exclude"]}
     if excluded:
         sentences.append(

@@ -119,7 +119,7 @@ class Drawing:
         """
         place = int(self.subject.order(f"catch {item.id}"), 16) % len(item.options)
         option = item.options[place]
-        gone, kept = option.rows[:2], option.rows[2:]  # in the order of their ids, which is no rank of the model's
+        gone, kept = option.rows[:2], option.rows[2:]  # in the order of their ids, which is not the model's ranking
         regions = [[self._kept(name) for name in row.pictures[:2]] for row in gone]
         (photo, region), (other, elsewhere) = regions[0], regions[-1]
         piece, source = self._noise(item.id, photo.size)
@@ -182,7 +182,7 @@ class Drawing:
             if sources[unit].stale:
                 raise self.subject.wrong(
                     f"unit {unit} is not the patch of {sources[unit].sample_id} that it was projected onto: the model "
-                    "was trained on after its projection, or the training images are others"
+                    "was trained further after its projection, or the training images are different"
                 )
             source = sources[unit].view
             pictures = [self._keep(picture) for picture in (view.photo, view.crop, source.crop, source.photo)]

@@ -115,9 +115,9 @@ class Subject:
         if method.form == "tree" and not isinstance(self.model, DecidesByTree):
             raise self.wrong("the model does not decide by a tree")
         if self.data.capabilities("test").multi_label is True:
-            raise self.wrong("images of several classes have no one right class")
+            raise self.wrong("images of several classes have no single right class")
         if len(self.names) < self.task.options:
-            raise self.wrong(f"there are {len(self.names)} classes, but {self.task.options} are to choose from")
+            raise self.wrong(f"there are {len(self.names)} classes, but participants choose from {self.task.options}")
         self.kind: Literal["unit", "class"] = "unit" if self._is_of_units() else "class"
         self.explainer = self._explainer()
         self.tree: Node | None = grow(self.model) if isinstance(self.model, DecidesByTree) else None

@@ -111,7 +111,7 @@ def _visits(bundle: Bundle, who: Participant, saved: Saved, file: Path) -> tuple
         if status != "active":
             raise ValueError(f"{file}: goes on after its end, at page {len(visits) + 1}.")
         if any(len(pair) != 2 for pair in fields):
-            raise ValueError(f"{file}, page {len(visits) + 1}: a field is no name with a value.")
+            raise ValueError(f"{file}, page {len(visits) + 1}: a field is not a name with a value.")
         step, form = way[index], form_of([(name, value) for name, value in fields])
         where = f"{file}, page {len(visits) + 1} ({step.page})"
         if form.step != index:

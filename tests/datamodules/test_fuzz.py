@@ -149,7 +149,7 @@ remove_folder = damages(shutil.rmtree)
 rename = damages(lambda path, other: path.rename(path.parent / other))
 no_utf8 = damages(_no_utf8)  # a byte that is not UTF-8 before the extension of a name
 folder_instead = damages(lambda path: (path.unlink(), path.mkdir()))
-link_loop = damages(_link_loop)  # a link to itself in place of a file or folder
+link_loop = damages(_link_loop)  # a link to itself instead of a file or folder
 link = damages(lambda path, target: path.symlink_to(target))  # such as to a folder above
 picture = damages(lambda path, size=(7, 9), mode="RGB": Image.new(mode, size).save(path))  # sound, of another size
 new_file = damages(_new_file)

@@ -49,7 +49,7 @@ RAW = Terms(standardize=False, bias=False)
 @pytest.mark.parametrize("heavier", [None, [1.0, 5.0, 5.0, 1.0, 2.0, 1.0]], ids=["alike", "by unit"])
 @pytest.mark.parametrize("penalty", [0.1, 0.02])
 def test_raw_scores_without_bias_against_scikit_learn(data, penalty, heavier):
-    """A penalty by unit is that of a score divided by its factor; the objective is computed here.
+    """A penalty by unit equals the penalty of a score divided by its factor; the objective is computed here.
 
     Of three classes: added to a score's weights of all classes, a number changes no probability, and of an even number
     of weights there is a whole interval of medians, for which their absolute values have the same sum.

@@ -60,7 +60,7 @@ def plantable(scene: dict[str, Any]) -> bool:
 
 
 def lone_eye(scene: dict[str, Any]) -> bool:
-    """Whether the box around the eye holds no other point; that of a stalked eye reaches to the crown."""
+    """Whether the box around the eye holds no other point; the box of a stalked eye reaches to the crown."""
     rows, columns = np.nonzero(part_mask(scene, 1))
     (x0, x1), (y0, y1) = (columns.min(), columns.max()), (rows.min(), rows.max())
     return [j for j, (x, y) in points(scene).items() if x0 <= x <= x1 and y0 <= y <= y1] == [own_point(scene, 1)]

@@ -26,7 +26,7 @@ CHANGE = "prototypes/study/understanding_change"
 
 
 def said(entries, task="agreement", declared=True):
-    """Sentences for results by name, corrected together like those of a study."""
+    """Sentences for results by name, corrected together like a study's."""
     family = list(entries) if declared else []
     study = Study("s", "S", 0, task, ARMS, Assignment(1, 1, 1), quality=Quality(family=family))
     found = {}

@@ -456,7 +456,7 @@ def test_a_port_in_use_is_one_line(tmp_path, capsys):
 
 
 def test_a_study_with_words_of_the_example_is_tried_but_not_served(tmp_path, capsys):
-    """The placeholders to fill in are those of the example files."""
+    """The placeholders to fill in are the ones in the example files."""
     folder = tmp_path / "study"
     make_bundle(folder, platform=Platform("prolific", completed="FILL-IN", screened="S1"))
     shutil.copy(ROOT / "configs/study/consent.md", folder / "consent.md")

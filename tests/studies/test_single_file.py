@@ -100,7 +100,7 @@ def change_answer(record):
         (lambda record: record.update(number=3), "3.json: participant 3 is in 2.json already"),
         (lambda record: record.update(number=99), "places for 4 participants, not for 99"),
         (lambda record: record.pop("agent"), r"2\.json\.agent: is missing"),
-        (lambda record: record["pages"][0].append(["score"]), "2.json, page 1: a field is no name with a value"),
+        (lambda record: record["pages"][0].append(["score"]), "2.json, page 1: a field is not a name with a value"),
         (lambda record: record["pages"].pop(3), "page 4 .* is step 4, but 3 was expected"),
         (lambda record: record["pages"][0].append(["score", "1"]), "a field that it does not have: score"),
         (change_answer, r"page \d+ \(item\), .*: This answer is not one of those offered"),

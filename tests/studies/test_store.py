@@ -212,7 +212,7 @@ def test_a_database_belongs_to_one_study(store, tmp_path):
     with pytest.raises(ValueError, match="holds answers to the study 'toy'"):
         Store(tmp_path / "answers.sqlite", other)
     (tmp_path / "text.sqlite").write_text("no database", "utf-8")
-    with pytest.raises(ValueError, match="is no database of a study"):
+    with pytest.raises(ValueError, match="is not a database of a study"):
         read_database(tmp_path / "text.sqlite")
     with pytest.raises(ValueError, match="is missing"):
         read_database(tmp_path / "none.sqlite")

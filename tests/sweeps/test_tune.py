@@ -16,7 +16,7 @@ from sweeps.__main__ import main
 from sweeps.tune import read_tuning
 from tests.tiny_runs import ROOT
 
-# in place of protometry.py: the accuracy of every epoch is 1 - (x - 3)^2 / 100; x = 9 fails
+# instead of protometry.py: the accuracy of every epoch is 1 - (x - 3)^2 / 100; x = 9 fails
 TRAINER = """
 import pathlib, sys, time
 words = dict(zip(sys.argv[3::2], sys.argv[4::2]))

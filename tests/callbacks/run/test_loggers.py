@@ -137,7 +137,9 @@ def test_without_the_package_tensorboard_says_how_to_get_it(tmp_path, monkeypatc
 def test_without_wandb_a_run_keeps_its_other_loggers(tmp_path, monkeypatch):
     monkeypatch.setattr("callbacks.run.loggers.why_no_wandb", lambda: "ImportError: protobuf")
     table, online = (Namespace(class_path=f"callbacks.{name}", init_args=Namespace(save_dir=None)) for name in NAMES)
-    with pytest.warns(UserWarning, match=r"wandb cannot be used \(ImportError: protobuf\): the run goes without W&B"):
+    with pytest.warns(
+        UserWarning, match=r"wandb cannot be used \(ImportError: protobuf\): the run continues without W&B"
+    ):
         assert place_loggers([table, online], tmp_path, "x", {}) == [table]
     with pytest.warns(UserWarning, match="without W&B"):
         assert place_loggers(online, tmp_path, "x", {}) is False

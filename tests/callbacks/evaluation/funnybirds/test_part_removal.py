@@ -154,7 +154,7 @@ def found(evaluation):
 def test_an_ideal_explanation_of_a_part_reader():
     evaluation = run(PlantedData(), explainer=Ideal())
     values = found(evaluation)
-    # without parts all logits are 0: the class is 0, which is that of every sixth image
+    # without parts all logits are 0: the class is 0, the class of every sixth image
     perfect = {name for name, value in values.items() if value == 1}
     assert perfect == {
         *("accuracy", "bi", "csdc", "pc", "d", "sd", "ts", "correctness", "contrastivity"),
@@ -163,7 +163,7 @@ def test_an_ideal_explanation_of_a_part_reader():
     assert values["dc"] == pytest.approx(5 / 6)
     assert values["completeness"] == pytest.approx(((2 + 5 / 6) / 3 + 1) / 2)
     assert values["overall"] == pytest.approx((values["completeness"] + 2) / 3)
-    # all parts at the first threshold, of which one image lacks one
+    # all parts at the first threshold; one image lacks one of them
     assert values["important_parts"] == pytest.approx(149 / 30)
     assert evaluation.metrics["funnybirds/completeness"]["threshold"] == pytest.approx(0.01)
     assert (values["hidden_parts"], values["totals_not_positive"]) == (0, 0)
