@@ -58,7 +58,7 @@ def _check_parser() -> ArgumentParser:
     parser = ArgumentParser(description="Check every file, table, split and sample; write a report with pictures.")
     parser.add_argument("--config", action="config", help="yaml with the key `data`")
     parser.add_subclass_arguments(ImageDataModule, "data", required=True, help="data module and its arguments")
-    parser.add_argument("--limit", type=int | None, default=None, help="look at so many samples per split only")
+    parser.add_argument("--limit", type=int | None, default=None, help="check only this many samples per split")
     parser.add_argument("--out", type=str | None, default=None, help="new folder; runs/check/<data set> by default")
     return parser
 

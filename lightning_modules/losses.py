@@ -80,7 +80,7 @@ def multilabel_margin(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def cluster(distances: Tensor, own: Tensor, targets: Tensor) -> Tensor:
-    """Mean distance to the nearest prototype of the own class.
+    """Mean distance to the nearest prototype of the image's own class.
 
     Source: Chen et al. 2019 (ProtoPNet), cluster cost; for multilabel data Schlinge et al. 2025: the mean over
     the labels of an image of the term for each. Deviation: the exact minimum; the released code's

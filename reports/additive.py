@@ -66,7 +66,7 @@ class Line:
 
     @property
     def is_absent(self) -> bool:
-        """Whether the path goes on without the unit, at a node of a tree."""
+        """Whether the path continues without the unit, at a node of a tree."""
         return self.is_node and self.score <= 0.5
 
     @property

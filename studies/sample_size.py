@@ -16,7 +16,7 @@ MINUTES = {"heatmap": (6.9, 3.5), "units": (13.6, 6.2), "tree": (10.4, 3.1), "no
 HEADINGS = {
     "sd": "standard deviation of accuracy over people",
     "people": "people needed{each}",
-    "power": "power with so many people",
+    "power": "power with this many people",
     "images_floor": "smallest standard error that more people can reach",
     "people_for_equivalence": "people needed{each} to show equivalence within the margin",
     "minutes": "planned and paid minutes per person (mean + 3 SD)",
@@ -103,7 +103,7 @@ class Design:
 
 
 def error_of(design: Design, people: float, equal: bool = False) -> Estimate:
-    """The error that the test can be expected to have with so many people in each group.
+    """The error that the test can be expected to have with this many people in each group.
 
     Accuracies are the planned ones, ``effect`` above guessing and, of a second group or arm, guessing; all guess if
     ``equal``.

@@ -18,7 +18,7 @@ FREE_FLAGS = ("data.root", "data.num_workers", "data.eval_batch_size", "runs")  
 
 
 def state_of(run: Run) -> State:
-    """Whether a run is evaluated, has a checkpoint to go on from, or neither."""
+    """Whether a run is evaluated, has a checkpoint to continue from, or neither."""
     if (run.folder / "evaluation" / "metrics.json").is_file():  # written when the evaluation is whole
         return "done"
     return "begun" if (run.folder / "checkpoints" / "last.ckpt").is_file() else "missing"

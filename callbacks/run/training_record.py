@@ -34,11 +34,11 @@ def training_record(trainer: Trainer, module: LightningModule, earlier: Mapping[
     Args:
         trainer: at the start of a run or at the end of an epoch.
         module: the model.
-        earlier: the record of the checkpoint that the run goes on from; None for a fresh run, empty for a checkpoint
+        earlier: the record of the checkpoint that the run continues from; None for a fresh run, empty for a checkpoint
             without a record.
 
     Returns:
-        ``settings``, a list with further entries where a run went on under others; the resolved ``phases``;
+        ``settings``, a list with further entries where a run continued under others; the resolved ``phases``;
         ``epochs`` of each phase so far; the ``phase`` under way; whether the schedule is ``complete``; whether the
         prototypes are ``projected`` (None for a model without); and ``class_names``.
     """
@@ -211,7 +211,7 @@ def _git(*args: str) -> str | None:
 
 
 def settings_of(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a training; under which a run went on with another value, it has the list of them.
+    """The settings of a training; a setting that changed when the run was resumed is the list of its values.
 
     Args:
         record: of a checkpoint.

@@ -105,7 +105,7 @@ def check_data(data: ImageDataModule, limit: int | None = None) -> DataCheck:
 
     Args:
         data: the data module.
-        limit: look at so many samples per split, drawn by class; all if None.
+        limit: check only this many samples per split, drawn by class; all if None.
 
     Returns:
         The findings.

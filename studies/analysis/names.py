@@ -70,8 +70,8 @@ QUESTIONS: dict[str, dict[str, Name]] = {
     "Do people think they understand?": {
         "understanding_intro": Name("understanding, before the task (1 to 5)"),
         "understanding_task": Name("understanding, after the task"),
-        "understanding_results": Name("understanding, after seeing the own result"),
-        "understanding_change": Name("change of understanding on seeing the own result"),
+        "understanding_results": Name("understanding, after seeing one's own result"),
+        "understanding_change": Name("change of understanding after seeing one's own result"),
     },
     "Do people know when they are right?": {
         "total_confidence": Name("mean confidence rating, all photos"),

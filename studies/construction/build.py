@@ -47,7 +47,7 @@ def build(  # noqa: PLR0913
         task: the question about a photo: a file of ``studies/tasks``.
         items: test images with a right and as many with a wrong prediction per arm, which participants get theirs from;
             none of a kind that participants do not see. With ``assignment.by`` forms, they are divided into forms.
-        catch_every: for every so many items that a participant sees in an arm, one more that is not scored and shows
+        catch_every: number of items in an arm after which a participant sees one more, which is not scored and checks
             attention: one asks for a given answer and the next one, in arms whose units are rated, has two rows whose
             rating is known, a region next to itself and one next to noise; 0 for none.
         seed: of the choice of images, and of all that is random for participants.

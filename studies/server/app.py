@@ -126,7 +126,7 @@ class Application:
         return page(self.pages.step(way, who.step, self.tokens(who, who.step), earlier=earlier))
 
     def answer(self, request: Request, form: Form) -> Response:
-        """``POST /p``: store the answers to a page, and go on."""
+        """``POST /p``: store the answers to a page, and continue."""
         who = self._known(request)
         if who is None:
             return page(self.pages.message("unknown"), 403)

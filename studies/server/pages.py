@@ -78,7 +78,7 @@ class Pages:
         )  # fmt: skip
 
     def single(self, way: list[Step], facts: Mapping[str, Any]) -> str:
-        """All pages of a participant in one file that needs no server, but for the own result, which needs the key."""
+        """All pages of a participant in one file that needs no server, except for the result, which needs the key."""
         study, arms = self.bundle.study, {step.arm.id: step.arm for step in way}
         visited = [(index, step) for index, step in enumerate(way) if step.page != "result"]
         items = [step.item for step in way if step.item]

@@ -57,7 +57,7 @@ def command(
     database: Path | None = None,
     public_host: str | None = None,
 ) -> str:
-    """Serve a study until the process is ended; started again, it goes on where it was.
+    """Serve a study until the process is ended; started again, it continues where it was.
 
     Args:
         folder: the bundle.

@@ -102,14 +102,14 @@ def _saved(bundle: Bundle, file: Path) -> Saved:
 
 
 def _visits(bundle: Bundle, who: Participant, saved: Saved, file: Path) -> tuple[Status, list[Visit]]:
-    """Follow the saved pages along the way of the participant; the page with the own result is not there."""
+    """Follow the saved pages along the way of the participant; the page with the result is not there."""
     study, way = bundle.study, steps_of(bundle.study, who)
     index = 0
     status: Status = "active"
     visits: list[Visit] = []
     for fields in saved.pages:
         if status != "active":
-            raise ValueError(f"{file}: goes on after its end, at page {len(visits) + 1}.")
+            raise ValueError(f"{file}: continues after its end, at page {len(visits) + 1}.")
         if any(len(pair) != 2 for pair in fields):
             raise ValueError(f"{file}, page {len(visits) + 1}: a field is not a name with a value.")
         step, form = way[index], form_of([(name, value) for name, value in fields])

@@ -275,7 +275,7 @@ def test_demanded_accuracies(fields, error, stored):
 
 
 def test_the_whole_way_to_the_own_result_and_the_demands(site):
-    """The own result is graded here; nothing is filled in beforehand."""
+    """The participant's result is graded here; nothing is filled in beforehand."""
     site.answer_until("result", Observer("believer"))
     text = "You judged 2 of 4 decisions correctly. You believed 2 of 2 right and 2 of\n2 wrong decisions."
     assert text.replace("\n", " ") in site.get("/p").text

@@ -52,7 +52,7 @@ def answered(tmp_path):
     ("task", "form"), [("agreement", "units"), ("distinction", "heatmap"), ("distinction", "tree")]
 )
 def test_results_equal_those_of_the_served_study(tmp_path, task, form):
-    """But for the page with the own result, which needs the key, and for times."""
+    """Except for the page with the result, which needs the key, and for times."""
     bundle = make_bundle(tmp_path / "study", task, form, people=PEOPLE)
     (tmp_path / "answers").mkdir()
     for who in first_participants(bundle, PEOPLE):
@@ -104,7 +104,7 @@ def change_answer(record):
         (lambda record: record["pages"].pop(3), "page 4 .* is step 4, but 3 was expected"),
         (lambda record: record["pages"][0].append(["score", "1"]), "a field that it does not have: score"),
         (change_answer, r"page \d+ \(item\), .*: This answer is not one of those offered"),
-        (lambda record: record["pages"].append(record["pages"][0]), "goes on after its end"),
+        (lambda record: record["pages"].append(record["pages"][0]), "continues after its end"),
     ],
 )
 def test_what_cannot_be_used_is_said_with_its_file(tmp_path, answered, change, message):

@@ -1,4 +1,4 @@
-"""Runs of a sweep: what is missing is trained, what was killed goes on, failures stop nothing, what is done stays."""
+"""Runs of a sweep: what is missing is trained, what was killed continues, failures stop nothing, what is done stays."""
 
 import json
 import signal
