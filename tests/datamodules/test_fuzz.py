@@ -464,17 +464,17 @@ def test_damage(layout, name, originals, tmp_path):
     shutil.copytree(originals(layout), root, symlinks=True)
     damage.do(root)
     before = fingerprint(root)
-    found = None
+    result = None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             read_everything(layout, root / damage.at)
         except (ValueError, FileNotFoundError) as error:
-            found = error
+            result = error
     assert fingerprint(root) == before
-    assert (found is None) == (damage.named is None), found or "the damage went unnoticed"
-    assert re.search(damage.named or "", str(found), re.DOTALL), found
-    assert isinstance(found, FileNotFoundError) or not re.search("is missing; it|there is no file", str(found))
+    assert (result is None) == (damage.named is None), result or "the damage went unnoticed"
+    assert re.search(damage.named or "", str(result), re.DOTALL), result
+    assert isinstance(result, FileNotFoundError) or not re.search("is missing; it|there is no file", str(result))
 
 
 @pytest.mark.parametrize("damage", SPLIT_FILES)

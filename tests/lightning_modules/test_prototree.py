@@ -397,12 +397,12 @@ def test_projection_leaves_out_what_is_cut():
     table = model.units()
     assert torch.equal(model.prototypes.vectors[~table.active], before[~table.active])
     assert not table.source.found[~table.active].any()
-    found = table.source.found
-    assert torch.equal(found, table.active & torch.isfinite(nearest.distance))
-    assert found.any()
+    result = table.source.found
+    assert torch.equal(result, table.active & torch.isfinite(nearest.distance))
+    assert result.any()
     labels = table.source.label
-    assert all(table.owner[unit, labels[unit]] for unit in found.nonzero().flatten())
-    assert set(labels[1:4][found[1:4]].tolist()) <= {0, 1, 2}  # below node 1 there are no others
+    assert all(table.owner[unit, labels[unit]] for unit in result.nonzero().flatten())
+    assert set(labels[1:4][result[1:4]].tolist()) <= {0, 1, 2}  # below node 1 there are no others
 
 
 def test_a_projected_prototype_is_its_patch():

@@ -109,15 +109,15 @@ def site(tmp_path):
 def test_pages_and_database_give_the_same_answers(tmp_path, task, form):
     """Everything asked is stored in a row of its own, over all pages of every task and form."""
     bundle = make_bundle(tmp_path / "study", task, form)
-    found = []
+    collected = []
     for fast in (True, False):
         file = tmp_path / f"{fast}.sqlite"
         assert simulate(tmp_path / "study", file, Observer("noisy"), 1, fast) == 1
         _, people, visits = read_database(file)
         assert {one.status for one in people} == {"completed"}
-        found.append({(one.number, one.step, one.name, one.item, json.dumps(one.answers)) for one in visits})
-    assert found[0] == found[1]
-    items = [one for one in found[0] if one[2] == "item"]
+        collected.append({(one.number, one.step, one.name, one.item, json.dumps(one.answers)) for one in visits})
+    assert collected[0] == collected[1]
+    items = [one for one in collected[0] if one[2] == "item"]
     assert len(items) == 4
     arm, main = bundle.study.arms[0], task_of(task, form).main
     asked = {item.id: {question.name for question in item_questions(bundle.study, arm, item)} for item in arm.items}

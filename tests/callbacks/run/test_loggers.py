@@ -90,8 +90,8 @@ class Silent(Logger):
 
 
 def events(folder):
-    found = EventAccumulator(str(folder / "tensorboard"), size_guidance={"images": 0, "scalars": 0, "tensors": 0})
-    return found.Reload()
+    result = EventAccumulator(str(folder / "tensorboard"), size_guidance={"images": 0, "scalars": 0, "tensors": 0})
+    return result.Reload()
 
 
 def test_images_and_tables_reach_the_loggers_that_take_them(tmp_path, caplog):
@@ -104,10 +104,10 @@ def test_images_and_tables_reach_the_loggers_that_take_them(tmp_path, caplog):
     rows = [["a|b", 0.123456, None, images[0]], ["<i>", 2, "x", images[1]]]
     log_table([table, board], "tables/x", ["name", "value", "text", "picture"], rows, step=7)
     board.finalize("success")
-    found = events(tmp_path)
-    assert found.Tags()["images"] == ["media/prototypes/000", "media/prototypes/001"]
-    assert [(i.width, i.height, i.step) for i in found.Images("media/prototypes/000")] == [(6, 4, 7)] * 2
-    (text,) = found.Tensors("tables/x/text_summary")
+    result = events(tmp_path)
+    assert result.Tags()["images"] == ["media/prototypes/000", "media/prototypes/001"]
+    assert [(i.width, i.height, i.step) for i in result.Images("media/prototypes/000")] == [(6, 4, 7)] * 2
+    (text,) = result.Tensors("tables/x/text_summary")
     assert text.tensor_proto.string_val[0].decode().splitlines() == [
         "| name | value | text |", "| --- | --- | --- |", "| a\\|b | 0.1235 |  |", "| &lt;i> | 2 | x |",
     ]  # fmt: skip

@@ -90,8 +90,8 @@ def odd_code(sample):
     ],
 )
 def test_wrong_samples(birds, change, text):
-    (found, *more) = problems(birds, change(birds.dataset("test")[0]))
-    assert text in found
+    (result, *more) = problems(birds, change(birds.dataset("test")[0]))
+    assert text in result
     assert not more
 
 

@@ -90,8 +90,8 @@ def test_every_code_is_explained_and_no_code_is_left_in_a_remark():
     ],
 )
 def test_landmarks(dataset, model, key, value, std):
-    (found,) = [r for r in published("quanproto") if (r.dataset, r.model, r.base_key) == (dataset, model, key)]
-    assert (found.value, found.std, found.n_runs, found.verified) == (value, std, 4, True)
+    (result,) = [r for r in published("quanproto") if (r.dataset, r.model, r.base_key) == (dataset, model, key)]
+    assert (result.value, result.std, result.n_runs, result.verified) == (value, std, 4, True)
 
 
 def test_codes_are_found_anywhere_in_a_note():

@@ -399,10 +399,10 @@ def test_batch_sizes_and_processes_change_nothing(interface, explainer, ddp_pool
     model = small()
     engine = Interpretability(["funnybirds"], interface=interface, explainer=explainer)
     one, other = (run_engine(engine, model, tiny_birds(), batch_size=n) for n in (8, 3))
-    for found in (other, *ddp_pool.run(share, model, interface, explainer)):
-        assert repr(rounded(found)) == repr(rounded(one))
-        assert repr(sorted(found.images.items())) == repr(sorted(one.images.items()))
-        assert found.protocol == one.protocol
+    for result in (other, *ddp_pool.run(share, model, interface, explainer)):
+        assert repr(rounded(result)) == repr(rounded(one))
+        assert repr(sorted(result.images.items())) == repr(sorted(one.images.items()))
+        assert result.protocol == one.protocol
 
 
 def test_a_model_without_any_correct_prediction():
