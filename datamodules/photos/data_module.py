@@ -174,7 +174,7 @@ class PhotoDataModule(ImageDataModule, ABC):
         problems.raise_any()
         if names := same_but_for_case(photos.table.class_names):
             rank_zero_warn(
-                f"Classes of {photos.table.folder} differ only in case, and are the same where file names ignore it:  "
+                f"Classes of {photos.table.folder} differ only in case, and are the same where file names ignore it: "
                 f"{listed(names)}."
             )
         if equal:
