@@ -4,10 +4,10 @@
     python benchmarks/feature_selection.py --seconds 200 --seeds 0 1 2 3
 
 The solver is HiGHS (``scipy.optimize.milp``) on the linearised program: s_u for a selected feature, w_uc <= s_u for a
-feature of a class, z >= s_u + s_v - 1 for a redundant pair. That no two classes may be alike is left out there; its
-value is compared with ours where rows may be equal, and ours with distinct rows is printed next to them. Features are
-drawn as images would give them: classes that differ in a few hidden properties, features that answer to some of these,
-and noise. Both sides have one thread and are timed by the processor; ``--seconds`` is by the clock.
+feature of a class, z >= s_u + s_v - 1 for a redundant pair. The constraint that no two classes are alike is left out
+there; its value is compared with ours where rows may be equal, and ours with distinct rows is printed next to them.
+Features are drawn as images would give them: classes that differ in a few hidden properties, features that answer to
+some of these, and noise. Both sides have one thread and are timed by the processor; ``--seconds`` is by the clock.
 """
 
 from __future__ import annotations

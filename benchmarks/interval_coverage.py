@@ -3,8 +3,8 @@
     python benchmarks/interval_coverage.py
     python benchmarks/interval_coverage.py --draws 20000 --seed 1
 
-Every case draws many data sets of known truth. Printed are the percentages of the intervals that hold the truth; in
-brackets, the percentage of data sets without an interval, because all values are equal and the range has no end.
+Every case draws many data sets of known truth. The table has the percentage of intervals that contain it and, in
+parentheses, of data sets without an interval, because all values are equal and the range has no end.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 
 Every cell of the grid draws many studies of two arms with different people, ten answers each, in which both arms have
 the same accuracy, one half over all people and images. Effects of people, of images, and of images with a method are
-normal, in logits. Printed are percentages of studies: tests between the arms at a level of 5 % that reject, and 95 %
+normal, in logits. The tables have percentages: tests between the arms at a level of 5 % that reject, and 95 %
 intervals of the first arm's accuracy that miss the truth; by Welch's and Student's t over people, and over both.
 """
 
