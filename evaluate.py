@@ -68,8 +68,8 @@ def run(  # noqa: PLR0913 - every argument is a flag
         trainer: hardware to run on.
         data_root: the current place of the data, if they have moved since training; with ``--data``, their root.
         inference: of a ProtoTree: "distributed", "sample_max" or "greedy"; by default as in the run.
-        allow_classes: packages, separated by commas, whose classes the checkpoint may name besides those of this
-            project; importing one runs its code.
+        allow_classes: packages, separated by commas, whose classes the checkpoint may name besides this project's;
+            importing one runs its code.
         data: evaluate on other data than the run's: a yaml file as in configs/data. Classes are matched by name, and
             images of classes that the model does not know are left out. A folder without parts is evaluated as a whole.
         interface: how parts are derived from explanations, for the suite funnybirds: "ssm" (the default), summed
@@ -141,7 +141,7 @@ def table(
         runs: run folders, folders of runs, folders of evaluations, or metrics.json files. A run folder stands for its
             newest evaluation of the whole test split, with the best checkpoint if there is one.
         published: short name of a paper whose numbers for the same data set and model are added; or one of its tables,
-            such as quanproto/2, to be printed with the runs in it. Studies stand in those of hive.
+            such as quanproto/2, to be printed with the runs in it. Studies appear in the tables of hive.
         across: conditions in which averaged runs may differ, by their printed names, such as code.
         format: of the text; "csv" and "json" have one number per cell, at full precision in the units of metrics.json;
             "latex" needs the package booktabs.
@@ -369,7 +369,7 @@ class CommandLine(StrictParser):
             self.add_argument(f"--{name}", nargs="*", type=str, default=[], help=several[name])
             options["skip"] = {*options.get("skip", ()), name}
         if function in (predict, explain):
-            what = "x, y, width and height in pixels, to which a single image is cut first"
+            what = "x, y, width and height in pixels, to which a single image is cropped first"
             self.add_argument("--crop", nargs=4, type=int, default=[], metavar=("X", "Y", "WIDTH", "HEIGHT"), help=what)
             options["skip"].add("crop")
         options["as_positional"] = function in (table, compare)

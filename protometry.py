@@ -39,9 +39,9 @@ def main() -> None:
     sys.path.insert(0, str(ROOT))
     for name in ROOMS:
         spec = find_spec(name)
-        found = None if spec is None else spec.origin
-        if found != str(ROOT / name / "__init__.py"):
-            _end(f"Expected `import {name}` to find {ROOT / name}, but it finds {found}: uninstall or rename that.")
+        origin = None if spec is None else spec.origin
+        if origin != str(ROOT / name / "__init__.py"):
+            _end(f"Expected `import {name}` to find {ROOT / name}, but it finds {origin}: uninstall or rename that.")
     sys.argv = [str(ROOT / COMMANDS[command][1]), *map(_config_of_ours, arguments)]
     runpy.run_path(sys.argv[0], run_name="__main__")
 

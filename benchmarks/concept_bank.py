@@ -1,9 +1,9 @@
 """The bank and the head of a post-hoc CBM at the size of CUB: ``python benchmarks/concept_bank.py``.
 
-112 concepts, 100 + 100 images each, 512 channels; a head of 112 concepts by 200 classes on 5,994 images, held against
+112 concepts, 100 + 100 images each, 512 channels; a head of 112 concepts by 200 classes on 5,994 images, compared with
 200 one-vs-rest fits by stochastic gradients under the settings of the released code of Yuksekgonul et al. 2023, on
-5,794 other images. The embeddings are made up: classes have concepts, concepts and classes have directions, images add
-noise. The SGD side is fitted to scores as they are, as released, and to standardised ones, as the head is.
+5,794 other images. The embeddings are synthetic: classes have concepts, concepts and classes have directions, images
+add noise. The SGD side is fitted to scores as they are, as released, and to standardised ones, as the head is.
 """
 
 from __future__ import annotations

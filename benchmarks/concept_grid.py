@@ -79,8 +79,8 @@ def main() -> None:
     training, channels, draws = images[0], images[1].shape[1], range(arguments.draws)
 
     def bank(number: int, svm_c: float, seed: int) -> Tensor:
-        found = fit_concept_bank(training.embeddings, training.concepts, Examples(number, number, svm_c, seed))
-        return found.vectors[found.found]
+        fitted = fit_concept_bank(training.embeddings, training.concepts, Examples(number, number, svm_c, seed))
+        return fitted.vectors[fitted.found]
 
     def row(made: list[Tensor], l1_ratio: float = model.l1_ratio) -> Callable[[int], list[float]]:
         return lambda index: [

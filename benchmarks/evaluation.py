@@ -127,8 +127,8 @@ def floors(arguments: argparse.Namespace) -> None:
         ]
         floor, seconds = (statistics.median(column) for column in zip(*times, strict=True))
         counts = " | ".join(f"{count / n:.1f}" for count in (passes.plain, passes.explained, passes.maps))
-        shown = f"{1e3 * floor / n:.0f} | {1e3 * seconds / n:.0f} | {seconds / floor:.2f}"
-        print(f"| {suite} | {counts} | {shown} |", flush=True)
+        columns = f"{1e3 * floor / n:.0f} | {1e3 * seconds / n:.0f} | {seconds / floor:.2f}"
+        print(f"| {suite} | {counts} | {columns} |", flush=True)
     print(f"\n{chunk} images at a time")
 
 

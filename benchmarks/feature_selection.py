@@ -4,10 +4,10 @@
     python benchmarks/feature_selection.py --seconds 200 --seeds 0 1 2 3
 
 The solver is HiGHS (``scipy.optimize.milp``) on the linearised program: s_u for a selected feature, w_uc <= s_u for a
-feature of a class, z >= s_u + s_v - 1 for a redundant pair. That no two classes may be alike is left out there; its
-value is compared with ours where rows may be equal, and ours with distinct rows is printed next to them. Features are
-drawn as images would give them: classes that differ in a few hidden properties, features that answer to some of these,
-and noise. Both sides have one thread and are timed by the processor; ``--seconds`` is by the clock.
+feature of a class, z >= s_u + s_v - 1 for a redundant pair. The constraint that no two classes are alike is left out
+there; its value is compared with ours where rows may be equal, and ours with distinct rows is printed next to them.
+Features are drawn as images would give them: classes that differ in a few hidden properties, features that answer to
+some of these, and noise. Both sides have one thread and are timed by the processor; ``--seconds`` is by the clock.
 """
 
 from __future__ import annotations
@@ -71,14 +71,14 @@ def solve(problem: Problem, seconds: float) -> tuple[float, float]:
     low = np.concatenate([[problem.size], np.full(classes, problem.per_class), np.full(ways + pairs, -np.inf)])
     high = np.concatenate([low[: 1 + classes], np.zeros(ways), np.ones(pairs)])
     cost = np.concatenate([-problem.bonus.numpy(), -fit.ravel(), penalty[first, second]])
-    found = milp(
+    solution = milp(
         cost,
         integrality=np.concatenate([everything, np.zeros(ways + pairs)]),
         bounds=Bounds(0, 1),
         constraints=LinearConstraint(vstack([select, per_class, owned, together]).tocsc(), low, high),
         options={"time_limit": seconds, "mip_rel_gap": 0.0},
     )
-    return (-float(found.fun) if found.x is not None else -np.inf), -float(found.mip_dual_bound)
+    return (-float(solution.fun) if solution.x is not None else -np.inf), -float(solution.mip_dual_bound)
 
 
 def main() -> None:
@@ -98,16 +98,16 @@ def main() -> None:
             selection = find_selection(constants, size, per_class)
             own = time.process_time() - begin
             problem, ours = searched(constants, size, per_class)
-            shown = (
+            prefix = (
                 f"| {features} | {classes} | {size}, {per_class} | {seed} | {ours:.4f} | "
                 f"{selection.objective:.4f} | {own:.2f} | {selection.starts}"
             )
             if sizes == FULL:
-                print(f"{shown} | - | - | - |", flush=True)
+                print(f"{prefix} | - | - | - |", flush=True)
                 continue
             begin = time.process_time()
             value, bound = solve(problem, arguments.seconds if sizes == LARGE else np.inf)
-            print(f"{shown} | {value:.4f} | {bound:.4f} | {time.process_time() - begin:.1f} |", flush=True)
+            print(f"{prefix} | {value:.4f} | {bound:.4f} | {time.process_time() - begin:.1f} |", flush=True)
 
 
 if __name__ == "__main__":

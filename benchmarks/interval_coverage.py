@@ -3,8 +3,8 @@
     python benchmarks/interval_coverage.py
     python benchmarks/interval_coverage.py --draws 20000 --seed 1
 
-Every case draws many data sets of known truth. Printed are the percentages of the intervals that hold the truth; in
-brackets, the percentage of data sets without an interval, because all values are equal and the range has no end.
+Every case draws many data sets of known truth. The table has the percentage of intervals that contain it and, in
+parentheses, of data sets without an interval, because all values are equal and the range has no end.
 """
 
 from __future__ import annotations
@@ -194,12 +194,12 @@ CASES = (
 
 def coverage(case: Case, draws: int, seed: int = 0) -> dict[int, tuple[float, float]]:
     """For each size, the share of the intervals that hold the truth, and of data sets without an interval."""
-    found = {}
+    by_size = {}
     for n in case.sizes:
         covered = case.covered(np.random.default_rng([seed, n]), draws, n)
         none = float(np.isnan(covered).mean())
-        found[n] = (float(np.nanmean(covered)) if none < 1 else math.nan, none)
-    return found
+        by_size[n] = (float(np.nanmean(covered)) if none < 1 else math.nan, none)
+    return by_size
 
 
 def main() -> None:
@@ -210,8 +210,8 @@ def main() -> None:
     arguments = parser.parse_args()
     rows = []
     for case in CASES:
-        found = coverage(case, arguments.draws, arguments.seed)
-        texts = {n: f"{100 * held:.1f}" + f" ({100 * none:.0f})" * (none > 0) for n, (held, none) in found.items()}
+        by_size = coverage(case, arguments.draws, arguments.seed)
+        texts = {n: f"{100 * held:.1f}" + f" ({100 * none:.0f})" * (none > 0) for n, (held, none) in by_size.items()}
         rows.append([case.kind, case.name, *(texts.get(n, "") for n in SIZES)])
     print("\n".join(lines(["interval", "values", *(f"n = {n}" for n in SIZES)], rows, left=2)))
 

@@ -2,8 +2,8 @@
 
 Prints milliseconds per metric and family for 32 images, 2,000 units with 7 x 7 maps, five units per image and saliency
 of 224 x 224, next to the floors on two threads: 50 ms for what reads maps and scores, 450 ms for what reads saliency,
-both clips included, and 500 ms for the noisy images of completeness. The least of several repeats counts. Both columns
-grow where other work shares the cores, because threads wait for each other.
+both clips included, and 500 ms for the noisy images of completeness. The smallest of several repeats counts. Both
+columns grow where other work shares the cores, because threads wait for each other.
 """
 
 from __future__ import annotations

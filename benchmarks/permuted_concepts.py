@@ -39,6 +39,6 @@ def derangement(count: int, seed: int) -> Tensor:
         False
     """
     order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
-    found = torch.empty_like(order)
-    found[order] = order.roll(1)  # one cycle through all
-    return found
+    permutation = torch.empty_like(order)
+    permutation[order] = order.roll(1)  # one cycle through all
+    return permutation

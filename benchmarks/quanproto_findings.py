@@ -53,10 +53,10 @@ class Side:
         """Its evaluation and value in a fold, or None where they are not there."""
         for result in evaluations(runs / f"{self.model}-{self.data}-fold{fold}"):
             asked = result.explainer if result.protocol.get("asked_explainer") else None
-            found = result.metrics.get(self.key)
-            if found and found.value is not None and (result.split, asked) == (self.split, self.explainer):
-                low, high = (found.value if bound is None else bound for bound in (found.low, found.high))
-                return result, Interval(found.value, low, high)
+            metric = result.metrics.get(self.key)
+            if metric and metric.value is not None and (result.split, asked) == (self.split, self.explainer):
+                low, high = (metric.value if bound is None else bound for bound in (metric.low, metric.high))
+                return result, Interval(metric.value, low, high)
         return None
 
 
@@ -137,10 +137,10 @@ def _second(text: str, first: Side) -> Side | float:
 def difference(first: Side, second: Side | float, runs: Path, fold: int) -> Interval | None:
     """First less second, or None where one of them is not there."""
     sides = (first, second) if isinstance(second, Side) else (first,)
-    found = [side.number(runs, fold) for side in sides]
-    if None in found:
+    numbers = [side.number(runs, fold) for side in sides]
+    if None in numbers:
         return None
-    (one, (a, low_a, high_a)), *others = (each for each in found if each)
+    (one, (a, low_a, high_a)), *others = (each for each in numbers if each)
     if not isinstance(second, Side):
         return Interval(a - second, low_a - second, high_a - second)
     ((other, (b, low_b, high_b)),) = others

@@ -95,7 +95,7 @@ def measured(row: str, sides: dict[str, tuple[str, Path]], repeats: int, limit: 
         for server in servers.values():
             stack.callback(server.close)
         rounds = [{side: server.ask("time") for side, server in servers.items()} for _ in range(repeats + 1)][1:]
-    found = {}
+    columns = {}
     for side, where in sides.items():
         times = [seen[side] for seen in rounds]
         whole = [time for time in times if time is not None]
@@ -103,8 +103,8 @@ def measured(row: str, sides: dict[str, tuple[str, Path]], repeats: int, limit: 
         memory = server.ask("peak") if whole else None
         server.close()
         time = show(whole, ROWS[row].images) if len(whole) == repeats else f"> {1e3 * limit / ROWS[row].images:,.0f}"
-        found[side] = f"{time} | {'–' if memory is None else f'{memory:.0f}'}"
-    return found
+        columns[side] = f"{time} | {'–' if memory is None else f'{memory:.0f}'}"
+    return columns
 
 
 def main() -> None:
@@ -125,9 +125,9 @@ def main() -> None:
         sides = {name: ("work", path) for name, path in checkouts.items()}
         if floor := ROWS[row].floor:
             sides["floor"] = ("floor", ROOT)
-        found = measured(row, sides, arguments.repeats, arguments.limit)
-        lowest = f"{found['floor'].split(' | ')[0]} | {floor[0]}" if floor else "– | –"
-        print(f"| {ROWS[row].title} | {' | '.join(found[name] for name in checkouts)} | {lowest} |", flush=True)
+        columns = measured(row, sides, arguments.repeats, arguments.limit)
+        lowest = f"{columns['floor'].split(' | ')[0]} | {floor[0]}" if floor else "– | –"
+        print(f"| {ROWS[row].title} | {' | '.join(columns[name] for name in checkouts)} | {lowest} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -192,11 +192,11 @@ def processes(repeats: int) -> list[Panel]:
     print("|---|---|---|---|---|")
     time_points, byte_points = [], []
     for count in PROCESSES:
-        cpu = [sum(answer[0] for answer in found[count]) for found in rounds[1:]]
-        wall = [max(answer[1] for answer in found[count]) for found in rounds[1:]]
+        cpu = [sum(answer[0] for answer in answers[count]) for answers in rounds[1:]]
+        wall = [max(answer[1] for answer in answers[count]) for answers in rounds[1:]]
         tensors, objects = (max(answer[column] for answer in rounds[-1][count]) / 1024 for column in (2, 3))
-        shown = f"{show(cpu, SHARED.images)} | {show(wall, SHARED.images)} | {tensors:.1f} | {objects:.1f}"
-        print(f"| {count} | {shown} |", flush=True)
+        columns = f"{show(cpu, SHARED.images)} | {show(wall, SHARED.images)} | {tensors:.1f} | {objects:.1f}"
+        print(f"| {count} | {columns} |", flush=True)
         middle, least, most = (of(cpu) / SHARED.images for of in (statistics.median, min, max))
         time_points.append(Point(count, middle, least, most))
         byte_points.append(Point(count, tensors + objects))
@@ -210,14 +210,14 @@ def suites(repeats: int) -> list[Panel]:
     """Suites with many units next to the same suites with few; no curves."""
     pairs = [(suite, units) for suite in SUITES for units in (FEW, MANY)]
     settings = {f"{suite} {units}": replace(USUAL, suite=suite, units=units) for suite, units in pairs}
-    found = {name: (times, mebibytes) for name, times, mebibytes in measured(settings, repeats)}
+    results = {name: (times, mebibytes) for name, times, mebibytes in measured(settings, repeats)}
     print(f"| suite | CPU ms / image, {FEW:,} units | {MANY:,} units | ratio | peak, MiB, {FEW:,} units | {MANY:,} |")
     print("|---|---|---|---|---|---|")
     for suite in SUITES:
-        (few, few_peak), (many, many_peak) = (found[f"{suite} {units}"] for units in (FEW, MANY))
+        (few, few_peak), (many, many_peak) = (results[f"{suite} {units}"] for units in (FEW, MANY))
         ratio = statistics.median(many) / statistics.median(few)
-        shown = f"{show(few, USUAL.images)} | {show(many, USUAL.images)} | {ratio:.1f}"
-        print(f"| {suite} | {shown} | {few_peak:.0f} | {many_peak:.0f} |", flush=True)
+        columns = f"{show(few, USUAL.images)} | {show(many, USUAL.images)} | {ratio:.1f}"
+        print(f"| {suite} | {columns} | {few_peak:.0f} | {many_peak:.0f} |", flush=True)
     return []
 
 

@@ -5,7 +5,7 @@
 
 Every cell of the grid draws many studies of two arms with different people, ten answers each, in which both arms have
 the same accuracy, one half over all people and images. Effects of people, of images, and of images with a method are
-normal, in logits. Printed are percentages of studies: tests between the arms at a level of 5 % that reject, and 95 %
+normal, in logits. The tables have percentages: tests between the arms at a level of 5 % that reject, and 95 %
 intervals of the first arm's accuracy that miss the truth; by Welch's and Student's t over people, and over both.
 """
 
@@ -95,10 +95,10 @@ def main() -> None:
     arguments = parser.parse_args()
     rows = []
     for cell in GRID:
-        found = errors(cell, arguments.draws, arguments.seed)
+        rates = errors(cell, arguments.draws, arguments.seed)
         images = f"{cell.images} {'shared' if cell.shared else 'different'}"
         effects = [f"{value:g}" for value in cell[3:]]
-        rows.append([str(cell.people), images, *effects, *(f"{100 * value:.1f}" for value in found.values())])
+        rows.append([str(cell.people), images, *effects, *(f"{100 * value:.1f}" for value in rates.values())])
     columns = ["rejected, people only", "rejected, both", "missed, people only", "missed, both"]
     print("\n".join(lines(["people", "images", "person SD", "image SD", "image × method SD", *columns], rows, left=2)))
     for place, name in enumerate(columns, 5):

@@ -3,11 +3,11 @@
     python benchmarks/study_load.py                              # 200 people, a page every 10 seconds
     python benchmarks/study_load.py --people 50 --seconds 0      # as fast as pages come
 
-`studies serve` serves a study of units: ten rows, 41 pictures of 12 kB an item, which a browser fetches once, over six
-connections, as browsers do. All people open the link at once, read a page for so many seconds on average (of an
-exponential distribution), and answer it. A page takes from the press of its button until it and all its pictures are
-there. The people run in a process of their own on the same machine, and whatever they cost is part of these times; the
-CPU time is the server's alone.
+`studies serve` serves a study of units: ten rows, 41 pictures of 12 kB per item, which a browser fetches once, over six
+connections, as browsers do. All people open the link at once, read each page for ``--seconds`` on average
+(exponentially distributed), and answer it. The time of a page runs from the press of a button until the page and all
+its pictures are there. The people run in a process of their own on the same machine, and whatever they cost is part of
+these times; the CPU time is the server's alone.
 """
 
 from __future__ import annotations

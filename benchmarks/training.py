@@ -99,7 +99,7 @@ class Clock(Callback):
 
 
 def read(device: str) -> float:
-    """The time when all that was asked of the device is done."""
+    """The time when the device has finished all its work."""
     if device == "cuda":
         torch.cuda.synchronize()
     return time.perf_counter()
@@ -194,8 +194,8 @@ def models(arguments: argparse.Namespace) -> None:
         ]
         floor, seconds = (statistics.median(column) for column in zip(*times, strict=True))
         speeds = f"{arguments.batch / floor:.1f} | {arguments.batch / seconds:.1f}"
-        shown = f"{floor / seconds:.2f} | {passes * floor / seconds:.2f}"
-        print(f"| {name} | {backbone} | {model.plan.phases[0].name} | {passes:g} | {speeds} | {shown} |", flush=True)
+        shares = f"{floor / seconds:.2f} | {passes * floor / seconds:.2f}"
+        print(f"| {name} | {backbone} | {model.plan.phases[0].name} | {passes:g} | {speeds} | {shares} |", flush=True)
 
 
 def main() -> None:

@@ -58,7 +58,7 @@ def _check_parser() -> ArgumentParser:
     parser = ArgumentParser(description="Check every file, table, split and sample; write a report with pictures.")
     parser.add_argument("--config", action="config", help="yaml with the key `data`")
     parser.add_subclass_arguments(ImageDataModule, "data", required=True, help="data module and its arguments")
-    parser.add_argument("--limit", type=int | None, default=None, help="look at so many samples per split only")
+    parser.add_argument("--limit", type=int | None, default=None, help="check only this many samples per split")
     parser.add_argument("--out", type=str | None, default=None, help="new folder; runs/check/<data set> by default")
     return parser
 
@@ -75,12 +75,12 @@ def _export_parser() -> ArgumentParser:
 def _check(config: Namespace) -> None:
     folder = new_folder(config.out, config.data)
     try:
-        found = check_data(config.data, config.limit)
+        check = check_data(config.data, config.limit)
     except (ValueError, OSError):
         folder.rmdir()  # nothing was written into it
         raise
-    write_check(found, folder)
-    print(f"{show_check(found)}\n\n{folder / 'check.json'}, {folder / 'contact_sheet.png'}")
+    write_check(check, folder)
+    print(f"{show_check(check)}\n\n{folder / 'check.json'}, {folder / 'contact_sheet.png'}")
 
 
 def _export(config: Namespace) -> None:

@@ -187,7 +187,7 @@ def _rows(path: Path, prefix: str, is_test: bool | None, problems: Problems) -> 
 
 
 def _whole_numbers(annotations: NDArray[Any], field: str, places: list[str], problems: Problems) -> NDArray[np.float64]:
-    """One field of all rows; zeros after noting the first cell that is no whole number."""
+    """One field of all rows; zeros after noting the first cell that is not a whole number."""
     numbers = np.array([_number(cell) for cell in annotations[field]])
     broken = np.flatnonzero(~np.isfinite(numbers) | (numbers != np.floor(numbers)))
     if len(broken):

@@ -75,7 +75,7 @@ class ImageFolderDataset(AttributedDataset):
 class ImageFolder(PhotoDataModule):
     """Photos whose class is the name of their folder, or the beginning of their name.
 
-    A sample id is the path below ``root``. Files that are no images (by extension), hidden files and folders next to
+    A sample id is the path below ``root``. Files that are not images (by extension), hidden files and folders next to
     ``train/``, ``val/`` and ``test/`` are ignored.
 
     Args:
@@ -232,8 +232,8 @@ def read_classes(path: Path) -> tuple[list[str], list[str]]:
     keys = [pair[0] for pair in pairs]
     if len(set(keys)) != len(keys) or not keys:
         twice = next((key for key in keys if keys.count(key) > 1), None)
-        found = f"{twice!r} several times" if keys else "none"
-        raise ValueError(f"Expected {path} to name different classes, one per line, but got {found}.")
+        got = f"{twice!r} several times" if keys else "none"
+        raise ValueError(f"Expected {path} to name different classes, one per line, but got {got}.")
     return keys, [pair[-1] for pair in pairs]
 
 

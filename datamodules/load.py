@@ -40,7 +40,7 @@ def load_datamodule(path: str | Path, *, allow_classes: Sequence[str] = (), **ch
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if the file is no checkpoint of this project, or names a class that is not allowed or is no data
+        ValueError: if the file is not a checkpoint of this project, or names a class that is not allowed or not a data
             module, or if the data module has no argument of a name in ``changes``.
     """
     path = Path(path)

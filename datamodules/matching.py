@@ -47,13 +47,13 @@ def match_classes(names: Sequence[str], trained: Sequence[str]) -> list[int]:
                 f"got {some(twice)}. Rename them."
             )
     index = {plain_name(name): number for number, name in enumerate(trained)}
-    found = [index.get(plain_name(name), -1) for name in names]
-    if max(found, default=-1) < 0:
+    indices = [index.get(plain_name(name), -1) for name in names]
+    if max(indices, default=-1) < 0:
         raise ValueError(
             "Expected the data to share classes with the model, by name, but got none: the data has "
             f"{some(names)}, the model {some(trained)}. Name the classes as in the data of the run."
         )
-    return found
+    return indices
 
 
 class Matched(Chosen):

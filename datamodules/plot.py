@@ -36,10 +36,10 @@ def plot_sample(sample: Sample, size: int = 384) -> Image.Image:
     picture = (picture * 255).round().to(torch.uint8)
     if "label_map" in sample:
         codes = _enlarged(sample["label_map"], sides)
-        found = [code for code in torch.unique(codes).tolist() if code > 0]
-        masks = codes == torch.tensor(found).view(-1, 1, 1)
-        if found:
-            picture = draw_segmentation_masks(picture, masks, PART_OPACITY, [index_color(code) for code in found])
+        present = [code for code in torch.unique(codes).tolist() if code > 0]
+        masks = codes == torch.tensor(present).view(-1, 1, 1)
+        if present:
+            picture = draw_segmentation_masks(picture, masks, PART_OPACITY, [index_color(code) for code in present])
     if "object_mask" in sample:
         mask = F.pad(_enlarged(sample["object_mask"], sides).float()[None], (1, 1, 1, 1))
         inner = -F.max_pool2d(-mask, 3, stride=1)  # pixels whose neighbours are all object

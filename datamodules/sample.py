@@ -152,7 +152,7 @@ class ClassTables:
 
     @property
     def concept_to_group(self) -> Tensor:
-        """``(L,)`` int64, the question each concept answers: what stands before ``::`` in its name, else itself.
+        """``(L,)`` int64, the question each concept answers: the part of its name before ``::``, or the whole name.
 
         Example:
             >>> ClassTables(concept_names=["tail::long", "tail::red", "furry", "wing::red"]).concept_to_group.tolist()

@@ -246,7 +246,7 @@ def read_splits(path: str | Path) -> Splits:
         splits = Splits(**record)
         for part in (splits.test, splits.rest, splits.exclude, *splits.val):
             if not (isinstance(part, list) and all(isinstance(name, str) for name in part)):
-                raise TypeError("a part is no list of ids")
+                raise TypeError("a part is not a list of ids")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(
             f"Expected argument `split_file` to be a split.json, but {path} is not one ({error})."

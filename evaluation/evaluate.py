@@ -66,23 +66,23 @@ def evaluate(
     with only_process(folder):
         if request.folder() != folder:
             raise FileExistsError(f"Expected {folder} to be free, but another result now lies there. Evaluate again.")
-        found = measure(request, hardware, other)
+        findings = measure(request, hardware, other)
         confusion = request.engine.evaluation.confusion if trained.class_names else None
-        step = max(0, found.result["step"] - 1)  # next to the validation of the epoch that ended there
+        step = max(0, findings.result["step"] - 1)  # next to the validation of the epoch that ended there
         with drawing("confusion matrix"):
             log_confusion(loggers, confusion, trained.class_names or [], request.split, step)
-        _save(found, folder, loggers, step, request.scores)
-        if request.report and found.result["explainer"]:
-            _write_pages(found, folder, trained.path)
-    return found.result, folder
+        _save(findings, folder, loggers, step, request.scores)
+        if request.report and findings.result["explainer"]:
+            _write_pages(findings, folder, trained.path)
+    return findings.result, folder
 
 
 def after_fit(trainer: Trainer) -> tuple[dict[str, Any], Path]:
     """Evaluate the best checkpoint of a finished run with the run's own suite, on the same devices, and write pages.
 
     Returns:
-        The content of ``metrics.json`` and its folder; if this evaluation already exists, those of its newest complete
-        evaluation.
+        The content of ``metrics.json`` and its folder; if this evaluation already exists, the content and folder
+        of its newest complete evaluation.
     """
     engine = next(c for c in trainer.callbacks if isinstance(c, Interpretability))  # type: ignore[attr-defined]
     checkpoint = next(c for c in trainer.callbacks if isinstance(c, RunCheckpoint))  # type: ignore[attr-defined]
@@ -106,22 +106,22 @@ def _hardware(trainer: Trainer) -> Hardware:
 
 
 @rank_zero_only
-def _save(found: Findings, folder: Path, loggers: Sequence[Logger], step: int, scores: Format | None) -> None:
+def _save(findings: Findings, folder: Path, loggers: Sequence[Logger], step: int, scores: Format | None) -> None:
     """Write and print a result; ``metrics.json`` comes last, so its presence means a complete evaluation."""
-    write_all_values(found.values, folder)
-    write_scores(found.scores, folder, scores)
-    write_pictures(found.pictures, folder)
-    numbers = {key: entry["value"] for key, entry in found.result["metrics"].items()}
-    log_evaluation(loggers, found.result["split"], numbers, suite_table(found.result), found.pictures, step)
-    write_metrics(found.result, folder)
-    print_summary(found.result, folder)
+    write_all_values(findings.values, folder)
+    write_scores(findings.scores, folder, scores)
+    write_pictures(findings.pictures, folder)
+    numbers = {key: entry["value"] for key, entry in findings.result["metrics"].items()}
+    log_evaluation(loggers, findings.result["split"], numbers, suite_table(findings.result), findings.pictures, step)
+    write_metrics(findings.result, folder)
+    print_summary(findings.result, folder)
 
 
 @rank_zero_only
-def _write_pages(found: Findings, folder: Path, checkpoint: Path) -> None:
+def _write_pages(findings: Findings, folder: Path, checkpoint: Path) -> None:
     try:
-        with evaluation_mode(found.subject.model):  # type: ignore[arg-type]
-            print(f"report:      {build_report(found.subject, read_evaluation(folder), folder / 'report')}")
+        with evaluation_mode(findings.subject.model):  # type: ignore[arg-type]
+            print(f"report:      {build_report(findings.subject, read_evaluation(folder), folder / 'report')}")
     except OSError as error:
         if error.errno is None:  # one of ours, which says what to do
             raise

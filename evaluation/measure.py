@@ -93,19 +93,19 @@ def measure(request: Request, hardware: Hardware, other: ImageDataModule | None 
     values = by_kind(evaluation.images, evaluation.predictions, evaluation.items, dataset.sample_ids, names)
     this_pass = request.engine.this_pass
     subject = ExplainedModel(module, datamodule, this_pass.observer.explainer, class_names=classes)
-    found = (evaluation.metrics, evaluation.items, request.split, dataset, this_pass.named_units())
+    parts = (evaluation.metrics, evaluation.items, request.split, dataset, this_pass.named_units())
     pictures: dict[str, Image] = {}
     with evaluation_mode(module), drawing("pictures of the evaluation"):
-        pictures = evaluation_pictures(Evaluated(subject, *found, this_pass.observer.class_explainer))
+        pictures = evaluation_pictures(Evaluated(subject, *parts, this_pass.observer.class_explainer))
     return Findings(result, values, pictures, subject, _scores(evaluation.scores, values["images"], subject))
 
 
-def _scores(found: tuple[list[int], Tensor] | None, images: Rows, subject: ExplainedModel) -> UnitScores | None:
+def _scores(keyed_scores: tuple[list[int], Tensor] | None, images: Rows, subject: ExplainedModel) -> UnitScores | None:
     """Sorted like the rows of images."""
-    if found is None:
+    if keyed_scores is None:
         return None
-    place = {key: row for row, key in enumerate(found[0])}
-    values = found[1][[place[sample_key(name)] for name in images]].numpy()
+    place = {key: row for row, key in enumerate(keyed_scores[0])}
+    values = keyed_scores[1][[place[sample_key(name)] for name in images]].numpy()
     labels = [str(row["label"]) for row in images.values()]
     units = [subject.unit_name(unit) for unit in subject.units.active.nonzero().flatten().tolist()]
     return UnitScores(list(images), labels, units, values)

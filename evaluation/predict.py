@@ -111,8 +111,8 @@ def predict(  # noqa: PLR0913 - what the flags of the command say
     )
     trainer = quiet_trainer(hardware, trained.run_folder)
     with full_precision(trainer.strategy.root_device):
-        found: Any = trainer.predict(Predictor(module, names, datamodule.image_size), datamodule=data)
-    batches = [batch for share in gathered(found) for batch in share]
+        shares: Any = trainer.predict(Predictor(module, names, datamodule.image_size), datamodule=data)
+    batches = [batch for share in gathered(shares) for batch in share]
     rows = {name: cells for read, _ in batches for name, cells in read.items()}
     unread = [reason for _, reasons in batches for reason in reasons]
     if rows:

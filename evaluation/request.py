@@ -1,4 +1,4 @@
-"""The request for one evaluation, and the folder of its result, which never replaces that of another request."""
+"""The request for one evaluation, and the folder of its result, which never replaces another request's."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ class Request:
         """Whether an earlier result answers this request."""
         wanted = {"inference": self.inference} | self.identity | self.engine.settings
         wanted |= {"drawn": DRAWN} if self.limit else {}
-        found = earlier | earlier.get("protocol", {})
+        stored = earlier | earlier.get("protocol", {})
         if self.engine.memory_budget is None:
-            device = found.get("device")
+            device = stored.get("device")
             wanted["memory_budget"] = default_budget(device) if device else FORMER_BUDGET
-        for record in (wanted, found):
+        for record in (wanted, stored):
             record["other_data"] = (record.get("other_data") or {}).get("fingerprint")  # wherever the data lies
-        return {name: found.get(name) for name in wanted} == wanted
+        return {name: stored.get(name) for name in wanted} == wanted
 
     def folder(self) -> Path:
         """The folder of the result: ``evaluation``, or a folder of its own if another result already lies there.

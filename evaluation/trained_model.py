@@ -27,7 +27,7 @@ class TrainedModel:
     Args:
         path: of the checkpoint.
         data_changes: arguments of the data module that differ from training, such as ``root``.
-        allow_classes: packages whose classes the checkpoint may name besides those of this project.
+        allow_classes: packages whose classes the checkpoint may name besides this project's.
     """
 
     path: Path

@@ -1,4 +1,4 @@
-"""Metrics on a network that knows nothing of this project: maps of any attribution method go in, numbers come out.
+"""Metrics on a network that knows nothing about this project: maps of any attribution method go in, numbers come out.
 
     python examples/any_network.py
 
@@ -43,7 +43,7 @@ def strong(saliency: torch.Tensor) -> torch.Tensor:
 
 pointing, energy, changes = PointingGame(), EnergyPointingGame(), []
 for batch in DataLoader(SketchBirdsDataset("tiny", "test"), batch_size=32):
-    saliency = attribute(batch["image"])[:, None]  # one explanation an image: (B, 1, H, W)
+    saliency = attribute(batch["image"])[:, None]  # one explanation per image: (B, 1, H, W)
     pointing.update(saliency, batch["object_mask"])
     energy.update(saliency, batch["object_mask"])
     noisy = attribute((batch["image"] + 0.02 * torch.randn_like(batch["image"])).clamp(0, 1))[:, None]

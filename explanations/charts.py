@@ -55,7 +55,7 @@ def radial(figure: Figure, labels: Sequence[str], place: tuple[int, int, int] = 
     """Axes from 0 in the centre to 1, clockwise from the top.
 
     Args:
-        figure: that they stand in.
+        figure: that they are in.
         labels: of the axes.
         place: in the figure: rows, columns and number of the panel.
 

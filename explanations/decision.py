@@ -65,12 +65,12 @@ def decide(
     units = model.units()
     if units.kind == "class":
         cells = against_others(output.maps.flatten(2).double(), multi_label, dim=1)
-        found = cells[torch.arange(len(cells), device=cells.device), classes] / cells.shape[2]
+        contributions = cells[torch.arange(len(cells), device=cells.device), classes] / cells.shape[2]
     else:
         weight = against_others(cast(Tensor, units.weight).double(), multi_label)
-        found = (weight[classes] * output.scores.double()).masked_fill(~units.active, 0)
-    order = found.abs().argsort(dim=1, descending=True, stable=True)[:, :most]
-    return Decision(found, torch.zeros_like(found, dtype=torch.bool).scatter_(1, order, True))
+        contributions = (weight[classes] * output.scores.double()).masked_fill(~units.active, 0)
+    order = contributions.abs().argsort(dim=1, descending=True, stable=True)[:, :most]
+    return Decision(contributions, torch.zeros_like(contributions, dtype=torch.bool).scatter_(1, order, True))
 
 
 def leaf_reach(model: DecidesByTree, scores: Tensor) -> Tensor:

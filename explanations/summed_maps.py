@@ -129,8 +129,8 @@ class BoxMaps(Explainer):
         image, unit = (owned_by(model, classes) & (classes >= 0)[:, None]).nonzero().unbind(dim=1)
         step = max(1, _PIXELS_AT_ONCE // (size[0] * size[1]))
         pairs = zip(torch.split(image, step), torch.split(unit, step), strict=True)
-        found = [bounding_boxes(self._mask(upsample_maps(output.maps[b, u], size))) for b, u in pairs if len(b)]
-        boxes = torch.cat(found) if found else image.new_empty(0, 4)
+        chunks = [bounding_boxes(self._mask(upsample_maps(output.maps[b, u], size))) for b, u in pairs if len(b)]
+        boxes = torch.cat(chunks) if chunks else image.new_empty(0, 4)
         if self.variant == "reference":
             boxes = boxes - torch.tensor([0, 0, 1, 1], device=boxes.device)
         return image, unit, boxes

@@ -50,7 +50,7 @@ class Step:
 
     @property
     def is_present(self) -> bool:
-        """Whether the path goes on as if the unit were there."""
+        """Whether the path continues as if the unit were there."""
         return self.present > 0.5
 
     @property

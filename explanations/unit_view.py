@@ -76,7 +76,7 @@ def unit_view(
         image: ``(3, H, W)`` float in 0..1.
         saliency: ``(H, W)`` float, signed, as explainers return it.
         size: longer side of the three pictures in pixels.
-        box: to draw in place of the map's own, such as the field of view of a cell.
+        box: to draw instead of the map's own, such as the field of view of a cell.
         least_crop: side of the crop, as a share of the shorter side of the image; 0 for what the box holds alone.
 
     Raises:
@@ -173,8 +173,8 @@ def same_places(maps: Tensor) -> list[int]:
         k indices, as :func:`metrics.primitives.places.places` has them; -1 for a flat map.
     """
     regions = clip_saliency(maps.nan_to_num()) > 0
-    found: list[int] = places(mask_intersection_over_union(regions[:, None], regions[None])[None])[0].tolist()
-    return found
+    first_at_place: list[int] = places(mask_intersection_over_union(regions[:, None], regions[None])[None])[0].tolist()
+    return first_at_place
 
 
 def part_in(box: Box | None, sample: Mapping[str, Any], part_names: Sequence[str]) -> str | None:
@@ -200,10 +200,10 @@ def part_in(box: Box | None, sample: Mapping[str, Any], part_names: Sequence[str
     if not inside.any() or len(part_names) != len(points):
         return None
     away = (points - torch.tensor([x0 + x1, y0 + y1]) / 2).square().sum(dim=1)
-    found = [part_names[index] for index in away.argsort(stable=True).tolist() if inside[index]]
-    if len(found) > _PARTS:
-        found = [*found[: _PARTS - 1], f"{len(found) - _PARTS + 1} more parts"]
-    return " and ".join(filter(None, (", ".join(found[:-1]), found[-1])))
+    names = [part_names[index] for index in away.argsort(stable=True).tolist() if inside[index]]
+    if len(names) > _PARTS:
+        names = [*names[: _PARTS - 1], f"{len(names) - _PARTS + 1} more parts"]
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def unit_tile(view: UnitView, caption: str = "") -> Image.Image:

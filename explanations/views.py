@@ -94,7 +94,7 @@ def draw_numbered(image: Image.Image, boxes: Mapping[int, Box]) -> Image.Image:
 
 
 def _free_tag(image: Image.Image, box: Box, width: int, tags: Sequence[Box]) -> Box:
-    """Where the number of a box stands: outside or inside one of its corners."""
+    """The place of the number of a box: outside or inside one of its corners."""
     height, (x0, y0, x1, y1) = TAG_SIZE + 2, box
     lefts, tops = (x0 - 1, x1 + 2 - width), (y0 - height, y0 - 1, y1 + 2 - height, y1 + 1)
     places = [(left, top, left + width - 1, top + height - 1) for top in tops for left in lefts]

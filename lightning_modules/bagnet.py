@@ -23,7 +23,7 @@ class BagNet(InterpretableModule):
     Source: Brendel and Bethge (2019), "Approximating CNNs with bag-of-local-features models works surprisingly well on
     ImageNet". The map of a class holds its logit at every cell, bias included, so its mean is the logit, and a cell
     depends on no pixel outside its receptive field: the map is the explanation, and the default in evaluations. Images
-    need not be square. Presets: those of :class:`~lightning_modules.Classifier`.
+    need not be square. Presets: as for :class:`~lightning_modules.Classifier`.
 
     Args:
         backbone: one of ``bagnet9``, ``bagnet17`` and ``bagnet33``, the default.

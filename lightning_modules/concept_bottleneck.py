@@ -2,7 +2,7 @@
 
 Architecture, losses, corrections and phases, from top to bottom. Deviations from the released code: no auxiliary head,
 no nonlinear label head, and BatchNorm keeps its running statistics where the backbone is frozen. A corrected concept
-takes percentiles of the logits of training images; the released code uses those of the evaluated images.
+takes percentiles of the logits of training images; the released code uses the evaluated images.
 """
 
 from __future__ import annotations
@@ -74,14 +74,14 @@ class ConceptBottleneck(InterpretableModule):
     - *joint*: everything at once on ``cross_entropy`` and ``concept_bce``; ``scores`` are logits.
     - *standard*: joint without a concept loss.
 
-    Presets: ``independent``, ``sequential``, ``joint`` and ``standard`` are those of the paper (their coefficients are
-    those of its 112 concepts); ``sketch_…`` (from scratch) and ``pretrained_…`` (a pretrained backbone) are ours.
+    Presets: ``independent``, ``sequential``, ``joint`` and ``standard`` are from the paper (with coefficients for
+    its 112 concepts); ``sketch_…`` (from scratch) and ``pretrained_…`` (a pretrained backbone) are ours.
 
     Args:
         num_concepts: L, linked from the data.
         concept_weights: v_l of ``concept_bce``: 1, or with ``"imbalance"`` n / n_l - 1 of n training images, n_l of
             which have the concept by the data's class table. None for the published choice of the preset:
-            ``"imbalance"`` for those of the paper, ``"equal"`` for ours.
+            ``"imbalance"`` for the paper's presets, ``"equal"`` for ours.
         label_noise: probability that a concept label of a training image is flipped; a function of (``noise_seed``,
             sample, concept), so that it is the same in every epoch and process and after a resume. Class labels stay
             clean.

@@ -224,7 +224,7 @@ class ScoresUnits(Protocol):
     """A model that can score some of its units without the others."""
 
     def unit_scores(self, images: Tensor, units: Tensor) -> Tensor:
-        """Scores ``(B, k)`` of the given units ``(B, k)`` int64 of each image, equal to those of the forward pass."""
+        """Scores ``(B, k)`` of the given units ``(B, k)`` int64 of each image, as in the forward pass."""
         ...
 
 
@@ -330,7 +330,7 @@ def predicted_classes(logits: Tensor, abstains: bool = False, threshold: Tensor 
     return best.masked_fill((logits == logits[:, :1]).all(dim=1), -1) if abstains else best
 
 
-def shown(owner: Tensor, targets: Tensor) -> Tensor:
+def owned_by_targets(owner: Tensor, targets: Tensor) -> Tensor:
     """The units that belong to the targets of an image.
 
     Args:
@@ -342,8 +342,10 @@ def shown(owner: Tensor, targets: Tensor) -> Tensor:
 
     Example:
         >>> owner = torch.eye(3, dtype=torch.bool)
-        >>> shown(owner, torch.tensor([2])).tolist(), shown(owner, torch.tensor([[True, False, True]])).tolist()
-        ([[False, False, True]], [[True, False, True]])
+        >>> owned_by_targets(owner, torch.tensor([2])).tolist()
+        [[False, False, True]]
+        >>> owned_by_targets(owner, torch.tensor([[True, False, True]])).tolist()
+        [[True, False, True]]
     """
     if targets.ndim == 1:
         return owner.T[targets]

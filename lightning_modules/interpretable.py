@@ -235,9 +235,9 @@ class InterpretableModule(LightningModule, ABC):
         size = len(output.logits)
         logged = {"loss": loss.detach(), "accuracy": hits} | {name: value.detach() for name, value in values.items()}
         for name, value in logged.items():
-            shown = name in ("loss", "accuracy")
+            in_bar = name in ("loss", "accuracy")
             self.log(
-                f"train/{name}", value, on_step=False, on_epoch=True, prog_bar=shown, batch_size=size, sync_dist=True
+                f"train/{name}", value, on_step=False, on_epoch=True, prog_bar=in_bar, batch_size=size, sync_dist=True
             )
         return loss
 

@@ -23,9 +23,9 @@ def load_model(path: str | Path, *, allow_classes: Sequence[str] = (), **changes
 
     Args:
         path: a checkpoint that ``train.py`` has written.
-        allow_classes: packages whose classes the checkpoint may name besides those of this project; importing one runs
-            its code. Modules in the folder of a run are never imported.
-        changes: arguments of the model that replace those of the run; they replace stored values of the same name, such
+        allow_classes: packages whose classes the checkpoint may name besides this project's; importing one runs its
+            code. Modules in the folder of a run are never imported.
+        changes: arguments of the model that replace the run's; they also replace stored values of the same name, such
             as the ``score_threshold`` of PIPNet.
 
     Returns:

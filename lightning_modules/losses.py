@@ -56,7 +56,7 @@ def concept_bce(logits: Tensor, concepts: Tensor, weights: Tensor | None = None)
 
 
 def multilabel_margin(logits: Tensor, labels: Tensor) -> Tensor:
-    """The multi-label margin loss: how closely the logits of absent labels approach those of present ones.
+    """The multi-label margin loss: how closely the logits of absent labels approach the logits of present ones.
 
     Source: Schlinge et al. 2025 (QuanProto), multi-label margin loss: mean over images of
     (1/K) Σ_{c present} Σ_{j absent} max(0, 1 - (o_c - o_j)). Unlike binary cross-entropy, it requires no negative
@@ -80,7 +80,7 @@ def multilabel_margin(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def cluster(distances: Tensor, own: Tensor, targets: Tensor) -> Tensor:
-    """Mean distance to the nearest prototype of the own class.
+    """Mean distance to the nearest prototype of the image's own class.
 
     Source: Chen et al. 2019 (ProtoPNet), cluster cost; for multilabel data Schlinge et al. 2025: the mean over
     the labels of an image of the term for each. Deviation: the exact minimum; the released code's
@@ -207,8 +207,8 @@ def tanh_uniformity(first: Tensor, second: Tensor) -> Tensor:
     Source: Nauta et al. 2023 (PIP-Net), tanh loss L_T. -½ Σ over both views of the mean over units of
     log(tanh(Σ_b s_bu) + 1e-8). The sum over images is not a mean: it saturates for large batches (exp(-L_T) is the
     geometric mean of tanh(Σ); at 1 the term teaches nothing), and it runs over the images of **all processes**, through
-    an all-reduce with gradient. The gradients averaged by DDP then equal those of one process with the whole batch,
-    which sums per process would not.
+    an all-reduce with gradient. The gradients averaged by DDP then equal the gradient of one process with the
+    whole batch, which sums per process would not.
 
     Args:
         first: ``(B, U)`` float in [0, 1], largest value of every unit in one view.

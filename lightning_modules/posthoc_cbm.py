@@ -197,9 +197,9 @@ class PosthocCBM(InterpretableModule):
             raise ValueError(f"Expected images with {self.num_concepts} concepts, but got {concepts.shape[1]}.")
         options = Examples(self.drawn.positives, self.drawn.negatives, self.drawn.svm_c, seed)
         bank = fit_concept_bank(embeddings, concepts, options)
-        if (found := int(bank.found.sum())) < 2:
+        if (learnt := int(bank.found.sum())) < 2:
             raise ValueError(
-                f"Expected at least 2 concepts that some training images show and others do not, but got {found} of "
+                f"Expected at least 2 concepts that some training images show and others do not, but got {learnt} of "
                 f"{self.num_concepts}. Choose other concepts, or more classes."
             )
         for name in ("vectors", "intercepts", "examples", "accuracies", "margins"):
@@ -208,8 +208,8 @@ class PosthocCBM(InterpretableModule):
         asked = torch.tensor([options.negatives, options.positives])
         accuracies = zip(("train", "validation"), bank.accuracies[bank.found].nanmean(dim=0).tolist(), strict=True)
         return {
-            "concepts": float(found),
-            "left_out": float(self.num_concepts - found),
+            "concepts": float(learnt),
+            "left_out": float(self.num_concepts - learnt),
             "fewer_examples": float((bank.found & (bank.examples < asked).any(dim=2).any(dim=1)).sum()),
             **{f"{name}_accuracy": value for name, value in accuracies if math.isfinite(value)},
             **fit,

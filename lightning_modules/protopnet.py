@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lightning_modules.contract import ModelOutput, UnitTable, shown
+from lightning_modules.contract import ModelOutput, UnitTable, owned_by_targets
 from lightning_modules.heads.addon import AddonKind, addon_layers
 from lightning_modules.heads.linear_head import LinearHead
 from lightning_modules.heads.prototypes import ComparesPatches, PrototypeLayer, Similarity, nearest_distance
@@ -264,7 +264,7 @@ class ProtoPNet(ComparesPatches, LinearHead, InterpretableModule):
     # -- projection and pruning --------------------------------------------------------------------------------------
     def allowed(self, targets: Tensor) -> Tensor:
         """``(B, U)`` bool: the prototype belongs to the class (``(B,)`` int64) or a label (``(B, K)`` bool)."""
-        return shown(self.owner, targets)
+        return owned_by_targets(self.owner, targets)
 
     @torch.no_grad()
     def prune(self, keep: Tensor) -> None:

@@ -18,7 +18,7 @@ from lightning import Trainer
 from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor, nn
 
-from lightning_modules.contract import ModelOutput, UnitTable, shown
+from lightning_modules.contract import ModelOutput, UnitTable, owned_by_targets
 from lightning_modules.heads.addon import AddonKind, addon_layers
 from lightning_modules.heads.linear_head import LinearHead
 from lightning_modules.heads.prototypes import ComparesPatches, PrototypeLayer, Similarity, focal_similarity
@@ -337,7 +337,7 @@ class ProtoPool(ComparesPatches, LinearHead, InterpretableModule):
     # -- projection --------------------------------------------------------------------------------------------------
     def allowed(self, targets: Tensor) -> Tensor:
         """``(B, U)`` bool: the class (``(B,)`` int64), or a label (``(B, K)`` bool), has a slot on the prototype."""
-        return shown(self.slots.presence().T, targets)
+        return owned_by_targets(self.slots.presence().T, targets)
 
 
 def _check_focal(focal: str, similarity: str) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor, distributed, nn
 from torch.nn import functional as F
 
 from lightning_modules.backbones.sections import backbone_sections
-from lightning_modules.contract import ModelOutput, UnitTable, shown
+from lightning_modules.contract import ModelOutput, UnitTable, owned_by_targets
 from lightning_modules.heads.prototypes import ComparesPatches, PrototypeLayer
 from lightning_modules.heads.tree import Inference, SoftTree
 from lightning_modules.interpretable import InterpretableModule
@@ -151,7 +151,7 @@ class ProtoTree(ComparesPatches, InterpretableModule):
     def contributions(self, output: ModelOutput, classes: Tensor) -> Tensor:
         """The decrease log ŷ - log ŷ(s_u := 0) of the logit of one class per image if a node did not see its prototype.
 
-        The values do not add up to the logit. For ``sample_max`` they equal those of ``distributed``.
+        The values do not add up to the logit. For ``sample_max`` they are the same as for ``distributed``.
 
         Args:
             output: the output for B images.
@@ -276,7 +276,7 @@ class ProtoTree(ComparesPatches, InterpretableModule):
     # -- projection --------------------------------------------------------------------------------------------------
     def allowed(self, targets: Tensor) -> Tensor:
         """``(B, U)`` bool: the class (``(B,)`` int64), or a label (``(B, K)`` bool), belongs to a leaf below."""
-        return shown(self._owner(), targets)
+        return owned_by_targets(self._owner(), targets)
 
 
 def _leaves_by_gradient(plan: PhasePlan) -> PhasePlan:

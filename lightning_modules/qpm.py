@@ -145,10 +145,10 @@ class QPM(InterpretableModule):
         Raises:
             ValueError: if the selection contains unknown features.
         """
-        found = super().load_state_dict(state_dict, strict, assign)
+        keys = super().load_state_dict(state_dict, strict, assign)
         if not 0 <= int(self.selection.min()) <= int(self.selection.max()) < self.linear.in_features:
             raise ValueError(f"Expected `selection` to be among {self.linear.in_features} features, but it is not.")
-        return found
+        return keys
 
     # -- training ----------------------------------------------------------------------------------------------------
     def loss_terms(self) -> dict[str, LossTerm]:
@@ -174,18 +174,18 @@ class QPM(InterpretableModule):
             whose features another class had as well; constant features.
         """
         constants = sums.constants()
-        found = find_selection(constants, self.num_features, self.features_per_class, self.ternary)
+        selected = find_selection(constants, self.num_features, self.features_per_class, self.ternary)
         signs = torch.ones_like(constants.fit) if not self.ternary else torch.where(constants.fit < 0, -1.0, 1.0)
-        self.selection.copy_(found.features)
-        self.assignment.copy_(found.assignment * signs[found.features].T)
-        self.mean.copy_(constants.mean[found.features])
-        self.std.copy_(constants.std[found.features])
+        self.selection.copy_(selected.features)
+        self.assignment.copy_(selected.assignment * signs[selected.features].T)
+        self.mean.copy_(constants.mean[selected.features])
+        self.std.copy_(constants.std[selected.features])
         self.selected.fill_(True)
         return {
-            "objective": found.objective,
-            "threshold": found.threshold,
-            "starts": float(found.starts),
-            "swaps": float(found.swaps),
-            "moved": float(found.moved),
+            "objective": selected.objective,
+            "threshold": selected.threshold,
+            "starts": float(selected.starts),
+            "swaps": float(selected.swaps),
+            "moved": float(selected.moved),
             "constant": float(constants.constant.sum()),
         }

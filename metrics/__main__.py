@@ -11,7 +11,7 @@ BEGIN, END = "<!-- begin: python -m metrics -->\n", "\n<!-- end -->"
 
 
 def write(file: str) -> None:
-    """Replace what stands between the marks of a file.
+    """Replace what is between the marks of a file.
 
     Args:
         file: such as ``docs/metrics.md``.

@@ -96,11 +96,11 @@ class SummaryMetric(SeparateMetric):
 
     @abstractmethod
     def _estimate(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Value, n and number of skipped entries of the states as they stand."""
+        """Value, n and number of skipped entries of the current states."""
 
     @abstractmethod
     def _interval(self) -> tuple[Tensor, Tensor]:
-        """Bounds of the 95 % interval of the states as they stand."""
+        """Bounds of the 95 % interval of the current states."""
 
     def _result(self) -> tuple[Tensor, ...]:
         return *self._estimate(), *self._interval()

@@ -42,7 +42,7 @@ class MetricEntry:
         needs: names of ``Family.needs`` or ``metrics.needs.NEEDS``, or of optional fields of the data set; ``"a|b"``
             for either of two fields.
         view: the record it reads: of the clean image or of a perturbed one; ``"training"`` for the training images
-            through the evaluation transform, in place of the evaluated ones.
+            through the evaluation transform, instead of the evaluated ones.
         part: which entry of the metric's summary the key refers to, where it has several.
         shared: keys with the same value stand for parts of one and the same metric; None for a metric of its own.
         full: whether it is only part of the suite ``<family>_full``.

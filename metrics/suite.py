@@ -162,29 +162,29 @@ def why_not(key: str, need: str, facts: Facts) -> str | None:
 
 
 def _registered(path: str) -> str:
-    """The name or key of what stands at an import path, which joins the others."""
+    """The name or key of what an import path leads to, which joins the others."""
     place, _, name = path.partition("/")
     module, _, attribute = place.rpartition(".")
     try:
-        found = getattr(import_module(module), attribute, None)
+        registered = getattr(import_module(module), attribute, None)
     except ImportError as error:
         raise ValueError(
             f"Expected {path!r} in argument `suite` to be the import path of a metrics.entry.MetricEntry or Family, "
             f"but {error}. Install it, or put it on PYTHONPATH."
         ) from error
-    if not isinstance(found, Family | MetricEntry):
-        got = f"{module} has no such name" if found is None else f"got {found!r}"
+    if not isinstance(registered, Family | MetricEntry):
+        got = f"{module} has no such name" if registered is None else f"got {registered!r}"
         raise ValueError(
             f"Expected {path!r} in argument `suite` to be a metrics.entry.MetricEntry or Family, but {got}. A metric "
             "of your own extends a base such as metrics.ImageMean and is named by its entry, ENTRY = "
             "MetricEntry('my_family/my_metric', MyMetric, Words(...)); docs/add_a_metric.md shows a whole file."
         )
-    family = found if isinstance(found, Family) else _family_of(found)
+    family = registered if isinstance(registered, Family) else _family_of(registered)
     if family.name in SUITES or FAMILIES.setdefault(family.name, family) is not family:
         raise ValueError(f"Expected the family {path!r} to have a name of its own, but {family.name!r} is taken.")
     ENTRIES.update({entry.key: entry for entry in family.entries})
-    if isinstance(found, MetricEntry):
-        return found.key
+    if isinstance(registered, MetricEntry):
+        return registered.key
     return f"{family.name}/{name}" if name else family.name
 
 

@@ -66,7 +66,7 @@ class Line:
 
     @property
     def is_absent(self) -> bool:
-        """Whether the path goes on without the unit, at a node of a tree."""
+        """Whether the path continues without the unit, at a node of a tree."""
         return self.is_node and self.score <= 0.5
 
     @property
@@ -143,9 +143,9 @@ class AdditiveTable:
         """The lines below the units, by name; none for a tree."""
         if self.tree_path is not None:
             return []
-        found = [] if self.rest == NOTHING else [(counted(self.others, f"other {self.worded}"), self.rest)]
-        found += [] if self.bias is None or self.bias == NOTHING else [("bias", self.bias)]
-        return found + ([] if self.residual is None else [("residual, not from units", self.residual)])
+        rows = [] if self.rest == NOTHING else [(counted(self.others, f"other {self.worded}"), self.rest)]
+        rows += [] if self.bias is None or self.bias == NOTHING else [("bias", self.bias)]
+        return rows + ([] if self.residual is None else [("residual, not from units", self.residual)])
 
     def path_sums(self, class_name: str) -> list[tuple[str, float]]:
         """Of a tree, what makes up the probability of a class: the rest of the path, its leaf, and the other paths."""
@@ -160,7 +160,7 @@ class AdditiveTable:
         """Hold the sums against the logits, or the paths through a tree against the probability.
 
         Args:
-            page: on which the table stands.
+            page: that the table is on.
             image: sample id.
             class_name: of the label.
 
@@ -177,11 +177,11 @@ class AdditiveTable:
             sums = [
                 ("probability", self.tree_path.reach * self.tree_path.leaf + self.tree_path.elsewhere, self.probability)
             ]
-        for name, found, expected in sums if self.bias is not None or self.tree_path is not None else []:
-            if not abs(found - expected) <= TOLERANCE * max(1.0, abs(self.logit)):
+        for name, actual, expected in sums if self.bias is not None or self.tree_path is not None else []:
+            if not abs(actual - expected) <= TOLERANCE * max(1.0, abs(self.logit)):
                 raise ValueError(
                     f"Expected the contributions on {page}, for image {image} and class {class_name}, to sum to the "
-                    f"{name} {expected:.6g}, but got {found:.6g}. The weights that the model names are not those it "
+                    f"{name} {expected:.6g}, but got {actual:.6g}. The weights that the model names are not those it "
                     "decides by."
                 )
 
@@ -272,11 +272,11 @@ def contributions(model: InterpretableModel, units: UnitTable, output: ModelOutp
     """
     if units.weight is not None:
         weight = against_others(units.weight.double().cpu(), getattr(model, "decision_threshold", None) is not None)
-        found = weight[label] * output.scores.double().cpu()
+        amounts = weight[label] * output.scores.double().cpu()
     else:
         classes = torch.full((len(output.scores),), label, device=output.scores.device)
-        found = model.contributions(output, classes).double().cpu()
-    return found.masked_fill(~units.active.cpu(), 0)
+        amounts = model.contributions(output, classes).double().cpu()
+    return amounts.masked_fill(~units.active.cpu(), 0)
 
 
 def image_of(output: ModelOutput, row: int) -> ModelOutput:
@@ -322,7 +322,7 @@ def _with_lines(table: AdditiveTable, terms: _Terms, most: int, multi_label: boo
     sums = torch.stack([against_others(terms.every, multi_label)[table.label], raw, raw - terms.every[table.rival]])
     order = sums[0].abs().masked_fill(~terms.active, -1).argsort(descending=True, stable=True)
     number = int(terms.active.sum())
-    shown = order[: min(most, max(1, int(sums[0].count_nonzero())), number)]  # others add nothing
+    listed = order[: min(most, max(1, int(sums[0].count_nonzero())), number)]  # others add nothing
     lines = [
         Line(
             unit=table.label if terms.width else index,
@@ -331,9 +331,9 @@ def _with_lines(table: AdditiveTable, terms: _Terms, most: int, multi_label: boo
             contribution=Amount(*sums[:, index].tolist()),
             cell=divmod(index, terms.width) if terms.width else None,
         )
-        for index in shown.tolist()
+        for index in listed.tolist()
     ]
-    rest = Amount(*sums.index_fill(1, shown, 0).sum(dim=1).tolist())
+    rest = Amount(*sums.index_fill(1, listed, 0).sum(dim=1).tolist())
     return replace(table, lines=lines, others=number - len(lines), rest=rest)
 
 
@@ -351,8 +351,8 @@ def _with_nodes(table: AdditiveTable, model: DecidesByTree, units: UnitTable, im
     chances = (logits.sigmoid() if tree.multilabel else logits.softmax(dim=1))[:, table.label]
     reach = leaf_reach(model, image.scores)[0]
     by_path = float(reach[end] * chances[end])
-    found = TreePath(float(reach[end]), float(chances[end]), float((reach * chances).sum()) - by_path)
-    return replace(table, lines=lines, rest=replace(NOTHING, value=1.0), worded="node", tree_path=found)
+    tree_path = TreePath(float(reach[end]), float(chances[end]), float((reach * chances).sum()) - by_path)
+    return replace(table, lines=lines, rest=replace(NOTHING, value=1.0), worded="node", tree_path=tree_path)
 
 
 def _amount(values: Tensor, label: int, rival: int, multi_label: bool) -> Amount:

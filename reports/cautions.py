@@ -28,23 +28,23 @@ def cautions(
         boxes: of the units that are shown, inclusive pixels.
         size: ``(H, W)`` pixels of the image.
         best: highest score of a unit.
-        reference: see :func:`best_similarities`; None for units whose scores are no similarities to training patches.
+        reference: see :func:`best_similarities`; None for units whose scores are not similarities to training patches.
             Scores of features, concepts and classes have no upper bound, and noise often has larger ones than any
             training image.
         uncropped: whether it is a whole photo, for a model that was trained on crops.
     """
-    found = []
+    texts = []
     if uncropped:
-        found.append("The model was trained on crops, and this is a whole photo: give `--crop X Y WIDTH HEIGHT`.")
+        texts.append("The model was trained on crops, and this is a whole photo: give `--crop X Y WIDTH HEIGHT`.")
     if large := sum(share(box, size) > NEARLY_ALL for box in boxes):
         of, verb = counted(len(boxes), "box"), "covers" if large == 1 else "cover"
-        found.append(f"{large} of {of} {verb} more than three quarters of the image: no sign of where the unit looks.")
+        texts.append(f"{large} of {of} {verb} more than three quarters of the image: no sign of where the unit looks.")
     above = 0.0 if reference is None else float((reference > best).double().mean())
     if reference is not None and above >= LOW:
         below, images = "all of" if above == 1 else f"{100 * above:.0f} % of", counted(len(reference), "training image")
         more = ": it may show none of the classes." if above >= UNLIKE else "."
-        found.append(f"Its highest similarity, {best:.3g}, is below that of {below} {images}{more}")
-    return found
+        texts.append(f"Its highest similarity, {best:.3g}, is below that of {below} {images}{more}")
+    return texts
 
 
 def share(box: Box | None, size: tuple[int, int]) -> float:
@@ -77,8 +77,8 @@ def best_similarities(sources: UnitSources, kept: Path | None) -> Tensor:
     if kept is not None:
         with contextlib.suppress(OSError, ValueError):
             return torch.tensor(json.loads(kept.read_text()), dtype=torch.float64)
-    found = sources.training.scores.amax(dim=1)
+    best = sources.training.scores.amax(dim=1)
     if kept is not None:
         with contextlib.suppress(OSError):
-            write_whole(kept, json.dumps(found.tolist()) + "\n")
-    return found
+            write_whole(kept, json.dumps(best.tolist()) + "\n")
+    return best

@@ -143,7 +143,7 @@ class ExplainedModel:
 
     @cached_property
     def _reference(self) -> Tensor | None:
-        """The highest similarity of each of some training images; None where scores are no similarities."""
+        """The highest similarity of each of some training images; None where scores are not similarities."""
         similar = self.units.kind == "prototype" and self.sources.there
         return best_similarities(self.sources, self.kept) if similar else None
 

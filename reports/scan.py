@@ -130,13 +130,13 @@ def scan_evaluated(model: InterpretableModel, datamodule: Any, result: Mapping[s
 
 def _refuse_another_model(seen: Scan, result: Mapping[str, Any]) -> None:
     """Refuse a model that gets another number of images right than the evaluation counted."""
-    found = result["metrics"].get("general/accuracy")
-    if seen.multilabel or not found or found["value"] is None:
+    accuracy = result["metrics"].get("general/accuracy")
+    if seen.multilabel or not accuracy or accuracy["value"] is None:
         return
-    counted, right = round(found["value"] * found["n"]), sum(seen.correct)
-    if found["n"] != len(seen.sample_ids) or counted != right:
+    counted, right = round(accuracy["value"] * accuracy["n"]), sum(seen.correct)
+    if accuracy["n"] != len(seen.sample_ids) or counted != right:
         raise ValueError(
-            f"Expected the model of the evaluation, which gets {counted} of {found['n']} images right, but "
+            f"Expected the model of the evaluation, which gets {counted} of {accuracy['n']} images right, but "
             f"this one gets {right} of {len(seen.sample_ids)}. Evaluate the checkpoint again."
         )
 

@@ -68,17 +68,17 @@ def from_shell(command: Callable[[], object]) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except Exception as error:
-        found: BaseException | None = error  # the parser wraps what a constructor raises
-        while found is not None and not _needs_no_traceback(found):
-            found = found.__cause__
-        if found is None:
+        cause: BaseException | None = error  # the parser wraps what a constructor raises
+        while cause is not None and not _needs_no_traceback(cause):
+            cause = cause.__cause__
+        if cause is None:
             raise
-        text = " ".join(str(found).split())
-        if isinstance(found, OSError) and found.errno in REMEDIES:
-            text = f"{text.rstrip('.')}. {REMEDIES[found.errno]}"
-        elif _is_too_large(found):
-            text = f"Out of memory, or a number too large: {text or type(found).__name__}. Lower batch or model sizes."
-        elif _is_process_lost(found):
+        text = " ".join(str(cause).split())
+        if isinstance(cause, OSError) and cause.errno in REMEDIES:
+            text = f"{text.rstrip('.')}. {REMEDIES[cause.errno]}"
+        elif _is_too_large(cause):
+            text = f"Out of memory, or a number too large: {text or type(cause).__name__}. Lower batch or model sizes."
+        elif _is_process_lost(cause):
             text = (
                 "Another process of this run has ended, by the error it printed or killed, as for lack of memory. A "
                 "training run continues from its last epoch with `--ckpt_path last`."
@@ -142,12 +142,12 @@ class StrictParser(ArgumentParser):
         if args:
             args = [_merged(word, namespace) for word in args]
         config: Namespace = super().parse_args(args, namespace, **options)
-        if found := [f"{value} as `{key}`" for key, value in _not_finite(config)]:
-            self.error(f"Expected finite numbers only, but got {', '.join(found)}.")
+        if not_finite := [f"{value} as `{key}`" for key, value in _not_finite(config)]:
+            self.error(f"Expected finite numbers only, but got {', '.join(not_finite)}.")
         return config
 
     def parse_object(self, cfg_obj: Any, namespace: Any = None, **options: Any) -> Namespace:
-        """Parse the arguments of a class, whose phases are merged into the earlier ones, like those of flags.
+        """Parse the arguments of a class, whose phases are merged into the earlier ones, like phases given by flags.
 
         Returns:
             The settings.

@@ -65,7 +65,7 @@ def look_at_names(commands: Mapping[str, str]) -> None:
     command, *words = sys.argv[1:] or ["--help"]
     if command.startswith("-") and command not in ("-h", "--help"):
         return  # a config of several commands
-    parser = StrictParser(description="`COMMAND --help` lists its flags, all of which may stand in --config files.")
+    parser = StrictParser(description="`COMMAND --help` lists its flags, all of which may be set in --config files.")
     known = parser.add_subcommands(required=True)
     for name, about in commands.items():
         known.add_subcommand(name, StrictParser(), help=about)
@@ -89,8 +89,8 @@ def check_checkpoint(path: str | Path) -> None:
     """
     if not Path(path).is_file():
         named = f"is a folder; name a file, such as {path}/checkpoints/last.ckpt"
-        found = named if Path(path).is_dir() else "does not exist"
-        raise FileNotFoundError(f"Expected argument `ckpt_path` to be a checkpoint file, but {path} {found}.")
+        problem = named if Path(path).is_dir() else "does not exist"
+        raise FileNotFoundError(f"Expected argument `ckpt_path` to be a checkpoint file, but {path} {problem}.")
 
 
 def _look_for(parser: ArgumentParser, checkpoint: str | None) -> None:

@@ -164,7 +164,7 @@ def belongs_to(folder: Path, ckpt_path: str | Path) -> bool:
 
 
 def check_unchanged(path: Path, model: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
-    """Refuse to resume with hyper-parameters that differ from those of the checkpoint.
+    """Refuse to resume with hyper-parameters that differ from the checkpoint's.
 
     Args:
         path: the checkpoint.

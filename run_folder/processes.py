@@ -23,7 +23,7 @@ def gathered(own: Share) -> list[Share]:
 
 
 def add_up(*own: Tensor) -> None:
-    """Add to tensors, in place, those of all other processes.
+    """Add to tensors, in place, the same tensors of all other processes.
 
     Args:
         own: of equal shapes on all processes, in the same order.

@@ -38,10 +38,10 @@ def check_content(schema: Any, content: Any, source: str | Path, remedy: str) ->
     try:
         TypeAdapter(schema).validate_python(content, strict=True)
     except ValidationError as error:
-        found = [_described(each) for each in error.errors(include_url=False)]
-        more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+        problems = [_described(each) for each in error.errors(include_url=False)]
+        more = f"; and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
         raise ValueError(
-            f"Expected {source} to have valid content, but {'; '.join(found[:SHOWN])}{more}. {remedy}"
+            f"Expected {source} to have valid content, but {'; '.join(problems[:SHOWN])}{more}. {remedy}"
         ) from None
 
 

@@ -31,7 +31,7 @@ def stored_class(
         arguments: stored by a checkpoint, with the import path of their class under ``_class_path``.
         base: what the class must be derived from.
         path: of the checkpoint.
-        allow_classes: packages or modules that may be imported besides those of this project.
+        allow_classes: packages or modules that may be imported besides this project's.
 
     Returns:
         The class.
@@ -45,14 +45,14 @@ def stored_class(
     class_path = arguments.get("_class_path")
     module, _, name = str(class_path).rpartition(".")
     try:
-        found = getattr(importlib.import_module(module), name, None) if module else None
+        stored = getattr(importlib.import_module(module), name, None) if module else None
     except ImportError as error:
         raise ValueError(
             f"Expected {class_path!r}, which {path} names, to be importable, but {error}. Put its module on PYTHONPATH."
         ) from error
-    if not (inspect.isclass(found) and issubclass(found, base)):
+    if not (inspect.isclass(stored) and issubclass(stored, base)):
         raise ValueError(f"Expected {path} to name a {base.__name__}, but it names {class_path!r}.")
-    return found
+    return stored
 
 
 def made_as_stored(kind: type[Kind], stored: Mapping[str, Any], path: str | Path, **changes: Any) -> Kind:
@@ -85,7 +85,7 @@ def class_paths(arguments: Any) -> Iterator[str]:
     """All import paths of classes in nested plain data.
 
     Args:
-        arguments: mappings, lists and plain values; class paths stand under ``_class_path`` and ``class_path``.
+        arguments: mappings, lists and plain values; class paths are under ``_class_path`` and ``class_path``.
 
     Example:
         >>> list(class_paths({"_class_path": "a.Model", "head": [{"class_path": "b.Head", "init_args": {"n": 2}}]}))

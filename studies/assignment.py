@@ -20,7 +20,7 @@ def arm_orders(study: Study) -> list[list[Arm]]:
     """The arms of a participant, in the orders given by the first columns of a Latin square.
 
     Returns:
-        One order per arm that begins with it; every arm stands equally often in every place and, if their number is
+        One order per arm that begins with it; every arm takes every place equally often and, if their number is
         even, equally often before every other one (Williams 1949).
     """
     number = len(study.arms)
@@ -43,7 +43,7 @@ def choose_items(study: Study, arms: list[Arm], key: Key, seen: Counter[str], se
         shown least, ties by the order of the study, no image twice; and among them the checks of the arm. Of items that
         are scored and show attention, as in older studies, everybody gets equally many, by their share in the arm.
     """
-    found: list[str] = []
+    names: list[str] = []
     images = {key.items[check.id].image for arm in arms for check in arm.checks}
     for arm in arms:
         if study.assignment.by == "forms":
@@ -51,11 +51,11 @@ def choose_items(study: Study, arms: list[Arm], key: Key, seen: Counter[str], se
             form = min(forms, key=lambda name: sum(seen[item.id] for item in arm.items if item.form == name))
             chosen = [item.id for item in arm.items if item.form == form]
         else:
-            chosen = _least_shown(study, arm, key, seen, images | {key.items[name].image for name in found})
+            chosen = _least_shown(study, arm, key, seen, images | {key.items[name].image for name in names})
         chosen += [check.id for check in arm.checks]
         random.Random(f"{seed} {arm.id} items").shuffle(chosen)
-        found += chosen
-    return found
+        names += chosen
+    return names
 
 
 def _least_shown(study: Study, arm: Arm, key: Key, seen: Counter[str], images: set[str]) -> list[str]:
@@ -81,6 +81,6 @@ def _least_shown(study: Study, arm: Arm, key: Key, seen: Counter[str], images: s
 
 def _shares(sizes: Counter[tuple[bool, bool]], number: int) -> Counter[tuple[bool, bool]]:
     """A number divided in proportion to sizes, by the largest remainders (Hamilton's method)."""
-    found = Counter({name: number * size // sizes.total() for name, size in sizes.items()})
+    shares = Counter({name: number * size // sizes.total() for name, size in sizes.items()})
     order = sorted(sizes, key=lambda name: (-(number * sizes[name] % sizes.total()), name))
-    return found + Counter(order[: number - found.total()])
+    return shares + Counter(order[: number - shares.total()])

@@ -98,18 +98,18 @@ def read_consent(file: Path) -> str:
     """The text of a consent page.
 
     Raises:
-        ValueError: if it is missing or no regular file, such as a pipe that nobody writes to, or no text in UTF-8.
+        ValueError: if it is missing, not a regular file, such as a pipe that nobody writes to, or not UTF-8 text.
     """
     if not file.is_file():
-        found = "is no text file" if file.exists() else "does not exist"
+        problem = "is not a text file" if file.exists() else "does not exist"
         raise ValueError(
-            f"Expected `consent` to be a text file with what participants are told, but {file} {found}. Name "
+            f"Expected `consent` to be a text file that participants read, but {file} {problem}. Name "
             "yours with `--consent FILE`; configs/study/consent.md is one to fill in."
         )
     try:
         return file.read_text("utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{file} is no text in UTF-8: {error}.") from None
+        raise ValueError(f"{file} is not UTF-8 text: {error}.") from None
 
 
 def load_bundle(folder: Path) -> Bundle:
@@ -123,14 +123,14 @@ def load_bundle(folder: Path) -> Bundle:
     """
     for name in FILES:
         if not (folder / name).is_file():
-            raise ValueError(f"{folder} is no study: {name} is missing.")
+            raise ValueError(f"{folder} is not a study: {name} is missing.")
     digest = bundle_hash(folder)
     study = read(Study, _parsed(folder / "study.json"), "study.json")
     key = read(Key, _parsed(folder / "key.json"), "key.json")
     bundle = Bundle(folder, study, key, read_consent(folder / "consent.md"), digest)
-    if found := [*_problems(bundle), *_media_problems(bundle)]:
-        more = f"\n… and {len(found) - 20} more" if len(found) > 20 else ""
-        raise ValueError(f"{folder} cannot be run:\n" + "\n".join(found[:20]) + more)
+    if problems := [*_problems(bundle), *_media_problems(bundle)]:
+        more = f"\n… and {len(problems) - 20} more" if len(problems) > 20 else ""
+        raise ValueError(f"{folder} cannot be run:\n" + "\n".join(problems[:20]) + more)
     return bundle
 
 

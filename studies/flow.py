@@ -43,21 +43,21 @@ def steps(study: Study, arms: Sequence[str], items: Sequence[str], seed: str) ->
     """
     number = 0
     shown_arms = [study.arm(name) for name in arms]
-    found = [_page(study, page, shown_arms[0]) for page in ("consent", "background")]
+    way = [_page(study, page, shown_arms[0]) for page in ("consent", "background")]
     first_tree = next((arm for arm in shown_arms if arm.form == "tree"), None)
     for place, arm in enumerate(shown_arms):
         cards = len(texts(study.language)["warm_up"]["cards"]) if arm is first_tree else 0
         pages = [*(f"warm_up.{card}" for card in range(cards)), "method", "preview"]
         pages += ["quiz", "quiz_again"] if study.pages.quiz and place == 0 else []
-        found += [_page(study, page, arm) for page in [*pages, "understanding.intro"]]
+        way += [_page(study, page, arm) for page in [*pages, "understanding.intro"]]
         known = {item.id: item for item in (*arm.items, *arm.checks)}
         for name in filter(known.__contains__, items):
-            number, item = number + 1, shown(arm, known[name], seed)
-            found.append(Step("item", arm, item_questions(study, arm, item), item, number))
+            number, item = number + 1, in_random_order(arm, known[name], seed)
+            way.append(Step("item", arm, item_questions(study, arm, item), item, number))
         pages = ["understanding.task", "result"]
         pages += ["tradeoff"] if study.pages.tradeoff and arm.form != "none" else []  # for an explanation
-        found += [_page(study, page, arm) for page in pages]
-    return [*found, *([_page(study, "comments", shown_arms[-1])] if study.pages.comments else [])]
+        way += [_page(study, page, arm) for page in pages]
+    return [*way, *([_page(study, "comments", shown_arms[-1])] if study.pages.comments else [])]
 
 
 def _page(study: Study, page: str, arm: Arm) -> Step:
@@ -65,7 +65,7 @@ def _page(study: Study, page: str, arm: Arm) -> Step:
     return Step(page, arm, page_questions(study, page, arm), number=number)
 
 
-def shown(arm: Arm, item: Item, seed: str) -> Item:
+def in_random_order(arm: Arm, item: Item, seed: str) -> Item:
     """An item as a participant sees it: options in a random order, rows too unless they are the path of a tree."""
     generator = random.Random(f"{seed} {item.id}")
     options = generator.sample(item.options, len(item.options))
@@ -102,26 +102,26 @@ def item_questions(study: Study, arm: Arm, item: Item) -> list[Question]:
     say, task = texts(study.language), task_of(study.task, arm.form)
     places = _places(say, arm, item)
     rows = [row for option in item.options for row in option.rows]
-    found = []
+    questions = []
     if arm.rating == "rows" and not item.decisions:
         if arm.similarity == "pairwise":
-            found += [pair for option in item.options for pair in _pairs(say, option.rows, places)]
+            questions += [pair for option in item.options for pair in _pairs(say, option.rows, places)]
         else:
             scale = "similarity" if arm.similarity == "scale" else "alike"
-            found += [replace(_scale(say, f"similarity.{row.id}", scale), place=places[row.id]) for row in rows]
+            questions += [replace(_scale(say, f"similarity.{row.id}", scale), place=places[row.id]) for row in rows]
         if arm.clarity:
-            found += [replace(_scale(say, f"clarity.{row.id}", "clarity"), place=places[row.id]) for row in rows]
+            questions += [replace(_scale(say, f"clarity.{row.id}", "clarity"), place=places[row.id]) for row in rows]
     if arm.rating == "first_disagreement":
-        found.append(_disagreement(say, rows))
+        questions.append(_disagreement(say, rows))
     choices = tuple((option.id, letter) for option, letter in zip(item.options, letters(say), strict=False))
-    found += [*task.questions(item, choices, say), _scale(say, "confidence", task.scale)]
+    questions += [*task.questions(item, choices, say), _scale(say, "confidence", task.scale)]
     if study.pages.output and task.options > 1:
-        found.append(Question("output", "choice", say["questions"]["output"], choices))
-        found.append(_scale(say, "output_confidence", "confidence", say["questions"]["output_confidence"]))
+        questions.append(Question("output", "choice", say["questions"]["output"], choices))
+        questions.append(_scale(say, "output_confidence", "confidence", say["questions"]["output_confidence"]))
     if item.attention is not None:
         wanted = say["scales"][task.scale][item.attention - 1]
-        found.append(_scale(say, "attention", task.scale, say["questions"]["attention"].format(answer=wanted)))
-    return found
+        questions.append(_scale(say, "attention", task.scale, say["questions"]["attention"].format(answer=wanted)))
+    return questions
 
 
 def page_questions(study: Study, page: str, arm: Arm) -> list[Question]:

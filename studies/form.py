@@ -16,7 +16,7 @@ class Form:
     Attributes:
         step: index of the page it is the form of; -1 if it does not say.
         token: that the page held.
-        client: what the browser claims of the visit; counts, and None for what is no count.
+        client: what the browser claims of the visit; counts, and None for what is not a count.
         answers: names and values of all other fields, in order.
     """
 

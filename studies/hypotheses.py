@@ -11,7 +11,7 @@ from studies.study import Assignment, Form, Pages, Quality, Similarity, TaskName
 from studies.tasks import task_of
 
 
-class Shown(Protocol):
+class ArmLike(Protocol):
     """What an arm of a study, and a method that becomes one, have in common."""
 
     @property
@@ -27,26 +27,26 @@ class Shown(Protocol):
         """How rows are rated."""
 
 
-def hypotheses(task: TaskName, arms: Sequence[Shown], assignment: Assignment, pages: Pages) -> list[str]:
+def hypotheses(task: TaskName, arms: Sequence[ArmLike], assignment: Assignment, pages: Pages) -> list[str]:
     """Every result with a p value that Holm's correction can take, as ``<arm>/<key>`` or ``<arm> - <arm>/<key>``."""
     given = [suffix for suffix, number in (("correct", assignment.right), ("incorrect", assignment.wrong)) if number]
-    found = []
+    names = []
     for arm in arms:
         keys = [f"{task}_{suffix}" for suffix in (*given, "total")] + ["understanding_change"]
         if pages.output and task_of(task, arm.form).options > 1:
             keys += [f"output_{suffix}" for suffix in given]
         if arm.similarity == "pairwise":
             keys.append("similarity_pairwise")
-        found += [f"{arm.id}/study/{key}" for key in keys]
-    return found + [f"{a.id} - {b.id}/study/{task}_total" for a, b in itertools.combinations(arms, 2)]
+        names += [f"{arm.id}/study/{key}" for key in keys]
+    return names + [f"{a.id} - {b.id}/study/{task}_total" for a, b in itertools.combinations(arms, 2)]
 
 
 def unknown_hypotheses(
-    quality: Quality, task: TaskName, arms: Sequence[Shown], assignment: Assignment, pages: Pages
+    quality: Quality, task: TaskName, arms: Sequence[ArmLike], assignment: Assignment, pages: Pages
 ) -> Iterator[str]:
     """One line for each declared hypothesis that the study does not test."""
     known = hypotheses(task, arms, assignment, pages)
     for name in quality.family:
         if name not in known:
             near = did_you_mean(name, known) or f" It tests {', '.join(known)}."
-            yield f"`quality.family`: {name!r} is no result that this study tests.{near}"
+            yield f"`quality.family`: {name!r} is not a result that this study tests.{near}"

@@ -92,7 +92,7 @@ def read_database(file: Path) -> tuple[str, list[Participant], list[Visit]]:
         Hash of its study, participants and answered pages.
 
     Raises:
-        ValueError: if it is missing or no database of a study.
+        ValueError: if it is missing or not a database of a study.
     """
     if not file.is_file():
         raise ValueError(f"{file} is missing: there are no answers yet, or they are in another file.")
@@ -114,7 +114,7 @@ def read_database(file: Path) -> tuple[str, list[Participant], list[Visit]]:
                 given.setdefault((number, step), {})[question] = json.loads(value)
                 items[number, step] = item
     except (sqlite3.DatabaseError, TypeError) as error:
-        raise ValueError(f"{file} is no database of a study: {error}.") from None
+        raise ValueError(f"{file} is not a database of a study: {error}.") from None
     visits = [
         Visit(number, step, name, seconds, json.loads(client), items.get((number, step)), given.get((number, step), {}))
         for number, step, name, seconds, client in rows

@@ -19,11 +19,11 @@ def placeholders(bundle: Bundle) -> str:
         >>> placeholders(Some(folder="birds", consent="Done by NAME. Write to NAME, ADDRESS.", study=study))
         'birds/consent.md still has NAME, ADDRESS of the example'
     """
-    found = []
+    places = []
     if words := dict.fromkeys(CONSENT.findall(bundle.consent)):
-        found.append(f"{bundle.folder}/consent.md still has {', '.join(words)} of the example")
+        places.append(f"{bundle.folder}/consent.md still has {', '.join(words)} of the example")
     codes = [name for name in ("completed", "screened") if getattr(bundle.study.platform, name) == CODE]
     if codes:
         names = " and ".join(f"platform.{name}" for name in codes)
-        found.append(f"{bundle.folder}/study.json still has {CODE} as {names}")
-    return "; ".join(found)
+        places.append(f"{bundle.folder}/study.json still has {CODE} as {names}")
+    return "; ".join(places)

@@ -58,7 +58,7 @@ def read_answers(
 
     Args:
         questions: of the page.
-        fields: names and values, in the order sent; those that are no answers are already taken out.
+        fields: names and values, in the order sent; those that are not answers are already taken out.
         language: of the messages.
 
     Returns:

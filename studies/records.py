@@ -1,4 +1,4 @@
-"""Typed records from JSON: every value is checked against its annotation, and errors say where it stands."""
+"""Typed records from JSON: every value is checked against its annotation, and errors say where it is."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def read(kind: type[T], value: object, where: str) -> T:
     Args:
         kind: an annotated dataclass, which may hold others.
         value: parsed JSON.
-        where: where it stands, for errors.
+        where: its place, for errors.
 
     Returns:
         The record.
@@ -35,11 +35,11 @@ def read(kind: type[T], value: object, where: str) -> T:
     """
     listed: Any = GenericAlias(list, (kind,))  # a dataclass alone takes no settings
     try:
-        found: list[T] = TypeAdapter(listed, config=STRICT).validate_json(json.dumps([value]))
-        return found[0]
+        records: list[T] = TypeAdapter(listed, config=STRICT).validate_json(json.dumps([value]))
+        return records[0]
     except ValidationError as error:
         first = error.errors()[0]
         place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"][1:])
-        known = {"missing": "is missing", "unexpected_keyword_argument": "is no known key"}
+        known = {"missing": "is missing", "unexpected_keyword_argument": "is not a known key"}
         said = known.get(first["type"], f"{first['msg']}, but got {first['input']!r:.80}")
         raise ValueError(f"{where}{place}: {said.replace('Input should be', 'expected to be')}.") from None

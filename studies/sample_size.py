@@ -16,7 +16,7 @@ MINUTES = {"heatmap": (6.9, 3.5), "units": (13.6, 6.2), "tree": (10.4, 3.1), "no
 HEADINGS = {
     "sd": "standard deviation of accuracy over people",
     "people": "people needed{each}",
-    "power": "power with so many people",
+    "power": "power with this many people",
     "images_floor": "smallest standard error that more people can reach",
     "people_for_equivalence": "people needed{each} to show equivalence within the margin",
     "minutes": "planned and paid minutes per person (mean + 3 SD)",
@@ -103,16 +103,16 @@ class Design:
 
 
 def error_of(design: Design, people: float, equal: bool = False) -> Estimate:
-    """The error that the test can be expected to have with so many people in each group.
+    """The error that the test can be expected to have with this many people in each group.
 
     Accuracies are the planned ones, ``effect`` above guessing and, of a second group or arm, guessing; all guess if
     ``equal``.
     """
-    shown = people * design.items if design.images is None else min(design.images, people * design.items)
+    images = people * design.items if design.images is None else min(design.images, people * design.items)
     accuracies = [design.chance + (0 if equal else design.effect), design.chance][: design.groups * design.arms]
     variances = [one * (1 - one) for one in accuracies]
     correlation = design.correlation if design.arms == 2 else None
-    return expected(variances, design.items, people, shown, (design.icc, design.icc_images), correlation)
+    return expected(variances, design.items, people, images, (design.icc, design.icc_images), correlation)
 
 
 def plan(design: Design) -> dict[str, float]:

@@ -147,7 +147,7 @@ class Store:
     ) -> Participant | None:
         """A new participant, or the one who came with the same external id before, now in the given session.
 
-        None where all places are taken. Ids of a platform are no secrets: a visitor with a known id is the same person
+        None where all places are taken. Ids of a platform are not secret: a visitor with a known id is the same person
         only from the same browser, or with the id of the session.
 
         The arms follow the order with the fewest participants who finished or are still taking part, among the orders
@@ -272,10 +272,10 @@ class Store:
             rows = self._connection.execute(
                 "SELECT step, question, value FROM answer WHERE participant = ? ORDER BY rowid", (who.number,)
             ).fetchall()
-        found: dict[int, Answers] = {}
+        by_step: dict[int, Answers] = {}
         for step, question, value in rows:
-            found.setdefault(step, {})[question] = json.loads(value)
-        return found
+            by_step.setdefault(step, {})[question] = json.loads(value)
+        return by_step
 
     def check(self) -> None:
         """Begin and end a transaction, and see whether the disk has room for more.

@@ -106,7 +106,7 @@ class Arm:
         items: that participants get theirs from.
         preview: one example with a right and one with a wrong prediction.
         rating: whether every row is rated, or participants name the first row that they disagree with (tree).
-        control: what was put in place of the explanation, for the tables.
+        control: what replaced the explanation, for the tables.
         similarity: how rows are rated: on four points, alike or not, or by which of two rows is more alike.
         clarity: whether participants are asked how clear it is what a unit shows.
         tree: the shape of the whole tree, as :mod:`studies.tree` has it; empty for no drawing of it.

@@ -73,7 +73,7 @@ def draw(shape: str, decisions: Sequence[str | None], has_open: bool) -> Drawing
     taken = [root]
     for decision in decisions:
         if not taken[-1].children:
-            raise ValueError("the decisions go on after the end of the tree")
+            raise ValueError("the decisions continue past the end of the tree")
         taken.append(taken[-1].children[decision == "present"])
     after = [taken[-1], *taken[-1].children] if has_open else []
     if next(rest, None) is not None or any(not one.children for one in after) or len(after) == 1:
@@ -102,7 +102,7 @@ def _grow(shape: Iterator[str], level: int, leaves: list[_Node], every: list[_No
         node = _Node(Point(STEP[0] * (len(leaves) + 0.5), y))
         leaves.append(node)
     else:
-        raise ValueError("the shape is no word of n and l that ends with its last leaf")
+        raise ValueError("the shape is not a word of n and l that ends with its last leaf")
     every.append(node)
     return node
 

@@ -13,7 +13,7 @@ from sweeps.sweep import ROOT, Sweep, groups, read_sweep
 def slurm(file: str, runs: str = "runs", flags: str = "") -> None:
     """Print a script for ``sbatch`` with an element of an array for each run.
 
-    Runs that need each other share an element, one after the other. What was killed goes on, and what is done stays,
+    Runs that need each other share an element, one after the other. What was killed continues, and what is done stays,
     when the script is submitted again.
 
     Args:

@@ -1,4 +1,4 @@
-"""The runs of a sweep, several at a time: what is missing is trained, what was killed goes on, what is done stays."""
+"""The runs of a sweep, several at a time: what is missing is trained, what was killed continues, what is done stays."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ class Work:
                 self._start(each)
 
     def _start(self, each: Run) -> None:
-        said = "goes on" if state_of(each) == "begun" else "started"
+        said = "resumed" if state_of(each) == "begun" else "started"
         self.under_way.append(Training(each, start(each, self.jobs), time.monotonic()))
         self.console.print(f"{said}  {each.name}")
 

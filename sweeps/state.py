@@ -18,7 +18,7 @@ FREE_FLAGS = ("data.root", "data.num_workers", "data.eval_batch_size", "runs")  
 
 
 def state_of(run: Run) -> State:
-    """Whether a run is evaluated, has a checkpoint to go on from, or neither."""
+    """Whether a run is evaluated, has a checkpoint to continue from, or neither."""
     if (run.folder / "evaluation" / "metrics.json").is_file():  # written when the evaluation is whole
         return "done"
     return "begun" if (run.folder / "checkpoints" / "last.ckpt").is_file() else "missing"
@@ -52,14 +52,14 @@ def note_settings(run: Run) -> None:
 
 def settings(run: Run) -> dict[str, Any]:
     """The content of a run's configs, and its flags, by name; without what changes no result."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for flag, value in zip(*(iter(_pairs(run.arguments)),) * 2, strict=True):
         if flag == "--config":
             path = Path(value) if Path(value).is_file() else ROOT / value
-            found[value] = yaml.safe_load(path.read_text("utf-8"))
+            values[value] = yaml.safe_load(path.read_text("utf-8"))
         elif flag.removeprefix("--") not in FREE_FLAGS:
-            found[flag] = value
-    plain: dict[str, Any] = json.loads(json.dumps(found, default=str))
+            values[flag] = value
+    plain: dict[str, Any] = json.loads(json.dumps(values, default=str))
     return plain
 
 

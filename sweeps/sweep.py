@@ -121,7 +121,7 @@ def read_sweep(file: str | Path, runs: str | Path = "runs", flags: str = "") -> 
     check_content(SweepFile, content, file, "See docs/sweeps.md.")
     asked = SweepFile.model_validate(content)
     _check(asked, file, further := shlex.split(flags))
-    found: dict[str, Run] = {}
+    by_name: dict[str, Run] = {}
     folder = Path(runs) / asked.name
     nothing: list[None] = [None]
     for data, fold, seed, model in product(asked.data or nothing, asked.folds or nothing, asked.seeds, asked.models):
@@ -143,10 +143,10 @@ def read_sweep(file: str | Path, runs: str | Path = "runs", flags: str = "") -> 
             ),
             tuple(f"{name}{end}" for name in others if f"{{{name}}}" in json.dumps(merged)),
         )
-        if run.name in found:
+        if run.name in by_name:
             raise ValueError(f"Expected {file} to name every run once, but {run.name} stands for two. Rename a model.")
-        found[run.name] = run
-    return Sweep(asked.name, Path(file), _in_order(found, file))
+        by_name[run.name] = run
+    return Sweep(asked.name, Path(file), _in_order(by_name, file))
 
 
 def groups(runs: dict[str, Run]) -> list[list[str]]:

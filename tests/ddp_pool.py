@@ -47,7 +47,7 @@ class DdpPool:
 
     Args:
         directory: where the processes meet.
-        timeout: seconds a function may take, also that of every collective in it.
+        timeout: seconds a function may take, and every collective in it.
         world_size: number of processes.
     """
 

@@ -29,5 +29,5 @@ def tolerance(terms: int, size: Tensor | float = 1.0, dtype: torch.dtype = torch
 
 
 def terms_of(model: nn.Module) -> int:
-    """Terms that a model sums on the way from its input to its output: those of one output of every layer."""
+    """Terms that a model sums on the way from its input to its output, for one output of every layer."""
     return sum(weight[0].numel() for weight in model.parameters() if weight.ndim > 1)

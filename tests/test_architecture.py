@@ -103,7 +103,7 @@ def is_below(name: str, prefix: str) -> bool:
 def violations(source: str, path: Path) -> list[str]:
     """Imports of a source file that the plan does not allow."""
     room = room_of(path)
-    found = []
+    collected = []
     for line, name in imported_names(source, path):
         top = name.split(".")[0]
         if top in HOUSE:
@@ -113,8 +113,8 @@ def violations(source: str, path: Path) -> list[str]:
             extra = {"jsonargparse"} if path.name == "__main__.py" else set()
             allowed = top in sys.stdlib_module_names or packages is None or top in packages | extra
         if not allowed:
-            found.append(f"{path}:{line}: room `{room}` may not import `{name}`")
-    return found
+            collected.append(f"{path}:{line}: room `{room}` may not import `{name}`")
+    return collected
 
 
 def built_rooms() -> list[str]:
@@ -131,8 +131,8 @@ def test_every_room_is_in_the_plan():
 def test_rooms_import_only_what_the_plan_allows(room):
     files = sorted((ROOT / room).rglob("*.py"))
     assert files
-    found = [line for file in files for line in violations(file.read_text("utf-8"), file.relative_to(ROOT))]
-    assert not found, "\n".join(found)
+    result = [line for file in files for line in violations(file.read_text("utf-8"), file.relative_to(ROOT))]
+    assert not result, "\n".join(result)
 
 
 def test_forbidden_imports_are_found_and_allowed_ones_pass():
@@ -149,9 +149,9 @@ def test_forbidden_imports_are_found_and_allowed_ones_pass():
             "datamodules.sample.Batch",
         ),
     ):
-        (found,) = violations(f"import math\n{source}\n", Path(path))
-        assert found.startswith(f"{path}:")
-        assert f"may not import `{name}" in found
+        (result,) = violations(f"import math\n{source}\n", Path(path))
+        assert result.startswith(f"{path}:")
+        assert f"may not import `{name}" in result
     assert (
         violations("from metrics import Accuracy\nimport torchvision", Path("lightning_modules/interpretable.py")) == []
     )

@@ -124,7 +124,7 @@ def last(folder: Path, name: str = "last") -> dict[str, Any]:
 
 
 def state(folder: Path, name: str = "last") -> dict[str, Any]:
-    """Everything in a checkpoint that decides how a run goes on."""
+    """Everything in a checkpoint that decides how a run continues."""
     checkpoint = read_checkpoint(folder / "checkpoints" / f"{name}.ckpt")
     keys = ("state_dict", "optimizer_states", "lr_schedulers", "callbacks", "epoch", "global_step")
     return {key: checkpoint[key] for key in keys}
@@ -140,12 +140,12 @@ def differences(first: Any, second: Any, path: str = "") -> list[str]:
     if isinstance(first, dict):
         if first.keys() != second.keys():
             return [path]
-        return [found for key in first for found in differences(first[key], second[key], f"{path}/{key}")]
+        return [result for key in first for result in differences(first[key], second[key], f"{path}/{key}")]
     if isinstance(first, list | tuple):
         if len(first) != len(second):
             return [path]
         pairs = zip(first, second, strict=True)
-        return [found for index, pair in enumerate(pairs) for found in differences(*pair, f"{path}/{index}")]
+        return [result for index, pair in enumerate(pairs) for result in differences(*pair, f"{path}/{index}")]
     return [] if first == second else [path]
 
 

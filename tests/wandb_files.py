@@ -15,7 +15,7 @@ from wandb.proto import wandb_internal_pb2
 def records(path: Path) -> list[Any]:
     """All records of a W&B file: a 7-byte head, then LevelDB's log format in blocks of 32 KiB."""
     data = path.read_bytes()
-    position, message, found = 7, b"", []
+    position, message, result = 7, b"", []
     while position + 7 <= len(data):
         left = 32768 - position % 32768
         if left < 7:
@@ -25,9 +25,9 @@ def records(path: Path) -> list[Any]:
         message += data[position + 7 : position + 7 + length]
         position += 7 + length
         if kind in (1, 4):  # whole, or the last part
-            found.append(wandb_internal_pb2.Record.FromString(message))
+            result.append(wandb_internal_pb2.Record.FromString(message))
             message = b""
-    return found
+    return result
 
 
 Segment = namedtuple("Segment", "folder run history metrics config summary artifacts")
@@ -36,7 +36,7 @@ Segment = namedtuple("Segment", "folder run history metrics config summary artif
 def segments(folder: Path) -> list[Segment]:
     """What each offline segment holds, in order of time."""
     wandb.teardown()  # W&B's own process writes the last records after the run is finished
-    found = []
+    collected = []
     for path in sorted((folder / "wandb").glob("offline-run-*/*.wandb")):
         every = records(path)
         (run,) = [r.run for r in every if r.WhichOneof("record_type") == "run"]
@@ -49,8 +49,8 @@ def segments(folder: Path) -> list[Segment]:
         config = {u.key: json.loads(u.value_json) for r in every for u in r.config.update}
         summary = {"/".join(u.nested_key) or u.key: json.loads(u.value_json) for r in every for u in r.summary.update}
         artifacts = [r.artifact for r in every if r.WhichOneof("record_type") == "artifact"]
-        found.append(Segment(path.parent, run, history, metrics, config, summary, artifacts))
-    return found
+        collected.append(Segment(path.parent, run, history, metrics, config, summary, artifacts))
+    return collected
 
 
 def history(segment: Segment, key: str) -> list[Any]:

@@ -198,12 +198,12 @@ class EvaluationPass:
 
     def items(self) -> dict[str, dict[str, list[float]]]:
         """Values over all processes: units, classes or concepts -> key -> value of each."""
-        found: dict[str, dict[str, list[float]]] = {}
+        tables: dict[str, dict[str, list[float]]] = {}
         for key, metric in self.metrics.items():
             if isinstance(metric, ItemMean) and metric.averaged_over in ITEMS:
                 with metric.sync_context(dist_sync_fn=metric.dist_sync_fn, should_sync=metric._to_sync):
-                    found.setdefault(ITEMS[metric.averaged_over], {})[key] = metric.values().tolist()
-        return found
+                    tables.setdefault(ITEMS[metric.averaged_over], {})[key] = metric.values().tolist()
+        return tables
 
     def confusion(self) -> Tensor | None:
         """Counts over all processes, as in :class:`Evaluation`."""
@@ -215,11 +215,11 @@ class EvaluationPass:
 
     def _image_values(self) -> dict[str, Tensor]:
         """Key -> the values of the images of the last batch, ``(B,)``, or ``(B, T)`` where one is chosen at the end."""
-        found: dict[str, Tensor | None] = {}
+        by_key: dict[str, Tensor | None] = {}
         for key, metric in self.metrics.items():
             values = getattr(metric, "image_values", None)
-            found[key] = values.get(ENTRIES[key].part) if isinstance(values, dict) else values
-        return {key: values for key, values in found.items() if values is not None}
+            by_key[key] = values.get(ENTRIES[key].part) if isinstance(values, dict) else values
+        return {key: values for key, values in by_key.items() if values is not None}
 
     def _distinct(self) -> list[tuple[str, AnyMetric]]:
         """Every metric once, with one of its keys."""

@@ -48,7 +48,7 @@ def gather_facts(
         owner=units.owner,
         missing=capabilities.missing,
         weight=units.weight,
-        vectors=None if units.kind == "class" else units.vectors,  # weights of a class are no prototype
+        vectors=None if units.kind == "class" else units.vectors,  # weights of a class are not a prototype
         channels=None if output.latent is None else output.latent.shape[1],
         image_size=datamodule.image_size,
         num_parts=len(tables.part_names),
@@ -76,9 +76,9 @@ def _class_tables(datamodule: Any, num_classes: int, device: torch.device) -> di
     if datamodule.loading.classes is not None:
         return groups | {"training": "the images are not of the data the model was trained on"}
     names = ("class_concepts", "class_concepts_binary", "class_attributes")
-    found = {name: getattr(tables, name) for name in names}
+    own = {name: getattr(tables, name) for name in names}
     rows: dict[str, Any] = {
-        name: table.to(device) for name, table in found.items() if table is not None and len(table) == num_classes
+        name: table.to(device) for name, table in own.items() if table is not None and len(table) == num_classes
     }
     parts = tables.concept_to_part
     codes = [tables.label_map_codes.get(_MASKED_AS.get(name, name), ()) for name in tables.part_group_names]

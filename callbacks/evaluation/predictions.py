@@ -59,12 +59,12 @@ def as_predictions(labels: Tensor, predicted: Tensor, probabilities: Tensor) -> 
         >>> as_predictions(torch.tensor([1]), torch.tensor([0]), torch.tensor([0.75]))
         [Prediction(label=(1,), classes=(0,), probabilities=(0.75,))]
     """
-    found = []
+    predictions = []
     for label, classes, values in zip(labels.cpu(), predicted.cpu(), probabilities.cpu(), strict=True):
         chosen = _classes(classes)
         shares = values[list(chosen)].tolist() if values.ndim else [values.item()] * len(chosen)
-        found.append(Prediction(_classes(label) or (None if label.ndim == 0 else ()), chosen, tuple(shares)))
-    return found
+        predictions.append(Prediction(_classes(label) or (None if label.ndim == 0 else ()), chosen, tuple(shares)))
+    return predictions
 
 
 def _classes(value: Tensor) -> tuple[int, ...]:

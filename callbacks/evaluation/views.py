@@ -45,7 +45,7 @@ class Clipped(View):
 
 
 class Localisation(View):
-    """The clean image, with the filled bounding box in place of a missing object mask."""
+    """The clean image, with the filled bounding box instead of a missing object mask."""
 
     @cached_property
     def object_masks(self) -> Tensor:
@@ -159,7 +159,7 @@ class Misalignment(View):
         best = clean.maps[:, :1]
         region = percentile_mask(F.interpolate(best, clean.image_size, mode="bicubic", align_corners=False))
         box = bounding_boxes(region)[:, 0]
-        found = (clean.unit_ids[:, 0] >= 0) & (box[:, 2] >= 0)
+        has_region = (clean.unit_ids[:, 0] >= 0) & (box[:, 2] >= 0)
         margin = scaled(10, clean.image_size)
         free = ~inside(torch.cat([box[:, :2] - margin, box[:, 2:] + margin], dim=1), clean.image_size)
         epsilon = 0.4 * std
@@ -169,7 +169,7 @@ class Misalignment(View):
         units = clean.unit_ids[:, 0].clamp(min=0)
         attacked = clean.observer.attack(images, units, free[:, None], start, Attack(epsilon, 0.01 * std, steps))
         seen = clean.observer.see(Images(attacked, images.keys, images.names), units[:, None])
-        self.target_ids = clean.unit_ids[:, 0].masked_fill(~found, -1)
+        self.target_ids = clean.unit_ids[:, 0].masked_fill(~has_region, -1)
         self.target_maps, self.perturbed_target_maps = (
             F.interpolate(maps, clean.image_size, mode="bilinear", align_corners=False)[:, 0]
             for maps in (best, seen.maps)

@@ -105,9 +105,9 @@ def _write(module: LightningModule, datamodule: Any, loader: Any, folder: Path, 
     for batch, seen in walk(module, loader, datamodule.image_size):
         own = [rows[key] for key in batch["sample_key"].tolist()]
         assert seen.latent is not None
-        found = {**batch, "embeddings": seen.latent.mean(dim=(2, 3))}
+        fields = {**batch, "embeddings": seen.latent.mean(dim=(2, 3))}
         for name, file in files.items():
-            file[own] = found[name].cpu().numpy()
+            file[own] = fields[name].cpu().numpy()
     for file in files.values():
         file.flush()
 

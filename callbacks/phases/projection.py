@@ -70,14 +70,14 @@ class NearestPatches:
         key = torch.where(near == best, keys[:, None], LARGEST)
         row = key.argmin(dim=0)
         unit = torch.arange(len(best), device=best.device)
-        found = NearestPatches(
+        nearest = NearestPatches(
             best, keys[row], cell[row, unit], labels[row], latent.flatten(2)[row, :, cell[row, unit]].to(self.patch)
         )
-        better = (best < self.distance) | ((best == self.distance) & (found.sample_key < self.sample_key))
+        better = (best < self.distance) | ((best == self.distance) & (nearest.sample_key < self.sample_key))
         better &= torch.isfinite(best)
         for name in ("distance", "sample_key", "cell", "label"):
-            setattr(self, name, torch.where(better, getattr(found, name), getattr(self, name)))
-        self.patch = torch.where(better[:, None], found.patch, self.patch)
+            setattr(self, name, torch.where(better, getattr(nearest, name), getattr(self, name)))
+        self.patch = torch.where(better[:, None], nearest.patch, self.patch)
 
     def reduce(self) -> None:
         """Agree over all processes on (distance, sample key, cell) and take the patch of the lowest owning rank."""
@@ -95,10 +95,10 @@ class NearestPatches:
         lowest = rank.clone()
         distributed.all_reduce(lowest, distributed.ReduceOp.MIN)
         owner &= rank == lowest
-        found = torch.isfinite(self.distance)
+        has_patch = torch.isfinite(self.distance)
         label = torch.where(owner, self.label, 0)
         distributed.all_reduce(label)
-        self.label = torch.where(found, label, -1)
+        self.label = torch.where(has_patch, label, -1)
         self.patch = torch.where(owner[:, None], self.patch, 0.0)
         distributed.all_reduce(self.patch)
 

@@ -36,8 +36,8 @@ def keep_scores(trainer: Trainer, module: LightningModule, epochs: int, begins: 
 
     The host's memory holds ``(n, U)`` float32 numbers and the other fields of the batches, three times as much while
     they are sorted. Scores come from full batches in the precision of training, and depend neither on the number of
-    processes nor on when a run was resumed. Weights equal those of a run that keeps no scores, bit for bit, as long as
-    the scores of an image do not depend on the size of its batch: with a ResNet on a CPU they do, in a last batch of
+    processes nor on when a run was resumed. A run that keeps no scores ends with the same weights, bit for bit, as long
+    as the scores of an image do not depend on the size of its batch: with a ResNet on a CPU they do, in a last batch of
     fewer than 16 images.
 
     Args:
@@ -73,7 +73,7 @@ def _scores_stay(trainer: Trainer, module: LightningModule) -> bool:
     before = _generators(module.device)
     with torch.enable_grad(), trainer.precision_plugin.forward_context():
         seen = module(black)
-        decided = phased.decide(seen.scores).logits  # a residual is no part of it
+        decided = phased.decide(seen.scores).logits  # a residual is not part of it
     unmoved = all(map(torch.equal, before, _generators(module.device)))  # a forward that draws, as dropout, moves them
     return unmoved and not seen.scores.requires_grad and torch.equal(decided, seen.logits)
 

@@ -132,7 +132,7 @@ def _images_by_class(dataset: Any, num_classes: int) -> tuple[Tensor, Tensor]:
     keys = torch.tensor([sample_key(name) for name in dataset.sample_ids])
     order = keys.argsort()
     chosen = [order[labels[order] == label][:IMAGES_PER_CLASS] for label in range(num_classes)]
-    if empty := [label for label, found in enumerate(chosen) if not len(found)]:
+    if empty := [label for label, chosen_rows in enumerate(chosen) if not len(chosen_rows)]:
         raise ValueError(f"Expected a training image of every class, but got none of classes {empty[:5]}.")
     rows = torch.cat(chosen)
     return rows, labels[rows]
@@ -140,12 +140,12 @@ def _images_by_class(dataset: Any, num_classes: int) -> tuple[Tensor, Tensor]:
 
 def _latents(module: LightningModule, dataset: Any, rows: list[int]) -> Tensor:
     """``(n, h·w, D)`` patches of some images."""
-    found = []
+    latents = []
     with evaluation_mode(module):
         for start in range(0, len(rows), AT_ONCE):
             images = torch.stack([dataset[row]["image"] for row in rows[start : start + AT_ONCE]])
-            found.append(cast(Projectable, module).embed(images.to(module.device)).flatten(2).transpose(1, 2))
-    return torch.cat(found)
+            latents.append(cast(Projectable, module).embed(images.to(module.device)).flatten(2).transpose(1, 2))
+    return torch.cat(latents)
 
 
 def _start(module: LightningModule, dataset: Any, rows: Tensor, cell: Tensor, patches: Tensor, valid: Tensor) -> None:

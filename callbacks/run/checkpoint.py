@@ -79,7 +79,7 @@ class RunCheckpoint(Checkpoint):
         self.mode = mode
         self.best_score: float | None = None
         self._validated = False
-        self._earlier: dict[str, Any] | None = None  # the training record of the checkpoint the run goes on from
+        self._earlier: dict[str, Any] | None = None  # the training record of the checkpoint the run continues from
 
     @staticmethod
     def folder(trainer: Trainer) -> Path:

@@ -20,7 +20,7 @@ def confusions(counts: Tensor, class_names: Sequence[str], limit: int = 100) -> 
     """The most frequent confusions.
 
     Args:
-        counts: ``(K, K + 1)`` int64 images by true and predicted class; the last column is no prediction.
+        counts: ``(K, K + 1)`` int64 images by true and predicted class; the last column means no prediction.
         class_names: K names.
         limit: the most rows.
 
@@ -38,8 +38,8 @@ def confusions(counts: Tensor, class_names: Sequence[str], limit: int = 100) -> 
     wrong = counts.clone()
     wrong.fill_diagonal_(0)
     cells = sorted(wrong.nonzero().tolist(), key=lambda cell: (-int(wrong[cell[0], cell[1]]), cell))
-    found = [(true, predicted, int(wrong[true, predicted])) for true, predicted in cells[:limit]]
-    return [(names[true], names[predicted], count, count / of_class[true]) for true, predicted, count in found]
+    largest = [(true, predicted, int(wrong[true, predicted])) for true, predicted in cells[:limit]]
+    return [(names[true], names[predicted], count, count / of_class[true]) for true, predicted, count in largest]
 
 
 @styled

@@ -88,11 +88,11 @@ def training_curves(rows: Sequence[Row]) -> Figure:
     """
     if not rows:
         raise ValueError("Expected argument `rows` to hold at least one epoch, but got none.")
-    shown = {title: curves for title, curves in PANELS.items() if any(key in row for row in rows for key in curves)}
+    drawn = {title: curves for title, curves in PANELS.items() if any(key in row for row in rows for key in curves)}
     phases, epochs = [row["phase"] for row in rows], len(rows)
     starts = [epoch for epoch in range(epochs) if epoch == 0 or phases[epoch] != phases[epoch - 1]]
-    figure, panels = chart(WIDTH, HEIGHT, columns=max(1, len(shown)))
-    for axes, (title, curves) in zip(panels, shown.items(), strict=False):
+    figure, panels = chart(WIDTH, HEIGHT, columns=max(1, len(drawn)))
+    for axes, (title, curves) in zip(panels, drawn.items(), strict=False):
         for key, (factor, name, colour, line) in curves.items():
             values = [factor * row.get(key, math.nan) for row in rows]
             if any(key in row for row in rows):

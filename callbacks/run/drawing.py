@@ -1,4 +1,4 @@
-"""The one guard around pictures: whatever goes wrong while drawing, the run goes on."""
+"""The one guard around pictures: whatever goes wrong while drawing, the run continues."""
 
 from __future__ import annotations
 

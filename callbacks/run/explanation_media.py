@@ -48,7 +48,7 @@ class ExplanationMedia(Callback):
       ``media/explanations``, ``tables/contributions``;
     - ``<phase>-epoch<NN>-units.png``: for a few units, spread over all, the one of some fixed training images in which
       they are largest; ``media/units``, ``tables/units``. These are drawn before and after every projection too, with
-      the name of the action in place of ``units``.
+      the name of the action instead of ``units``.
 
     The confusions of the last validation follow as ``media/confusion/val`` and ``tables/confusion/val``.
 
@@ -107,22 +107,22 @@ class ExplanationMedia(Callback):
             explainer = _explainer(trainer, model)
             for sample in (samples[index] for index in range(len(samples))):
                 apart = model.units().kind in ("concept", "class")
-                found = evidence(module, sample["image"], self.top_k * (1 if apart else TIMES))
-                key, ids = sample["sample_key"].view(1).to(module.device), torch.tensor([found.units])
+                strongest = evidence(module, sample["image"], self.top_k * (1 if apart else TIMES))
+                key, ids = sample["sample_key"].view(1).to(module.device), torch.tensor([strongest.units])
                 asked = Targets("unit", ids.to(module.device))
                 image = sample["image"][None].to(module.device)
                 maps = explainer.attribute(model, image, asked, sample_ids=key)[0].cpu()
                 first = [-1] * len(maps) if apart else same_places(maps)
                 labels = sample["labels"].nonzero().flatten() if "labels" in sample else sample["label"].view(1)
-                true, predicted = ", ".join(names[label] for label in labels.tolist()), names[found.label]
+                true, predicted = ", ".join(names[label] for label in labels.tolist()), names[strongest.label]
                 tiles = []
-                for rank, (index, *same) in enumerate(found.by_place(first)[: self.top_k], start=1):
-                    unit, total = found.units[index], sum(found.contributions[each] for each in (index, *same))
+                for rank, (index, *same) in enumerate(strongest.by_place(first)[: self.top_k], start=1):
+                    unit, total = strongest.units[index], sum(strongest.contributions[each] for each in (index, *same))
                     view = unit_view(sample["image"], maps[index], TILE)
                     more = f" + {len(same)} at the same place" if same else ""
                     tiles.append(unit_tile(view, f"unit {unit}{more}: contribution {total:+.2g}\n{view.legend}"))
-                    own = (found.scores, found.weights, found.contributions, found.raw)
-                    others = " ".join(str(found.units[each]) for each in same)
+                    own = (strongest.scores, strongest.weights, strongest.contributions, strongest.raw)
+                    others = " ".join(str(strongest.units[each]) for each in same)
                     figures = (rank, unit, *(values[index] for values in own), others, total, tiles[-1])
                     rows.append([*where.columns, sample["sample_id"], true, predicted, *figures])
                 groups.append((f"{sample['sample_id']}: {true}, taken for {predicted}", tiles))

@@ -40,7 +40,7 @@ def place_loggers(loggers: Any, folder: Path, name: str, checkpoint: Mapping[str
                 logger.init_args[argument] = value
     kept = [logger for logger in configured if not _is_wandb(logger)]
     if len(kept) < len(configured) and (reason := why_no_wandb()):
-        rank_zero_warn(f"The package wandb cannot be used ({reason}): the run goes without W&B.")
+        rank_zero_warn(f"The package wandb cannot be used ({reason}): the run continues without W&B.")
         return kept or False
     return loggers
 
@@ -66,9 +66,9 @@ def log_table(
         if isinstance(logger, RunWandbLogger):
             logger.log_table(key, list(columns), rows, step)
         elif isinstance(logger, TensorBoardLogger):
-            shown = [i for i in range(len(columns)) if not any(isinstance(row[i], Image.Image) for row in rows)]
-            lines = [[columns[i] for i in shown], ["---"] * len(shown)]
-            lines += [[_text(row[i]) for i in shown] for row in rows]
+            textual = [i for i in range(len(columns)) if not any(isinstance(row[i], Image.Image) for row in rows)]
+            lines = [[columns[i] for i in textual], ["---"] * len(textual)]
+            lines += [[_text(row[i]) for i in textual] for row in rows]
             logger.experiment.add_text(key, "\n".join(f"| {' | '.join(line)} |" for line in lines), step)
 
 

@@ -103,19 +103,19 @@ class PrototypeMedia(Callback):
         if not records:
             rank_zero_info("No prototype has a source image; none is drawn.")
             return
-        shown = records[: self.limit]
-        if len(shown) < len(records):
-            rank_zero_info(f"Drawing {len(shown)} of {len(records)} prototypes (`limit` of PrototypeMedia).")
+        limited = records[: self.limit]
+        if len(limited) < len(records):
+            rank_zero_info(f"Drawing {len(limited)} of {len(records)} prototypes (`limit` of PrototypeMedia).")
         masked = datamodule.capabilities("projection").object_mask is True
-        samples = source_samples(records if masked else shown, datamodule.dataset("projection"))
+        samples = source_samples(records if masked else limited, datamodule.dataset("projection"))
         with evaluation_mode(module):
             explainer = choose_explainer(self.explainer, model)
-            tiles = draw_tiles(shown, samples, model, explainer, datamodule.tables.part_names)
+            tiles = draw_tiles(limited, samples, model, explainer, datamodule.tables.part_names)
         name = f"{phase.name.replace('/', '-')}-epoch{trainer.current_epoch:02d}"
         stem = Path(trainer.default_root_dir) / "prototypes" / name
-        write_new(stem.with_name(f"{stem.name}.png"), png(class_sheet(shown, tiles)))
+        write_new(stem.with_name(f"{stem.name}.png"), png(class_sheet(limited, tiles)))
         write_new(stem.with_name(f"{stem.name}.csv"), _table(records, samples if masked else {}))
-        captions = [f"prototype {r.unit} · {r.class_name} · {r.figures}" for r in shown]
+        captions = [f"prototype {r.unit} · {r.class_name} · {r.figures}" for r in limited]
         log_images(trainer.loggers, "media/prototypes", tiles, captions, trainer.global_step)
 
 

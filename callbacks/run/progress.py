@@ -59,7 +59,7 @@ class PhaseProgressBar(RichProgressBar):
 
     # -- training ----------------------------------------------------------------------------------------------------
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Start the clocks, for a run that goes on in the middle of an epoch too."""
+        """Start the clocks, also for a run that continues in the middle of an epoch."""
         super().on_train_start(trainer, pl_module)
         self._started = time.monotonic()
         self._read = 0.0

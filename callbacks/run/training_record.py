@@ -34,11 +34,11 @@ def training_record(trainer: Trainer, module: LightningModule, earlier: Mapping[
     Args:
         trainer: at the start of a run or at the end of an epoch.
         module: the model.
-        earlier: the record of the checkpoint that the run goes on from; None for a fresh run, empty for a checkpoint
+        earlier: the record of the checkpoint that the run continues from; None for a fresh run, empty for a checkpoint
             without a record.
 
     Returns:
-        ``settings``, a list with further entries where a run went on under others; the resolved ``phases``;
+        ``settings``, a list with further entries where a run continued under others; the resolved ``phases``;
         ``epochs`` of each phase so far; the ``phase`` under way; whether the schedule is ``complete``; whether the
         prototypes are ``projected`` (None for a model without); and ``class_names``.
     """
@@ -105,13 +105,13 @@ def trained(plan: PhasePlan, epochs: int) -> dict[str, int]:
         >>> trained(PhasePlan((Phase("warm", 2, **head), Phase("last", 3, **head))), 3)
         {'warm': 2, 'last': 1}
     """
-    found = {}
+    epochs_by_phase = {}
     for phase in plan.phases:
         if epochs < 1:
             break
-        found[phase.name] = min(epochs, phase.length)
+        epochs_by_phase[phase.name] = min(epochs, phase.length)
         epochs -= phase.length
-    return found
+    return epochs_by_phase
 
 
 def projected(plan: PhasePlan, epochs: int) -> bool:
@@ -151,12 +151,12 @@ def how_made(model: InterpretableModel, record: Mapping[str, Any] | None) -> dic
 
 def _actions(record: Mapping[str, Any]) -> list[str]:
     """Those that ran, in order."""
-    found: list[str] = []
+    actions: list[str] = []
     for name, lasted in record["epochs"].items():
         phase = record["phases"][name]
         over = name != record["phase"] or record["complete"] or lasted == phase["epochs"]
-        found += [*phase["on_enter"], *(phase["on_exit"] if over else ())]
-    return found
+        actions += [*phase["on_enter"], *(phase["on_exit"] if over else ())]
+    return actions
 
 
 def _projects(actions: Sequence[str]) -> bool:
@@ -211,14 +211,14 @@ def _git(*args: str) -> str | None:
 
 
 def settings_of(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a training; under which a run went on with another value, it has the list of them.
+    """The settings of a training; a setting that changed when the run was resumed is the list of its values.
 
     Args:
         record: of a checkpoint.
     """
     every: list[dict[str, Any]] = record["settings"]
     values = {name: [each.get(name, "unknown") for each in every] for name in every[-1]}
-    return {name: found[0] if all(v == found[0] for v in found) else found for name, found in values.items()}
+    return {name: series[0] if all(v == series[0] for v in series) else series for name, series in values.items()}
 
 
 def _settings(trainer: Trainer) -> dict[str, Any]:
@@ -240,5 +240,5 @@ def _settings(trainer: Trainer) -> dict[str, Any]:
 
 def _plain(phase: Phase) -> dict[str, Any]:
     fields = asdict(phase)
-    del fields["name"], fields["ended_after"]  # the outcome stands under ``epochs``
+    del fields["name"], fields["ended_after"]  # the outcome is under ``epochs``
     return fields

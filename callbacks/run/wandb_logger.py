@@ -1,6 +1,6 @@
 """The logger that writes to Weights & Biases from the run folder, and what a resumed run continues of it.
 
-Whatever W&B does, the run goes on, with one warning: without the package or with a broken one there is no logger,
+Whatever W&B does, the run continues, with one warning: without the package or with a broken one there is no logger,
 without an answer of the server the run is offline, and where W&B fails later, the other loggers continue.
 
 The id of the W&B run is drawn by :class:`RunWandbLogger`, stored in every checkpoint by :func:`store_run` together with
@@ -171,8 +171,8 @@ class RunWandbLogger(WandbLogger):
         """Log a table, whose cells may be images."""
         import wandb  # here, because other loggers work where it is broken
 
-        shown = [[wandb.Image(cell) if isinstance(cell, Image.Image) else cell for cell in row] for row in data]
-        super().log_table(key, columns, shown, step=step)
+        cells = [[wandb.Image(cell) if isinstance(cell, Image.Image) else cell for cell in row] for row in data]
+        super().log_table(key, columns, cells, step=step)
 
     @rank_zero_only
     @_never_fails

@@ -38,7 +38,7 @@ class SplitCheck:
         labels: class index by id of every sample looked at; for training images, through the evaluation transform.
         ids_sha256: SHA-256 of the sorted sample ids joined by newlines; numbers are sorted as numbers.
         flags: what the samples carry.
-        shown: some samples for the contact sheet.
+        examples: some samples for the contact sheet.
     """
 
     samples: int
@@ -46,7 +46,7 @@ class SplitCheck:
     labels: dict[str, int]
     ids_sha256: str
     flags: Capabilities
-    shown: list[Sample]
+    examples: list[Sample]
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class DataCheck:
         tiles = []
         for split, check in self.splits.items():
             single = bool(check.flags.missing("multi_label"))
-            for sample in check.shown if split != "train" else []:
+            for sample in check.examples if split != "train" else []:
                 label = int(sample["label"])
                 text = self.class_names[label] if single else f"{int(sample['labels'].sum())} labels"
                 tiles.append(Tile(sample, f"{split}: {sample['sample_id']}", text))
@@ -105,7 +105,7 @@ def check_data(data: ImageDataModule, limit: int | None = None) -> DataCheck:
 
     Args:
         data: the data module.
-        limit: look at so many samples per split, drawn by class; all if None.
+        limit: check only this many samples per split, drawn by class; all if None.
 
     Returns:
         The findings.
@@ -163,7 +163,7 @@ def _check_split(data: ImageDataModule, split: Split, limit: int | None, problem
     positions = range(len(chosen))
     kept = {i * len(chosen) // SHOWN_SAMPLES for i in range(SHOWN_SAMPLES)}
     labels: dict[str, int] = {}
-    shown: list[Sample] = []
+    examples: list[Sample] = []
     samples = _samples(chosen, data.num_workers)
     for position in track(positions, f"checking {split}"):
         sample = next(samples)
@@ -175,12 +175,12 @@ def _check_split(data: ImageDataModule, split: Split, limit: int | None, problem
             problems.wrong(f"{where}: {text}")
         labels[sample["sample_id"]] = int(sample["label"])
         if position in kept:
-            shown.append(sample)
+            examples.append(sample)
             if not same_sample(sample, chosen[position]):
                 problems.wrong(f"{where}: differs when read twice")
     if len(set(whole.sample_ids)) < len(whole):
         problems.wrong(f"{split}: {len(whole)} samples have {len(set(whole.sample_ids))} different ids")
-    return SplitCheck(len(whole), len(chosen), labels, _ids_sha256(whole.sample_ids), flags, shown)
+    return SplitCheck(len(whole), len(chosen), labels, _ids_sha256(whole.sample_ids), flags, examples)
 
 
 class _Caught(Dataset[Any]):

@@ -65,7 +65,7 @@ def contact_sheet(tiles: Sequence[Tile]) -> Image.Image:
 
 def _fitting(draw: ImageDraw.ImageDraw, text: str) -> str:
     """The text, its beginning cut off until it is as narrow as a tile."""
-    shown = text.encode("latin-1", "replace").decode("latin-1")  # what Pillow's own font has
-    while draw.textlength(shown) > TILE:
-        shown = f"...{shown[4:]}"
-    return shown
+    line = text.encode("latin-1", "replace").decode("latin-1")  # what Pillow's own font has
+    while draw.textlength(line) > TILE:
+        line = f"...{line[4:]}"
+    return line

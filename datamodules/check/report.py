@@ -64,13 +64,13 @@ def show_check(check: DataCheck) -> str:
     total = known.get(official, f"of {official} in the official data set")
     lines = [f"{check.data}: {check.images} images ({total}), {len(check.class_names)} classes"]
     lines += ["", f"{'split':<12}{'samples':>9}{'checked':>9}{'per class':>12}  sha256 of ids"]
-    for split, found in record["splits"].items():
-        span = f"{found['per_class']['min']}-{found['per_class']['max']}"
-        lines.append(f"{split:<12}{found['samples']:>9}{found['checked']:>9}{span:>12}  {found['ids_sha256'][:16]}")
+    for split, entry in record["splits"].items():
+        span = f"{entry['per_class']['min']}-{entry['per_class']['max']}"
+        lines.append(f"{split:<12}{entry['samples']:>9}{entry['checked']:>9}{span:>12}  {entry['ids_sha256'][:16]}")
     lines += ["", f"content sha256  {check.content_sha256 or 'unknown: not all samples were looked at'}"]
     lines += [f"split sha256    {check.split_sha256 or 'none: the data set defines its own split'}", ""]
     for name in next(iter(record["splits"].values()))["flags"]:
-        reasons = {split: found["flags"][name] for split, found in record["splits"].items()}
+        reasons = {split: entry["flags"][name] for split, entry in record["splits"].items()}
         having = [split for split, reason in reasons.items() if reason is True]
         missing = [reason for reason in reversed(reasons.values()) if reason is not True]  # training's reason last
         lines.append(f"{name:<19}{', '.join(having) or '-':<30}{missing[0] if missing else ''}".rstrip())

@@ -40,15 +40,15 @@ def sample_problems(sample: Sample, flags: Capabilities, sizes: Mapping[str, int
     """
     keys = set(sample)
     expected = {"sample_id"} | {name for name, field in FIELDS.items() if _is_announced(name, field, flags)}
-    found = [f"`{key}` is announced but missing" for key in sorted(expected - keys)]
-    found += [f"`{key}` is there but not announced" for key in sorted(keys - expected)]
+    problems = [f"`{key}` is announced but missing" for key in sorted(expected - keys)]
+    problems += [f"`{key}` is there but not announced" for key in sorted(keys - expected)]
     values: dict[str, Any] = dict(sample)
     for name, field in FIELDS.items():
         value, shape = values.get(name), tuple(sizes.get(str(side), side) for side in field.shape)
         if name in keys and not (isinstance(value, Tensor) and (value.dtype, value.shape) == (field.dtype, shape)):
             got = f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-            found.append(f"`{name}` is {got}, expected {field.dtype} {shape}")
-    return found or [*_wrong_ids(sample, flags, sizes), *_wrong_targets(sample), *_wrong_places(sample, sizes)]
+            problems.append(f"`{name}` is {got}, expected {field.dtype} {shape}")
+    return problems or [*_wrong_ids(sample, flags, sizes), *_wrong_targets(sample), *_wrong_places(sample, sizes)]
 
 
 def _is_announced(name: str, field: Field, flags: Capabilities) -> bool:
@@ -73,7 +73,7 @@ def _wrong_targets(sample: Sample) -> Iterator[str]:
     if "class_targets" in sample:
         targets, label = sample["class_targets"], int(sample["label"])
         if not (targets >= 0).all() or abs(float(targets.sum()) - 1) > 1e-5:
-            yield "`class_targets` is no distribution"
+            yield "`class_targets` is not a distribution"
         elif 0 <= label < len(targets) and targets[label] == 0:
             yield "`class_targets` has no share for `label`"
     if "concept_certainty" in sample and (sample["concept_certainty"] > 4).any():
@@ -87,7 +87,7 @@ def _wrong_places(sample: Sample, sizes: Mapping[str, int]) -> Iterator[str]:
     if "bounding_box" in sample:
         x0, y0, x1, y1 = sample["bounding_box"].tolist()
         if not (0 <= x0 <= x1 <= width - 1 and 0 <= y0 <= y1 <= height - 1):
-            yield f"`bounding_box` {[x0, y0, x1, y1]} is no box inside {width}x{height} pixels"
+            yield f"`bounding_box` {[x0, y0, x1, y1]} is not a box inside {width}x{height} pixels"
     if "part_points" in sample:
         points, visible = sample["part_points"], sample["part_visible"]
         inside = ((points >= 0) & (points < torch.tensor([width, height]))).all(dim=1)

@@ -153,19 +153,19 @@ def marks_of(table: CubTable, row: int) -> tuple[Mark, ...]:
 def _compare(tables: dict[str, NDArray[np.float64]], ids: list[int], num_parts: int, problems: Problems) -> None:
     """Every table must have one row per image of ``images.txt``, the part table one per image and part."""
     for name, table in tables.items():
-        found, expected, unit = table[:, :1], np.array(ids)[:, None], f"images as in {IMAGES}"
+        actual, expected, unit = table[:, :1], np.array(ids)[:, None], f"images as in {IMAGES}"
         if name == PART_LOCATIONS:
             parts = np.arange(1, num_parts + 1)
-            found, expected = table[:, :2], np.stack([np.repeat(ids, num_parts), np.tile(parts, len(ids))], axis=1)
+            actual, expected = table[:, :2], np.stack([np.repeat(ids, num_parts), np.tile(parts, len(ids))], axis=1)
             unit = f"(image, part) rows for {len(ids)} images in {IMAGES} x {num_parts} parts in {PARTS}"
-        if np.array_equal(found, expected):
+        if np.array_equal(actual, expected):
             continue
-        shared = min(len(found), len(expected))
-        differs = np.flatnonzero((found[:shared] != expected[:shared]).any(axis=1))
+        shared = min(len(actual), len(expected))
+        differs = np.flatnonzero((actual[:shared] != expected[:shared]).any(axis=1))
         at = differs[0] if len(differs) else shared
-        first = min(int(side[at, 0]) for side in (found, expected) if at < len(side))
+        first = min(int(side[at, 0]) for side in (actual, expected) if at < len(side))
         problems.wrong(
-            f"{name}: expected {len(expected)} {unit}, but got {len(found)}; the first id that differs is {first}"
+            f"{name}: expected {len(expected)} {unit}, but got {len(actual)}; the first id that differs is {first}"
         )
 
 

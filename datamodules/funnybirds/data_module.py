@@ -63,9 +63,9 @@ class FunnyBirds(PhotoDataModule):
         problems = Problems(f"the download of {URL}", "Try again, or download it by hand.")
         sizes = [(CLASSES, len(classes.table), OFFICIAL_CLASSES)]
         sizes += [(table_name(name), len(part.labels), OFFICIAL_SIZES[name]) for name, part in scenes.items()]
-        for name, found, expected in sizes:
-            if found != expected:
-                problems.wrong(f"{name}: expected {expected} entries, but got {found}")
+        for name, actual, expected in sizes:
+            if actual != expected:
+                problems.wrong(f"{name}: expected {expected} entries, but got {actual}")
         for part in scenes.values():
             check_files(classes.folder, part, (), problems)
         problems.raise_any()

@@ -194,7 +194,10 @@ class FunnyBirdsDataset(PhotoDataset):
         maps = batch["label_map"].numpy()
         batch["object_mask"] = torch.from_numpy(bird_pixels(maps))
         pixels = [codes.tobytes() for codes in maps]
-        visible = [[any(code in shown for code in LABEL_MAP_CODES[part]) for part in PART_NAMES] for shown in pixels]
+        visible = [
+            [any(code in codes_in_map for code in LABEL_MAP_CODES[part]) for part in PART_NAMES]
+            for codes_in_map in pixels
+        ]
         seen = torch.tensor(visible)[:, self.tables.concept_to_part]
         batch["concept_certainty"] = torch.where(seen, 4, 1).to(torch.uint8)
 

@@ -146,10 +146,10 @@ def check_files(folder: Path, scenes: Scenes, excluded: Collection[str], problem
         name = scenes.sample_id(row)
         for file in _implied(folder, scenes, row, ImageFile(name, folder / name)):
             by_folder[file.path.parent].append((file, name not in excluded))
-    found: list[ImageFile] = []
+    existing: list[ImageFile] = []
     for place, files in by_folder.items():
         there = _pictures(place)
-        found += [file for file, needed in files if needed and file.path.name in there]
+        existing += [file for file, needed in files if needed and file.path.name in there]
         absent = [file.path.name for file, needed in files if needed and file.path.name not in there]
         extra = sorted(there - {file.path.name for file, _ in files})
         expected = (
@@ -162,7 +162,7 @@ def check_files(folder: Path, scenes: Scenes, excluded: Collection[str], problem
     for kind in (scenes.split, maps_folder(scenes.split)):
         for place in sorted(path for path in (folder / kind).glob("*") if path.is_dir() and path not in by_folder):
             problems.wrong(f"{place.relative_to(folder)}: {table_name(scenes.split)} names no image of such a class")
-    return found
+    return existing
 
 
 def _implied(folder: Path, scenes: Scenes, row: int, image: ImageFile) -> Iterator[ImageFile]:

@@ -227,11 +227,11 @@ def _scene_rows(
             continue
         kept = []
         for part, model, color in expected[label]:
-            found = (entry.get(f"{part}_model"), entry.get(f"{part}_color", color) if color else None)
-            kept.append(found[0] not in REMOVED)
-            if kept[-1] and found != (model, color):
+            drawn = (entry.get(f"{part}_model"), entry.get(f"{part}_color", color) if color else None)
+            kept.append(drawn[0] not in REMOVED)
+            if kept[-1] and drawn != (model, color):
                 problems.wrong(
                     f"{name}, entry {position}: expected the {part} of class {label}, {model} {color or ''}".rstrip()
-                    + f", or {PLACEHOLDER}, but got {found[0]} {found[1] or ''}".rstrip()
+                    + f", or {PLACEHOLDER}, but got {drawn[0]} {drawn[1] or ''}".rstrip()
                 )
         yield label, kept, count

@@ -18,7 +18,7 @@ from datamodules.photos.data_module import PhotoDataModule
 class Nico(PhotoDataModule):
     """NICO (He et al. 2021) in its original layout: ``<class>/<context>/<image>``.
 
-    Photos that do not decode and files that are no jpg, jpeg or png are listed in a warning, left out and left alone.
+    Photos that do not decode and files that are not jpg, jpeg or png are listed in a warning, left out and left alone.
     ``variant: quanproto`` also leaves out the files that the published pipeline deletes, see :class:`.NicoDataset`.
 
     Args:

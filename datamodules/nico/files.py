@@ -1,6 +1,6 @@
 """The folders of NICO, read as they are, and the colours of every photo, computed once.
 
-Layout: ``<class>/<context>/<image>``, names may contain spaces. What is no picture stays where it is and is listed.
+Layout: ``<class>/<context>/<image>``, names may contain spaces. What is not a picture stays where it is and is listed.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ def find_folder(root: str) -> Path:
         raise FileNotFoundError(f"Expected argument `root` to be a folder, but there is none at {top}. {REMEDY}")
     if _photos_at(top, 2):
         return top
-    found = [folder for folder in _folders(top) if _photos_at(folder, 2)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        names = ", ".join(folder.name for folder in found)
+    candidates = [folder for folder in _folders(top) if _photos_at(folder, 2)]
+    if len(candidates) == 1:
+        return candidates[0]
+    if candidates:
+        names = ", ".join(folder.name for folder in candidates)
         raise ValueError(f"Expected argument `root` to be one set of classes, but {top} holds {names}. Choose one.")
     above = zip((1, 0), top.resolve().parents, strict=False)  # if `root` is a class or a context
     near = [place for depth, place in above if _photos_at(top, depth) and _photos_at(place, 2)]
@@ -104,7 +104,7 @@ def read_photos(folder: Path) -> list[str]:
             problems.wrong(f"class {kind.name!r} has 0 photos in its contexts")
     note_names_not_utf8(photos, problems)
     problems.raise_any()
-    warn_left_alone(folder, sorted(others), "are no jpg, jpeg or png in a context folder")
+    warn_left_alone(folder, sorted(others), "are not jpg, jpeg or png in a context folder")
     return sorted(photos)
 
 

@@ -60,10 +60,10 @@ def read_attribute_table(path: Path, classes: list[str]) -> ClassAttributes:
     names, rows = header[1:], {line[0]: line[1:] for line in lines}
     wrong = [line[0] for line in lines if len(line) != len(header) or not set(line[1:]) <= {"0", "1"}]
     if len(set(names)) != len(names) or not names or len(rows) != len(lines) or wrong:
-        found = f"the row of {wrong[0]!r} is none" if wrong else f"{len(names)} attributes and {len(lines)} rows"
+        got = f"the row of {wrong[0]!r} is none" if wrong else f"{len(names)} attributes and {len(lines)} rows"
         raise ValueError(
-            f"Expected {path} to begin with a row of `class` and different attribute names and to go on with one row "
-            f"of as many 0 and 1 per class, but got {found}."
+            f"Expected {path} to begin with a row of `class` and different attribute names, followed by one row "
+            f"of as many 0s and 1s per class, but got {got}."
         )
     lacking = [name for name in classes if name not in rows]
     if lacking:

@@ -174,7 +174,7 @@ class PhotoDataModule(ImageDataModule, ABC):
         problems.raise_any()
         if names := same_but_for_case(photos.table.class_names):
             rank_zero_warn(
-                f"Classes of {photos.table.folder} differ in case alone, and fall together where names do not: "
+                f"Classes of {photos.table.folder} differ only in case, and are the same where file names ignore it: "
                 f"{listed(names)}."
             )
         if equal:
@@ -187,8 +187,8 @@ class PhotoDataModule(ImageDataModule, ABC):
         parts = {files[row].sample_id: part for part, rows in twin._parts.items() for row in rows}
         if shared := in_two_parts(equal, parts):
             rank_zero_warn(
-                f"Photos of {twin.photos.table.folder} are in two parts ({len(shared)} of them), so that results are "
-                f"not on new photos alone: {listed(shared)}. List one of each in `exclude`."
+                f"Photos of {twin.photos.table.folder} are in two parts ({len(shared)} of them), so results are not "
+                f"on new photos only: {listed(shared)}. List one of each in `exclude`."
             )
 
     def setup(self, stage: str | None = None) -> None:
@@ -220,11 +220,11 @@ class PhotoDataModule(ImageDataModule, ABC):
             "classes": (self.promised_classes, len(self.class_names)),
             "concepts": (self.promised_concepts, len(self.photos.tables.concept_names)),
         }
-        for name, (promised, found) in kept.items():
-            if self._promised and promised not in (None, found):
+        for name, (promised, actual) in kept.items():
+            if self._promised and promised not in (None, actual):
                 raise ValueError(
                     f"Expected {self.photos.table.folder} to have the {promised} {name} the model was built for, but "
-                    f"it has {found}. Build the data module again."
+                    f"it has {actual}. Build the data module again."
                 )
 
     def _excluded(self, table: PhotoTable) -> list[str]:

@@ -232,13 +232,13 @@ def _stacked(
     placements = []
     for position, (photo, placement) in enumerate(framed):
         arrays = {name: array for name, array in vars(photo).items() if array is not None}
-        found = {name: (array.shape, array.dtype) for name, array in arrays.items()}
+        actual = {name: (array.shape, array.dtype) for name, array in arrays.items()}
         if position == 0:
             stacked = {name: np.empty((len(paths), *array.shape), array.dtype) for name, array in arrays.items()}
-            kinds = found
-        if found != kinds:
+            kinds = actual
+        if actual != kinds:
             raise ValueError(
-                f"Expected {paths[position]} to have the fields of {paths[0]}, {kinds}, but it has {found}. Give all "
+                f"Expected {paths[position]} to have the fields of {paths[0]}, {kinds}, but it has {actual}. Give all "
                 "photos the same annotations, also where nothing is seen (`visible`)."
             )
         for name, array in arrays.items():

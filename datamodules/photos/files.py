@@ -38,9 +38,9 @@ def locate(root: str | Path, folder: str, marker: str | Sequence[str], remedy: s
         raise FileNotFoundError(f"Expected argument `root` to be a folder, but there is none at {root}. {remedy}")
     entries = sorted(path.name for path in root.iterdir())
     near = [root.resolve().parent, *(root / name for name in entries)]
-    found = [place for place in near if holds_data(place) or holds_data(place / folder)]
+    candidates = [place for place in near if holds_data(place) or holds_data(place / folder)]
     holds = ", ".join(entries[:SHOWN]) + (", ..." if len(entries) > SHOWN else "") if entries else "nothing"
-    advice = f"The data is one level off: use `--data.root {found[0]}`." if found else remedy
+    advice = f"The data is one level off: use `--data.root {candidates[0]}`." if candidates else remedy
     raise FileNotFoundError(
         f"Expected argument `root` to hold {folder}/{markers[0]}, but {root} holds {holds}. {advice}"
     )
@@ -75,7 +75,7 @@ def open_image(path: Path) -> Image.Image:
 
     Raises:
         OSError: if it is no such image, or there is no such file.
-        ValueError: if it is no regular file.
+        ValueError: if it is not a regular file.
     """
     return Image.open(regular(path), formats=FORMATS)
 
@@ -99,9 +99,9 @@ def decode_image(path: Path, mode: Literal["RGB", "L"] = "RGB", upright: bool = 
     """
     try:
         with open_image(path) as image:
-            shown = _eight_bits(image)
-            shown = ImageOps.exif_transpose(shown) if upright else shown
-            return np.array(shown if shown.mode == mode else shown.convert(mode))  # convert always copies
+            pixels = _eight_bits(image)
+            pixels = ImageOps.exif_transpose(pixels) if upright else pixels
+            return np.array(pixels if pixels.mode == mode else pixels.convert(mode))  # convert always copies
     except FileNotFoundError:
         raise
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:

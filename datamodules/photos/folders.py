@@ -64,7 +64,7 @@ def images_below(folder: Path, problems: Problems) -> list[str]:
 
 
 def visible_folders(folder: Path) -> list[str]:
-    """Sorted names of the folders in ``folder`` that are not hidden; empty if it is no folder."""
+    """Sorted names of the folders in ``folder`` that are not hidden; empty if it is not a folder."""
     if not folder.is_dir():
         return []
     return sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
@@ -118,7 +118,7 @@ def by_folder(folder: Path, parts: Sequence[str], problems: Problems) -> Placed:
 
 
 def by_prefix(folder: Path, problems: Problems) -> Placed:
-    """Images directly in ``folder`` by what stands before the first ``_`` of their names."""
+    """Images directly in ``folder`` by the part of their names before the first ``_``."""
     paths, keys = [], []
     for path in images_below(folder, problems):
         name, underscore, _ = path.partition("_")

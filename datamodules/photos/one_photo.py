@@ -31,7 +31,7 @@ def read_photo(path: str | Path, datamodule: ImageDataModule, crop: Sequence[int
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if it is no image, or what is cut out does not lie on it.
+        ValueError: if it is not an image, or the crop does not lie on it.
     """
     path = Path(path).expanduser()
     if not path.is_file():

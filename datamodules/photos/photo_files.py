@@ -54,12 +54,12 @@ class PhotoFiles(LightningDataModule):
         elsewhere: list[str] = []
         for path in paths:
             for file, folders in _files(Path(path).expanduser()):
-                found = [number.get(name, number.get(plain_name(name), UNKNOWN)) for name in folders]
-                self.labels[str(file)] = next((label for label in found if label != UNKNOWN), UNKNOWN)
+                matches = [number.get(name, number.get(plain_name(name), UNKNOWN)) for name in folders]
+                self.labels[str(file)] = next((label for label in matches if label != UNKNOWN), UNKNOWN)
                 elsewhere += folders[:1] if self.labels[str(file)] == UNKNOWN else ()
         if class_names and elsewhere:
             rank_zero_info(
-                f"{len(elsewhere)} of {len(self.labels)} photos lie in folders that are no class of the model "
+                f"{len(elsewhere)} of {len(self.labels)} photos lie in folders that name no class of the model "
                 f"({some(sorted(set(elsewhere)))}): their label stays empty."
             )
 

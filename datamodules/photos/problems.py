@@ -48,10 +48,10 @@ class Problems:
         if not self._texts:
             return
         count = len(self._texts)
-        shown = "".join(f"\n  {text}{'' if text.endswith(('.', '?')) else '.'}" for text in self._texts[:SHOWN])
+        listed = "".join(f"\n  {text}{'' if text.endswith(('.', '?')) else '.'}" for text in self._texts[:SHOWN])
         more = f"\n  ... and {count - SHOWN} more" if count > SHOWN else ""
         text = (
             f"Expected {self._what} to be complete and consistent, but got {count} problem{'s' * (count > 1)}:"
-            f"{shown}{more}\n{self._remedy}"
+            f"{listed}{more}\n{self._remedy}"
         )
         raise FileNotFoundError(text) if self._missing else ValueError(text)

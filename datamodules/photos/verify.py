@@ -138,11 +138,11 @@ def verify_images(files: Sequence[ImageFile], verify: Verify, num_workers: int, 
     checks = _Checks(present, verify)
     own = torch.Generator()  # no draw from the generator that makes the weights of a model
     loader = DataLoader(checks, batch_size=64, num_workers=num_workers, collate_fn=list, generator=own)
-    found = [text for texts in loader for text in texts if text]
-    for text in found:
+    complaints = [text for texts in loader for text in texts if text]
+    for text in complaints:
         problems.wrong(text)
     equal = equal_photos((file.sample_id, file.path) for file in present) if verify == "decode" else []
-    if len(present) == len(files) and not found:
+    if len(present) == len(files) and not complaints:
         remember(remembered, json.dumps(equal).encode())
     return equal
 

@@ -47,9 +47,9 @@ def has_disjoint_pairs(table: NDArray[np.int64]) -> NDArray[np.bool_]:
     shared = table[:, None, :] == table[None, :, :]
     pairs = list(combinations(range(table.shape[1]), 2))
     exact = shared & (shared.sum(-1, keepdims=True) == 2)
-    found = np.stack([(exact[..., a] & exact[..., b]).any(axis=1) for a, b in pairs], axis=1)
+    has_pair = np.stack([(exact[..., a] & exact[..., b]).any(axis=1) for a, b in pairs], axis=1)
     disjoint = [(i, j) for i, j in combinations(range(len(pairs)), 2) if not set(pairs[i]) & set(pairs[j])]
-    eligible: NDArray[np.bool_] = np.any([found[:, i] & found[:, j] for i, j in disjoint], axis=0)
+    eligible: NDArray[np.bool_] = np.any([has_pair[:, i] & has_pair[:, j] for i, j in disjoint], axis=0)
     return eligible
 
 
@@ -109,21 +109,21 @@ class Attributes(NamedTuple):
     Args:
         names: A names.
         group: ``(A,)`` int64 index of the point group the attribute belongs to, -1 for attributes of the whole bird.
-        shown: for each part ``(variants, A)`` bool, which attributes a variant shows.
+        by_part: for each part ``(variants, A)`` bool, which attributes a variant shows.
     """
 
     names: list[str]
     group: NDArray[np.int64]
-    shown: list[NDArray[np.bool_]]
+    by_part: list[NDArray[np.bool_]]
 
     def select(self, keep: NDArray[np.bool_]) -> Attributes:
         """The attributes where ``keep`` (A,) is true."""
         names = [name for name, kept in zip(self.names, keep, strict=True) if kept]
-        return Attributes(names, self.group[keep], [table[:, keep] for table in self.shown])
+        return Attributes(names, self.group[keep], [table[:, keep] for table in self.by_part])
 
     def of(self, variants: Sequence[int]) -> NDArray[np.bool_]:
         """``(5, A)`` bool: which attributes each part of a bird shows."""
-        return np.stack([table[variant] for table, variant in zip(self.shown, variants, strict=True)])
+        return np.stack([table[variant] for table, variant in zip(self.by_part, variants, strict=True)])
 
 
 def all_attributes() -> Attributes:
@@ -146,9 +146,9 @@ def all_attributes() -> Attributes:
     for number, color in enumerate(COLORS):
         carriers = {p: [i for i in range(len(PARTS[p])) if shape_and_color(p, i)[1] == number] for p in COLORED}
         rules.append((f"any_color::{color}", None, carriers))
-    shown = [np.zeros((len(PARTS[part]), len(rules)), dtype=bool) for part in PART_NAMES]
+    by_part = [np.zeros((len(PARTS[part]), len(rules)), dtype=bool) for part in PART_NAMES]
     for column, (_, _, carriers) in enumerate(rules):
         for part, indices in carriers.items():
-            shown[PART_NAMES.index(part)][indices, column] = True
+            by_part[PART_NAMES.index(part)][indices, column] = True
     group = np.array([PART_TO_GROUP[part] if part else -1 for _, part, _ in rules], dtype=np.int64)
-    return Attributes([name for name, _, _ in rules], group, shown)
+    return Attributes([name for name, _, _ in rules], group, by_part)

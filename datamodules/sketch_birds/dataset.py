@@ -72,8 +72,8 @@ class SketchBirdsDataset(ImageDataset):
         self.spatial = spatial
         self._length = numbers.sizes[split]
         self._rows: list[list[int]] = self.class_table.tolist()
-        self._shown = np.stack([self.attributes.of(row) for row in self._rows])
-        self._carriers = np.stack([shown.any(axis=0) for shown in self.attributes.shown])
+        self._class_attributes = np.stack([self.attributes.of(row) for row in self._rows])
+        self._carriers = np.stack([table.any(axis=0) for table in self.attributes.by_part])
 
     def __len__(self) -> int:
         return self._length
@@ -85,8 +85,8 @@ class SketchBirdsDataset(ImageDataset):
     def _sample(self, i: int) -> Sample:
         scene = self.scene(i)
         polygons = primitives(scene)
-        shown = self._shown[scene.label] & np.asarray(scene.kept)[:, None]
-        concepts = torch.from_numpy(shown.any(axis=0))
+        has_attribute = self._class_attributes[scene.label] & np.asarray(scene.kept)[:, None]
+        concepts = torch.from_numpy(has_attribute.any(axis=0))
         sample_id = self.sample_id(i)
         sample: Sample = {
             "image": torch.from_numpy(draw_image(scene, polygons, self.image_size)),
@@ -103,15 +103,15 @@ class SketchBirdsDataset(ImageDataset):
         if self.knobs.contexts:
             sample["context"] = torch.tensor(scene.context)
         if self.spatial:
-            self._add_spatial(sample, scene, draw_label_map(polygons, self.image_size), shown)
+            self._add_spatial(sample, scene, draw_label_map(polygons, self.image_size), has_attribute)
         return sample
 
     def _add_spatial(
-        self, sample: Sample, scene: Scene, label_map: NDArray[np.uint8], shown: NDArray[np.bool_]
+        self, sample: Sample, scene: Scene, label_map: NDArray[np.uint8], has_attribute: NDArray[np.bool_]
     ) -> None:
         pixels = label_map.tobytes()
         part_seen = np.array([any(code in pixels for code in LABEL_MAP_CODES[part]) for part in PART_NAMES])
-        carriers = np.where(shown.any(axis=0), shown, self._carriers)
+        carriers = np.where(has_attribute.any(axis=0), has_attribute, self._carriers)
         certainty = np.where((carriers & part_seen[:, None]).any(axis=0), 4, 1).astype(np.uint8)
         mask = (label_map > 0) & (label_map < FIRST_OBJECT_CODE)
         columns, rows = np.flatnonzero(mask.any(axis=0)), np.flatnonzero(mask.any(axis=1))
@@ -140,7 +140,7 @@ class SketchBirdsDataset(ImageDataset):
         for index in range(len(self)):
             kept = np.array(kept_parts(scene_uniforms(self.seed, self.split, index), self.knobs.part_removal))
             label = index % len(self._rows)
-            present[label] += (self._shown[label] & kept[:, None]).any(axis=0)
+            present[label] += (self._class_attributes[label] & kept[:, None]).any(axis=0)
         return torch.from_numpy(present / np.bincount(self.labels)[:, None]).float()
 
     @property
@@ -239,8 +239,8 @@ def class_tables(
         training images.
     """
     table, attributes = make_class_table(num_birds, variants, seed), all_attributes()
-    shown = np.stack([attributes.of(row).any(axis=0) for row in table.tolist()])
-    used = np.any(shown, axis=0)
+    has_attribute = np.stack([attributes.of(row).any(axis=0) for row in table.tolist()])
+    used = np.any(has_attribute, axis=0)
     chosen = attributes.select(used)
     tables = ClassTables(
         part_names=list(POINT_NAMES),
@@ -249,8 +249,8 @@ def class_tables(
         label_map_codes=dict(LABEL_MAP_CODES),
         concept_names=list(chosen.names),
         concept_to_part=torch.from_numpy(chosen.group),
-        class_concepts_binary=torch.from_numpy(shown[:, used]),
-        class_attributes=torch.from_numpy(shown).float(),
+        class_concepts_binary=torch.from_numpy(has_attribute[:, used]),
+        class_attributes=torch.from_numpy(has_attribute).float(),
         attribute_names=list(attributes.names),
     )
     return table, chosen, tables

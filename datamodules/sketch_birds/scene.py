@@ -29,7 +29,7 @@ Shift = tuple[float, float]
 
 
 class SceneObject(NamedTuple):
-    """One polygon that is no bird: a background object or the occluder. Coordinates as in :class:`Scene`."""
+    """One polygon that is not a bird: a background object or the occluder. Coordinates as in :class:`Scene`."""
 
     code: int
     shape: int

@@ -172,7 +172,7 @@ def placed_boxes(
         box = " ".join(f"{edge:g}" for edge in boxes[first].tolist())
         where = f"{names[first]}: " if names else ""
         raise ValueError(
-            f"{where}Expected the box {box} to reach into the frame, but the cut to the centre leaves nothing of it. "
+            f"{where}Expected the box {box} to reach into the frame, but the crop to the centre leaves nothing of it. "
             "Use `geometry: stretch` or `crop: box`."
         )
     return clipped_boxes(placed, (height, width))

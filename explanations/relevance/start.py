@@ -83,10 +83,10 @@ def _over_all_cells(latent: Tensor, vectors: Tensor | None, amounts: Tensor) -> 
     evidence = above.sum((2, 3)) @ positive.T + below.sum((2, 3)) @ negative.T  # (B, U)
     products = magnitude.sum((2, 3)) @ size.T
     everything = (size.sum(1) * (latent.shape[2] * latent.shape[3])).expand_as(products)
-    found, opposed = evidence > 0, (evidence <= 0) & (products > 0)
+    supporting, opposed = evidence > 0, (evidence <= 0) & (products > 0)
     by_evidence, by_product, by_weight = (
         torch.where(chosen, amounts / total.clamp(min=_SMALLEST), 0)
-        for chosen, total in ((found, evidence), (opposed, products), (~found & ~opposed, everything))
+        for chosen, total in ((supporting, evidence), (opposed, products), (~supporting & ~opposed, everything))
     )
     return (
         above * (by_evidence @ positive)[:, :, None, None]

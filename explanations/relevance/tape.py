@@ -150,12 +150,12 @@ class Tape:
 
 
 def _added(
-    found: tuple[Tensor, Window | None] | None, part: Tensor, window: Window | None
+    earlier: tuple[Tensor, Window | None] | None, part: Tensor, window: Window | None
 ) -> tuple[Tensor, Window | None]:
     """Relevance that waits for an operation, and another share of it; both whole if their windows differ."""
-    if found is None:
+    if earlier is None:
         return part, window
-    tensor, other = found
+    tensor, other = earlier
     if other is not window:
         tensor, part = (whole if w is None else w.put(whole) for whole, w in ((tensor, other), (part, window)))
         window = None

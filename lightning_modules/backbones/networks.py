@@ -58,7 +58,7 @@ def _keep_resolution(stage: nn.Sequential) -> None:
 def convnext(strides: Literal["standard", 13, 26] = "standard") -> tuple[nn.Sequential, int]:
     """ConvNeXt-T up to its last block.
 
-    Liu et al. (2022), "A ConvNet for the 2020s", stochastic depth included. The finer grids are those of PIPNet (Nauta
+    Liu et al. (2022), "A ConvNet for the 2020s", stochastic depth included. The finer grids are from PIPNet (Nauta
     et al. 2023): the last, or the last two, of the 2×2 downsampling layers get stride 1, which keeps every weight. The
     features are signed: the network ends in a sum, not in an activation.
 

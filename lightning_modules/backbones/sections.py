@@ -35,6 +35,6 @@ def backbone_sections(backbone: Backbone) -> dict[str, list[nn.Parameter]]:
     sections: dict[str, list[nn.Parameter]] = {}
     section = "stem"
     for parameter_name, parameter in backbone.net.named_parameters():
-        section = next((found for start, found in starts.items() if parameter_name.startswith(f"{start}.")), section)
+        section = next((name for start, name in starts.items() if parameter_name.startswith(f"{start}.")), section)
         sections.setdefault(section, []).append(parameter)
     return sections

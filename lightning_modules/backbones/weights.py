@@ -93,9 +93,9 @@ def _read_state_dict(file: Path) -> Mapping[str, Tensor]:
         ) from error
     state = _backbone_of_checkpoint(state) or state
     if not (isinstance(state, Mapping) and state and all(isinstance(value, Tensor) for value in state.values())):
-        found = f"the keys {list(state)[:6]}" if isinstance(state, Mapping) else f"a {type(state).__name__}"
+        got = f"the keys {list(state)[:6]}" if isinstance(state, Mapping) else f"a {type(state).__name__}"
         raise ValueError(
-            f"Expected argument `weights` to hold a state dict, names with tensors, but got {file} with {found}. "
+            f"Expected argument `weights` to hold a state dict, names with tensors, but got {file} with {got}. "
             "Save it with torch.save(model.state_dict(), file)."
         )
     return state

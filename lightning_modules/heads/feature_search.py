@@ -82,9 +82,9 @@ def search(problem: Problem, independent: Tensor, seed: int) -> tuple[Tensor, fl
     known: dict[frozenset[int], float] = {}
     for members, bound, before in sorted(optima, key=lambda optimum: -optimum[1]):
         if bound > value + TOLERANCE and frozenset(members.tolist()) not in known:
-            found, reached, more = _best_by_value(problem, members, known)
+            improved, reached, more = _best_by_value(problem, members, known)
             if reached > value + TOLERANCE:
-                best, value, origin, swaps = found, reached, bound, before + more
+                best, value, origin, swaps = improved, reached, bound, before + more
     return best, value, sum(abs(bound - origin) < 1e-6 for _, bound, _ in optima), swaps
 
 

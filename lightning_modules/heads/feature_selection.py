@@ -105,9 +105,9 @@ def find_selection(
 
 
 def make_problem(constants: FeatureConstants, threshold: float, size: int, per_class: int, signed: bool) -> Problem:
-    """The problem whose redundant pairs are those of at least ``threshold``, P = (R - least) / (largest - least).
+    """The problem whose redundant pairs have at least ``threshold``, with P = (R - least) / (largest - least).
 
-    The least and the largest are those of all R above 0.
+    The least and the largest are taken over all R above 0.
     """
     fit = constants.fit.abs() if signed else constants.fit
     redundancy = constants.redundancy
@@ -137,8 +137,8 @@ def redundancy_threshold(redundancy: Tensor, size: int, seed: int = 0) -> tuple[
     while low < high:
         middle = (low + high) // 2
         edges = (redundancy >= levels[middle]).float().fill_diagonal_(1)
-        found = _independent_set(edges, size, orders)
-        low, high, best = (middle + 1, high, best) if found is None else (low, middle, found)
+        independent = _independent_set(edges, size, orders)
+        low, high, best = (middle + 1, high, best) if independent is None else (low, middle, independent)
     return float(levels[high]), best
 
 

@@ -36,7 +36,7 @@ class LinearHead:
         """Set W, ``(K, U)``; units without weight become inactive."""
 
     def readable(self) -> Tensor:
-        """``(K, U)`` bool, weights that may differ from 0: those of active units."""
+        """``(K, U)`` bool, weights that may differ from 0, which belong to active units."""
         return self.units().active.expand(self.num_classes, -1)
 
     @torch.no_grad()

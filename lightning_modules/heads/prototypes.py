@@ -226,7 +226,7 @@ class ComparesPatches:
         return self.pool(self.prototypes.maps(self.embed(images), units)) * self.prototypes.active[units]
 
     def distance_maps(self, latent: Tensor, units: Tensor | None = None) -> Tensor:
-        """Exact distances ``(B, U, h, w)`` of every cell to every prototype, or to those of each image."""
+        """Exact distances ``(B, U, h, w)`` of every cell to every prototype, or to the units of each image."""
         return self.prototypes.distances(latent, exact=True, units=units)
 
     def load_patches(self, patches: Tensor, valid: Tensor, source: SourceTable) -> None:

@@ -159,7 +159,7 @@ def fit_sparse_head(
 
     Split in two parts that are at least 0, the problem is smooth, and its projected gradient is the violation of the
     optimality conditions. At the size of CUB (5,994 images, 112 concepts, 200 classes) this takes about 70 passes over
-    the images, a fifteenth of those of accelerated proximal gradients (FISTA), so that no path of warm starts is
+    the images, a fifteenth of what accelerated proximal gradients (FISTA) need, so that no path of warm starts is
     needed. In float64 on the device of the scores.
 
     Args:
@@ -204,7 +204,7 @@ def fit_sparse_head(
         torch.cat([least_of_weight, -most_of_bias]).numpy(), torch.cat([most_of_weight, most_of_bias]).numpy()
     )
     options = {"gtol": tolerance, "ftol": 0.0, "maxiter": most, "maxfun": most, "maxcor": 20}
-    found = minimize(value_and_gradient, first.numpy(), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-    parts, bias = unpack(found.x)
+    solution = minimize(value_and_gradient, first.numpy(), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    parts, bias = unpack(solution.x)
     weight = (signs * parts).sum(dim=0)
-    return SparseHead(weight, bias, problem.violation(weight, bias), int(found.nfev))
+    return SparseHead(weight, bias, problem.violation(weight, bias), int(solution.nfev))

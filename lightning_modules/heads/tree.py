@@ -172,11 +172,11 @@ class SoftTree(nn.Module):
     # -- structure ---------------------------------------------------------------------------------------------------
     def reachable(self) -> Tensor:
         """``(U + L,)`` bool, nodes and leaves in heap order that are not cut off."""
-        found = [torch.ones(1, dtype=torch.bool, device=self.route.device)]
+        levels = [torch.ones(1, dtype=torch.bool, device=self.route.device)]
         for level in range(self.depth):
             route = self.route[_level(level)]
-            found.append(_interleave(found[-1] & (route != RIGHT), found[-1] & (route != LEFT)))
-        return torch.cat(found)
+            levels.append(_interleave(levels[-1] & (route != RIGHT), levels[-1] & (route != LEFT)))
+        return torch.cat(levels)
 
     def active(self) -> Tensor:
         """``(U,)`` bool, the nodes whose score matters."""

@@ -24,7 +24,7 @@ class HeadOverride(TypedDict, total=False):
 
 
 class SpecOverride(TypedDict, total=False):
-    """Fields of an optimiser or scheduler: a new one if there is a name, otherwise changes to that of the phase."""
+    """Fields of an optimiser or scheduler: a new one if there is a name, otherwise changes to the phase's own."""
 
     name: str
     kwargs: dict[str, Any]

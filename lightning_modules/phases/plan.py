@@ -183,10 +183,10 @@ class PhasePlan:
 
 def _named(module: Any, base: type, name: str, place: str) -> Any:
     """A class of a torch module by name."""
-    found = getattr(module, name, None)
-    if not (inspect.isclass(found) and issubclass(found, base)):
+    named = getattr(module, name, None)
+    if not (inspect.isclass(named) and issubclass(named, base)):
         raise ValueError(f"Expected `{place}.name` to be a class of {module.__name__}, but got {name!r}.")
-    return found
+    return named
 
 
 def _scaled(scheduler: SchedulerSpec, factor: float) -> SchedulerSpec:

@@ -27,9 +27,9 @@ def load_in_format(model: InterpretableModule, file: Path, form: Format) -> dict
     _check_arguments(model, form)
     state, settings = _read(file, form)
     for begin, what in form.refused.items():
-        if found := [name for name in state if name.startswith(begin)]:
+        if matching := [name for name in state if name.startswith(begin)]:
             raise ValueError(
-                f"Expected {file} to hold weights that {type(model).__name__} has, but `{found[0]}` is of {what}."
+                f"Expected {file} to hold weights that {type(model).__name__} has, but `{matching[0]}` is of {what}."
             )
     _check_settings(file, settings, form)
     tensors = {form.ours(name): tensor for name, tensor in state.items() if name not in form.ignored}
@@ -54,12 +54,12 @@ def _adapted(model: Any, file: Path, tensors: dict[str, Tensor], settings: Mappi
 def _check_arguments(model: InterpretableModule, form: Format) -> None:
     for name, values in (SHARED | dict(form.arguments)).items():
         first, _, key = name.partition(".")
-        found = model.hparams.get(first)
-        found = (found or {}).get(key, DEFAULTS.get(key)) if key else found
-        if found not in values:
+        value = model.hparams.get(first)
+        value = (value or {}).get(key, DEFAULTS.get(key)) if key else value
+        if value not in values:
             raise ValueError(
                 f"Expected argument `{name}` of {type(model).__name__} to be {' or '.join(map(repr, values))}, as in "
-                f"the {form.code}, but got {found!r}."
+                f"the {form.code}, but got {value!r}."
             )
 
 
@@ -78,9 +78,9 @@ def _read(file: Path, form: Format) -> tuple[dict[str, Tensor], dict[str, Any]]:
     whole = content if isinstance(content, Mapping) else {}
     state = whole.get(STATE, whole)
     if not (isinstance(state, Mapping) and state and all(isinstance(each, Tensor) for each in state.values())):
-        found = f"the keys {list(whole)[:SHOWN]}" if whole else f"a {type(content).__name__}"
+        got = f"the keys {list(whole)[:SHOWN]}" if whole else f"a {type(content).__name__}"
         raise ValueError(
-            f"Expected {file} to hold tensors by name, alone or under `{STATE}`, but got {found}. Where the authors' "
+            f"Expected {file} to hold tensors by name, alone or under `{STATE}`, but got {got}. Where the authors' "
             f"code can be imported, write them with these three lines: {form.lines(file)}"
         )
     prefix = DATA_PARALLEL if all(name.startswith(DATA_PARALLEL) for name in state) else ""
@@ -120,9 +120,9 @@ def _problems(model: InterpretableModule, given: Mapping[str, Tensor], form: For
         "missing": [form.theirs(name) for name in needed if name not in given],
         "unexpected": [form.theirs(name) for name in given if name not in own],
         "of another shape": [
-            f"{form.theirs(name)}: {found} in place of {wanted}"
-            for name, (found, wanted) in shapes.items()
-            if found != wanted
+            f"{form.theirs(name)}: {stored} instead of {wanted}"
+            for name, (stored, wanted) in shapes.items()
+            if stored != wanted
         ],
         "not finite": [form.theirs(name) for name, tensor in given.items() if not tensor.isfinite().all()],
     }

@@ -46,8 +46,8 @@ def _classes(model: ProtoPNet, contents: Contents, form: Format) -> Tensor:
                 f"Expected `prototype_class_identity` in {contents.file} to be a row with a single 1 for each of the "
                 f"{weight.shape[1]} prototypes and a column for each of the {len(weight)} classes, but it is not."
             )
-        found: Tensor = identity.argmax(dim=1)
-        return found
+        classes: Tensor = identity.argmax(dim=1)
+        return classes
     blocks = model.owner.int().argmax(dim=1)
     if len(blocks) != weight.shape[1] or not torch.equal(weight.argmax(dim=0), blocks):
         raise ValueError(

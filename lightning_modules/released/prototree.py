@@ -55,7 +55,7 @@ def _in_heap_order(model: ProtoTree, contents: Contents, form: Format) -> dict[s
     if "prototypes.vectors" in tensors:
         tensors["prototypes.vectors"] = tensors["prototypes.vectors"][rows]
     known = torch.stack(list(leaves.values()))
-    if contents.said["kontschieder_normalization"]:  # shares of a sum in place of a softmax
+    if contents.said["kontschieder_normalization"]:  # shares of a sum instead of a softmax
         known = (known / known.sum(dim=1, keepdim=True) + LEAST).log()
     number = len(model.tree.leaf_logits)
     model.tree.keep(torch.zeros(number, dtype=torch.bool).index_fill(0, places, True))
@@ -73,12 +73,12 @@ def _structure(model: ProtoTree, contents: Contents, leaves: list[str]) -> tuple
             f"prototypes, but got {model.tree.depth}."
         )
     heap = heap_places(model.tree.depth)
-    found = {heap[index]: row for index, row in rows.items() if 0 <= index < len(heap)}
+    row_of_node = {heap[index]: row for index, row in rows.items() if 0 <= index < len(heap)}
     places = [heap[nodes[name]] - model.tree.nodes for name in leaves if 0 <= nodes.get(name, -1) < len(heap)]
-    whole = sorted(found) == sorted(found.values()) == list(range(model.tree.nodes))
+    whole = sorted(row_of_node) == sorted(row_of_node.values()) == list(range(model.tree.nodes))
     if not whole or len(places) != len(leaves) or len(set(places)) != len(places) or min(places, default=-1) < 0:
         raise ValueError(f"Expected `nodes` and `out_map` in {contents.file} to be of one tree, but they are not.")
-    return [found[place] for place in range(model.tree.nodes)], torch.tensor(places)
+    return [row_of_node[place] for place in range(model.tree.nodes)], torch.tensor(places)
 
 
 FORMAT = Format(

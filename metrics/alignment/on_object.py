@@ -96,8 +96,8 @@ class OnObject(ItemMean):
         share = peak_object_share(maps, object_masks)
         check_tensor("unit_ids", unit_ids, tuple(share.shape), "int64")
         counted = (unit_ids >= 0) & share.isfinite()
-        found = torch.stack([share > 0, share >= SHARES["on_object"], share > SHARES["mostly"]], dim=2)
-        self.hits = add_at_units(self.hits, unit_ids, found & counted[:, :, None])
+        hits = torch.stack([share > 0, share >= SHARES["on_object"], share > SHARES["mostly"]], dim=2)
+        self.hits = add_at_units(self.hits, unit_ids, hits & counted[:, :, None])
         self.shown = add_at_units(self.shown, unit_ids, counted)
         self.dropped = self.dropped + (~counted).sum()
 

@@ -92,9 +92,9 @@ class PartConsistency(ItemMean):
     def update(self, owned_ids: Tensor, owned_peaks: Tensor, part_locations: Tensor, part_visible: Tensor) -> None:
         """Add a batch."""
         check_owned_units(owned_ids, owned_peaks, part_locations, part_visible)
-        found = part_hits(owned_peaks, part_locations, part_visible, self.image_size, self.half_width)
+        hits = part_hits(owned_peaks, part_locations, part_visible, self.image_size, self.half_width)
         owned = (owned_ids >= 0)[:, :, None]
-        self.hits = add_at_units(self.hits, owned_ids, found & owned)
+        self.hits = add_at_units(self.hits, owned_ids, hits & owned)
         self.visible = add_at_units(self.visible, owned_ids, part_visible[:, None] & owned)
 
     def values(self) -> Tensor:

@@ -65,7 +65,7 @@ DECISION_SHARE = MetricEntry(
         "is the mean over classes, and the k largest are shown. Multilabel: c̄_u = 0. BagNet: u are cells. ProtoTree: "
         "share of the probability of the class that the path shown gives, by the likelier branch at every node",
         source="ours",
-        misread="A model of few units has a large share without being understood. Bias and residual are no units and "
+        misread="A model of few units has a large share without being understood. Bias and residual are not units and "
         "are left out. The path through a ProtoTree has up to as many units as the tree has levels, whatever k is. An "
         "explanation adds to the k largest those that look at the same places.",
     ),

@@ -28,7 +28,7 @@ def distinct_regions(saliency: Tensor, threshold: float = 0.5) -> Tensor:
         threshold: in [0, 1); regions whose intersection over union exceeds it are one place.
 
     Returns:
-        ``(B,)`` float64 in [1, k], higher is better. Empty regions and maps that are not finite are no places; NaN
+        ``(B,)`` float64 in [1, k], higher is better. Empty regions and maps that are not finite are not places; NaN
         without any place.
 
     Raises:

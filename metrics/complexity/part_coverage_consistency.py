@@ -34,8 +34,8 @@ def part_coverage_consistency(hits: Tensor, visible: Tensor, shown: Tensor, vari
     """Mean share of its images in which a unit covers a part, over the parts it ever covers.
 
     Source: Schlinge et al. (2025), equation 18, after Huang et al. (2023). A part's share is ``hits / visible``, so
-    that a part out of sight is no miss; ``variant="quanproto"`` divides by ``shown``. A unit that never covers a part
-    scores 0.
+    that a part out of sight is not a miss; ``variant="quanproto"`` divides by ``shown``. A unit that never covers a
+    part scores 0.
 
     Args:
         hits: ``(U, N)`` int64, images with the unit in the top k whose box of its region holds the visible part.

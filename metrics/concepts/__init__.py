@@ -50,8 +50,8 @@ def _ranked() -> Iterator[MetricEntry]:
 
 
 def _at_least(k: int, ids: Callable[[Facts], Tensor], what: str, facts: Facts) -> str | None:
-    found = int((ids(facts) >= 0).sum())
-    return unless(found >= k, f"{found} of the model's units stand for a concept{what}, fewer than {k}")
+    count = int((ids(facts) >= 0).sum())
+    return unless(count >= k, f"{count} of the model's units stand for a concept{what}, fewer than {k}")
 
 
 def _enough() -> Iterator[tuple[str, Need]]:

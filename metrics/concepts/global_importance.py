@@ -189,10 +189,10 @@ class ConceptGlobalImportance(ItemMean):
     def _values(self, centered: bool) -> Tensor:
         means = self.score_sums / self.counts[:, None]  # 0 / 0 where no image is classified correctly
         weight, table, means = (tensor[:, self.known] for tensor in (self.weight, self.annotation, means))
-        found = concept_global_importance(weight, table, means, self.kind, self.axis, centered)
+        values = concept_global_importance(weight, table, means, self.kind, self.axis, centered)
         if self.axis == "class":
-            return found
-        return found.new_full(self.known.shape, torch.nan).masked_scatter(self.known, found)
+            return values
+        return values.new_full(self.known.shape, torch.nan).masked_scatter(self.known, values)
 
 
 class _PerClass(ConceptGlobalImportance):

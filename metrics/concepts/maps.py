@@ -78,8 +78,8 @@ def point_ranks(maps: Tensor, points: Tensor, visible: Tensor, image_size: tuple
         own = values.gather(1, places)
         below = (own - tolerance).nextafter(own.new_full((), -torch.inf))  # x >= own - tolerance is x > below
         higher, as_high = numbers_above(values, torch.cat([own + tolerance, below], dim=1)).chunk(2, dim=1)
-        found = torch.stack([higher, as_high - higher]).double()
-        counts.append(found.masked_fill(~own.isfinite(), torch.nan))
+        ranks = torch.stack([higher, as_high - higher]).double()
+        counts.append(ranks.masked_fill(~own.isfinite(), torch.nan))
     higher, equal = torch.cat(counts, dim=1).view(2, *visible.shape).unbind()
     return higher.masked_fill(~inside, torch.nan), equal.masked_fill(~inside, torch.nan)
 

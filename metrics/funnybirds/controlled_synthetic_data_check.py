@@ -44,8 +44,8 @@ def minimal_sufficient_sets(class_parts: Tensor) -> Tensor:
     smaller = (subsets[:, None] <= subsets).all(dim=2) & (subsets[:, None].sum(2) + 1 == subsets.sum(1))
     minimal = sufficient & (sufficient.float() @ smaller.float() == 0)
     most = max(1, int(minimal.sum(dim=1).max())) if classes else 1
-    found, order = minimal.sort(dim=1, descending=True, stable=True)
-    return subsets[order[:, :most]] & found[:, :most, None]
+    is_minimal, order = minimal.sort(dim=1, descending=True, stable=True)
+    return subsets[order[:, :most]] & is_minimal[:, :most, None]
 
 
 def controlled_synthetic_data_check(

@@ -126,15 +126,15 @@ class FunnyBirdsScores(WrapperMetric, PartsMetric):
             at it, of all images. Next to completeness, the ``threshold``.
         """
         each, index = self._each(), self.threshold_index()
-        found: dict[str, dict[str, Any]] = {
+        entries: dict[str, dict[str, Any]] = {
             name: check.summary() if name in _SAME.values() else _at(check, index) for name, check in each.items()
         }
         if "csdc" in each:
-            found |= self._sums(found)
-        found |= {name: found[check] for name, check in _SAME.items() if check in each}
-        return {name: found[name] | self.exceptions.get(name, {}) for name in self.parts}
+            entries |= self._sums(entries)
+        entries |= {name: entries[check] for name, check in _SAME.items() if check in each}
+        return {name: entries[name] | self.exceptions.get(name, {}) for name in self.parts}
 
-    def _sums(self, found: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    def _sums(self, entries: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         """What sums up the checks, given their summaries."""
         each = self._each()
         values = {name: each[name].compute() for name in (*_COMPLETENESS, "sd", "ts") if name in each}
@@ -142,7 +142,7 @@ class FunnyBirdsScores(WrapperMetric, PartsMetric):
         unknown = dict.fromkeys(("sd", "ts"), thresholds.new_tensor(math.nan))
         scores = funnybirds_aggregate(**(unknown | values), thresholds=thresholds)
         scores["completeness_heldout"] = heldout_completeness(*(each[name].halves() for name in _COMPLETENESS))
-        threshold, images = scores.pop("threshold"), found["pc"]["n"] + found["pc"]["skipped"]
+        threshold, images = scores.pop("threshold"), entries["pc"]["n"] + entries["pc"]["skipped"]
         sums: dict[str, dict[str, Any]] = {}
         for name, value in scores.items():
             n = 0 if math.isnan(value) else images

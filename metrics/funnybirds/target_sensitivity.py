@@ -47,10 +47,10 @@ def target_pairs(class_parts: Tensor) -> tuple[Tensor, Tensor]:
     paired = candidate & (offered @ disjoint.float() > 0).gather(1, codes)
     first = _first(paired)
     second = _first(candidate & disjoint[codes.gather(1, first), codes])
-    found = paired.any(dim=1)[:, None]
-    pairs = torch.cat([first, second], dim=1).masked_fill(~found, -1)
+    has_pair = paired.any(dim=1)[:, None]
+    pairs = torch.cat([first, second], dim=1).masked_fill(~has_pair, -1)
     rows = torch.arange(classes, device=class_parts.device)[:, None]
-    return pairs, same[rows, pairs.clamp(min=0)] & found[:, :, None]
+    return pairs, same[rows, pairs.clamp(min=0)] & has_pair[:, :, None]
 
 
 def _first(flags: Tensor) -> Tensor:

@@ -142,8 +142,8 @@ def stratified_wilson_interval(value: Tensor, correct: Tensor, images: Tensor, c
 
     Wilson (1927) with the effective number of images (Korn and Graubard 1998): ``v (1 - v) / variance`` with the
     variance ``Σ r (1 - r) / (n - 1) / K²`` of the mean of the recalls r, but at most ``K² / Σ (1 / n)``, the number if
-    all classes had the same recall. The numbers n of images of the K classes are taken as given. Macro F1 in place of
-    the mean recall v varies as much.
+    all classes had the same recall. The numbers n of images of the K classes are taken as given. Macro F1
+    varies as much as the mean recall v.
 
     Args:
         value: the mean, scalar.

@@ -1,4 +1,4 @@
-"""Units of the class of an image: the object parts they find, and sums over the slots they stand in."""
+"""Units of the class of an image: the object parts they find, and sums over their slots."""
 
 from __future__ import annotations
 

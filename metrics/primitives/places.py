@@ -29,12 +29,12 @@ def places(overlaps: Tensor, threshold: float = 0.5) -> Tensor:
 
     Example:
         >>> overlaps = torch.tensor([[[1.0, 0.6, 0.2], [0.6, 1.0, 0.6], [0.2, 0.6, 1.0]]])
-        >>> places(overlaps)  # the third is near the second, but the second is no place of its own
+        >>> places(overlaps)  # the third is near the second, but the second is not a place of its own
         tensor([[0, 0, 2]])
     """
     check_tensor("overlaps", overlaps, ("B", overlaps.shape[-1], overlaps.shape[-1]), "float")
-    near, found = overlaps > threshold, overlaps.diagonal(dim1=1, dim2=2).isfinite()
-    first = torch.arange(overlaps.shape[1], device=overlaps.device).expand_as(found).masked_fill(~found, -1)
+    near, has_region = overlaps > threshold, overlaps.diagonal(dim1=1, dim2=2).isfinite()
+    first = torch.arange(overlaps.shape[1], device=overlaps.device).expand_as(has_region).masked_fill(~has_region, -1)
     for index in range(1, overlaps.shape[1]):  # each depends on those before it
         earlier = near[:, index, :index] & (first[:, :index] == torch.arange(index, device=first.device))
         of_another = torch.where(earlier.any(dim=1), earlier.int().argmax(dim=1), first[:, index])

@@ -97,9 +97,9 @@ def class_sheet(subject: ExplainedModel, seen: Scan, label: int) -> ClassSheet:
         guide = torch.zeros(seen.scores.shape[1]) if weight is None else weight[label]
     sizes = guide.abs()
     order = sizes.argsort(descending=True, stable=True)[:SHOWN].tolist()
-    shown = [unit for unit in order if sizes[unit] > LEAST * sizes.max()]
+    listed = [unit for unit in order if sizes[unit] > LEAST * sizes.max()]
     lines = []
-    for unit in shown:
+    for unit in listed:
         on_right, on_wrong = (None if mean is None else float(mean[unit]) for mean in means)
         lines.append((unit, None if weight is None else float(weight[label, unit]), on_right, on_wrong))
     threshold = getattr(subject.model, "decision_threshold", None)  # there if multilabel
@@ -123,7 +123,7 @@ def class_sheet(subject: ExplainedModel, seen: Scan, label: int) -> ClassSheet:
         images=len(members),
         right=len(right),
         lines=lines,
-        rest=[None if mean is None else float(mean.sum() - mean[shown].sum()) for mean in means],
+        rest=[None if mean is None else float(mean.sum() - mean[listed].sum()) for mean in means],
         bias=bias,
         residual=residual,
         logit=logit,
@@ -135,12 +135,12 @@ def class_sheet(subject: ExplainedModel, seen: Scan, label: int) -> ClassSheet:
 def _confusions(subject: ExplainedModel, seen: Scan, label: int, wrong: list[int]) -> list[tuple[int, int, list[int]]]:
     """The classes that images of a class are confused with, and the units that contribute most to them."""
     counts = Counter(seen.predicted[row] for row in wrong if seen.predicted[row] != label)
-    found = []
+    confusions = []
     for other, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:CONFUSIONS]:
         rows = [row for row in wrong if seen.predicted[row] == other]
         gap = (contributions_of(subject, seen, rows, other) - contributions_of(subject, seen, rows, label)).mean(dim=0)
-        found.append((other, count, gap.argsort(descending=True, stable=True)[:SPEAKING].tolist()))
-    return found
+        confusions.append((other, count, gap.argsort(descending=True, stable=True)[:SPEAKING].tolist()))
+    return confusions
 
 
 def _check(

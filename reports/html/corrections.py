@@ -58,14 +58,14 @@ def corrections(subject: ExplainedModel, image: ExplainedImage, sample: Mapping[
     said = model.concept_probabilities(scores)[0]
     order = (said - truth[0].float()).abs().argsort(descending=True, stable=True)[:SHOWN].tolist()
     wrong = [unit for unit in order if (float(said[unit]) > 0.5) != bool(truth[0, unit])]
-    found = []
+    rows = []
     for unit in wrong:
         mask = torch.zeros_like(truth)
         mask[0, unit] = True
         name, logit = _decided(subject, model.intervene(scores, truth, mask))
-        found.append(Correction(subject.unit_name(unit), float(said[unit]), bool(truth[0, unit]), name, logit))
+        rows.append(Correction(subject.unit_name(unit), float(said[unit]), bool(truth[0, unit]), name, logit))
     name, logit = _decided(subject, model.intervene(scores, truth, torch.ones_like(truth)))
-    return [*found, Correction("all concepts", None, None, name, logit)]
+    return [*rows, Correction("all concepts", None, None, name, logit)]
 
 
 def _decided(subject: ExplainedModel, scores: torch.Tensor) -> tuple[str, float]:

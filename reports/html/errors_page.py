@@ -23,7 +23,7 @@ def errors_page(site: Site, contents: Contents) -> None:
     seen, names, ids = contents.seen, contents.subject.class_names, contents.seen.sample_ids
     wrong = [row for row, correct in enumerate(seen.correct) if not correct]
     wrong.sort(key=lambda row: (-_margin(seen, row), ids[row]))
-    shown = wrong[: contents.limits.errors]
+    listed = wrong[: contents.limits.errors]
     cards = [
         {
             "picture": fit(to_image(sample["image"]), THUMBNAIL),
@@ -34,7 +34,7 @@ def errors_page(site: Site, contents: Contents) -> None:
             "truth": ", ".join(names[label] for label in seen.labels[row]),
             "margin": _margin(seen, row),
         }
-        for row, sample in zip(shown, samples_of(contents.dataset, [ids[row] for row in shown]), strict=True)
+        for row, sample in zip(listed, samples_of(contents.dataset, [ids[row] for row in listed]), strict=True)
     ]
     pairs = Counter(
         (truth, seen.predicted[row]) for row in wrong for truth in seen.labels[row] if truth != seen.predicted[row]

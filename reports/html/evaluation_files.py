@@ -48,9 +48,9 @@ def read_evaluation(folder: Path) -> EvaluationFiles:
     for name in NAMED_BY:
         path = folder / f"{name}.csv"
         if name != "images" and path.is_file():
-            found = read_values(path)
-            rows = zip(found.sample_ids, found.values.tolist(), strict=True)
-            items[name] = {item: dict(zip(found.keys, row, strict=True)) for item, row in rows}
+            table = read_values(path)
+            rows = zip(table.sample_ids, table.values.tolist(), strict=True)
+            items[name] = {item: dict(zip(table.keys, row, strict=True)) for item, row in rows}
     figures = {}
     for path in sorted(folder.glob("*.png")):
         with Image.open(path) as picture:

@@ -72,7 +72,7 @@ class Bar:
         left: of the bar, in percent of the scale.
         width: of the bar, in percent.
         kind: "for", "against" or "sum".
-        number: of the line, None for what is no unit.
+        number: of the line, None for what is not a unit.
     """
 
     name: str
@@ -94,12 +94,12 @@ def with_bars(image: ExplainedImage, names: Sequence[str]) -> list[tuple[Additiv
     ends = [end for lines in added for end in accumulate((value for *_, value in lines), initial=0.0)]
     low, high = min(ends), max(ends)
     scale = 100 / ((high - low) or 1.0)
-    found = []
+    with_rows = []
     for (table, rows), lines in zip(image.tables, added, strict=True):
         on_path = table.tree_path is not None
         drawn = _path_bars(table, rows, names[table.label]) if on_path else _bars(table, lines, low, scale)
-        found.append((table, rows, drawn))
-    return found
+        with_rows.append((table, rows, drawn))
+    return with_rows
 
 
 def _added(table: AdditiveTable, rows: list[Row]) -> list[tuple[int | None, str, float]]:

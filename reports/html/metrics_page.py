@@ -21,7 +21,7 @@ Ends = list[tuple[str, str]]  # images and their pages
 
 
 @dataclass(frozen=True)
-class Shown:
+class MetricRow:
     """One metric.
 
     Args:
@@ -47,7 +47,7 @@ class Shown:
     worst: Ends
 
 
-def metrics_page(site: Site, contents: Contents) -> dict[str, tuple[str, list[Shown]]]:
+def metrics_page(site: Site, contents: Contents) -> dict[str, tuple[str, list[MetricRow]]]:
     """Write the page.
 
     Args:
@@ -57,22 +57,22 @@ def metrics_page(site: Site, contents: Contents) -> dict[str, tuple[str, list[Sh
     Returns:
         Question and metrics of every family.
     """
-    found: dict[str, tuple[str, list[Shown]]] = {}
+    families: dict[str, tuple[str, list[MetricRow]]] = {}
     for key, entry in contents.files.result["metrics"].items():
         family = key.split("/")[0]
         question = FAMILIES[family].question if family in FAMILIES else ""
-        metrics = found.setdefault(family, (question, []))[1]
-        metrics.append(_shown(contents, key, entry, question))
-    site.page("metrics.html", "metrics", families=found, result=contents.files.result)
-    return found
+        metrics = families.setdefault(family, (question, []))[1]
+        metrics.append(_row(contents, key, entry, question))
+    site.page("metrics.html", "metrics", families=families, result=contents.files.result)
+    return families
 
 
-def _shown(contents: Contents, key: str, entry: Mapping[str, Any], otherwise: str) -> Shown:
+def _row(contents: Contents, key: str, entry: Mapping[str, Any], otherwise: str) -> MetricRow:
     """One metric; metrics that the suite does not know ask what their family asks."""
     value, (low, high), unit = entry["value"], entry["ci95"], entry["unit"]
     best, worst = _ends(contents, key, entry["higher_is_better"])
     words, short = ENTRIES[key].words if key in ENTRIES else None, key.split("/", 1)[1]
-    return Shown(
+    return MetricRow(
         name=words.name if words and words.name else short,
         key=short,
         question=words.question if words else otherwise,

@@ -16,7 +16,7 @@ from reports.html.contents import MOST, Contents
 from reports.html.errors_page import errors_page
 from reports.html.evaluation_files import EvaluationFiles
 from reports.html.image_page import image_pages
-from reports.html.metrics_page import Shown, metrics_page
+from reports.html.metrics_page import MetricRow, metrics_page
 from reports.html.site import Site
 from reports.html.tree_page import tree_page
 from reports.html.unit_page import unit_pages
@@ -88,7 +88,7 @@ def _by_page(figures: Mapping[str, Image.Image]) -> dict[str, dict[str, Image.Im
 def _overview(
     site: Site,
     contents: Contents,
-    measured: Mapping[str, tuple[str, Sequence[Shown]]],
+    measured: Mapping[str, tuple[str, Sequence[MetricRow]]],
     cards: Sequence[Mapping[str, Any]],
 ) -> None:
     """Write the first page."""

@@ -121,12 +121,12 @@ def _bar(tile: Image.Image, name: str, share: float, top: int) -> None:
 
 def _features(tile: Image.Image, rows: Tensor, feature_names: Sequence[str], top: int) -> None:
     """The ``(2, U)`` weights of two classes for the features that matter most to either."""
-    shown = torch.unique(rows.abs().argsort(dim=1, descending=True, stable=True)[:, :SHOWN_FEATURES])
-    shown = shown[(rows[:, shown] != 0).any(dim=0)]
-    if len(shown):
+    features = torch.unique(rows.abs().argsort(dim=1, descending=True, stable=True)[:, :SHOWN_FEATURES])
+    features = features[(rows[:, features] != 0).any(dim=0)]
+    if len(features):
         left = NAME_WIDTH + BAR + 3 * CELL
-        tile.paste(_cells(rows[:, shown], CELL), (left, top))
-        _name(tile, [feature_names[unit] for unit in shown.tolist()], left, top)
+        tile.paste(_cells(rows[:, features], CELL), (left, top))
+        _name(tile, [feature_names[unit] for unit in features.tolist()], left, top)
 
 
 def _cells(values: Tensor, width: int) -> Image.Image:

@@ -1,4 +1,4 @@
-"""What a family of metrics brings: how its pictures are drawn, what they show, and the page they stand on."""
+"""What a family of metrics brings: how its pictures are drawn, what they show, and the page they are on."""
 
 from __future__ import annotations
 

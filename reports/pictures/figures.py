@@ -67,8 +67,8 @@ def draw(kind: Kind, table: PaperTable, sections: Sequence[Section]) -> Figure:
     Raises:
         ValueError: if its metrics are too few or of the wrong kind for the figure.
     """
-    shown = [(dataset, [row for row in rows if row.cells]) for dataset, rows in sections if _own(rows)]
-    return {"bars": _bars, "radar": _radar, "scatter": _scatter}[kind](table.columns, shown)
+    filled = [(dataset, [row for row in rows if row.cells]) for dataset, rows in sections if _own(rows)]
+    return {"bars": _bars, "radar": _radar, "scatter": _scatter}[kind](table.columns, filled)
 
 
 def _own(rows: Sequence[Row]) -> bool:
@@ -118,17 +118,17 @@ def _bars(columns: Sequence[Column], sections: Sequence[Section]) -> Figure:
                 _bar_panel(axes, rows, some[place], dataset, place == 0)
             else:
                 axes.set_axis_off()
-    shown = [row for _, rows in sections for row in rows]
-    figure.supxlabel(_caption("blue: runs, grey: published", SPREAD, rows=shown), fontsize=8)
+    all_rows = [row for _, rows in sections for row in rows]
+    figure.supxlabel(_caption("blue: runs, grey: published", SPREAD, rows=all_rows), fontsize=8)
     return figure
 
 
 def _bar_panel(axes: Axes, rows: Sequence[Row], column: Column, dataset: str, named: bool) -> None:
     cells = [row.cells.get(column.heading) for row in rows]
-    found, heights = np.array([_numbers(cell, column) for cell in cells]), np.arange(len(rows))
-    axes.barh(heights, found[:, 0], color=[GREY if row.is_published else BLUE for row in rows], height=0.7)
-    for line in np.flatnonzero(found[:, 1:].sum(axis=1)):
-        axes.errorbar(found[line, 0], line, xerr=found[line, 1:, None], color="black", capsize=3, linewidth=1)
+    numbers, heights = np.array([_numbers(cell, column) for cell in cells]), np.arange(len(rows))
+    axes.barh(heights, numbers[:, 0], color=[GREY if row.is_published else BLUE for row in rows], height=0.7)
+    for line in np.flatnonzero(numbers[:, 1:].sum(axis=1)):
+        axes.errorbar(numbers[line, 0], line, xerr=numbers[line, 1:, None], color="black", capsize=3, linewidth=1)
     for at, cell in enumerate(cells):
         missing, differs = cell is None or cell.value is None, cell is not None and OTHERWISE in cell.marks
         text, colour = ("–", "black") if missing else (OTHERWISE * differs, "white")
@@ -152,9 +152,9 @@ def _looks(rows: Sequence[Row], columns: Sequence[Column]) -> Iterator[tuple[Row
 def _radar(columns: Sequence[Column], sections: Sequence[Section]) -> Figure:
     wrong = [each.heading for each in columns if each.unit != "fraction"]
     if wrong or len(columns) < 3:
-        found = f"{', '.join(wrong)} are none" if wrong else f"there are {len(columns)}"
+        got = f"{', '.join(wrong)} are none" if wrong else f"there are {len(columns)}"
         raise ValueError(
-            f"Expected `metric` to name three or more fractions for `kind: radar`, but {found}. Of these, "
+            f"Expected `metric` to name three or more fractions for `kind: radar`, but {got}. Of these, "
             f"`--metric {','.join(each.heading for each in columns if each.unit == 'fraction')}` are fractions."
         )
     down = [each.higher_is_better is False for each in columns]
@@ -170,8 +170,8 @@ def _radar(columns: Sequence[Column], sections: Sequence[Section]) -> Figure:
                 axes.plot(*[np.append(each[there], each[there][:1]) for each in (np.array(angles), values)], **look)
         axes.set_title(dataset, loc="center")
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), fontsize=8)
-    shown = [row for _, rows in sections for row in rows]
-    figure.supxlabel(_caption("from 0 in the centre to 1", "dashed: published", rows=shown), fontsize=8)
+    all_rows = [row for _, rows in sections for row in rows]
+    figure.supxlabel(_caption("from 0 in the centre to 1", "dashed: published", rows=all_rows), fontsize=8)
     return figure
 
 
@@ -196,6 +196,6 @@ def _scatter(columns: Sequence[Column], sections: Sequence[Section]) -> Figure:
                 )
         axes.set(xlabel=_title(across), ylabel=_title(upright), title=dataset)
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0), borderaxespad=6, fontsize=7)  # below the label
-    shown = [row for _, rows in sections for row in rows]
-    figure.supxlabel(_caption("hollow: published", SPREAD, rows=shown), fontsize=7)
+    all_rows = [row for _, rows in sections for row in rows]
+    figure.supxlabel(_caption("hollow: published", SPREAD, rows=all_rows), fontsize=7)
     return figure

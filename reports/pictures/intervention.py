@@ -40,15 +40,15 @@ def intervention_curves(metrics: Mapping[str, Mapping[str, Any]]) -> Figure | No
     Args:
         metrics: of an evaluation, by key.
     """
-    found = {
+    by_title = {
         title: {order: metrics[key] for order in ORDERS if (key := f"intervention/area{panel}{order}") in metrics}
         for panel, title in PANELS.items()
     }
-    shown = {title: curves for title, curves in found.items() if curves}
-    if not shown:
+    filled = {title: curves for title, curves in by_title.items() if curves}
+    if not filled:
         return None
-    figure, panels = chart(WIDTH, HEIGHT, columns=len(shown))
-    for axes, (title, curves) in zip(panels, shown.items(), strict=True):
+    figure, panels = chart(WIDTH, HEIGHT, columns=len(filled))
+    for axes, (title, curves) in zip(panels, filled.items(), strict=True):
         for order, entry in curves.items():
             (colour, line, name), curve = ORDERS[order], 100 * np.array(entry["curve"])
             if order == "":

@@ -1,4 +1,4 @@
-"""Table columns of published numbers: which may stand next to a group of runs, which only under a mark, and why."""
+"""Table columns of published numbers: which may appear next to a group of runs, which only under a mark, and why."""
 
 from __future__ import annotations
 
@@ -72,38 +72,38 @@ def matches(result: Result, records: Sequence[Published]) -> list[Match]:
     balanced = facts | {"weighting": "class_balanced"}
     interface = result.protocol.get("interface")
     by_part = facts if interface == "attribution" else facts | {"explainer": _INTERFACES.get(str(interface), interface)}
-    found = []
+    all_matches = []
     for record in records:
         if record.dataset != result.dataset or record.base_model not in names_of(result):
             continue
         of_parts = record.base_key.startswith("funnybirds/")
-        found.append(_match(record, record.base_key, by_part if of_parts else facts, reduced))
+        all_matches.append(_match(record, record.base_key, by_part if of_parts else facts, reduced))
         if record.base_key == "general/accuracy" and record.qualifiers.get("weighting") == "class_balanced":
-            found.append(_match(record, "general/balanced_accuracy", balanced, reduced))
+            all_matches.append(_match(record, "general/balanced_accuracy", balanced, reduced))
         if "C7" in record.codes:
-            signed, stem = found.pop(), record.base_key.removesuffix("_correct")
+            signed, stem = all_matches.pop(), record.base_key.removesuffix("_correct")
             by_magnitude = f"{stem}_abs{record.base_key.removeprefix(stem)}"
             differs = (*signed.differences, "ranking by magnitude (these runs: signed)")
-            found += [replace(signed, differences=differs), replace(signed, key=by_magnitude)]
-    return found
+            all_matches += [replace(signed, differences=differs), replace(signed, key=by_magnitude)]
+    return all_matches
 
 
-def columns(found: Sequence[Match]) -> list[PublishedColumn]:
+def columns(matched: Sequence[Match]) -> list[PublishedColumn]:
     """Sort matches into columns: one per published model, and one more for what differs in some condition.
 
     Args:
-        found: matches of one paper.
+        matched: matches of one paper.
 
     Returns:
         Columns that hold at least one number.
     """
-    papers = {match.record.model: match.record.paper for match in found}
+    papers = {match.record.model: match.record.paper for match in matched}
     models = list(papers)
     result = []
     for model in models:
         for marked in (False, True):
             cells: dict[str, list[Match]] = {}
-            for match in found:
+            for match in matched:
                 if match.record.model == model and bool(match.differences) == marked:
                     cells.setdefault(match.key, []).append(match)
             if cells:
@@ -112,19 +112,19 @@ def columns(found: Sequence[Match]) -> list[PublishedColumn]:
     return result
 
 
-def cell(found: Sequence[Match], unit: str) -> str:
+def cell(matched: Sequence[Match], unit: str) -> str:
     """The published mean ± deviation with its marks.
 
     Args:
-        found: the matches of one cell; a number that two tables repeat is printed once.
+        matched: the matches of one cell; a number that two tables repeat is printed once.
         unit: of our metric.
 
     Returns:
         Text such as ``"42.77 ± 1.18 (Q2 Q9)"``.
     """
-    keys = {match.record.metric_key for match in found}
+    keys = {match.record.metric_key for match in matched}
     texts = []
-    for record in (match.record for match in found):
+    for record in (match.record for match in matched):
         spread = f" ± {number(record.std, unit)}" if record.std is not None else ""
         which = [f"{name}={value}" for name, value in record.key_qualifiers.items()] if len(keys) > 1 else []
         marks = " ".join([*which, *record.codes, *([] if record.verified else ["unverified"])])
@@ -132,37 +132,37 @@ def cell(found: Sequence[Match], unit: str) -> str:
     return "; ".join(dict.fromkeys(texts))
 
 
-def footnotes(shown: Sequence[PublishedColumn]) -> list[str]:
+def footnotes(table_columns: Sequence[PublishedColumn]) -> list[str]:
     """The meaning of the marks in published columns.
 
     Args:
-        shown: the columns of a table.
+        table_columns: the columns of a table.
 
     Returns:
         Lines of text.
     """
-    notes = [_source(column) for column in shown if not (column.marked and _has_twin(column, shown))]
-    return notes + explained([match for column in shown for each in column.cells.values() for match in each])
+    notes = [_source(column) for column in table_columns if not (column.marked and _has_twin(column, table_columns))]
+    return notes + explained([match for column in table_columns for each in column.cells.values() for match in each])
 
 
-def explained(found: Sequence[Match]) -> list[str]:
+def explained(matched: Sequence[Match]) -> list[str]:
     """What readers must know to compare the numbers.
 
     Args:
-        found: the matches of all cells.
+        matched: the matches of all cells.
 
     Returns:
         Lines of text: what could not be checked, in what the numbers differ, their codes and remarks.
     """
     notes = []
-    if unknown := list(dict.fromkeys(name for match in found for name in match.unknown)):
+    if unknown := list(dict.fromkeys(name for match in matched for name in match.unknown)):
         notes.append(f"not checked, because these runs do not say: {', '.join(unknown)}")
-    notes += _by_text([(f"† {reason}", match.key) for match in found for reason in match.differences])
-    used = {code for match in found for code in match.record.codes}
+    notes += _by_text([(f"† {reason}", match.key) for match in matched for reason in match.differences])
+    used = {code for match in matched for code in match.record.codes}
     notes += [f"{code}: {text}" for code, text in DEFECTS.items() if code in used]
-    if not all(match.record.verified for match in found):
+    if not all(match.record.verified for match in matched):
         notes.append("unverified: quoted second-hand or from memory; check before quoting")
-    return notes + _by_text([(match.record.remark, match.key) for match in found if match.record.remark])
+    return notes + _by_text([(match.record.remark, match.key) for match in matched if match.record.remark])
 
 
 def names_of(result: Result) -> list[str]:
@@ -206,9 +206,9 @@ def _facts(result: Result) -> dict[str, str | None]:
 def _reductions(result: Result) -> dict[str, str]:
     """Settings under which the runs saw only a part of a data set: published numbers are of whole ones."""
     data = result.protocol.get("data") or {}
-    found = {"limit": result.limit, "classes": data.get("classes"), "training": result.incomplete_training}
-    found["data"] = "other than trained on" if result.other_data else None
-    return {name: str(value) for name, value in found.items() if value is not None}
+    reductions = {"limit": result.limit, "classes": data.get("classes"), "training": result.incomplete_training}
+    reductions["data"] = "other than trained on" if result.other_data else None
+    return {name: str(value) for name, value in reductions.items() if value is not None}
 
 
 def _match(record: Published, key: str, facts: Mapping[str, str | None], reduced: Mapping[str, str]) -> Match:
@@ -229,8 +229,8 @@ def own_words(model: str, models: Sequence[str]) -> list[str]:
     return [word for word in lists[model] if not all(word in words for words in lists.values())]
 
 
-def _has_twin(column: PublishedColumn, shown: Sequence[PublishedColumn]) -> bool:
-    return any(other.model == column.model and not other.marked for other in shown)
+def _has_twin(column: PublishedColumn, table_columns: Sequence[PublishedColumn]) -> bool:
+    return any(other.model == column.model and not other.marked for other in table_columns)
 
 
 def _source(column: PublishedColumn) -> str:
@@ -245,4 +245,4 @@ def _by_text(pairs: Sequence[tuple[str, str]]) -> list[str]:
     keys: dict[str, list[str]] = {}
     for text, key in pairs:
         keys.setdefault(text, []).append(key)
-    return [f"{text}: {', '.join(dict.fromkeys(found))}" for text, found in keys.items()]
+    return [f"{text}: {', '.join(dict.fromkeys(keys_of_text))}" for text, keys_of_text in keys.items()]

@@ -62,7 +62,7 @@ class Published:
 
     Args:
         paper: short name of the source.
-        table: where it stands there.
+        table: of the paper that has it.
         dataset: name of the data module's file.
         model: class name of the model, then qualifiers in brackets.
         metric_key: result key, then qualifiers in brackets.
@@ -117,8 +117,8 @@ class Published:
     @property
     def codes(self) -> list[str]:
         """The defect codes of the note, in the order of :data:`DEFECTS`."""
-        found = _CODE.findall(self.note)
-        return [code for code in DEFECTS if code in found]
+        mentioned = _CODE.findall(self.note)
+        return [code for code in DEFECTS if code in mentioned]
 
     @property
     def remark(self) -> str:
@@ -142,11 +142,11 @@ def published(paper: str) -> list[Published]:
         >>> len(published("quanproto")), published("quanproto")[0].value
         (357, 0.7018)
     """
-    found = [r for r in all_records() if paper in (r.paper, r.paper.removesuffix("_revisited"))]
-    if not found:
+    records = [r for r in all_records() if paper in (r.paper, r.paper.removesuffix("_revisited"))]
+    if not records:
         known = sorted({record.paper for record in all_records()})
         raise ValueError(f"Expected argument `published` to be one of {known}, but got {paper!r}.")
-    return found
+    return records
 
 
 @cache

@@ -104,17 +104,17 @@ def columns_of(keys: Mapping[str, str]) -> tuple[Column, ...]:
         >>> columns_of({"NPR": "compactness/npr", "agreement": "study/agreement_correct[examples=no]"})[1]
         Column(heading='agreement', key='study/agreement_correct[examples=no]', unit='fraction', higher_is_better=True)
     """
-    found = []
+    columns = []
     for heading, key in keys.items():
         base = key.partition("[")[0]
         unit, better = _OTHERS.get(base, ("", None))
         if base in ENTRIES:
             unit, better = ENTRIES[base].unit, ENTRIES[base].higher_is_better
-        found.append(Column(heading, key, unit, better))
-    return tuple(found)
+        columns.append(Column(heading, key, unit, better))
+    return tuple(columns)
 
 
-# keys that are no metric of the suite: unit and direction
+# keys that are not metrics of the suite: unit and direction
 _OTHERS: dict[str, tuple[str, bool | None]] = {
     **{f"study/{task}_{which}": ("fraction", True) for task in ("agreement", "distinction", "output")
        for which in ("correct", "incorrect")},
@@ -171,8 +171,8 @@ def _lengths(key: str) -> tuple[Column, ...]:
     return columns_of({f"l = {length}": f"concepts/{key}@{length}" for length in (1, 3, 5)})
 
 
-def _global_importance(number: str, sources: Sequence[str], axis: str, what: str, shown: Sequence[int]) -> PaperTable:
-    rows = {f"mean of all {what}": ""} | {f"{axis} {index}": f"[{axis}={index}]" for index in shown}
+def _global_importance(number: str, sources: Sequence[str], axis: str, what: str, indices: Sequence[int]) -> PaperTable:
+    rows = {f"mean of all {what}": ""} | {f"{axis} {index}": f"[{axis}={index}]" for index in indices}
     columns = columns_of({f"CGIM{kind}": f"concepts/cgim{kind}_{axis}" for kind in (1, 2, 3)})
     papers = ["concept_metrics"]
     return PaperTable(f"concept_metrics/{number}", f"{_CGIM} {what}", papers, [*sources, _MEANS], columns, rows)

@@ -28,7 +28,7 @@ def differing(values: Sequence[Any], path: str = "") -> dict[str, list[Any]]:
 
     Args:
         values: one mapping per result.
-        path: where they stand.
+        path: of the block that holds them.
 
     Returns:
         Place, such as ``"training.batch_size"``, to the value of every result; :data:`NOT_STATED` where there is none.
@@ -42,11 +42,11 @@ def differing(values: Sequence[Any], path: str = "") -> dict[str, list[Any]]:
     if not all(isinstance(value, Mapping) for value in values):
         plain = ["recorded" if UNRECORDED in values and isinstance(value, Mapping) else value for value in values]
         return {path: plain}
-    found: dict[str, list[Any]] = {}
+    values_by_place: dict[str, list[Any]] = {}
     for name in dict.fromkeys(name for value in values for name in value):
         inner = [value.get(name, NOT_STATED) for value in values]
-        found |= differing(inner, f"{path}.{name}" if path else name)
-    return found
+        values_by_place |= differing(inner, f"{path}.{name}" if path else name)
+    return values_by_place
 
 
 def named(differences: Mapping[str, Sequence[Any]]) -> list[str]:
@@ -68,7 +68,7 @@ def without(conditions: Mapping[str, Any], places: Collection[str], path: str = 
     Args:
         conditions: nested mappings.
         places: as they are printed, or in full; all below them goes too.
-        path: where ``conditions`` stand.
+        path: of the block that holds ``conditions``.
     """
     left = {}
     for name, value in conditions.items():
@@ -84,11 +84,11 @@ def words_apart(results: Sequence[Result]) -> list[list[str]]:
     Args:
         results: one per column of a table.
     """
-    found = []
+    words = []
     for result in results:
         rivals = [other for other in results if other.model == result.model]
-        found.append(_words(rivals)[rivals.index(result)])
-    return found
+        words.append(_words(rivals)[rivals.index(result)])
+    return words
 
 
 def _words(rivals: Sequence[Result]) -> list[list[str]]:
@@ -142,11 +142,11 @@ def listed_differences(results: Sequence[Result]) -> list[str]:
 
 def _lines(conditions: Sequence[Mapping[str, Any]], columns: Sequence[int]) -> list[str]:
     """As :func:`named`; among more than two columns, every value with the numbers of the columns that have it."""
-    found = differing(conditions)
+    apart = differing(conditions)
     if len(columns) < 3:
-        return named(found)
+        return named(apart)
     lines = []
-    for place, values in found.items():
+    for place, values in apart.items():
         having: dict[str, list[str]] = {}
         for column, value in zip(columns, map(short, values), strict=True):
             having.setdefault(value, []).append(str(column + 1))

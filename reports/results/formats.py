@@ -55,17 +55,17 @@ def records(results: Sequence[Result], paper: str | None = None, across: Sequenc
         own ``sd`` does not say); ``sd_within_folds``, over the seeds of a fold, pooled, where there are several folds;
         ``n`` runs with a value, in ``n_folds``; the 95 % interval ``low``, ``high`` of a single run.
     """
-    quoted, found = published(paper) if paper is not None else [], list[dict[str, Any]]()
+    quoted, rows = published(paper) if paper is not None else [], list[dict[str, Any]]()
     for group in groups_of(results, across):
         runs = [
             {"name": name, "fold": result.fold, "train_seed": result.train_seed, "seed": result.seed}
             | {"read_from": read_from(result), "not_read": passed_over(result)}
             for name, result in zip(group.names, group.results, strict=True)
         ]
-        found += [_measured(group, key) | {"runs": runs} for key in group.keys]
+        rows += [_measured(group, key) | {"runs": runs} for key in group.keys]
         for column in columns([match for match in matches(group.first, quoted) if match.key in group.keys]):
-            found += [_quoted(column.title, group, match) for matched in column.cells.values() for match in matched]
-    return [record for index, record in enumerate(found) if record not in found[:index]]
+            rows += [_quoted(column.title, group, match) for matched in column.cells.values() for match in matched]
+    return [record for index, record in enumerate(rows) if record not in rows[:index]]
 
 
 def _measured(group: Group, key: str) -> dict[str, Any]:
@@ -148,17 +148,17 @@ def as_latex(parts: Sequence[Part], standalone: bool = False) -> str:
         parts: to be printed.
         standalone: whether headings and notes are printed, not left as comments.
     """
-    found = [r"% \usepackage{booktabs}"]
+    lines = [r"% \usepackage{booktabs}"]
     for part in parts:
         if standalone and part.heading:
-            found += ["", rf"\medskip\noindent {escaped(part.heading)}\par\smallskip\noindent"]
+            lines += ["", rf"\medskip\noindent {escaped(part.heading)}\par\smallskip\noindent"]
         texts = [part.text] if standalone else [part.heading, part.text, *part.notes]
-        found += [f"% {line}" for text in texts for line in text.splitlines() if line]
-        found += _tabular(part) if part.header else []
+        lines += [f"% {line}" for text in texts for line in text.splitlines() if line]
+        lines += _tabular(part) if part.header else []
         if standalone and part.notes:
             notes = [rf"\noindent {escaped(note)}\par" for note in part.notes]
-            found += ["", r"\medskip{\footnotesize\raggedright", *notes, "}"]
-    return "\n".join(found)
+            lines += ["", r"\medskip{\footnotesize\raggedright", *notes, "}"]
+    return "\n".join(lines)
 
 
 def _tabular(part: Part) -> Iterator[str]:

@@ -6,7 +6,7 @@ from reports.results.differences import differing, short, short_name
 from reports.results.groups import Group
 from reports.results.runs import NOT_READ, passed_over, read_from
 
-# conditions that stand in the heading or below, or are named only where they differ
+# conditions that are in the heading or below, or are named only where they differ
 ELSEWHERE = ("dataset", "model", "split", "folds", "data", "evaluation_code", "other_data", "training")
 
 
@@ -87,4 +87,4 @@ def _missing(group: Group) -> list[str]:
             notes.setdefault(f"{where}, because {reason}", []).append(key)
         if undefined := sum(entry.value is None for entry in entries):
             notes.setdefault(f"undefined in {undefined} of {len(entries)} results", []).append(key)
-    return [f"{text}: {', '.join(found)}" for text, found in notes.items()]
+    return [f"{text}: {', '.join(names)}" for text, names in notes.items()]

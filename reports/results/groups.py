@@ -49,15 +49,15 @@ def average(folds: Sequence[Sequence[float]]) -> Average:
         >>> average([[0.5]])
         Average(mean=0.5, sd_folds=None, sd_seeds=None, folds=1, runs=1)
     """
-    found = [values for values in folds if values]
-    means = [statistics.mean(values) for values in found]  # exact, so that equal values have a spread of 0
-    runs = sum(map(len, found))
-    squares = sum(statistics.variance(values) * (len(values) - 1) for values in found if len(values) > 1)
+    filled = [values for values in folds if values]
+    means = [statistics.mean(values) for values in filled]  # exact, so that equal values have a spread of 0
+    runs = sum(map(len, filled))
+    squares = sum(statistics.variance(values) * (len(values) - 1) for values in filled if len(values) > 1)
     return Average(
         mean=statistics.mean(means) if means else None,
         sd_folds=statistics.stdev(means) if len(means) > 1 else None,
-        sd_seeds=math.sqrt(squares / (runs - len(found))) if runs > len(found) else None,
-        folds=len(found),
+        sd_seeds=math.sqrt(squares / (runs - len(filled))) if runs > len(filled) else None,
+        folds=len(filled),
         runs=runs,
     )
 
@@ -134,7 +134,7 @@ def _title(result: Result, words: Sequence[str], name: str) -> str:
 
 
 def titles(results: Sequence[Result]) -> list[str]:
-    """Names of evaluations that stand side by side: as the :attr:`Group.title` of groups of one run each."""
+    """Names of evaluations that are shown side by side: as the :attr:`Group.title` of groups of one run each."""
     return list(map(_title, results, words_apart(results), run_names(results)))
 
 

@@ -79,8 +79,8 @@ def compare(
     results = read(run), read(other)
     if results[0].path.resolve() == results[1].path.resolve():
         raise ValueError(f"Expected two evaluations to compare, but got {results[0].path} twice.")
-    found = differences(*results)
-    _refuse(found, across)
+    apart = differences(*results)
+    _refuse(apart, across)
     first, second = (read_values(result.path.with_name("images.csv")) for result in results)
     shared = _shared(first, second, common)
     rows = paired(first, second, shared, draws, seed)
@@ -97,9 +97,9 @@ def compare(
         *_method_notes(draws, seed, sum(math.isfinite(row.p_value) for row in rows)),
         *_left_out(first, second, shared),
     ]
-    all_notes = [*_differing_notes(found), *notes]
+    all_notes = [*_differing_notes(apart), *notes]
     print("\n".join([*head, *(f"- {note}" for note in all_notes), "", *lines(*table_of(rows, results[0]), left=2)]))
-    return Comparison(results, shared, rows, named(found), notes)
+    return Comparison(results, shared, rows, named(apart), notes)
 
 
 def differences(first: Result, second: Result) -> dict[str, tuple[Any, Any]]:
@@ -128,11 +128,11 @@ def _refuse(differing: Mapping[str, tuple[Any, Any]], across: Collection[str]) -
         and ("." in place or all(value not in (None, NOT_STATED) for value in pair))
     }
     if refused:
-        found = ", ".join(f"{place} {short(one)} and {short(other)}" for place, (one, other) in refused.items())
+        got = ", ".join(f"{place} {short(one)} and {short(other)}" for place, (one, other) in refused.items())
         tops = list(dict.fromkeys(place.split(".")[0] for place in refused))
         flags = " ".join(f"--across+={name}" for name in tops)
         raise ValueError(
-            f"Expected both runs to agree in {', '.join(tops)}, but got {found}. If that difference is what you "
+            f"Expected both runs to agree in {', '.join(tops)}, but got {got}. If that difference is what you "
             f"compare, pass `{flags}`."
         )
 

@@ -76,7 +76,7 @@ def paired(
     groups: dict[bytes, list[int]] = {}  # metrics defined on the same images share the draws
     for index in range(len(keys)):
         groups.setdefault(defined[:, index].tobytes(), []).append(index)
-    found: dict[int, Paired] = {}
+    by_index: dict[int, Paired] = {}
     for indices in groups.values():
         rows = np.flatnonzero(defined[:, indices[0]])
         a, b = (each[rows][:, indices] for each in values)
@@ -86,8 +86,8 @@ def paired(
         for place, index in enumerate(indices):
             mean_a, mean_b, difference = (float(mean[place]) for mean in means)
             bounds, p = (float(low[place]), float(high[place])), float(p_values[place])
-            found[index] = Paired(keys[index], mean_a, mean_b, difference, *bounds, p, p, len(rows))
-    ordered = [found[index] for index in range(len(keys))]
+            by_index[index] = Paired(keys[index], mean_a, mean_b, difference, *bounds, p, p, len(rows))
+    ordered = [by_index[index] for index in range(len(keys))]
     corrected = holm(np.array([entry.p_value for entry in ordered]))
     return [replace(entry, corrected=float(p)) for entry, p in zip(ordered, corrected, strict=True)]
 
@@ -175,7 +175,7 @@ def holm(p_values: Floats) -> Floats:
     Source: Holm 1979: with p sorted, adjusted p_(i) = max over j <= i of min(1, (m - j + 1) p_(j)).
 
     Args:
-        p_values: ``(m,)``; NaN entries are no tests and stay NaN.
+        p_values: ``(m,)``; NaN entries are not tests and stay NaN.
 
     Returns:
         ``(m,)`` adjusted p values, each at least its own.

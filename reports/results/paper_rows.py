@@ -74,7 +74,7 @@ Section = tuple[str, list[Row]]  # data set, and its rows
 
 def published_rows(table: PaperTable) -> list[Row]:
     """What the paper printed, by data set, model and row."""
-    records, found = table.records, []
+    records, rows = table.records, []
     for dataset, model in dict.fromkeys((record.dataset, record.model) for record in records):
         models = list(dict.fromkeys(record.model for record in records if record.dataset == dataset))
         label = ", ".join([model.split("[")[0], *own_words(model, models)])
@@ -83,8 +83,8 @@ def published_rows(table: PaperTable) -> list[Row]:
             numbers = {column.heading: here.get(column.key + ending) for column in table.columns}
             cells = {heading: _quoted(record) for heading, record in numbers.items() if record is not None}
             if cells:
-                found.append(Row(dataset, label, model, words, "published", True, cells))
-    return found
+                rows.append(Row(dataset, label, model, words, "published", True, cells))
+    return rows
 
 
 def _quoted(record: Published) -> Cell:
@@ -108,11 +108,11 @@ def own_rows(table: PaperTable, group: Group) -> list[Row]:
         near.setdefault(match.record.model, []).append(len(match.differences))
     nearest = min(near, key=lambda model: min(near[model]), default="")
     label = ", ".join([first.model, *group.words])
-    found = []
+    rows = []
     for words, ending in table.rows.items():
         cells = {each.heading: _cell(table, group, nearest, each.key + ending) for each in table.columns}
-        found.append(Row(first.dataset, label, nearest, words, group.name, False, cells))
-    return found
+        rows.append(Row(first.dataset, label, nearest, words, group.name, False, cells))
+    return rows
 
 
 def of_keys(keys: Sequence[str], results: Sequence[Result]) -> PaperTable:
@@ -172,12 +172,14 @@ def _of_item(group: Group, match: Match, axis: str) -> Cell:
     match = replace(match, differences=tuple(each for each in match.differences if not each.startswith(f"{axis}=")))
     values: dict[int | None, list[float]] = {}
     for result in group.results:
-        found = _item_values(result, file, match.key)
-        if isinstance(found, str):
-            return without_value(match, found)
-        if len(found) != count:
-            return without_value(match, f"the paper counts {count} {file}, these data have {len(found)}")
-        values.setdefault(result.fold, []).extend([] if math.isnan(found[index - 1]) else [found[index - 1]])
+        item_values = _item_values(result, file, match.key)
+        if isinstance(item_values, str):
+            return without_value(match, item_values)
+        if len(item_values) != count:
+            return without_value(match, f"the paper counts {count} {file}, these data have {len(item_values)}")
+        values.setdefault(result.fold, []).extend(
+            [] if math.isnan(item_values[index - 1]) else [item_values[index - 1]]
+        )
     return _own(group, average([values[fold] for fold in group.folds]), match)
 
 
@@ -238,7 +240,7 @@ def places(rows: Sequence[Row], column: Column, printed: Sequence[str]) -> list[
         0 for the best and, of three or more, 1 for the second best, equal values alike; None for the others, where all
         are equal, and where no direction is good.
     """
-    found: list[int | None] = [None] * len(rows)
+    ranks: list[int | None] = [None] * len(rows)
     for index, row in enumerate(rows):
         rivals = [
             float(text) * (1 if column.higher_is_better else -1)
@@ -249,5 +251,5 @@ def places(rows: Sequence[Row], column: Column, printed: Sequence[str]) -> list[
             continue
         own = float(printed[index]) * (1 if column.higher_is_better else -1)
         better = sum(other > own for other in rivals)
-        found[index] = better if better < min(2, len(rivals) - 1) else None
-    return found
+        ranks[index] = better if better < min(2, len(rivals) - 1) else None
+    return ranks

@@ -32,8 +32,8 @@ def text_of_paper(table: PaperTable, sections: Sequence[Section], form: str, spr
         spread: whether deviations, intervals and n are printed; the latter two forms always have them.
     """
     if form in ("csv", "json"):
-        found = [record for section in sections for record in _records(table, section)]
-        return (as_csv(found) if form == "csv" else json.dumps(found, indent=2, ensure_ascii=False)).rstrip("\n")
+        entries = [record for section in sections for record in _records(table, section)]
+        return (as_csv(entries) if form == "csv" else json.dumps(entries, indent=2, ensure_ascii=False)).rstrip("\n")
     parts = [_part(table, section, spread) for section in sections]
     parts.append(Part(notes=_notes(table, sections, spread)))
     return as_markdown(parts) if form == "markdown" else as_latex(parts, standalone=True)
@@ -41,17 +41,17 @@ def text_of_paper(table: PaperTable, sections: Sequence[Section], form: str, spr
 
 def _ranks(table: PaperTable, rows: Sequence[Row]) -> dict[tuple[int, str], int]:
     """The places of cells, by row and heading."""
-    found: dict[tuple[int, str], int] = {}
+    ranks_by_cell: dict[tuple[int, str], int] = {}
     for column in table.columns:
         values = [row.cells[column.heading].value if column.heading in row.cells else None for row in rows]
         texts = ["" if value is None else number(value, column.unit) for value in values]
         ranks = enumerate(places(rows, column, texts))
-        found |= {(at, column.heading): rank for at, rank in ranks if rank is not None}
-    return found
+        ranks_by_cell |= {(at, column.heading): rank for at, rank in ranks if rank is not None}
+    return ranks_by_cell
 
 
 def _part(table: PaperTable, section: Section, spread: bool) -> Part:
-    """The rows of a data set; marks stand at a heading or a row where all of its cells have them."""
+    """The rows of a data set; a heading or a row has the marks that all of its cells share."""
     dataset, rows = section
     published = [row for row in rows if row.is_published]
     above = {each.heading: _shared([row.cells[each.heading] for row in published if each.heading in row.cells], [])
@@ -114,20 +114,22 @@ def _notes(table: PaperTable, sections: Sequence[Section], spread: bool) -> list
         )
     if any(row.dataset is None for row in rows):
         notes.append(
-            "a study has other people, photos and pages than the paper's; which data set it is of is not recorded, so "
-            "that it stands below its method in each"
+            "a study has other people, photos and pages than the paper's; its data set is not recorded, so it is "
+            "listed below its method in each"
         )
-    shown = [(row, heading, cell) for row in rows for heading, cell in row.cells.items()]
-    notes += _where([(f"n/a, because {cell.reason}", row, heading) for row, heading, cell in shown if cell.reason])
-    differs = [(row, heading, each) for row, heading, cell in shown if cell.marks for each in cell.match.differences]
+    all_cells = [(row, heading, cell) for row in rows for heading, cell in row.cells.items()]
+    notes += _where([(f"n/a, because {cell.reason}", row, heading) for row, heading, cell in all_cells if cell.reason])
+    differs = [
+        (row, heading, each) for row, heading, cell in all_cells if cell.marks for each in cell.match.differences
+    ]
     notes += _where([(f"† published with {each}", row, heading) for row, heading, each in differs])
-    return notes + explained([replace(cell.match, differences=()) for *_, cell in shown if not cell.reason])
+    return notes + explained([replace(cell.match, differences=()) for *_, cell in all_cells if not cell.reason])
 
 
-def _where(found: Sequence[tuple[str, Row, str]]) -> list[str]:
+def _where(notes: Sequence[tuple[str, Row, str]]) -> list[str]:
     """Lines on rows, each with the columns and the runs that it holds for."""
     headings: dict[tuple[str, str], list[str]] = {}
-    for text, row, heading in found:
+    for text, row, heading in notes:
         headings.setdefault((text, row.source), []).append(heading)
     sources: dict[tuple[str, str], list[str]] = {}
     for (text, source), columns in headings.items():
@@ -138,15 +140,15 @@ def _where(found: Sequence[tuple[str, Row, str]]) -> list[str]:
 def _records(table: PaperTable, section: Section) -> list[dict[str, Any]]:
     """A record a cell, with numbers in the units of ``metrics.json``."""
     dataset, rows = section
-    ranks, found = _ranks(table, rows), []
+    ranks, entries = _ranks(table, rows), []
     for at, row in enumerate(rows):
         for column in [each for each in table.columns if each.heading in row.cells]:
             cell, rank = row.cells[column.heading], ranks.get((at, column.heading))
-            found.append(
+            entries.append(
                 {"table": table.name, "dataset": dataset, "model": row.model, "row": row.words, "source": row.source,
                  "published": row.is_published, "column": column.heading, "metric": cell.key, "unit": column.unit,
                  "higher_is_better": column.higher_is_better, "mean": cell.value, "sd": cell.sd, "n": cell.n,
                  "low": cell.low, "high": cell.high, "rank": None if rank is None else rank + 1,
                  "note": "; ".join(filter(None, [*cell.marks, *cell.match.differences, cell.reason]))}
             )  # fmt: skip
-    return found
+    return entries

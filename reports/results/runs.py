@@ -50,8 +50,10 @@ def collect(paths: Sequence[str | Path]) -> list[Result]:
 def _runs_in(path: Path) -> list[Path]:
     """The runs of a folder or pattern; of anything else, itself."""
     inside = path / "*" if path.is_dir() and not any((path / name).exists() for name in OF_A_RUN) else path
-    found = [Path(each) for each in sorted(glob(str(inside))) if any((Path(each) / name).is_dir() for name in FOLDERS)]
-    return found or [path]
+    folders = [
+        Path(each) for each in sorted(glob(str(inside))) if any((Path(each) / name).is_dir() for name in FOLDERS)
+    ]
+    return folders or [path]
 
 
 def read(path: str | Path) -> Result:
@@ -70,9 +72,9 @@ def read(path: str | Path) -> Result:
     path = Path(path)
     if path.is_file():
         return read_metrics(path)
-    found = evaluations(path)
-    if found and not found[0].other_data:
-        return replace(found[0], others=tuple(found[1:]))
+    results = evaluations(path)
+    if results and not results[0].other_data:
+        return replace(results[0], others=tuple(results[1:]))
     if (path / "metrics.json").is_file():
         return read_metrics(path / "metrics.json")
     raise FileNotFoundError(

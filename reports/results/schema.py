@@ -119,8 +119,8 @@ class MetricsFile(Record):
 
     @model_validator(mode="after")
     def _values_are_in_range(self) -> MetricsFile:
-        for key, found in self.metrics.items():
+        for key, metric in self.metrics.items():
             low, high = range_of(key, self.protocol.variant)
-            if found.value is not None and not low <= found.value <= high:
-                raise ValueError(f"`{key}` is {found.value}, outside its range from {low:.4g} to {high:.4g}")
+            if metric.value is not None and not low <= metric.value <= high:
+                raise ValueError(f"`{key}` is {metric.value}, outside its range from {low:.4g} to {high:.4g}")
         return self

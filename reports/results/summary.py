@@ -93,7 +93,7 @@ def by_reason(skipped: Mapping[str, str]) -> list[str]:
     keys: dict[str, list[str]] = {}
     for key, reasons in skipped.items():
         keys.setdefault(NEXT_REASON.split(reasons)[0], []).append(key)
-    return [f"not applicable, because {reason}: {'; '.join(listed(found))}" for reason, found in keys.items()]
+    return [f"not applicable, because {reason}: {'; '.join(listed(names))}" for reason, names in keys.items()]
 
 
 def listed(keys: Iterable[str]) -> list[str]:
@@ -115,9 +115,9 @@ def _table(result: dict[str, Any], title: str, width: int) -> Table:
     for key, entry in with_baselines(result["metrics"]).items():
         metric = escape(f"{key} {arrow(entry['higher_is_better'])}".rstrip())
         unit, (low, high) = entry["unit"], entry["ci95"]
-        value, bounds, shown = number(entry["value"], unit), interval(low, high, unit) or "–", printed_unit(unit)
+        value, bounds, printed = number(entry["value"], unit), interval(low, high, unit) or "–", printed_unit(unit)
         if narrow:
-            table.add_row(metric, f"{value} %" if shown == "%" else value, escape(bounds), str(entry["n"]))
+            table.add_row(metric, f"{value} %" if printed == "%" else value, escape(bounds), str(entry["n"]))
         else:
-            table.add_row(metric, escape(shown), value, escape(bounds), str(entry["n"]))
+            table.add_row(metric, escape(printed), value, escape(bounds), str(entry["n"]))
     return table

@@ -59,13 +59,13 @@ def markdown(results: Sequence[Result], paper: str | None = None, across: Sequen
 
 def as_markdown(parts: Sequence[Part]) -> str:
     """Parts as GitHub-flavoured Markdown."""
-    found = []
+    blocks = []
     for part in parts:
-        found += [f"### {part.heading}"] if part.heading else []
+        blocks += [f"### {part.heading}"] if part.heading else []
         table = lines(part.header, part.emphasised("**{}**", "*{}*"), left=2) if part.header else []
-        found += [part.text, "\n".join(table)]
-        found.append("\n".join(f"- {note}" for note in part.notes))
-    return "\n\n".join(text for text in found if text)
+        blocks += [part.text, "\n".join(table)]
+        blocks.append("\n".join(f"- {note}" for note in part.notes))
+    return "\n\n".join(text for text in blocks if text)
 
 
 def parts_of(results: Sequence[Result], paper: str | None = None, across: Sequence[str] = ()) -> list[Part]:
@@ -96,12 +96,18 @@ def parts_of(results: Sequence[Result], paper: str | None = None, across: Sequen
 
 
 def _section(group: Group, records: Sequence[Published], title: str) -> Part:
-    found = [match for match in matches(group.first, records) if match.key in group.keys]
-    shown = columns(found)
-    header = ["metric", "unit", SPREADS[group.has_folds, group.has_seeds], "n", *(each.title for each in shown)]
-    rows = [_row(key, group, shown) for key in group.keys]
-    notes = footnotes(shown)
-    if records and not found:
+    matched = [match for match in matches(group.first, records) if match.key in group.keys]
+    published_columns = columns(matched)
+    header = [
+        "metric",
+        "unit",
+        SPREADS[group.has_folds, group.has_seeds],
+        "n",
+        *(each.title for each in published_columns),
+    ]
+    rows = [_row(key, group, published_columns) for key in group.keys]
+    notes = footnotes(published_columns)
+    if records and not matched:
         first = group.first
         notes.append(f"{records[0].paper} gives nothing for {first.model} on {first.dataset} in these metrics")
     return _conditions(group, title, header, rows, notes)
@@ -123,30 +129,30 @@ def _cell(key: str, group: Group) -> str:
     return _ours(key, group) + partial
 
 
-def _row(key: str, group: Group, shown: Sequence[PublishedColumn]) -> list[str]:
-    entries, found = group.entries(key), group.average(key)
+def _row(key: str, group: Group, published_columns: Sequence[PublishedColumn]) -> list[str]:
+    entries, average = group.entries(key), group.average(key)
     unit = entries[0].unit if entries else ""
     direction = arrow(entries[0].higher_is_better) if entries else ""
-    count = str(group.total) if found.runs == group.total else f"{found.runs}/{group.total}"
+    count = str(group.total) if average.runs == group.total else f"{average.runs}/{group.total}"
     if group.has_folds and group.has_seeds:
-        count = f"{found.folds} fold{'s' * (found.folds != 1)}, {count} runs"
-    others = [cell(column.cells[key], unit) if key in column.cells else "" for column in shown]
+        count = f"{average.folds} fold{'s' * (average.folds != 1)}, {count} runs"
+    others = [cell(column.cells[key], unit) if key in column.cells else "" for column in published_columns]
     return [f"{key} {direction}".rstrip(), printed_unit(unit), _ours(key, group), count, *others]
 
 
 def _ours(key: str, group: Group) -> str:
     """The mean with the spreads that the group has, or the interval of a single run."""
-    entries, found = group.entries(key), group.average(key)
+    entries, average = group.entries(key), group.average(key)
     if not entries:
         return "n/a"
-    if found.mean is None:
+    if average.mean is None:
         return UNDEFINED
     unit = entries[0].unit
-    if found.runs == 1:
+    if average.runs == 1:
         (only,) = [entry for entry in entries if entry.value is not None]
-        return f"{number(found.mean, unit)} {interval(only.low, only.high, unit)}".rstrip()
-    spreads = [found.sd_folds] * group.has_folds + [found.sd_seeds] * group.has_seeds
-    return " ± ".join([number(found.mean, unit), *("–" if sd is None else number(sd, unit) for sd in spreads)])
+        return f"{number(average.mean, unit)} {interval(only.low, only.high, unit)}".rstrip()
+    spreads = [average.sd_folds] * group.has_folds + [average.sd_seeds] * group.has_seeds
+    return " ± ".join([number(average.mean, unit), *("–" if sd is None else number(sd, unit) for sd in spreads)])
 
 
 def _conditions(

@@ -49,7 +49,7 @@ def analyse(
         folder: the bundle.
         database: of the answers; ``answers.sqlite`` in the bundle if None.
         out: folder for the results; ``analysis`` in the bundle if None. Results of an earlier analysis are replaced.
-        answers: folder with answers that were saved from files without a server, in place of a database.
+        answers: folder with answers that were saved from files without a server, instead of a database.
 
     Returns:
         The content of ``summary.json``. Also written: ``answers.csv``, ``participants.csv``, ``tables.csv``,
@@ -74,8 +74,8 @@ def analyse(
     graded = grade(bundle, people, visits)
     kept = [person for person in graded if not set(person.flags) & set(bundle.study.quality.exclude)]
     flagged = {person.participant.number: person.flags for person in graded}
-    found = results_of(bundle, graded)
-    results = {"all": found, "kept": found if len(kept) == len(graded) else results_of(bundle, kept)}
+    of_all = results_of(bundle, graded)
+    results = {"all": of_all, "kept": of_all if len(kept) == len(graded) else results_of(bundle, kept)}
     summary: dict[str, Any] = {
         "schema": 1,
         "study": bundle.study.id,
@@ -90,7 +90,7 @@ def analyse(
         },
         "exclude": list(bundle.study.quality.exclude),
         "family": list(bundle.study.quality.family),
-        "results": {name: plain(found) for name, found in results.items()},
+        "results": {name: plain(by_arm) for name, by_arm in results.items()},
     }
     out = out or folder / RESULTS
     out.mkdir(parents=True, exist_ok=True)
@@ -98,7 +98,7 @@ def analyse(
     write_answers(out / "answers.csv", bundle, people, visits, graded)
     write_participants(out / "participants.csv", bundle.study, people, graded)
     write_results(out / "tables.csv", results)
-    write_codebook(out / "codebook.md", bundle.study, found)
+    write_codebook(out / "codebook.md", bundle.study, of_all)
     (out / "index.html").write_text(page(bundle.study, summary), "utf-8")
     return summary
 
@@ -130,47 +130,47 @@ def results_of(bundle: Bundle, people: list[Person]) -> Results:
     """All results by arm, and comparisons by pair of arms."""
     study = bundle.study
     by_arm = {arm.id: [person for person in people if person.arm == arm.id] for arm in study.arms}
-    found: Results = {arm.id: _arm_results(bundle, arm, by_arm[arm.id]) for arm in study.arms}
+    results: Results = {arm.id: _arm_results(bundle, arm, by_arm[arm.id]) for arm in study.arms}
     name = f"study/{study.task}_total"
     for first, second in itertools.combinations(study.arms, 2):
         pair, same = (by_arm[first.id], by_arm[second.id]), study.assignment.arms > 1
-        found[f"{first.id} - {second.id}"] = {name: difference(*pair, study.quality.margin, same)}
-    correct(found, study.quality.family)
-    return found
+        results[f"{first.id} - {second.id}"] = {name: difference(*pair, study.quality.margin, same)}
+    correct(results, study.quality.family)
+    return results
 
 
 def _arm_results(bundle: Bundle, arm: Arm, people: list[Person]) -> dict[str, Result]:
     study, task = bundle.study, task_of(bundle.study.task, arm.form)
-    found = accuracy_results(study.task, task, people)
+    results = accuracy_results(study.task, task, people)
     if task.scale == "belief":
-        found |= belief_results(people)
+        results |= belief_results(people)
     if study.pages.output and task.options > 1:
-        found |= output_results(people)
-    found |= confidence_results(task, people)
-    found |= similarity_results(people)
-    found |= localisation_results(people)
+        results |= output_results(people)
+    results |= confidence_results(task, people)
+    results |= similarity_results(people)
+    results |= localisation_results(people)
     if arm.form == "tree":
         cards = [name for name in (people[0].pages if people else {}) if name.startswith("warm_up.")]
         right = [[person.pages.get(card) == expected(study, card)[card] for card in cards] for person in people]
-        found["study/warmup_tree"] = mean_result([float(np.mean(one)) for one in right])
-    return found | rating_results(arm, people)
+        results["study/warmup_tree"] = mean_result([float(np.mean(one)) for one in right])
+    return results | rating_results(arm, people)
 
 
-def correct(found: Results, family: list[str]) -> None:
+def correct(results: Results, family: list[str]) -> None:
     """Add Holm-corrected p values to the declared hypotheses, ``<arm>/<key>`` or ``<arm> - <arm>/<key>``."""
     members = []
     for name in family:
         arm, _, key = name.partition("/")
-        if arm in found and key in found[arm]:
-            members.append(found[arm][key])
+        if arm in results and key in results[arm]:
+            members.append(results[arm][key])
     p_values = [(default_test(one.details) or {}).get("p", math.nan) for one in members]
     for one, p in zip(members, holm(np.array(p_values, dtype=np.float64)).tolist(), strict=True):
         one.details["holm_p"] = p
 
 
-def plain(found: Results) -> dict[str, Any]:
+def plain(results: Results) -> dict[str, Any]:
     """Results as JSON holds them, with null for what is undefined."""
-    return {arm: {key: _plain(asdict(result)) for key, result in entries.items()} for arm, entries in found.items()}
+    return {arm: {key: _plain(asdict(result)) for key, result in entries.items()} for arm, entries in results.items()}
 
 
 def _plain(value: Any) -> Any:

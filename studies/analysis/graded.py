@@ -73,7 +73,7 @@ def grade(bundle: Bundle, people: list[Participant], visits: list[Visit]) -> lis
         One entry per arm of every participant who completed the study, with the flags of the study's declared quality
         checks.
     """
-    found: list[Person] = []
+    everyone: list[Person] = []
     for one in people:
         if one.status != "completed":
             continue
@@ -92,8 +92,8 @@ def grade(bundle: Bundle, people: list[Participant], visits: list[Visit]) -> lis
         doubts = flags(bundle, list(in_arms.values()), own)
         for person in in_arms.values():
             person.flags = doubts
-        found += in_arms.values()
-    return found
+        everyone += in_arms.values()
+    return everyone
 
 
 def _graded(bundle: Bundle, arm: Arm, item: Item, visit: Visit) -> ItemAnswer:
@@ -133,4 +133,4 @@ def flags(bundle: Bundle, arms: list[Person], visits: list[Visit]) -> list[Flag]
         "no_javascript": not all(visit.client.get("javascript") for visit in visits),
         "clock": any(visit.seconds is None for visit in visits),
     }
-    return [name for name, found in checks.items() if found]
+    return [name for name, flagged in checks.items() if flagged]

@@ -25,7 +25,7 @@ from studies.tasks import task_of
 
 LEVEL = 0.05
 Verdict = Literal["above", "below", "same", "equivalent", "undefined"]
-Found = Mapping[str, Mapping[str, Any]]  # by arm or pair of arms, then by key, as in summary.json
+Results = Mapping[str, Mapping[str, Any]]  # by arm or pair of arms, then by key, as in summary.json
 
 
 @dataclass(frozen=True)
@@ -42,15 +42,15 @@ class Headline:
     verdict: Verdict
 
 
-def headlines(study: Study, found: Found) -> list[Headline]:
+def headlines(study: Study, results: Results) -> list[Headline]:
     """One sentence per declared hypothesis; without any, one per arm about its accuracy, not corrected.
 
     Args:
         study: whose results.
-        found: results by arm or pair of arms, then by key, as in ``summary.json``.
+        results: by arm or pair of arms, then by key, as in ``summary.json``.
     """
     names = study.quality.family or [f"{arm.id}/study/{study.task}_total" for arm in study.arms]
-    return [headline(study, arm, key, found[arm][key]) for arm, _, key in (name.partition("/") for name in names)]
+    return [headline(study, arm, key, results[arm][key]) for arm, _, key in (name.partition("/") for name in names)]
 
 
 def headline(study: Study, arm: str, key: str, one: Mapping[str, Any]) -> Headline:
@@ -104,7 +104,7 @@ def _difference(arm: str, value: str, one: Mapping[str, Any], verdict: Verdict, 
         number = "" if one["value"] is None else f" of {value}"
         return f"The difference{number} between {first} and {second} cannot be tested: {evidence}"
     margin, p = f"{100 * details['margin']:g} points", details["equivalence_p"]
-    shown = f"; the difference is smaller than {margin} ({p_value(p)} in the test of equivalence)"
+    equivalent = f"; the difference is smaller than {margin} ({p_value(p)} in the test of equivalence)"
     if verdict == "equivalent":
         start = f"Between {first} and {second}, the difference is smaller than {margin}"
         return f"{start}: {value}, {p_value(p)} in the test of equivalence"
@@ -113,7 +113,7 @@ def _difference(arm: str, value: str, one: Mapping[str, Any], verdict: Verdict, 
         return f"{nothing}: {value}, {evidence}; {_could(details, 'points')}"
     more = "more" if verdict == "above" else "less"
     text = f"With {first}, people are right {more} often than with {second}: {value}, {evidence}"
-    return text + shown if p < LEVEL else text
+    return text + equivalent if p < LEVEL else text
 
 
 def _change(arm: str, value: str, details: Mapping[str, Any], verdict: Verdict, evidence: str) -> str:
@@ -132,11 +132,11 @@ def _could(details: Mapping[str, Any], unit: str) -> str:
     return f"the study could have found {size}"
 
 
-def arms(study: Study, found: Found) -> list[str]:
+def arms(study: Study, results: Results) -> list[str]:
     """What was compared: what each arm shows, of which model, to how many people."""
     return [
         f"{arm.id} ({FORMS[arm.form]}{CONTROLS[arm.control or 'none']}; {arm.origin.get('model', 'model')}, "
-        f"{arm.accuracy:g} % accurate; n = {found[arm.id][f'study/{study.task}_total']['n']})"
+        f"{arm.accuracy:g} % accurate; n = {results[arm.id][f'study/{study.task}_total']['n']})"
         for arm in study.arms
     ]
 
@@ -146,19 +146,21 @@ def people(summary: Mapping[str, Any]) -> list[str]:
     some = summary["participants"]
     status, flags, excluded = some["status"], some["flags"], some["analysed"] - some["kept"]
     came = ", ".join(f"{status[name]} {words}" for name, words in STATUSES.items() if name in status)
-    found = [f"{sum(status.values())} came: {came}." if came else "Nobody took part."]
+    sentences = [f"{sum(status.values())} came: {came}." if came else "Nobody took part."]
     if some.get("simulated"):
-        found.append(f"{some['simulated']} of them are simulated, no people.")
+        sentences.append(f"{some['simulated']} of them are simulated, not people.")
     leading = {name: number for name, number in flags.items() if name in summary["exclude"]}
     if excluded:
-        found.append(f"Of those who finished, {excluded} were excluded by the declared rules ({_flagged(leading)}).")
+        sentences.append(
+            f"Of those who finished, {excluded} were excluded by the declared rules ({_flagged(leading)})."
+        )
     elif summary["exclude"]:
-        found.append("Nobody was excluded by the declared rules.")
+        sentences.append("Nobody was excluded by the declared rules.")
     else:
-        found.append("No rule for exclusion was declared.")
+        sentences.append("No rule for exclusion was declared.")
     if others := {name: number for name, number in flags.items() if name not in leading}:
-        found.append(f"Noted, but no reason for exclusion: {_flagged(others)}.")
-    return found
+        sentences.append(f"Noted, but no reason for exclusion: {_flagged(others)}.")
+    return sentences
 
 
 def _flagged(flags: Mapping[str, int]) -> str:

@@ -51,12 +51,12 @@ def published_for(study: Study, arm: Arm) -> dict[str, list[Published]]:
         "labels": "yes" if labels else "no",
         "rating": "first_disagreement" if first else "per_node",
     }
-    found: dict[str, list[Published]] = {}
+    by_key: dict[str, list[Published]] = {}
     for record in published("hive"):
         qualifiers = record.key_qualifiers.items()
         if record.base_model == origin[0] and all(asked.get(name, value) == value for name, value in qualifiers):
-            found.setdefault(key_of(record), []).append(record)
-    return found
+            by_key.setdefault(key_of(record), []).append(record)
+    return by_key
 
 
 def sections_of(table: PaperTable, paths: Sequence[str | Path], across: Sequence[str] = ()) -> list[Section]:
@@ -97,14 +97,14 @@ def rows_of(folder: Path, table: PaperTable) -> list[Row]:
             f"Expected {file} to be of this study as it is now. Run `python -m studies analyse {analysis.parent}`."
         )
     study = bundle.study
-    found = [row for arm in study.arms for row in _rows(study, arm, table, summary)]
-    if not found:
+    rows = [row for arm in study.arms for row in _rows(study, arm, table, summary)]
+    if not rows:
         raise ValueError(
             f"Expected {folder} to have an arm with a method, task and options of {table.name}, but its arms are "
             + ", ".join(f"{arm.id} ({arm.origin.get('model', 'no model')}, {arm.form})" for arm in study.arms)
             + f" in the task {study.task}."
         )
-    return found
+    return rows
 
 
 def _rows(study: Study, arm: Arm, table: PaperTable, summary: dict[str, Any]) -> list[Row]:
@@ -116,14 +116,14 @@ def _rows(study: Study, arm: Arm, table: PaperTable, summary: dict[str, Any]) ->
         if key in results
     }
     source = f"{study.id}, {arm.id}{', simulated' if simulated else ''}"
-    found = []
+    rows = []
     for model in dict.fromkeys(model for model, _ in quoted):
         for words, ending in table.rows.items():
             keys = {each.heading: quoted.get((model, each.key + ending)) for each in table.columns}
             cells = {heading: _cell(results[pair[0]], *pair) for heading, pair in keys.items() if pair is not None}
             if cells:
-                found.append(Row(None, arm.origin["model"], model, words, source, False, cells))
-    return found
+                rows.append(Row(None, arm.origin["model"], model, words, source, False, cells))
+    return rows
 
 
 def _cell(one: dict[str, Any], key: str, record: Published) -> Cell:

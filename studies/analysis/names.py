@@ -70,8 +70,8 @@ QUESTIONS: dict[str, dict[str, Name]] = {
     "Do people think they understand?": {
         "understanding_intro": Name("understanding, before the task (1 to 5)"),
         "understanding_task": Name("understanding, after the task"),
-        "understanding_results": Name("understanding, after the own result"),
-        "understanding_change": Name("change of understanding by the own result"),
+        "understanding_results": Name("understanding, after seeing one's own result"),
+        "understanding_change": Name("change of understanding after seeing one's own result"),
     },
     "Do people know when they are right?": {
         "total_confidence": Name("mean confidence rating, all photos"),
@@ -126,11 +126,11 @@ def short(key: str) -> str:
         >>> short("study/agreement_total"), short("study/accuracy_vs_energy"), short("study/minutes")
         ('total', 'accuracy_vs', 'minutes')
     """
-    found = key.removeprefix("study/")
+    name = key.removeprefix("study/")
     for task in get_args(TaskName):
-        found = found.removeprefix(f"{task}_")
-    before, versus, _ = found.partition("_vs_")
-    return f"{before}_vs" if versus else found
+        name = name.removeprefix(f"{task}_")
+    before, versus, _ = name.partition("_vs_")
+    return f"{before}_vs" if versus else name
 
 
 def name_of(key: str) -> Name:

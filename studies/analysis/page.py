@@ -85,26 +85,26 @@ def page(study: Study, summary: dict[str, Any]) -> str:
 
 
 def _marks(study: Study, everybody: dict[str, Any], kept: dict[str, Any], excluded: bool) -> list[Mark]:
-    found = []
+    marks = []
     for arm in study.arms:
         for suffix, photos in KINDS.items():
             key = f"study/{study.task}_{suffix}"
             one, before = kept[arm.id][key], everybody[arm.id][key]
             if one["value"] is not None or suffix == "total":
-                found.append(Mark(arm.id, photos, key, one, before if excluded else None))
-    return found
+                marks.append(Mark(arm.id, photos, key, one, before if excluded else None))
+    return marks
 
 
 def _tables(study: Study, kept: dict[str, Any], questions: list[str]) -> list[Table]:
     """The results of arms that answer a question; only those that some arm has, and arms that were asked."""
     keys = list(dict.fromkeys(key for arm in study.arms for key in kept[arm.id]))
-    found = []
+    tables = []
     for question in questions:
         own = [key for short in names.QUESTIONS[question] for key in keys if names.short(key) == short]
         asked = [arm for arm in study.arms if any(_is_answered(kept[arm.id].get(key)) for key in own)]
         if own:
-            found.append(Table(question, own, asked or study.arms))
-    return found
+            tables.append(Table(question, own, asked or study.arms))
+    return tables
 
 
 def _is_answered(one: dict[str, Any] | None) -> bool:

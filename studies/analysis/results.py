@@ -57,9 +57,9 @@ def item_mean(cells: list[list[ItemAnswer]], values: Sequence[Sequence[float]]) 
     cells, values = [cell for cell in cells if cell], [one for one in values if len(one)]
     result = mean_result([_mean(one) for one in values])
     people, images, given = flat(cells, values)
-    found = estimate(given, people, images)
-    result.interval = found.interval()
-    return result, found
+    mean = estimate(given, people, images)
+    result.interval = mean.interval()
+    return result, mean
 
 
 def test_details(result: TTest) -> dict[str, float | str]:
@@ -79,27 +79,27 @@ def accuracy_results(name: TaskName, task: Task, people: list[Person]) -> dict[s
         ``study/<task>_correct``, ``_incorrect`` and ``_total`` with the test over participants (as in HIVE), the test
         clustered by people and images (the default), and the implied person effect; ``…_confidence`` each.
     """
-    found = {}
+    results = {}
     for suffix, kinds in (("correct", {True}), ("incorrect", {False}), ("total", {True, False})):
         key = f"study/{name}_{suffix}"
         cells = [[one for one in person.items if one.key.right in kinds] for person in people]
-        found[key] = accuracy(cells, [[one.right for one in cell] for cell in cells], task.chance)
+        results[key] = accuracy(cells, [[one.right for one in cell] for cell in cells], task.chance)
         sure = [[one.number("confidence") for one in cell] for cell in cells]
-        found[f"{key}_confidence"], _ = item_mean(cells, sure)
-    return found
+        results[f"{key}_confidence"], _ = item_mean(cells, sure)
+    return results
 
 
 def accuracy(cells: list[list[ItemAnswer]], right: list[list[bool]], chance: float) -> Result:
     """Mean accuracy over participants, tested against chance."""
-    result, found = item_mean(cells, right)
+    result, mean = item_mean(cells, right)
     summary = Summary(result.value, result.sd, result.n)
     answers = [one for cell in cells for one in cell]
     means = [_mean(one) for one in right if one]
     result.details = {
         "chance": chance,
         "images": len({one.key.image for one in answers}),
-        "clustered": found.test(chance),
-        "detectable": found.detectable(),
+        "clustered": mean.test(chance),
+        "detectable": mean.detectable(),
         "participants": test_details(against(summary, chance)) | {"d": against(summary, chance).effect},
         "person_effect": person_effect(summary, len(answers) / result.n) if result.n else math.nan,
     }
@@ -139,10 +139,10 @@ def difference(first: list[Person], second: list[Person], margin: float, same: b
         welch = between(one, other)
         details = {"welch": test_details(welch), "pooled": test_details(between(one, other, pooled=True))}
         details["hedges_g"] = welch.effect
-    found = estimate(right, people, images, sides) if all(arms) else Estimate(math.nan, reason="an arm has no answers")
-    result.interval = found.interval()
-    details |= {"detectable": found.detectable(), "equivalence_p": found.equivalence(margin), "margin": margin}
-    result.details = {"clustered": found.test(), **details}
+    gap = estimate(right, people, images, sides) if all(arms) else Estimate(math.nan, reason="an arm has no answers")
+    result.interval = gap.interval()
+    details |= {"detectable": gap.detectable(), "equivalence_p": gap.equivalence(margin), "margin": margin}
+    result.details = {"clustered": gap.test(), **details}
     return result
 
 
@@ -174,14 +174,14 @@ def belief_results(people: list[Person]) -> dict[str, Result]:
 
 def output_results(people: list[Person]) -> dict[str, Result]:
     """Accuracy of what people took for the model's output."""
-    found = {}
+    results = {}
     for suffix, kind in (("correct", True), ("incorrect", False)):
         cells = [[one for one in person.items if one.key.right == kind] for person in people]
         right = [[one.answers["output"] == one.key.output for one in cell] for cell in cells]
-        found[f"study/output_{suffix}"] = accuracy(cells, right, 1 / OPTIONS)
+        results[f"study/output_{suffix}"] = accuracy(cells, right, 1 / OPTIONS)
         sure = [[one.number("output_confidence") for one in cell] for cell in cells]
-        found[f"study/output_{suffix}_confidence"], _ = item_mean(cells, sure)
-    return found
+        results[f"study/output_{suffix}_confidence"], _ = item_mean(cells, sure)
+    return results
 
 
 def confidence_results(task: Task, people: list[Person]) -> dict[str, Result]:
@@ -209,9 +209,9 @@ def confidence_results(task: Task, people: list[Person]) -> dict[str, Result]:
 
 def rating_results(arm: Arm, people: list[Person]) -> dict[str, Result]:
     """Self-rated understanding, the trade-off, experience and time."""
-    found = {}
+    results = {}
     for name in ("understanding.intro", "understanding.task", "understanding.results", "experience"):
-        found[f"study/{name.replace('.', '_')}"] = mean_result(_numbers(people, name))
+        results[f"study/{name.replace('.', '_')}"] = mean_result(_numbers(people, name))
     changes = [
         float(second) - float(first)
         for person in people
@@ -222,12 +222,12 @@ def rating_results(arm: Arm, people: list[Person]) -> dict[str, Result]:
     test = against(Summary(change.value, change.sd, change.n), 0)
     error = math.nan if test.reason else change.sd / math.sqrt(change.n)
     change.details = {"paired": test_details(test), "detectable": Estimate(change.value, error, test.df).detectable()}
-    found["study/understanding_change"] = change
-    found |= tradeoff_results(arm, people)
+    results["study/understanding_change"] = change
+    results |= tradeoff_results(arm, people)
     minutes = [person.seconds / 60 for person in people if person.seconds is not None]
-    found["study/minutes"] = mean_result(minutes)
-    found["study/minutes"].details["median"] = float(np.median(minutes)) if minutes else math.nan
-    return found
+    results["study/minutes"] = mean_result(minutes)
+    results["study/minutes"].details["median"] = float(np.median(minutes)) if minutes else math.nan
+    return results
 
 
 def tradeoff_results(arm: Arm, people: list[Person]) -> dict[str, Result]:
@@ -236,7 +236,7 @@ def tradeoff_results(arm: Arm, people: list[Person]) -> dict[str, Result]:
     Values are shares of photos above the accuracy of the model; ``details.headroom`` divides them by ``1 - accuracy``,
     because the demand follows the room there is. People who would not switch are counted apart.
     """
-    found = {}
+    results = {}
     for level in ("low", "medium", "high"):
         given = _numbers(people, f"tradeoff.{level}")
         demands = [(value - arm.accuracy) / 100 for value in given if value != NO_SWITCH]
@@ -247,8 +247,8 @@ def tradeoff_results(arm: Arm, people: list[Person]) -> dict[str, Result]:
             "headroom": result.value / room if room > 0 else math.nan,
             "would_not_switch": given.count(NO_SWITCH),
         }
-        found[f"study/tradeoff_{level}"] = result
-    return found
+        results[f"study/tradeoff_{level}"] = result
+    return results
 
 
 def _numbers(people: list[Person], name: str) -> list[float]:

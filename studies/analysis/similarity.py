@@ -26,7 +26,7 @@ def similarity_results(people: list[Person]) -> dict[str, Result]:
         ``clarity``, how clear it is what units show. Empty where nobody rated rows. Rows that only show attention are
         left out.
     """
-    found = _pairwise(people) | _clarity(people)
+    results = _pairwise(people) | _clarity(people)
     rated: list[Rated] = [
         (one.person, one, name.removeprefix("similarity."), one.number(name))
         for person in people
@@ -35,7 +35,7 @@ def similarity_results(people: list[Person]) -> dict[str, Result]:
         if name.startswith("similarity.") and name not in one.key.catch
     ]
     if not rated:
-        return found
+        return results
     rows = sorted({(one.item.id, row) for _, one, row, _ in rated})
     place = {row: index for index, row in enumerate(rows)}
     key = {one.item.id: one.key for _, one, _, _ in rated}
@@ -44,15 +44,15 @@ def similarity_results(people: list[Person]) -> dict[str, Result]:
     person = np.array([number for number, *_ in rated])
     index = np.array([place[one.item.id, row] for _, one, row, _ in rated])
     ratings = np.array([rating for *_, rating in rated])
-    found |= {"study/similarity_alpha": _alpha(ratings, person, index, len(rows))}
+    results |= {"study/similarity_alpha": _alpha(ratings, person, index, len(rows))}
     if np.isfinite(scores).all():
         correlated = similarity_correlation(ratings, person, index, scores, images)
         reason = "" if math.isfinite(correlated.value) else "fewer than three rows, or all ratings or scores alike"
-        found["study/similarity_spearman"] = Result(
+        results["study/similarity_spearman"] = Result(
             correlated.value, n=correlated.n, interval=correlated.interval, details={"p": correlated.p}, reason=reason
         )
-        found["study/similarity_rank_position"] = _rank_position(rated)
-    return found | _by_class(rated)
+        results["study/similarity_rank_position"] = _rank_position(rated)
+    return results | _by_class(rated)
 
 
 def _alpha(ratings: NDArray[np.float64], person: NDArray[np.int64], index: NDArray[np.int64], rows: int) -> Result:
@@ -135,7 +135,7 @@ def localisation_results(people: list[Person]) -> dict[str, Result]:
         for one in person.items:
             answers.setdefault(one.item.id, []).append(one)
     metrics = sorted({name.split("/")[-1] for given in answers.values() for name in given[0].key.localisation})
-    found = {}
+    results = {}
     for metric in metrics:
         pairs = []
         for given in answers.values():
@@ -147,5 +147,5 @@ def localisation_results(people: list[Person]) -> dict[str, Result]:
         for name, column in (("confidence", 1), ("accuracy", 2)):
             value, p = spearman(table[:, 0], table[:, column])
             reason = "" if math.isfinite(value) else "fewer than three items, or all alike"
-            found[f"study/{name}_vs_{metric}"] = Result(value, n=len(table), details={"p": p}, reason=reason)
-    return found
+            results[f"study/{name}_vs_{metric}"] = Result(value, n=len(table), details={"p": p}, reason=reason)
+    return results

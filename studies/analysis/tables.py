@@ -90,14 +90,14 @@ def write_results(file: Path, results: dict[str, Results]) -> None:
     columns = ("participants", "arm", "key", "value", "sd", "n", "low", "high", "details", "reason")
     rows = [
         (who, arm, key, one.value, one.sd, one.n, *one.interval, json.dumps(one.details, default=float), one.reason)
-        for who, found in results.items()
-        for arm, entries in found.items()
+        for who, by_arm in results.items()
+        for arm, entries in by_arm.items()
         for key, one in entries.items()
     ]
     _write(file, columns, rows)
 
 
-def write_codebook(file: Path, study: Study, found: Results) -> None:
+def write_codebook(file: Path, study: Study, results: Results) -> None:
     """What the columns, the questions and the results of this study mean."""
     lines = [f"# Codebook of {study.id}", ""]
     for name, columns in (("answers.csv", ANSWER_COLUMNS), ("participants.csv", PERSON_COLUMNS)):
@@ -120,7 +120,7 @@ def write_codebook(file: Path, study: Study, found: Results) -> None:
     for name, question in {_column(one.name): one for one in asked}.items():
         answers = "; ".join(f"{value}: {text}" for value, text in question.options) or question.kind
         lines.append(f"| {name} | {_cell(question.text)} | {_cell(answers)} |")
-    keys = dict.fromkeys(key for entries in found.values() for key in entries)
+    keys = dict.fromkeys(key for entries in results.values() for key in entries)
     lines += ["", "## Results", "", "| key | meaning |", "|---|---|"]
     lines += [f"| {key} | {name_of(key).text} |" for key in keys]
     file.write_text("\n".join(lines) + "\n", "utf-8")

@@ -47,7 +47,7 @@ def build(  # noqa: PLR0913
         task: the question about a photo: a file of ``studies/tasks``.
         items: test images with a right and as many with a wrong prediction per arm, which participants get theirs from;
             none of a kind that participants do not see. With ``assignment.by`` forms, they are divided into forms.
-        catch_every: for every so many items that a participant sees in an arm, one more that is not scored and shows
+        catch_every: number of items in an arm after which a participant sees one more, which is not scored and checks
             attention: one asks for a given answer and the next one, in arms whose units are rated, has two rows whose
             rating is known, a region next to itself and one next to noise; 0 for none.
         seed: of the choice of images, and of all that is random for participants.
@@ -92,34 +92,34 @@ def command(**arguments: Any) -> str:
 
 def _arm(
     subject: Subject, items: int, checks: int, assignment: Assignment,
-    found: tuple[dict[str, bytes], dict[str, ItemKey]], taken: set[str],
+    media_and_keys: tuple[dict[str, bytes], dict[str, ItemKey]], taken: set[str],
 ) -> Arm:  # fmt: skip
-    media, keys = found
+    media, keys = media_and_keys
     method = subject.method
     if assignment.wrong and subject.task.right_only:
         raise subject.wrong(f"{subject.task.right_only}: give `assignment.wrong` as 0")
     drawing = Drawing(subject, media)
-    shown, preview, used = [], [], {*taken}
+    chosen, preview, used = [], [], {*taken}
     for right, wanted in ((True, assignment.right), (False, assignment.wrong)):
         *some, last = subject.choose(right, (items if wanted else 0) + 1)
         drawn = [drawing.item(index) for index in some]
         keys |= {item.id: key for item, key in drawn}
         kind = [item for item, _ in drawn]
-        shown += _in_forms(subject, kind, wanted) if assignment.by == "forms" else kind
+        chosen += _in_forms(subject, kind, wanted) if assignment.by == "forms" else kind
         item, key = drawing.item(last)
         preview.append(Example(item, right, key.answer))
         used |= {subject.seen.sample_ids[index] for index in (*some, last)}
     unscored = _checks(drawing, checks, assignment, used)
     keys |= {item.id: key for item, key in unscored}
     extra = sorted((item for item, _ in unscored), key=lambda item: item.id)
-    photos = [item.photo for item in (*shown, *extra)]
+    photos = [item.photo for item in (*chosen, *extra)]
     if repeated := len(photos) - len(set(photos)):
         raise subject.wrong(f"{repeated} of its test images are the same picture as another one")
-    shown.sort(key=lambda item: item.id)
+    chosen.sort(key=lambda item: item.id)
     accuracy = round(subject.accuracy, 1)
     rating: Rating = method.rating if method.form in ("units", "tree") else "none"
     asked = (rating, method.control, method.similarity, method.clarity)
-    return Arm(method.id, method.form, accuracy, shown, preview, *asked, subject.shape(), subject.origin(), extra)
+    return Arm(method.id, method.form, accuracy, chosen, preview, *asked, subject.shape(), subject.origin(), extra)
 
 
 def _checks(drawing: Drawing, number: int, assignment: Assignment, used: set[str]) -> list[tuple[Item, ItemKey]]:
@@ -130,12 +130,12 @@ def _checks(drawing: Drawing, number: int, assignment: Assignment, used: set[str
     subject = drawing.subject
     right = -(-number * assignment.right // max(assignment.right + assignment.wrong, 1))
     indices = [*subject.choose(True, right, used), *subject.choose(False, number - right, used)]
-    found = []
+    checks = []
     for place, index in enumerate(indices):
         item, key = drawing.item(index)
         rows = place % 2 == 1 and drawing.has_rated_rows
-        found.append(drawing.with_catch_rows(item, key) if rows else (drawing.with_attention(item), key))
-    return found
+        checks.append(drawing.with_catch_rows(item, key) if rows else (drawing.with_attention(item), key))
+    return checks
 
 
 def _in_forms(subject: Subject, items: list[Item], size: int) -> list[Item]:

@@ -47,7 +47,7 @@ class Drawing:
 
     def __init__(self, subject: Subject, media: dict[str, bytes]) -> None:
         self.subject, self.task, self.media = subject, subject.task, media
-        self.names, self.shown = subject.names, readable(subject.names)
+        self.names, self.readable_names = subject.names, readable(subject.names)
         self.test = subject.data.dataset("test")
         self.sources = UnitSources(subject.model, subject.training, subject.explainer, self.names, SMALL, 0.0)
         if subject.method.form in ("units", "tree") and not self.sources.there:
@@ -83,13 +83,13 @@ class Drawing:
                     for row, unit in zip(known, units, strict=True)
                 ]
                 rows = sorted(known, key=lambda row: row.id)
-            shown = self.shown[label] if subject.method.labels and subject.method.form != "tree" else None
+            label_name = self.readable_names[label] if subject.method.labels and subject.method.form != "tree" else None
             has_evidence = subject.method.evidence and maps is not None
             evidence = {"probability": float(seen.logits[index].softmax(0)[label])} if has_evidence else {}
-            options.append(Option(ids[label], pictures, rows, self._examples(label, name), shown, evidence))
+            options.append(Option(ids[label], pictures, rows, self._examples(label, name), label_name, evidence))
         options.sort(key=lambda option: option.id)
         photo = self._keep(fit(to_image(sample["image"]), LARGE))
-        ends = [self.shown[leaf] for leaf in leaves if subject.method.labels]
+        ends = [self.readable_names[leaf] for leaf in leaves if subject.method.labels]
         item = Item(subject.id("i", name), photo, options, decisions, ends)
         answer = self.task.answer(ids, leaves, seen.labels[index][0])
         output = ids[labels[0]] if len(ids) > 1 else None
@@ -119,7 +119,7 @@ class Drawing:
         """
         place = int(self.subject.order(f"catch {item.id}"), 16) % len(item.options)
         option = item.options[place]
-        gone, kept = option.rows[:2], option.rows[2:]  # in the order of their ids, which is no rank of the model's
+        gone, kept = option.rows[:2], option.rows[2:]  # in the order of their ids, which is not the model's ranking
         regions = [[self._kept(name) for name in row.pictures[:2]] for row in gone]
         (photo, region), (other, elsewhere) = regions[0], regions[-1]
         piece, source = self._noise(item.id, photo.size)
@@ -182,7 +182,7 @@ class Drawing:
             if sources[unit].stale:
                 raise self.subject.wrong(
                     f"unit {unit} is not the patch of {sources[unit].sample_id} that it was projected onto: the model "
-                    "was trained on after its projection, or the training images are others"
+                    "was trained further after its projection, or the training images are different"
                 )
             source = sources[unit].view
             pictures = [self._keep(picture) for picture in (view.photo, view.crop, source.crop, source.photo)]
@@ -201,7 +201,7 @@ class Drawing:
             evidence |= {"weight": weight, "contribution": weight * score}
         return replace(row, evidence=evidence)
 
-    def _examples(self, label: int, shown: str) -> list[str]:
+    def _examples(self, label: int, class_name: str) -> list[str]:
         """Training photos of a class."""
         number = self.subject.method.examples
         if not number:
@@ -210,7 +210,7 @@ class Drawing:
         own = [name for name, one in zip(training.sample_ids, training.labels.tolist(), strict=True) if one == label]
         if len(own) < number:
             raise self.subject.wrong(f"the class {self.names[label]} has {len(own)} training photos, not {number}")
-        chosen = sorted(own, key=lambda name: self.subject.order(f"{shown} example {name}"))[:number]
+        chosen = sorted(own, key=lambda name: self.subject.order(f"{class_name} example {name}"))[:number]
         return [self._keep(fit(to_image(sample["image"]), SMALL)) for sample in samples_of(training, chosen)]
 
     def _kept(self, name: str) -> Image.Image:

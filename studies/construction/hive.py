@@ -88,7 +88,7 @@ def design(name: str) -> Design:
 def arguments(
     name: str, ckpt_path: Path, forms: int = 10, data: Path | None = None, data_root: str | None = None
 ) -> dict[str, Any]:
-    """Arguments of :func:`studies.construction.build` for a published study, from those of :func:`command`.
+    """Arguments of :func:`studies.construction.build` for a published study, from the arguments of :func:`command`.
 
     Raises:
         ValueError: if there is no such study, or no form.

@@ -36,7 +36,7 @@ class Method:
             tree, or no explanation.
         explainer: of the maps; by default Grad-CAM for heat maps, for BagNet its own maps, and for units what
             evaluations use.
-        control: ``random`` maps in place of the explainer's, or units ``shuffled``: the units of the next class.
+        control: ``random`` maps instead of the explainer's, or units ``shuffled``: the units of the next class.
         labels: whether the names of classes are shown.
         examples: training photos of every class that are shown, 0 to 3.
         rows: most units of a class that are shown, those that contribute most to it above the mean over classes; people
@@ -115,9 +115,9 @@ class Subject:
         if method.form == "tree" and not isinstance(self.model, DecidesByTree):
             raise self.wrong("the model does not decide by a tree")
         if self.data.capabilities("test").multi_label is True:
-            raise self.wrong("images of several classes have no one right class")
+            raise self.wrong("images of several classes have no single right class")
         if len(self.names) < self.task.options:
-            raise self.wrong(f"there are {len(self.names)} classes, but {self.task.options} are to choose from")
+            raise self.wrong(f"there are {len(self.names)} classes, but participants choose from {self.task.options}")
         self.kind: Literal["unit", "class"] = "unit" if self._is_of_units() else "class"
         self.explainer = self._explainer()
         self.tree: Node | None = grow(self.model) if isinstance(self.model, DecidesByTree) else None
@@ -175,16 +175,16 @@ class Subject:
         Raises:
             ValueError: if there are too few.
         """
-        found = [index for index, correct in enumerate(self.seen.correct) if correct == right]
+        usable = [index for index, correct in enumerate(self.seen.correct) if correct == right]
         kind, which = "right" if right else "wrong", ""
         if self.method.form == "tree":
-            found = [index for index in found if self._can_be_shown(index)]
+            usable = [index for index in usable if self._can_be_shown(index)]
             which = f" whose path leads to the predicted class{self.task.paths}"
-        free = [index for index in found if self.seen.sample_ids[index] not in without]
+        free = [index for index in usable if self.seen.sample_ids[index] not in without]
         if len(free) < number:
             raise self.wrong(
-                f"it has {counted(len(found), f'{kind} prediction')} on {len(self.seen.correct)} images{which}, but "
-                f"{number + len(found) - len(free)} are needed"
+                f"it has {counted(len(usable), f'{kind} prediction')} on {len(self.seen.correct)} images{which}, but "
+                f"{number + len(usable) - len(free)} are needed"
             )
         return sorted(free, key=lambda index: self.order(self.seen.sample_ids[index]))[:number]
 

@@ -126,7 +126,7 @@ class Application:
         return page(self.pages.step(way, who.step, self.tokens(who, who.step), earlier=earlier))
 
     def answer(self, request: Request, form: Form) -> Response:
-        """``POST /p``: store the answers to a page, and go on."""
+        """``POST /p``: store the answers to a page, and continue."""
         who = self._known(request)
         if who is None:
             return page(self.pages.message("unknown"), 403)
@@ -148,8 +148,8 @@ class Application:
             return page(self.pages.message("stale"), 409)
         given = fields_of(earlier[form.step])
         tokens = self.tokens(who, form.step)
-        shown = self.pages.step(way, form.step, tokens, given=given, note="conflict", earlier=earlier, read_only=True)
-        return page(shown, 409)
+        html = self.pages.step(way, form.step, tokens, given=given, note="conflict", earlier=earlier, read_only=True)
+        return page(html, 409)
 
     def busy(self, request: Request, form: Form | None) -> Response:
         """What is shown where the database cannot be written: the page with the answers that were sent."""
@@ -159,8 +159,8 @@ class Application:
             way = self.way(who) if who else []
             if who and form and 0 <= form.step < len(way):
                 tokens, given, earlier = self.tokens(who, form.step), dict(form.answers), self.store.answers(who)
-                shown = self.pages.step(way, form.step, tokens, given=given, note="busy", earlier=earlier)
-                return page(shown, 503, headers)
+                html = self.pages.step(way, form.step, tokens, given=given, note="busy", earlier=earlier)
+                return page(html, 503, headers)
         except sqlite3.Error:
             pass  # nor read: then the message alone
         return page(self.pages.message("busy"), 503, headers)

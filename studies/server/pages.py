@@ -78,9 +78,9 @@ class Pages:
         )  # fmt: skip
 
     def single(self, way: list[Step], facts: Mapping[str, Any]) -> str:
-        """All pages of a participant in one file that needs no server, but for the own result, which needs the key."""
+        """All pages of a participant in one file that needs no server, except for the result, which needs the key."""
         study, arms = self.bundle.study, {step.arm.id: step.arm for step in way}
-        shown = [(index, step) for index, step in enumerate(way) if step.page != "result"]
+        visited = [(index, step) for index, step in enumerate(way) if step.page != "result"]
         items = [step.item for step in way if step.item]
         items += [example.item for arm in arms.values() for example in arm.preview]
         static = files("studies.server") / "static"
@@ -88,10 +88,10 @@ class Pages:
         return self._render(
             "single.html",
             facts=facts,
-            sections=[self._step("step.html", way, index, single=True) for index, _ in shown],
+            sections=[self._step("step.html", way, index, single=True) for index, _ in visited],
             steps=[
                 {"name": step.page, "expected": expected(study, step.page) if step.page.startswith("quiz") else None}
-                for _, step in shown
+                for _, step in visited
             ],
             pictures={name: self._data_uri(name) for item in items for name in pictures(item)},
             style=style,

@@ -57,7 +57,7 @@ def command(
     database: Path | None = None,
     public_host: str | None = None,
 ) -> str:
-    """Serve a study until the process is ended; started again, it goes on where it was.
+    """Serve a study until the process is ended; started again, it continues where it was.
 
     Args:
         folder: the bundle.
@@ -113,12 +113,12 @@ def _until_ended() -> Iterator[None]:
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    found = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        found.bind((host, port))
-        found.listen()  # whoever comes before the application is ready waits
+        listener.bind((host, port))
+        listener.listen()  # whoever comes before the application is ready waits
     except OSError as error:
-        found.close()
+        listener.close()
         raise ValueError(f"Cannot listen at {host}, port {port}: {error.strerror}. Choose another `port`.") from None
-    return found
+    return listener

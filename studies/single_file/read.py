@@ -88,12 +88,12 @@ def _saved(bundle: Bundle, file: Path) -> Saved:
     try:
         outer = json.loads(file.read_bytes())
         text, checksum = outer["record"], outer["checksum"]
-        found = json.loads(text)
+        content = json.loads(text)
     except (ValueError, KeyError, TypeError):
         raise ValueError(f"{file}: was not saved by a study.") from None
     if zlib.crc32(text.encode()) != checksum:
         raise ValueError(f"{file}: has been changed or cut short; its checksum is another one.")
-    saved = read(Saved, found, str(file))
+    saved = read(Saved, content, str(file))
     if saved.schema != SCHEMA:
         raise ValueError(f"{file}: schema {saved.schema} cannot be read by this version, which reads {SCHEMA}.")
     if saved.hash != bundle.hash:
@@ -102,16 +102,16 @@ def _saved(bundle: Bundle, file: Path) -> Saved:
 
 
 def _visits(bundle: Bundle, who: Participant, saved: Saved, file: Path) -> tuple[Status, list[Visit]]:
-    """Follow the saved pages along the way of the participant; the page with the own result is not there."""
+    """Follow the saved pages along the way of the participant; the page with the result is not there."""
     study, way = bundle.study, steps_of(bundle.study, who)
     index = 0
     status: Status = "active"
     visits: list[Visit] = []
     for fields in saved.pages:
         if status != "active":
-            raise ValueError(f"{file}: goes on after its end, at page {len(visits) + 1}.")
+            raise ValueError(f"{file}: continues after its end, at page {len(visits) + 1}.")
         if any(len(pair) != 2 for pair in fields):
-            raise ValueError(f"{file}, page {len(visits) + 1}: a field is no name with a value.")
+            raise ValueError(f"{file}, page {len(visits) + 1}: a field is not a name with a value.")
         step, form = way[index], form_of([(name, value) for name, value in fields])
         where = f"{file}, page {len(visits) + 1} ({step.page})"
         if form.step != index:

@@ -34,7 +34,7 @@ def command(folder: Path, out: Path | None = None, number: int = 50) -> str:
 def write_files(bundle: Bundle, out: Path, number: int) -> list[Path]:
     """Write ``participant-001.html`` and so on: what the server would show to people who come at once.
 
-    The key stays behind, so that there is no page with the own result.
+    The files do not hold the key, so there is no page with the participant's own result.
 
     Raises:
         ValueError: if the folder is not empty, or the study has fewer places.

@@ -223,9 +223,9 @@ def expected(
     between = [one * (of_people / people + (1 - of_people) / answers) for one in variances]
     if correlation is not None:
         between = [sum(between) - 2 * correlation * of_people / people * math.sqrt(math.prod(variances))]
-    shown = [one * (of_images / images + (1 - of_images) / answers) for one in variances]
-    variance = sum(between) + sum(shown) - sum(variances) / answers
-    lost = sum(one**2 / (people - 1) for one in between) + sum(one**2 / (images - 1) for one in shown)
+    by_image = [one * (of_images / images + (1 - of_images) / answers) for one in variances]
+    variance = sum(between) + sum(by_image) - sum(variances) / answers
+    lost = sum(one**2 / (people - 1) for one in between) + sum(one**2 / (images - 1) for one in by_image)
     return Estimate(0.0, math.sqrt(variance), variance**2 / lost)
 
 

@@ -116,11 +116,11 @@ def spearman(first: Floats, second: Floats) -> tuple[float, float]:
     if len(first) < 3 or np.ptp(first) == 0 or np.ptp(second) == 0:
         return math.nan, math.nan
     one, other = (ranks / np.linalg.norm(ranks) for ranks in (_centred(rankdata(side)) for side in (first, second)))
-    found = permutation_test(
+    tested = permutation_test(
         (one,), lambda ranks, axis: ranks @ other, permutation_type="pairings", vectorized=True,
         n_resamples=PERMUTATIONS, batch=max(1, MAX_ENTRIES // len(first)), rng=np.random.default_rng(0),
     )  # fmt: skip
-    return round(float(found.statistic), 12), float(found.pvalue)
+    return round(float(tested.statistic), 12), float(tested.pvalue)
 
 
 def weighted_spearman(first: Floats, second: Floats, weights: Floats) -> Floats:

@@ -54,8 +54,8 @@ class Task(ABC):
 
         The true class takes the place of the last of several where it is not among them.
         """
-        shown = ranked[: self.options]
-        return shown if truth in shown or self.options == 1 else [*shown[:-1], truth]
+        best = ranked[: self.options]
+        return best if truth in best or self.options == 1 else [*best[:-1], truth]
 
     def split(self, steps: list[Step]) -> tuple[list[Step], list[Node], list[int]] | None:
         """Divide the path of a photo through a tree.

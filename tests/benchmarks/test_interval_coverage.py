@@ -12,6 +12,6 @@ from benchmarks.interval_coverage import CASES, coverage
     ],
 )
 def test_nine_of_ten_intervals_hold_the_truth_from_30_images_on(case):
-    found = coverage(case, 400)
-    held = [share for n, (share, _) in found.items() if n >= 30 or "classes" in case.name]
+    result = coverage(case, 400)
+    held = [share for n, (share, _) in result.items() if n >= 30 or "classes" in case.name]
     assert min(held) >= 0.9 - 2 * 0.015  # two standard errors of 400 draws

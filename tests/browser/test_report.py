@@ -52,8 +52,8 @@ def test_all_pages_are_silent_offline_and_accessible(report, tab):
     opened = tab(report, bypass_csp=True)  # axe runs as a script, which the pages forbid
     for name in kinds(report):
         opened.open(name)
-        found = axe.run(opened.page)["violations"]
-        assert [(name, rule["id"], rule["nodes"][0]["html"][:200]) for rule in found] == []
+        result = axe.run(opened.page)["violations"]
+        assert [(name, rule["id"], rule["nodes"][0]["html"][:200]) for rule in result] == []
     assert opened.problems == []
 
 

@@ -127,8 +127,8 @@ def test_a_study_is_finished_by_keyboard_and_accessible(chromium, tmp_path, task
             watcher.look(name)
             kind = (name, task, form) if name in ("Photo", "Two examples") else name
             if kind not in LOOKED_AT:
-                found = axe.run(page)["violations"]
-                assert [(name, rule["id"], rule["nodes"][0]["html"][:200]) for rule in found] == []
+                actual = axe.run(page)["violations"]
+                assert [(name, rule["id"], rule["nodes"][0]["html"][:200]) for rule in actual] == []
             LOOKED_AT.add(kind)
 
         page.goto(address)
@@ -253,8 +253,8 @@ def test_a_file_without_a_server_is_answered_by_keyboard_and_kept_over_a_reload(
     while not page.locator("#save").count():
         name = re.sub(r" \d+ of \d+", "", page.title())
         if name not in seen:
-            found = axe.run(page)["violations"]
-            assert [(name, rule["id"], rule["nodes"][0]["html"][:200]) for rule in found] == []
+            actual = axe.run(page)["violations"]
+            assert [(name, rule["id"], rule["nodes"][0]["html"][:200]) for rule in actual] == []
         seen.append(name)
         assert page.evaluate("document.documentElement.scrollWidth") <= 320, name
         assert page.evaluate("Array.from(document.images).every(one => one.naturalWidth > 0)")

@@ -149,7 +149,7 @@ remove_folder = damages(shutil.rmtree)
 rename = damages(lambda path, other: path.rename(path.parent / other))
 no_utf8 = damages(_no_utf8)  # a byte that is not UTF-8 before the extension of a name
 folder_instead = damages(lambda path: (path.unlink(), path.mkdir()))
-link_loop = damages(_link_loop)  # a link to itself in place of a file or folder
+link_loop = damages(_link_loop)  # a link to itself instead of a file or folder
 link = damages(lambda path, target: path.symlink_to(target))  # such as to a folder above
 picture = damages(lambda path, size=(7, 9), mode="RGB": Image.new(mode, size).save(path))  # sound, of another size
 new_file = damages(_new_file)
@@ -464,17 +464,17 @@ def test_damage(layout, name, originals, tmp_path):
     shutil.copytree(originals(layout), root, symlinks=True)
     damage.do(root)
     before = fingerprint(root)
-    found = None
+    result = None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             read_everything(layout, root / damage.at)
         except (ValueError, FileNotFoundError) as error:
-            found = error
+            result = error
     assert fingerprint(root) == before
-    assert (found is None) == (damage.named is None), found or "the damage went unnoticed"
-    assert re.search(damage.named or "", str(found), re.DOTALL), found
-    assert isinstance(found, FileNotFoundError) or not re.search("is missing; it|there is no file", str(found))
+    assert (result is None) == (damage.named is None), result or "the damage went unnoticed"
+    assert re.search(damage.named or "", str(result), re.DOTALL), result
+    assert isinstance(result, FileNotFoundError) or not re.search("is missing; it|there is no file", str(result))
 
 
 @pytest.mark.parametrize("damage", SPLIT_FILES)

@@ -103,7 +103,7 @@ class TestLayouts:
         for _ in range(2):  # the second time, what was found is remembered
             with (
                 pytest.warns(UserWarning, match=shared),
-                pytest.warns(UserWarning, match="Classes of .*root differ in case alone, .*: Ant and ant"),
+                pytest.warns(UserWarning, match="Classes of .*root differ only in case, .*: Ant and ant"),
             ):
                 folder(root).prepare_data()
 

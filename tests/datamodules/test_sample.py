@@ -41,8 +41,8 @@ def test_the_key_is_the_beginning_of_a_hash_without_its_sign(name):
 
 def test_a_flag_is_missing_for_a_reason():
     flags = Capabilities(context=True, part_points="none drawn", label_map=False)
-    found = [flags.missing(name) for name in ("context", "part_points", "label_map", "object_mask")]
-    assert found == [None, "none drawn", "not available", "no segmentations"]
+    result = [flags.missing(name) for name in ("context", "part_points", "label_map", "object_mask")]
+    assert result == [None, "none drawn", "not available", "no segmentations"]
     assert all(Capabilities().missing(name) for name in FLAGS)
     with pytest.raises(ValueError, match=r"`flag` to be one of \['multi_label', .*, but got 'masks'"):
         flags.missing("masks")

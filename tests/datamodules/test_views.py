@@ -127,8 +127,8 @@ class TestLoaders:
         data = make(cub_tree)
         assert "second_view" not in next(iter(data.train_dataloader()))
         data.configure_loaders(two_views=True)
-        found = {split for split in SPLITS if "second_view" in next(iter(data._loader(split)))}
-        assert found == {"train"}
+        result = {split for split in SPLITS if "second_view" in next(iter(data._loader(split)))}
+        assert result == {"train"}
 
     def test_training_views_of_one_geometry(self, make, cub_tree):
         """What the data set itself shows without photometry, seen twice; ``image`` is a view too."""

@@ -54,8 +54,8 @@ def patches_on(rank, world_size, images):
 @pytest.mark.parametrize("images", [25, 50])
 def test_projection_is_that_of_one_process(four, images):
     expected, _ = patches_on(0, 1, images)
-    for found, sent in four.run(patches_on, images):
-        assert found == expected
+    for actual, sent in four.run(patches_on, images):
+        assert actual == expected
         assert sent == 16 * (4 + 8 + 8 + 8 + 8 + 4 * 8)  # distance, key, cell, rank, label and patch of every unit
 
 

@@ -305,7 +305,7 @@ def test_launched_from_the_shell(tmp_path, straight):
     path = folder / "checkpoints" / "best.ckpt"
     request = Request(TrainedModel(path, allow_classes=["tests"]), Interpretability(["quanproto", "general/f1"]))
     reference = evaluate(request, Hardware("cpu"))[0]["metrics"]
-    for arguments in ([], ["--overwrite", "true"]):  # the result of training itself, then that of another command
+    for arguments in ([], ["--overwrite", "true"]):  # the result of training itself, then of another command
         if arguments:
             arguments += ["--trainer.devices=2", "--trainer.accelerator=cpu", "--allow_classes=tests"]
             arguments += ["--ckpt_path", str(path)]

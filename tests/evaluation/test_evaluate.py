@@ -19,11 +19,11 @@ def test_a_full_disk_during_the_pages_names_file_and_command(monkeypatch, tmp_pa
     monkeypatch.setattr(evaluate, "read_evaluation", lambda folder: None)
     monkeypatch.setattr(evaluate, "build_report", fills_the_disk)
     monkeypatch.setattr(evaluate, "evaluation_mode", lambda model: nullcontext())
-    found = SimpleNamespace(subject=SimpleNamespace(model=None))
+    result = SimpleNamespace(subject=SimpleNamespace(model=None))
     with pytest.raises(
         OSError, match=r"left: 'index.html'\); .*metrics.json is complete.*report --ckpt_path a.ckpt"
     ) as raised:
-        evaluate._write_pages(found, tmp_path, Path("a.ckpt"))
+        evaluate._write_pages(result, tmp_path, Path("a.ckpt"))
     assert raised.value.errno is None  # no other remedy is added
 
 

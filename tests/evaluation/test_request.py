@@ -1,4 +1,4 @@
-"""Which earlier results answer a request: the budget of memory decides as it was meant, whatever the device."""
+"""Which earlier results answer a request: the requested memory budget decides, whatever the device."""
 
 from pathlib import Path
 

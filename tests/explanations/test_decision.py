@@ -18,20 +18,20 @@ def test_what_is_added_up_and_what_is_shown(name, multi_label):
     model = MODELS[name](num_classes=4, image_size=(32, 32)).eval()
     output = model(torch.rand(5, 3, 32, 32))
     classes = output.logits.argmax(dim=1)
-    found = decide(model, output, classes, 3, multi_label)
+    result = decide(model, output, classes, 3, multi_label)
     if isinstance(model, DecidesByTree):  # the probability of the class comes by the leaves
         total = model.probabilities(output.logits).gather(1, classes[:, None]).squeeze(1)
         paths = model.tree.log_reach(output.scores, hard=True).exp()
-        assert torch.equal(found.shown, paths == 1)
+        assert torch.equal(result.shown, paths == 1)
     else:
         nothing = model.head(torch.zeros_like(output.scores[:1])) + output.extras.get("residual", 0)
         logits = (output.logits - nothing).double()
         own = logits.gather(1, classes[:, None]).squeeze(1)
         total = own if multi_label else own - logits.mean(dim=1)
-        for sizes, shown in zip(found.contributions.abs(), found.shown, strict=True):
+        for sizes, shown in zip(result.contributions.abs(), result.shown, strict=True):
             assert shown.sum() == 3
             assert sizes[shown].min() >= sizes[~shown].max()
-    sums = found.contributions.sum(dim=1)
+    sums = result.contributions.sum(dim=1)
     torch.testing.assert_close(sums.float(), total.float(), rtol=0, atol=tolerance(2000, output.logits))
 
 
@@ -54,9 +54,9 @@ class Tree:
 def test_a_tree_by_hand(inference, expected):
     scores = torch.tensor([[0.6]])
     output = ModelOutput(torch.zeros(1, 2), scores, scores[:, :, None, None])
-    found = decide(Tree(inference), output, torch.tensor([0]), 5)
-    assert found.contributions[0].tolist() == pytest.approx(expected, abs=1e-6)
-    assert found.shown.tolist() == [[False, True]]
+    actual = decide(Tree(inference), output, torch.tensor([0]), 5)
+    assert actual.contributions[0].tolist() == pytest.approx(expected, abs=1e-6)
+    assert actual.shown.tolist() == [[False, True]]
 
 
 class Two:
@@ -72,6 +72,6 @@ def test_units_by_hand():
     scores = torch.tensor([[4.0, 1.0, 1.0]])
     output = ModelOutput(torch.tensor([[11.0, 9.0]]), scores, scores[:, :, None, None])
     # against the mean of both classes: (2 - 1.5) 4 = 2 and (3 - 4) 1 = -1; for a sigmoid 8 and 3
-    found = decide(Two(), output, torch.tensor([0]), 1)
-    assert (found.contributions.tolist(), found.shown.tolist()) == ([[2, -1, 0]], [[True, False, False]])
+    result = decide(Two(), output, torch.tensor([0]), 1)
+    assert (result.contributions.tolist(), result.shown.tolist()) == ([[2, -1, 0]], [[True, False, False]])
     assert decide(Two(), output, torch.tensor([0]), 1, multi_label=True).contributions.tolist() == [[8, 3, 0]]

@@ -1,4 +1,4 @@
-"""Fixtures of the integration tests: one thread, private folders, and runs to look at or to go on with."""
+"""Fixtures of the integration tests: one thread, private folders, and runs to look at or to continue."""
 
 from __future__ import annotations
 
@@ -71,5 +71,5 @@ def stopped_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def stopped_copy(stopped_run: Path, tmp_path: Path) -> Path:
-    """A copy of the crashed run to go on with."""
+    """A copy of the crashed run to continue."""
     return Path(shutil.copytree(stopped_run, tmp_path / "runs" / "stopped"))

@@ -54,10 +54,10 @@ def test_every_data_module_has_a_config():
 )
 def test_the_command_of_a_config_instantiates(config, tmp_path, monkeypatch):
     words = command_of(config)
-    found = {}
+    collected = {}
 
     def stop(cli):
-        found["cli"] = cli
+        collected["cli"] = cli
         raise InstantiatedError
 
     monkeypatch.setattr(train.TrainCLI, "before_fit", stop, raising=False)
@@ -72,7 +72,7 @@ def test_the_command_of_a_config_instantiates(config, tmp_path, monkeypatch):
         words += ["--model.backbone.weights=null"]  # nothing is fetched
     with pytest.raises(InstantiatedError):
         train.main([*words, "--runs", str(tmp_path), "--trainer.accelerator=cpu"])
-    assert_trainable(found["cli"])
+    assert_trainable(collected["cli"])
 
 
 def opening(config):

@@ -142,14 +142,14 @@ def test_the_figure_of_the_training_holds_all_epochs_of_both_parts(run):
 def test_tensorboard_gets_the_same(run):
     folder, _, _ = run
     sizes = {"scalars": 0, "images": 0, "tensors": 0}
-    found = EventAccumulator(str(folder / "tensorboard"), size_guidance=sizes).Reload()
-    assert [event.value for event in found.Scalars("phase")] == [0, 1, 1, 2, 3]
-    tags = found.Tags()
+    result = EventAccumulator(str(folder / "tensorboard"), size_guidance=sizes).Reload()
+    assert [event.value for event in result.Scalars("phase")] == [0, 1, 1, 2, 3]
+    tags = result.Tags()
     for key in ("media/training", "media/explanations", "media/units", "media/prototypes", "media/confusion/test"):
         assert f"{key}/000" in tags["images"]
     for key in ("contributions", "units", "confusion/val", "evaluation/test"):
         assert f"tables/{key}/text_summary" in tags["tensors"]
-    (accuracy,) = found.Scalars("test/general/accuracy")
+    (accuracy,) = result.Scalars("test/general/accuracy")
     assert math.isfinite(accuracy.value)
 
 

@@ -1,4 +1,4 @@
-"""Early stopping ends phases of a schedule, which then goes on as if they had ended by the plan."""
+"""Early stopping ends phases of a schedule, which then continues as if they had ended by the plan."""
 
 import pytest
 

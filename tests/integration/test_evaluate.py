@@ -147,8 +147,8 @@ def test_scores_of_all_units(evaluated_copy, monkeypatch, capsys):
     assert list(rows[0]) == [f"prototype {unit}" for unit in model.units().active.nonzero().flatten().tolist()]
     with torch.no_grad():
         scores = model(torch.stack([samples[name]["image"] for name, _ in named])).scores[:, model.units().active]
-    found = torch.tensor([[float(value) for value in row.values()] for row in rows])
-    torch.testing.assert_close(found, scores, rtol=1e-4, atol=1e-5)
+    result = torch.tensor([[float(value) for value in row.values()] for row in rows])
+    torch.testing.assert_close(result, scores, rtol=1e-4, atol=1e-5)
     run_evaluation(evaluated_copy, "--overwrite", "true", checkpoint="best")
     assert not (folder / "scores.csv").exists()
 
@@ -250,8 +250,8 @@ def test_what_does_not_apply_is_listed_with_the_reason(tmp_path, cub_tree, capsy
     assert_valid(result)
     assert result["skipped"]["general/top3_accuracy"] == "num_classes: top-3 accuracy needs more than 3 classes"
     printed = capsys.readouterr().out
-    found = ["--ckpt_path", str(folder / "checkpoints" / "last.ckpt"), "--data_root", str(tmp_path / "elsewhere")]
-    evaluate.main(["metrics", *found, "--suite", "quanproto"])
+    actual = ["--ckpt_path", str(folder / "checkpoints" / "last.ckpt"), "--data_root", str(tmp_path / "elsewhere")]
+    evaluate.main(["metrics", *actual, "--suite", "quanproto"])
     *apply, last = capsys.readouterr().out.splitlines()
     assert {line.split("/")[0] for line in apply} >= {"general", "compactness"}
     assert last.startswith("not applicable, because ")
@@ -384,8 +384,8 @@ def test_every_request_has_a_folder_of_its_own(evaluated_copy):
     run_evaluation(evaluated_copy, "--limit", "5", "--explainer", "explanations.Random", "--top_k", "2")
     run_evaluation(evaluated_copy, "--suite", "general/f1,class_representation")
     run_evaluation(evaluated_copy, "--seed", "7", "--suite", "general")
-    found = {path.parent.name: strict(path) for path in (evaluated_copy / "evaluation").rglob("metrics.json")}
-    assert sorted(found) == [
+    result = {path.parent.name: strict(path) for path in (evaluated_copy / "evaluation").rglob("metrics.json")}
+    assert sorted(result) == [
         "evaluation",
         "last-step20-test-general-seed=7",
         "last-step20-test-general.f1-class_representation",
@@ -393,10 +393,10 @@ def test_every_request_has_a_folder_of_its_own(evaluated_copy):
         "last-step20-test-quanproto-limit=5-explainer=random-23ef1251",
         "last-step20-val-general",
     ]
-    assert found["last-step20-val-general"]["metrics"]["general/accuracy"]["n"] == 16
+    assert result["last-step20-val-general"]["metrics"]["general/accuracy"]["n"] == 16
     options = "pattern=smooth.mode=bicubic.placement=resize.seed=0."  # in the name of a folder of earlier versions
     former = f"last-step20-test-quanproto-limit=5-asked_explainer=random.{options}-top_k=2"
-    shutil.move(evaluated_copy / "evaluation" / sorted(found)[4], evaluated_copy / "evaluation" / former)
+    shutil.move(evaluated_copy / "evaluation" / sorted(result)[4], evaluated_copy / "evaluation" / former)
     with pytest.raises(FileExistsError, match=f"{re.escape(former)}/metrics.json holds this evaluation already"):
         run_evaluation(evaluated_copy, "--limit", "5", "--explainer", "explanations.Random", "--top_k", "2")
     assert (evaluated_copy / "evaluation" / "metrics.json").read_bytes() == first
@@ -407,7 +407,7 @@ def test_every_request_has_a_folder_of_its_own(evaluated_copy):
     assert Image.open(files / "nearest_classes.png").width > 1000
     with (files / "units.csv").open(newline="") as file:
         units = [float(row["class_representation/contrastiveness"]) for row in csv.DictReader(file)]
-    value = found[files.name]["metrics"]["class_representation/contrastiveness"]["value"]
+    value = result[files.name]["metrics"]["class_representation/contrastiveness"]["value"]
     assert sum(units) / len(units) == pytest.approx(value)
 
 
@@ -451,16 +451,16 @@ def test_a_repeat_needs_overwrite(evaluated_copy):
     assert path.read_bytes() == first
     run_evaluation(evaluated_copy, "--overwrite", "true", checkpoint="best")
     assert strict(path)["timing"] != json.loads(first)["timing"]
-    found = sorted(file.name for file in (evaluated_copy / "evaluation").iterdir())
-    assert found == ["classes.csv", "images.csv", "metrics.json", "report", "units.csv"]
+    result = sorted(file.name for file in (evaluated_copy / "evaluation").iterdir())
+    assert result == ["classes.csv", "images.csv", "metrics.json", "report", "units.csv"]
 
 
 def test_a_run_that_goes_on_keeps_its_earlier_result(tmp_path):
     folder = tmp_path / "run"
     fit(folder, *GENERAL, "--trainer.max_epochs=1", "--test_after_fit=true")
     fit(folder, *GENERAL, "--trainer.max_epochs=2", "--test_after_fit=true", "--ckpt_path", "last")
-    found = {path.parent.name: strict(path)["step"] for path in (folder / "evaluation").rglob("metrics.json")}
-    assert found == {"evaluation": 4, "last-step8-test-general": 8}
+    result = {path.parent.name: strict(path)["step"] for path in (folder / "evaluation").rglob("metrics.json")}
+    assert result == {"evaluation": 4, "last-step8-test-general": 8}
 
 
 def test_a_checkpoint_without_a_run_folder(finished_run, tmp_path):
@@ -497,19 +497,19 @@ def test_predict_writes_a_table_of_a_split_or_of_photos(evaluated_copy, tmp_path
     command += ["--trainer.accelerator=cpu"]
     evaluate.main(command)
     assert f"predictions: {evaluated_copy / 'predictions.csv'}" in capsys.readouterr().out
-    found, known = table(evaluated_copy / "predictions.csv"), table(evaluated_copy / "evaluation" / "images.csv")
-    assert [[row[name] for name in ("sample_id", *PREDICTION)] for row in found] == [
+    actual, known = table(evaluated_copy / "predictions.csv"), table(evaluated_copy / "evaluation" / "images.csv")
+    assert [[row[name] for name in ("sample_id", *PREDICTION)] for row in actual] == [
         [row[name] for name in ("sample_id", *PREDICTION)] for row in known
     ]
-    for row in found:
+    for row in actual:
         chances = [float(row[f"top{rank}_probability"]) for rank in (1, 2, 3)]
         assert (row["top1"], row["top1_probability"]) == (row["prediction"], row["probability"])
         assert chances == sorted(chances, reverse=True)
         assert len({row[f"top{rank}"] for rank in (1, 2, 3)}) == 3
     classes, flat = tmp_path / "photos", tmp_path / "flat"
     samples = [sample for _, sample in zip(range(4), load_datamodule(command[2]).dataset("test"), strict=False)]
-    for sample, row in zip(samples, found, strict=False):
-        for folder in (flat, classes / ("Bird_" + row["label"][-1] if row is not found[3] else "other")):
+    for sample, row in zip(samples, actual, strict=False):
+        for folder in (flat, classes / ("Bird_" + row["label"][-1] if row is not actual[3] else "other")):
             folder.mkdir(parents=True, exist_ok=True)
             to_image(sample["image"]).save(folder / f"{row['sample_id'][-1]}.png")
     (flat / "bad.png").write_bytes(b"no image")
@@ -525,7 +525,7 @@ def test_predict_writes_a_table_of_a_split_or_of_photos(evaluated_copy, tmp_path
     seen = table(tmp_path / "mine-2.csv")
     assert [row["file"] for row in seen] == sorted(str(path) for path in tmp_path.rglob("[0-9].png"))
     for row in seen:
-        (same,) = [each for each in found if each["sample_id"].endswith(row["file"][-5])][:1]
+        (same,) = [each for each in actual if each["sample_id"].endswith(row["file"][-5])][:1]
         labelled = "Bird_" in row["file"]
         expected = same | ({} if labelled else {"label": "", "correct": ""})
         assert list(row.values())[1:] == list(expected.values())[1:]
@@ -568,8 +568,8 @@ def test_explain_writes_a_picture_and_a_page_for_photos_and_ids(evaluated_copy, 
     with pytest.raises(ValueError, match="there is none at"):  # after the photos that can be read
         evaluate.main(["explain", *checkpoint, "--image", str(tmp_path), str(photo)])
     evaluate.main(["explain", *checkpoint, "--image", str(photo), "--crop", "10", "5", "20", "30"])
-    found = {path.stem for path in (evaluated_copy / "explained").glob("*.png")}
-    assert found == {*stems, "my-photo-png-2", "my-photo-png-3"}
+    result = {path.stem for path in (evaluated_copy / "explained").glob("*.png")}
+    assert result == {*stems, "my-photo-png-2", "my-photo-png-3"}
 
 
 # -- pages ------------------------------------------------------------------------------------------------------------

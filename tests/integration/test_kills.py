@@ -50,17 +50,17 @@ def train(folder, *more, moment=-1, seconds=None):
 
 def lost(folder, straight):
     """What a run lacks that one that was not killed has, or has otherwise."""
-    found = [name for name in ("last", "best") if differences(state(folder, name), state(straight, name))]
+    result = [name for name in ("last", "best") if differences(state(folder, name), state(straight, name))]
     for path in {path.relative_to(run) for run in (folder, straight) for path in run.rglob("*") if path.name != LOCK}:
         first, second = folder / path, straight / path
         if not (first.exists() and second.exists()):
-            found.append(str(path))
+            result.append(str(path))
         elif path.name == "metrics.json":
             results = [json.loads(file.read_text()) | {"timing": None} for file in (first, second)]
-            found += [str(path)] if results[0] != results[1] else []
+            result += [str(path)] if results[0] != results[1] else []
         elif path.suffix in (".csv", ".png") and first.read_bytes() != second.read_bytes():
-            found.append(str(path))
-    return found
+            result.append(str(path))
+    return result
 
 
 @pytest.fixture(scope="module")

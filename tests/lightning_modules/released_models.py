@@ -84,8 +84,8 @@ class PrototypeChooser(nn.Module):
         self.last_layer = nn.Linear(K * slots, K, bias=False) if last_layer else nn.Identity()
 
     def forward(self, images: Tensor) -> Tensor:
-        found = distances(self.add_on_layers(self.features(images)), self.prototype_vectors)
-        focal = log_similarity(found.amin(dim=2)) - log_similarity(found.mean(dim=2))
+        result = distances(self.add_on_layers(self.features(images)), self.prototype_vectors)
+        focal = log_similarity(result.amin(dim=2)) - log_similarity(result.mean(dim=2))
         slots = focal[:, self.proto_presence.argmax(dim=1)]  # (B, K, S)
         return slots.sum(dim=2) if isinstance(self.last_layer, nn.Identity) else self.last_layer(slots.flatten(1))
 
@@ -163,7 +163,7 @@ class ProtoTree(nn.Module):
         self.prototype_layer.prototype_vectors = nn.Parameter(torch.rand(len(branches), channels, 1, 1))
 
     def forward(self, images: Tensor) -> Tensor:
-        found = distances(self._add_on(self._net(images)), self.prototype_layer.prototype_vectors)
-        present = (-found.amin(dim=2).sqrt()).exp()
+        result = distances(self._add_on(self._net(images)), self.prototype_layer.prototype_vectors)
+        present = (-result.amin(dim=2).sqrt()).exp()
         shares = (lambda p: p / p.sum()) if self._kontschieder_normalization else (lambda p: p.softmax(dim=0))
         return self._root.predict(lambda node: present[:, self._out_map[node]], shares).log()

@@ -15,7 +15,7 @@ def picture(batch: int = 2) -> torch.Tensor:
 
 
 def test_two_channels_by_hand():
-    """Scores are means over cells; of 4·1 - 2·3 + 0.5 = -1.5 the bias 0.5 is no unit's."""
+    """Scores are means over cells; of 4·1 - 2·3 + 0.5 = -1.5 the bias 0.5 belongs to no unit."""
     model = Classifier(num_classes=2, image_size=SIZE).eval()
     model.backbone = torch.nn.Conv2d(3, 2, 1)
     model.backbone.forward = lambda images: torch.tensor([[[[3.0, 5.0]], [[2.0, 4.0]]]])

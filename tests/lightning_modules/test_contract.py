@@ -260,7 +260,7 @@ class ContractTest:
         assert model.units().source is None
         source = decide(model).units().source
         assert source.found.any()
-        assert all(bool(name) == bool(found) for name, found in zip(source.sample_id, source.found, strict=True))
+        assert all(bool(name) == bool(result) for name, result in zip(source.sample_id, source.found, strict=True))
 
     # -- how it is trained -------------------------------------------------------------------------------------------
     def test_groups_hold_every_parameter_once(self, model):
@@ -323,16 +323,18 @@ class ContractTest:
         data = tiny_birds()
         test = data.dataset("test")
         batches = tiny_trainer().predict(model, datamodule=data)
-        found = {name: [row for batch in batches for row in batch[name]] for name in batches[0]}
+        actual = {name: [row for batch in batches for row in batch[name]] for name in batches[0]}
         expected = [(name, int(label)) for name, label in zip(test.sample_ids, test.labels, strict=True)]
-        assert [(name, int(label)) for name, label in zip(found["sample_id"], found["label"], strict=True)] == expected
-        assert list(found) == ["sample_id", "label", "prediction", "probabilities", "logits", "scores"]
+        assert [
+            (name, int(label)) for name, label in zip(actual["sample_id"], actual["label"], strict=True)
+        ] == expected
+        assert list(actual) == ["sample_id", "label", "prediction", "probabilities", "logits", "scores"]
         output = seen(model, next(iter(data.test_dataloader()))["image"])
-        close(torch.stack(found["logits"]), output.logits)
-        close(torch.stack(found["scores"]), output.scores)
-        close(torch.stack(found["probabilities"]), model.probabilities(output.logits))
+        close(torch.stack(actual["logits"]), output.logits)
+        close(torch.stack(actual["scores"]), output.scores)
+        close(torch.stack(actual["probabilities"]), model.probabilities(output.logits))
         abstains = output.extras.get("abstain", torch.zeros(len(output.logits), dtype=torch.bool))
-        assert torch.stack(found["prediction"]).tolist() == output.logits.argmax(1).masked_fill(abstains, -1).tolist()
+        assert torch.stack(actual["prediction"]).tolist() == output.logits.argmax(1).masked_fill(abstains, -1).tolist()
 
     @pytest.mark.slow
     def test_an_export_gives_equal_logits(self, model):

@@ -73,11 +73,11 @@ def test_the_best_of_all_subsets_with_classes_that_differ(seed, signed):
 @pytest.mark.parametrize("seed", range(4))
 def test_the_smallest_threshold(seed):
     redundancy = constants(9, 6, seed).redundancy
-    threshold, found = redundancy_threshold(redundancy, 4)
+    threshold, result = redundancy_threshold(redundancy, 4)
     within = [redundancy[list(s)][:, list(s)].max() for s in itertools.combinations(range(9), 4)]
     levels = redundancy.unique()
     assert threshold == levels[levels > min(within)].min()
-    assert redundancy[found][:, found].max() < threshold
+    assert redundancy[result][:, result].max() < threshold
 
 
 @pytest.mark.parametrize(("features", "classes", "per_class"), [(4, 6, 2), (5, 4, 2), (4, 3, 1), (5, 3, 4)])

@@ -17,11 +17,11 @@ LABELS = torch.arange(80) % K
 def scores(seed=0):
     """Unit 2k and, half as much, unit 2k + 1 are high in images of class k; unit 5 is 0 everywhere."""
     generator = torch.Generator().manual_seed(seed)
-    found = torch.rand(80, U, generator=generator)
-    found[:, ::2] += 2 * torch.eye(K)[LABELS]
-    found[:, 1::2] += torch.eye(K)[LABELS]
-    found[:, 5] = 0
-    return found
+    result = torch.rand(80, U, generator=generator)
+    result[:, ::2] += 2 * torch.eye(K)[LABELS]
+    result[:, 1::2] += torch.eye(K)[LABELS]
+    result[:, 5] = 0
+    return result
 
 
 def protopnet(**options):

@@ -90,14 +90,14 @@ def test_an_evaluation_tells_the_share_of_the_residual_and_what_is_left_out():
     model = make(preset="hybrid", num_concepts=20, num_classes=8)
     torch.nn.init.normal_(model.residual.weight)
     model.vectors[3] = 0.0
-    found = run_engine(Interpretability(["concepts/residual_share"]), model, data)
+    actual = run_engine(Interpretability(["concepts/residual_share"]), model, data)
     output = model(torch.stack([data.dataset("test")[row]["image"] for row in range(10)]))
     best = output.logits.argmax(1, keepdim=True)
     inside = model.contributions(output, best[:, 0]).sum(1).abs()
     outside = output.extras["residual"].gather(1, best)[:, 0].abs()
     expected = (outside / (inside + outside)).mean().item()
-    assert found.metrics["concepts/residual_share"]["value"] == pytest.approx(expected, abs=1e-4)
-    assert found.protocol["concepts_left_out"] == [data.tables.concept_names[3]]
+    assert actual.metrics["concepts/residual_share"]["value"] == pytest.approx(expected, abs=1e-4)
+    assert actual.protocol["concepts_left_out"] == [data.tables.concept_names[3]]
 
 
 def test_editing(fitted):

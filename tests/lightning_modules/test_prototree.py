@@ -117,7 +117,7 @@ def test_allowed_takes_labels_of_both_kinds():
 # -- inference -------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("task", ["multiclass", "multilabel"])
 @pytest.mark.parametrize("inference", MODES)
-def test_every_way_of_inference(inference, task):
+def test_every_inference(inference, task):
     model = grown(inference=inference, task=task)
     with torch.no_grad():
         output = model(images())
@@ -125,7 +125,7 @@ def test_every_way_of_inference(inference, task):
     assert torch.equal(output.logits, model.tree(output.scores, inference))
     if inference != "distributed":
         leaves = model.tree.leaf_logits if task == "multilabel" else model.tree.leaf_logits.log_softmax(1)
-        assert all((row == leaves).all(dim=1).any() for row in output.logits)  # those of one leaf
+        assert all((row == leaves).all(dim=1).any() for row in output.logits)  # the logits of one leaf
 
 
 def test_training_always_mixes():
@@ -136,7 +136,7 @@ def test_training_always_mixes():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("inference", MODES[1:])
-def test_an_export_takes_the_way_of_inference_with_it(inference):
+def test_an_export_keeps_the_inference(inference):
     model = grown(inference=inference).eval()
     program = torch.export.export(model, (images(),), dynamic_shapes=({0: torch.export.Dim("batch")},))
     model.inference = "distributed"
@@ -397,12 +397,12 @@ def test_projection_leaves_out_what_is_cut():
     table = model.units()
     assert torch.equal(model.prototypes.vectors[~table.active], before[~table.active])
     assert not table.source.found[~table.active].any()
-    found = table.source.found
-    assert torch.equal(found, table.active & torch.isfinite(nearest.distance))
-    assert found.any()
+    result = table.source.found
+    assert torch.equal(result, table.active & torch.isfinite(nearest.distance))
+    assert result.any()
     labels = table.source.label
-    assert all(table.owner[unit, labels[unit]] for unit in found.nonzero().flatten())
-    assert set(labels[1:4][found[1:4]].tolist()) <= {0, 1, 2}  # below node 1 there are no others
+    assert all(table.owner[unit, labels[unit]] for unit in result.nonzero().flatten())
+    assert set(labels[1:4][result[1:4]].tolist()) <= {0, 1, 2}  # below node 1 there are no others
 
 
 def test_a_projected_prototype_is_its_patch():

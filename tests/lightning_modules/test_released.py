@@ -157,10 +157,10 @@ SKETCH = {"backbone": {"name": "sketch"}}
 
 @pytest.mark.parametrize(("name", "changes", "options", "message"), [
     ("ProtoPNet", {}, {"backbone": {"name": "resnet34"}}, "missing (features.layer1.2.conv1.weight, "),
-    ("ProtoPNet", {}, {"prototype_channels": 5}, "prototype_vectors: (16, 6, 1, 1) in place of (16, 5)"),
+    ("ProtoPNet", {}, {"prototype_channels": 5}, "prototype_vectors: (16, 6, 1, 1) instead of (16, 5)"),
     ("ProtoPNet", {"state": {"extra": torch.ones(1)}}, {}, "1 unexpected (extra). Set `backbone.name`, "),
     ("ProtoPNet", {"state": {"last_layer.weight": torch.full((8, 16), torch.nan)}}, {}, "1 not finite (last_layer"),
-    ("ProtoPNet", {}, {"num_classes": 9}, "last_layer.weight: (8, 16) in place of (9, 18)"),
+    ("ProtoPNet", {}, {"num_classes": 9}, "last_layer.weight: (8, 16) instead of (9, 18)"),
     ("ProtoPNet", {"prototype_activation_function": "linear"}, SKETCH, "but it has 'linear', which our model does"),
     ("ProtoPNet", {"state": {"add_on_layers.4.weight": torch.ones(1)}}, SKETCH, "an add-on of the type `bottleneck`"),
     ("ProtoPNet", {}, SKETCH | {"off_class_init": None}, "`off_class_init` to be a number"),
@@ -170,7 +170,7 @@ SKETCH = {"backbone": {"name": "sketch"}}
     ("ProtoPNet pruned", {"prototype_class_identity": None}, SKETCH, "its 5 prototypes are not 16 that each weigh"),
     ("ProtoPNet pruned", {"prototype_class_identity": torch.ones(5, 8)}, SKETCH, "a row with a single 1 for each"),
     ("ProtoPool", {}, SKETCH | {"focal": "similarity"}, "`focal` of ProtoPool to be 'distance'"),
-    ("ProtoPool", {}, {"num_prototypes": 21}, "proto_presence: (8, 20, 2) in place of (8, 21, 2"),
+    ("ProtoPool", {}, {"num_prototypes": 21}, "proto_presence: (8, 20, 2) instead of (8, 21, 2"),
     ("PIPNet", {}, {}, "`backbone.strides` of PIPNet to be 'reduced' or 13 or 26, as in the released code of"),
     ("PIPNet", {"state": {"_classification.bias": torch.ones(8)}}, REDUCED, "`_classification.bias` is of a bias"),
     ("PIPNet", {}, REDUCED | {"num_features": None}, "2 unexpected (_add_on.0.weight, _add_on.0.bias)"),

@@ -49,7 +49,7 @@ RAW = Terms(standardize=False, bias=False)
 @pytest.mark.parametrize("heavier", [None, [1.0, 5.0, 5.0, 1.0, 2.0, 1.0]], ids=["alike", "by unit"])
 @pytest.mark.parametrize("penalty", [0.1, 0.02])
 def test_raw_scores_without_bias_against_scikit_learn(data, penalty, heavier):
-    """A penalty by unit is that of a score divided by its factor; the objective is computed here.
+    """A penalty by unit equals the penalty of a score divided by its factor; the objective is computed here.
 
     Of three classes: added to a score's weights of all classes, a number changes no probability, and of an even number
     of weights there is a whole interval of medians, for which their absolute values have the same sum.
@@ -61,14 +61,14 @@ def test_raw_scores_without_bias_against_scikit_learn(data, penalty, heavier):
     saga = LogisticRegression(
         penalty="l1", solver="saga", C=1 / (80 * penalty), tol=1e-10, max_iter=100_000, fit_intercept=False
     ).fit((scores / factors).numpy(), labels.numpy())
-    found = torch.tensor(saga.coef_) / factors
+    result = torch.tensor(saga.coef_) / factors
     values = [
         (F.cross_entropy(scores @ w.T, labels) + penalty * (factors * w.abs()).sum()).item()
-        for w in (head.weight, found)
+        for w in (head.weight, result)
     ]
     assert values[0] == pytest.approx(values[1], rel=1e-6)
     assert problem.objective(head.weight, head.bias) == pytest.approx(values[0], rel=1e-12)
-    assert torch.equal(head.weight == 0, found.abs() < 1e-6)
+    assert torch.equal(head.weight == 0, result.abs() < 1e-6)
     assert not head.bias.any()
 
 

@@ -277,12 +277,12 @@ def below(tree: SoftTree, node: int) -> list[int]:
 def slow_reachable(tree: SoftTree, node: int = 0) -> set[int]:
     if node >= tree.nodes:
         return {node}
-    found = {node}
+    result = {node}
     if tree.route[node] != RIGHT:
-        found |= slow_reachable(tree, 2 * node + 1)
+        result |= slow_reachable(tree, 2 * node + 1)
     if tree.route[node] != LEFT:
-        found |= slow_reachable(tree, 2 * node + 2)
-    return found
+        result |= slow_reachable(tree, 2 * node + 2)
+    return result
 
 
 @pytest.mark.parametrize("multilabel", [False, True])

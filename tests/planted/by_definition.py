@@ -39,11 +39,11 @@ def unshared(mask: Mask, other: Mask) -> float:
 
 def windows(size: int, half_width: int, points: dict[int, tuple[int, int]]) -> NDArray[np.int64]:
     """``(size, size)`` the set of points within reach of each pixel, as a sum of powers of two."""
-    found = np.zeros((size, size), dtype=np.int64)
+    result = np.zeros((size, size), dtype=np.int64)
     for index, (x, y) in points.items():
         rows = slice(max(y - half_width, 0), y + half_width + 1)
-        found[rows, max(x - half_width, 0) : x + half_width + 1] += 1 << index
-    return found
+        result[rows, max(x - half_width, 0) : x + half_width + 1] += 1 << index
+    return result
 
 
 # -- chance: a region of n of N pixels, any as likely as any other ----------------------------------------------------
@@ -144,8 +144,8 @@ def random_purity(
             x, y = ((2 * generator.integers(size, size=2) * (size - patch) + size - 1) // (2 * (size - 1))).tolist()
             box = x, y, x + patch - 1, y + patch - 1
             for group in set(groups):
-                found = [holds(box, point) for j, point in points[image].items() if groups[j] == group]
-                inside[group] += any(found)
-                seen[group] += bool(found)
+                result = [holds(box, point) for j, point in points[image].items() if groups[j] == group]
+                inside[group] += any(result)
+                seen[group] += bool(result)
         values.append((inside[seen > 0] / seen[seen > 0]).max())
     return float(np.mean(values)), float(np.std(values))

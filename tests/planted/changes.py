@@ -85,11 +85,11 @@ def random_boxes_protect_by_chance():
             unit = unit_of(slot, label)
             maps[unit] = GAINS[unit] * part_mask(scene, slot).reshape(8, 8, 8, 8).mean(axis=(1, 3))
         changes = [by.changes_outside(maps, unit_of(slot, label), boxes) for slot in SLOTS]
-        for key, found in moments.items():
-            found.append(by.image_first([change[key] for change in changes], weights))
+        for key, actual in moments.items():
+            actual.append(by.image_first([change[key] for change in changes], weights))
     expected = {}
-    for key, found in moments.items():
-        mean, variance, likely = np.array(found).T
+    for key, actual in moments.items():
+        mean, variance, likely = np.array(actual).T
         spread = np.sqrt(np.sum(variance * likely)) / likely.sum()
         expected[key] = (
             float((mean * likely).sum() / likely.sum()),

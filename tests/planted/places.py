@@ -149,8 +149,8 @@ def random_maps_point_anywhere():
         peaks.append((share, share * (1 - share)))
         energies.append((share, share * (1 - share) * (math.pi - 1) / PIXELS))
         shared.append(by.moments(counts / (DRAWN + size - counts), weights))
-    found = {"pointing_game": peaks, "energy": energies, "iou": shared}
-    return {key: by.mean_over_images(*zip(*values, strict=True), 4) for key, values in found.items()}
+    result = {"pointing_game": peaks, "energy": energies, "iou": shared}
+    return {key: by.mean_over_images(*zip(*values, strict=True), 4) for key, values in result.items()}
 
 
 # -- alignment --------------------------------------------------------------------------------------------------------
@@ -215,13 +215,13 @@ def a_hash_points_anywhere():
     the metric cannot tell.
     """
     units, every = HashUnits.UNITS, [points(scene) for scene in scenes()]
-    seen = np.bincount([j for found in every for j in found])
+    seen = np.bincount([j for result in every for j in result])
     window = (2 * HALF_WIDTH + 1) ** 2 / PIXELS
     assert units * binom.sf(np.ceil(0.5 * seen[seen > 0]) - 1, seen[seen > 0], window).sum() < 1e-3
     assert 4 * IMAGES * (1 - 4 / SIZE) ** DRAWN < 1e-3
     means, variances, covered, agreed, shares = [], [], 0.0, 0.0, []
-    for found in every:
-        sets, counts = np.unique(by.windows(SIZE, HALF_WIDTH, found), return_counts=True)
+    for result in every:
+        sets, counts = np.unique(by.windows(SIZE, HALF_WIDTH, result), return_counts=True)
         p = counts / PIXELS
         means.append(float((p**2).sum()))
         variances.append(float((p**3).sum() - means[-1] ** 2 + (p**2 * (1 - p)).sum() / 3))

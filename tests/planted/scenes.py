@@ -45,12 +45,12 @@ def birds() -> SketchBirds:
 @cache
 def scenes() -> list[dict[str, Any]]:
     """The first ten test samples of each class that stay clear of the frame; read only."""
-    found: list[dict[str, Any]] = []
+    collected: list[dict[str, Any]] = []
     for sample in birds().dataset("test"):
-        taken = sum(int(other["label"]) == int(sample["label"]) for other in found)
+        taken = sum(int(other["label"]) == int(sample["label"]) for other in collected)
         if taken < IMAGES // CLASSES and plantable(dict(sample)):
-            found.append(dict(sample))
-    return found
+            collected.append(dict(sample))
+    return collected
 
 
 def plantable(scene: dict[str, Any]) -> bool:
@@ -60,7 +60,7 @@ def plantable(scene: dict[str, Any]) -> bool:
 
 
 def lone_eye(scene: dict[str, Any]) -> bool:
-    """Whether the box around the eye holds no other point; that of a stalked eye reaches to the crown."""
+    """Whether the box around the eye holds no other point; the box of a stalked eye reaches to the crown."""
     rows, columns = np.nonzero(part_mask(scene, 1))
     (x0, x1), (y0, y1) = (columns.min(), columns.max()), (rows.min(), rows.max())
     return [j for j, (x, y) in points(scene).items() if x0 <= x <= x1 and y0 <= y <= y1] == [own_point(scene, 1)]
@@ -86,8 +86,8 @@ def spot_mask(scene: dict[str, Any], slot: int) -> Mask:
 
 def points(scene: dict[str, Any]) -> dict[int, tuple[int, int]]:
     """Pixel (x, y) of every visible point, by its index in ``part_names``."""
-    found = scene["part_visible"].nonzero().flatten().tolist()
-    return {j: tuple(int(value) for value in scene["part_points"][j].floor()) for j in found}
+    result = scene["part_visible"].nonzero().flatten().tolist()
+    return {j: tuple(int(value) for value in scene["part_points"][j].floor()) for j in result}
 
 
 def own_point(scene: dict[str, Any], slot: int) -> int:

@@ -86,23 +86,23 @@ def test_a_perfect_reader_reaches_the_ceilings(k):
 
     A part has m < 341 pixels: the overlap is m / 341.
     """
-    found = measured("perfect")
-    assert found["general/accuracy"]["value"] == 1
-    assert all(found[f"concepts/cgim{kind}_{axis}"]["centered"] > 0.99 for kind in (1, 2, 3) for axis in AXES)
-    assert found[f"concepts/cem@{k}"]["value"] == 1
-    assert found[f"concepts/clm@{k}"]["value"] == 1
+    result = measured("perfect")
+    assert result["general/accuracy"]["value"] == 1
+    assert all(result[f"concepts/cgim{kind}_{axis}"]["centered"] > 0.99 for kind in (1, 2, 3) for axis in AXES)
+    assert result[f"concepts/cem@{k}"]["value"] == 1
+    assert result[f"concepts/clm@{k}"]["value"] == 1
     areas = [MASKS[n, c].sum().item() / REGION for n, row in enumerate(first(k, masked=True)) for c in row]
     areas = [area for area in areas if area > 0]
-    assert found[f"concepts/part_iou@{k}"]["value"] == pytest.approx(sum(areas) / len(areas))
+    assert result[f"concepts/part_iou@{k}"]["value"] == pytest.approx(sum(areas) / len(areas))
     for key, base in (("cem", "chance"), ("cem", "prevalence"), ("clm", "chance"), ("clm", "other_parts")):
-        entry = found[f"concepts/{key}@{k}"]
+        entry = result[f"concepts/{key}@{k}"]
         assert entry[f"lift_over_{base}_low"] > 0.2, (key, base)
         assert entry[f"lift_over_{base}"] == pytest.approx(1 - entry[base], abs=0.02)
     training = torch.stack(
         [sample["concepts"] for sample in map(birds().dataset("projection").__getitem__, range(256))]
     )
     frequent = training.sum(dim=0).argsort(descending=True, stable=True)[:k]
-    assert found[f"concepts/cem@{k}"]["prevalence"] == pytest.approx(PRESENT[:, frequent].double().mean().item())
+    assert result[f"concepts/cem@{k}"]["prevalence"] == pytest.approx(PRESENT[:, frequent].double().mean().item())
 
 
 @pytest.mark.parametrize("k", [1, 3, 5])
@@ -124,11 +124,11 @@ def test_shuffled_concepts_are_worst(k):
 
 @pytest.mark.parametrize("k", [1, 3, 5])
 def test_random_maps_are_at_chance(k):
-    found = measured("random maps")
-    assert found[f"concepts/cem@{k}"]["value"] == 1
+    result = measured("random maps")
+    assert result[f"concepts/cem@{k}"]["value"] == 1
     for key, baselines in (("clm", ("chance", "other_parts")), ("part_iou", ("chance",))):
         for base in baselines:
-            entry = found[f"concepts/{key}@{k}"]
+            entry = result[f"concepts/{key}@{k}"]
             low, high = entry[f"lift_over_{base}_low"], entry[f"lift_over_{base}_high"]
             assert low - (high - low) / 2 < 0 < high + (high - low) / 2, (key, base)  # four standard errors
 

@@ -96,9 +96,9 @@ def engine_of(name: str, family: str) -> dict:
 @pytest.mark.filterwarnings("ignore:PartStability is NaN")
 @pytest.mark.parametrize(("name", "family"), TRUTH)
 def test_planted_truth(name, family):
-    found = engine_of(name, family)
+    actual = engine_of(name, family)
     for key, expected in TRUTH[name, family]().items():
-        value, n = (found[f"{family}/{key}"][field] for field in ("value", "n"))
+        value, n = (actual[f"{family}/{key}"][field] for field in ("value", "n"))
         if isinstance(expected, tuple):
             assert abs(value - expected[0]) <= 4 * expected[1], (key, value, expected)
         else:

@@ -21,9 +21,9 @@ LARGE, SMALL = (0, 0, 9, 7), (0, 0, 9, 6)  # 80 and 70 of 100 pixels
     ([SMALL], 0.5, True, ["trained on crops, and this is a whole photo: give `--crop X Y WIDTH HEIGHT`."]),
 ])  # fmt: skip
 def test_what_to_know_before_an_explanation_is_read(boxes, best, uncropped, said):
-    found = cautions(boxes, (10, 10), best, HUNDRED, uncropped)
-    assert len(found) == len(said)
-    assert all(part in whole for part, whole in zip(said, found, strict=True))
+    result = cautions(boxes, (10, 10), best, HUNDRED, uncropped)
+    assert len(result) == len(said)
+    assert all(part in whole for part, whole in zip(said, result, strict=True))
     if best < 0.5:
         assert cautions(boxes, (10, 10), best, None, uncropped) == []
 

@@ -37,8 +37,8 @@ def test_a_checkpoint_zipped_again_with_compression_is_refused(tmp_path):
 
 
 def test_no_file(tmp_path):
-    for path, found in (tmp_path, "is a folder; name a file"), (tmp_path / "x.ckpt", "does not exist"):
-        with pytest.raises(FileNotFoundError, match=rf"`ckpt_path` to be a checkpoint file, but .* {found}"):
+    for path, result in (tmp_path, "is a folder; name a file"), (tmp_path / "x.ckpt", "does not exist"):
+        with pytest.raises(FileNotFoundError, match=rf"`ckpt_path` to be a checkpoint file, but .* {result}"):
             read_checkpoint(path)
 
 

@@ -1,4 +1,4 @@
-"""Run folders: names, places to go on from, and settings that must not change."""
+"""Run folders: names, places to continue from, and settings that must not change."""
 
 import os
 
@@ -20,7 +20,7 @@ def test_run_name(model, data, fold, seed, name):
     assert run_name(model, data, fold, seed) == name
 
 
-# -- where a run goes on ----------------------------------------------------------------------------------------------
+# -- where a run continues --------------------------------------------------------------------------------------------
 @pytest.fixture
 def run(tmp_path):
     def make(*names, name="run"):

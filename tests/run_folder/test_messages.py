@@ -14,7 +14,7 @@ from tests.tiny_runs import ROOT
 
 @pytest.fixture
 def tidy(monkeypatch):
-    """The state of the process afterwards is that of before."""
+    """The state of the process is the same as before."""
     handlers = [
         h for name in ("lightning", "lightning.pytorch", "lightning.fabric") for h in logging.getLogger(name).handlers
     ]

@@ -129,16 +129,16 @@ def test_arms_of_the_same_people_are_compared_in_pairs(tmp_path):
     table = [row for row in rows(tmp_path / "out/answers.csv") if row["question"] == "confidence"]
     right = np.array([row["right"] == "True" for row in table], dtype=float)
     who, images = (np.unique([row[name] for row in table], return_inverse=True)[1] for name in ("participant", "image"))
-    found = estimate(right, who, images, np.array([1 if row["arm"] == "main" else -1 for row in table]))
+    result = estimate(right, who, images, np.array([1 if row["arm"] == "main" else -1 for row in table]))
     pair = results["main - other0"][key]
     assert pair["value"] == pytest.approx(np.mean(gaps))
     assert pair["n"] == 6
     assert "welch" not in pair["details"]
     assert (pair["details"]["paired"]["t"], pair["details"]["paired"]["p"]) == pytest.approx((t, p))
-    assert pair["details"]["clustered"] == pytest.approx(found.test())
-    assert pair["interval"] == pytest.approx(found.interval())
-    assert pair["details"]["equivalence_p"] == pytest.approx(found.equivalence(0.1))
-    assert found.power(pair["details"]["detectable"]) == pytest.approx(0.8)
+    assert pair["details"]["clustered"] == pytest.approx(result.test())
+    assert pair["interval"] == pytest.approx(result.interval())
+    assert pair["details"]["equivalence_p"] == pytest.approx(result.equivalence(0.1))
+    assert result.power(pair["details"]["detectable"]) == pytest.approx(0.8)
     for arm, people in shares.items():
         assert results[arm][key]["value"] == pytest.approx(np.mean([np.mean(one) for one in people.values()]))
         assert results[arm]["study/understanding_task"]["n"] == 6
@@ -150,8 +150,8 @@ def test_declared_hypotheses_may_be_all_results_that_are_tested(tmp_path, task):
     answered(tmp_path, *[Observer("noisy")] * 4)
     study, results = bundle.study, analyse(tmp_path)["results"]["all"]
     every = {f"{arm}/{key}": one["details"] for arm, entries in results.items() for key, one in entries.items()}
-    found = {name for name, details in every.items() if default_test(details)}
-    assert set(hypotheses(study.task, study.arms, study.assignment, study.pages)) == found
+    result = {name for name, details in every.items() if default_test(details)}
+    assert set(hypotheses(study.task, study.arms, study.assignment, study.pages)) == result
 
 
 def test_flags_and_declared_exclusions(tmp_path):

@@ -47,7 +47,7 @@ ITEM = [*ARM, "items", 0]
     ("file", "path", "value", "message"),
     [
         ("study.json", ["task"], "vote", r"study\.json\.task: expected to be .*'distinction', but got 'vote'"),
-        ("study.json", ["sed"], 1, r"study\.json\.sed: is no known key"),
+        ("study.json", ["sed"], 1, r"study\.json\.sed: is not a known key"),
         ("study.json", ["title"], None, r"study\.json\.title: is missing"),
         ("study.json", ["seed"], 1.5, r"study\.json\.seed: expected to be a valid integer, but got 1\.5"),
         ("study.json", [*ITEM, "photo"], "../key.json", r"items\[0\]\.photo: .* but got '\.\./key\.json'"),
@@ -67,7 +67,7 @@ ITEM = [*ARM, "items", 0]
         ("study.json", ["arms"], [], r"study\.json\.arms: .* at least 1 item"),
         (
             *("study.json", ["quality", "family"], ["main/study/distinction_totl"]),
-            r"'main/study/distinction_totl' is no result .* Did you mean 'main/study/distinction_total'\?",
+            r"'main/study/distinction_totl' is not a result .* Did you mean 'main/study/distinction_total'\?",
         ),
         ("study.json", ["quality", "family"], ["x"], "It tests main/study/distinction_correct, "),
         ("key.json", ["study"], "other", "belongs to the study 'other'"),
@@ -119,7 +119,7 @@ def test_changed_and_missing_files_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"consent\.md: is empty"):
         load_bundle(tmp_path / "study")
     (tmp_path / "study/consent.md").write_bytes(b"\xe9")
-    with pytest.raises(ValueError, match=r"consent\.md is no text in UTF-8"):
+    with pytest.raises(ValueError, match=r"consent\.md is not UTF-8 text"):
         load_bundle(tmp_path / "study")
     (tmp_path / "study/key.json").write_text("{", "utf-8")
     with pytest.raises(ValueError, match=r"key\.json is no JSON"):
@@ -142,7 +142,7 @@ def test_a_study_that_cannot_be_run_leaves_no_folder(tmp_path):
 
 def test_a_consent_that_is_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "consent.md")
-    with pytest.raises(ValueError, match=r"consent\.md is no text file"):
+    with pytest.raises(ValueError, match=r"consent\.md is not a text file"):
         read_consent(tmp_path / "consent.md")
 
 

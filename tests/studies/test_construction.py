@@ -53,12 +53,12 @@ def run(tmp_path, monkeypatch, birds):
     """Builds a study of an untrained model, whose predictions are right for every other image."""
 
     def planted(model, data, split):
-        found = scan(model, data, split)
+        result = scan(model, data, split)
         if isinstance(model, DecidesByTree):  # every image on a path of its own
-            scores = torch.rand(found.scores.shape, generator=torch.Generator().manual_seed(0)).double()
-            found = replace(found, scores=scores, logits=model.tree(scores.float(), "greedy").double())
-        labels = [((label + place % 2) % 8,) for place, label in enumerate(found.predicted)]
-        return replace(found, labels=labels)
+            scores = torch.rand(result.scores.shape, generator=torch.Generator().manual_seed(0)).double()
+            result = replace(result, scores=scores, logits=model.tree(scores.float(), "greedy").double())
+        labels = [((label + place % 2) % 8,) for place, label in enumerate(result.predicted)]
+        return replace(result, labels=labels)
 
     def plant(name):
         torch.manual_seed(0)
@@ -332,7 +332,7 @@ def test_controls_show_something_else(run):
 def test_all_published_studies_are_plans(tmp_path):
     """Nineteen studies of fifty people, by task, form and variant as in the paper's tables."""
     assert len(hive().studies) == 19
-    found = {}
+    collected = {}
     for name in hive().studies:
         given = arguments(name, tmp_path / "last.ckpt")
         (arm,) = given["arms"]
@@ -340,13 +340,13 @@ def test_all_published_studies_are_plans(tmp_path):
         assert (places.people, places.by, given["items"]) == (50, "forms", 10 * places.right)
         assert plan(design(name))["people"] > 2
         variant = (arm.form, given["task"], arm.examples, arm.labels, arm.rating)
-        found.setdefault(arm.id, []).append((*variant, places.right, places.wrong))
-    assert {name: len(studies) for name, studies in found.items()} == {
+        collected.setdefault(arm.id, []).append((*variant, places.right, places.wrong))
+    assert {name: len(studies) for name, studies in collected.items()} == {
         **{"cub-gradcam": 3, "cub-bagnet": 3, "cub-protopnet": 2, "cub-prototree": 3},
         **{"imagenet-gradcam": 4, "imagenet-bagnet": 4},
     }
-    assert ("units", "distinction", 0, False, "rows", 4, 0) in found["cub-protopnet"]
-    assert ("tree", "agreement", 0, False, "first_disagreement", 5, 5) in found["cub-prototree"]
+    assert ("units", "distinction", 0, False, "rows", 4, 0) in collected["cub-protopnet"]
+    assert ("tree", "agreement", 0, False, "first_disagreement", 5, 5) in collected["cub-prototree"]
 
 
 @pytest.mark.parametrize(

@@ -26,15 +26,15 @@ CHANGE = "prototypes/study/understanding_change"
 
 
 def said(entries, task="agreement", declared=True):
-    """Sentences for results by name, corrected together like those of a study."""
+    """Sentences for results by name, corrected together like a study's."""
     family = list(entries) if declared else []
     study = Study("s", "S", 0, task, ARMS, Assignment(1, 1, 1), quality=Quality(family=family))
-    found = {}
+    collected = {}
     for name, one in entries.items():
         arm, _, key = name.partition("/")
-        found.setdefault(arm, {})[key] = one
-    correct(found, family)
-    return [one.text for one in headlines(study, plain(found))]
+        collected.setdefault(arm, {})[key] = one
+    correct(collected, family)
+    return [one.text for one in headlines(study, plain(collected))]
 
 
 def share(value, low, high, t, p, detectable=0.09, chance=0.5):
@@ -92,31 +92,31 @@ def test_a_sentence_says_what_was_found(name, one, expected):
 
 def test_what_holm_takes_away_is_no_finding():
     """.01, .03 and .04 become .03, .06 and .06."""
-    found = said(
+    result = said(
         {
             TOTAL: share(0.6, 0.52, 0.68, 2.7, 0.01),
             TOTAL.replace("total", "correct"): share(0.6, 0.51, 0.69, 2.3, 0.03),
             PAIR: gap(0.08, 0.004, 0.156, 2.2, 0.04, 0.3),
         }
     )
-    assert "above the 50 % of guessing (p = .030 after Holm)" in found[0]
-    assert "not detectably different from the 50 % of guessing (p = .060 after Holm)" in found[1]
-    assert "is detectable: +8.0 points [0.4, 15.6], p = .060 after Holm" in found[2]
+    assert "above the 50 % of guessing (p = .030 after Holm)" in result[0]
+    assert "not detectably different from the 50 % of guessing (p = .060 after Holm)" in result[1]
+    assert "is detectable: +8.0 points [0.4, 15.6], p = .060 after Holm" in result[2]
 
 
 def test_without_hypotheses_the_accuracy_of_each_arm_is_said_without_correction():
-    found = said(
+    result = said(
         {
             "prototypes/study/distinction_total": share(0.32, 0.26, 0.38, 2.4, 0.0213, chance=0.25),
             "photos/study/distinction_total": share(0.25, 0.2, 0.3, 0.0, 1.0, chance=0.25),
         },
         *("distinction", False),
     )
-    assert found[0] == (
+    assert result[0] == (
         "With prototypes, people chose the right class for 32.0 % [26.0, 38.0] of the photos, above the 25 % of "
         "guessing (p = .021 without correction)."
     )
-    assert "not detectably different from the 25 % of guessing (p = 1 without correction)" in found[1]
+    assert "not detectably different from the 25 % of guessing (p = 1 without correction)" in result[1]
 
 
 def test_who_took_part_and_who_was_excluded():
@@ -177,8 +177,8 @@ def test_hive_is_compared_where_the_method_is_the_same():
     named = [Item("i", "p", [Option("o", label="wren")])]
 
     def values(arm, task, key):
-        found = published_for(Study("s", "S", 0, task, [arm], Assignment(1, 1, 1)), arm)
-        return [(record.dataset, record.value) for record in found.get(key, [])]
+        result = published_for(Study("s", "S", 0, task, [arm], Assignment(1, 1, 1)), arm)
+        return [(record.dataset, record.value) for record in result.get(key, [])]
 
     units = replace(ARMS[0], origin={"model": "ProtoPNet"})
     assert values(units, "agreement", "study/agreement_incorrect") == [("cub200", 0.464)]
@@ -200,12 +200,12 @@ def test_a_study_stands_in_the_tables_of_hive(tmp_path, capsys):
     with pytest.raises(ValueError, match=r"summary.json to be of this study as it is now. Run `python"):
         evaluate.main(command)
     answered(tmp_path / "toy", Observer(), Observer())
-    found = analyse(tmp_path / "toy")["results"]["kept"]["main"]["study/agreement_correct"]
+    result = analyse(tmp_path / "toy")["results"]["kept"]["main"]["study/agreement_correct"]
     capsys.readouterr()
     evaluate.main(command)
     ours = [row for row in json.loads(capsys.readouterr().out) if row["column"] == "right predictions"]
     ours = [row for row in ours if not row["published"]]
     assert [row["dataset"] for row in ours] == ["cub200", "imagenet"]  # below the method in both
-    assert {(row["mean"], row["sd"], row["n"]) for row in ours} == {(found["value"], found["sd"], 2)}
+    assert {(row["mean"], row["sd"], row["n"]) for row in ours} == {(result["value"], result["sd"], 2)}
     with pytest.raises(ValueError, match=r"arm with a method, .* of hive/2, .* main \(Classifier, heatmap\)"):
         evaluate.main([*command[:3], "hive/2"])

@@ -109,15 +109,15 @@ def site(tmp_path):
 def test_pages_and_database_give_the_same_answers(tmp_path, task, form):
     """Everything asked is stored in a row of its own, over all pages of every task and form."""
     bundle = make_bundle(tmp_path / "study", task, form)
-    found = []
+    collected = []
     for fast in (True, False):
         file = tmp_path / f"{fast}.sqlite"
         assert simulate(tmp_path / "study", file, Observer("noisy"), 1, fast) == 1
         _, people, visits = read_database(file)
         assert {one.status for one in people} == {"completed"}
-        found.append({(one.number, one.step, one.name, one.item, json.dumps(one.answers)) for one in visits})
-    assert found[0] == found[1]
-    items = [one for one in found[0] if one[2] == "item"]
+        collected.append({(one.number, one.step, one.name, one.item, json.dumps(one.answers)) for one in visits})
+    assert collected[0] == collected[1]
+    items = [one for one in collected[0] if one[2] == "item"]
     assert len(items) == 4
     arm, main = bundle.study.arms[0], task_of(task, form).main
     asked = {item.id: {question.name for question in item_questions(bundle.study, arm, item)} for item in arm.items}
@@ -275,7 +275,7 @@ def test_demanded_accuracies(fields, error, stored):
 
 
 def test_the_whole_way_to_the_own_result_and_the_demands(site):
-    """The own result is graded here; nothing is filled in beforehand."""
+    """The participant's result is graded here; nothing is filled in beforehand."""
     site.answer_until("result", Observer("believer"))
     text = "You judged 2 of 4 decisions correctly. You believed 2 of 2 right and 2 of\n2 wrong decisions."
     assert text.replace("\n", " ") in site.get("/p").text
@@ -456,7 +456,7 @@ def test_a_port_in_use_is_one_line(tmp_path, capsys):
 
 
 def test_a_study_with_words_of_the_example_is_tried_but_not_served(tmp_path, capsys):
-    """The placeholders to fill in are those of the example files."""
+    """The placeholders to fill in are the ones in the example files."""
     folder = tmp_path / "study"
     make_bundle(folder, platform=Platform("prolific", completed="FILL-IN", screened="S1"))
     shutil.copy(ROOT / "configs/study/consent.md", folder / "consent.md")

@@ -52,7 +52,7 @@ def answered(tmp_path):
     ("task", "form"), [("agreement", "units"), ("distinction", "heatmap"), ("distinction", "tree")]
 )
 def test_results_equal_those_of_the_served_study(tmp_path, task, form):
-    """But for the page with the own result, which needs the key, and for times."""
+    """Except for the page with the result, which needs the key, and for times."""
     bundle = make_bundle(tmp_path / "study", task, form, people=PEOPLE)
     (tmp_path / "answers").mkdir()
     for who in first_participants(bundle, PEOPLE):
@@ -100,11 +100,11 @@ def change_answer(record):
         (lambda record: record.update(number=3), "3.json: participant 3 is in 2.json already"),
         (lambda record: record.update(number=99), "places for 4 participants, not for 99"),
         (lambda record: record.pop("agent"), r"2\.json\.agent: is missing"),
-        (lambda record: record["pages"][0].append(["score"]), "2.json, page 1: a field is no name with a value"),
+        (lambda record: record["pages"][0].append(["score"]), "2.json, page 1: a field is not a name with a value"),
         (lambda record: record["pages"].pop(3), "page 4 .* is step 4, but 3 was expected"),
         (lambda record: record["pages"][0].append(["score", "1"]), "a field that it does not have: score"),
         (change_answer, r"page \d+ \(item\), .*: This answer is not one of those offered"),
-        (lambda record: record["pages"].append(record["pages"][0]), "goes on after its end"),
+        (lambda record: record["pages"].append(record["pages"][0]), "continues after its end"),
     ],
 )
 def test_what_cannot_be_used_is_said_with_its_file(tmp_path, answered, change, message):

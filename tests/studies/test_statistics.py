@@ -137,9 +137,9 @@ def test_correlations_of_ten_rank_positions_as_published():
         ((8, 3, 7, 5, 6, 9, 0, 1, 2, 4), -0.52, 0.123),
         (range(9, -1, -1), -1.0, 2e-4),
     ):
-        found = spearman(ranks, np.array(order, dtype=float))
-        assert found[0] == pytest.approx(rho, abs=0.01)
-        assert found[1] == pytest.approx(p, abs=0.02 * (rho > -1))
+        result = spearman(ranks, np.array(order, dtype=float))
+        assert result[0] == pytest.approx(rho, abs=0.01)
+        assert result[1] == pytest.approx(p, abs=0.02 * (rho > -1))
 
 
 def test_demands_of_the_trade_off_as_published():
@@ -157,15 +157,15 @@ def test_demands_of_the_trade_off_as_published():
         values = [value for name, given in demands.items() if name[0] == level for value in given]
         assert len(values) == 19
         assert round(100 * np.mean(values), 1) == mean
-    found = []
+    collected = []
     for model, percent in accuracy.items():
         arm = Arm("main", "heatmap", percent, [], [])
         pages = [{f"tradeoff.{name}": percent + 100 * gap for name in of_level} for gap in demands["high", *model]]
         people = [Person(None, "main", pages=one) for one in pages]
-        found.append(tradeoff_results(arm, people)["study/tradeoff_high"])
-    rooms = [one.details["headroom"] for one in found]
+        collected.append(tradeoff_results(arm, people)["study/tradeoff_high"])
+    rooms = [one.details["headroom"] for one in collected]
     assert (round(100 * min(rooms)), round(100 * max(rooms))) == (38, 51)
-    gaps = [one.value for one in found]
+    gaps = [one.value for one in collected]
     assert round(float(np.corrcoef(gaps, [100 - percent for percent in accuracy.values()])[0, 1]), 2) == 0.95
 
 
@@ -225,10 +225,10 @@ def test_the_error_of_two_arms_equals_its_definition(seed):
     variance = both["person"] + both["image"] - both["both"]
     alone, lost = {}, {}
     for kind in ("person", "image"):
-        found = list(parts(kind, {side: scale[side][kind] for side in scale}))
-        alone[kind], lost[kind] = sum(part for part, _ in found), 0
-        for arms in {arms for _, arms in found}:
-            group = [part for part, of in found if of == arms]
+        actual = list(parts(kind, {side: scale[side][kind] for side in scale}))
+        alone[kind], lost[kind] = sum(part for part, _ in actual), 0
+        for arms in {arms for _, arms in actual}:
+            group = [part for part, of in actual if of == arms]
             lost[kind] += sum(group) ** 2 / max(len(group) - 1, 1)
     result = estimate(values, people, images, sides)
     assert result.value == pytest.approx((weight * values).sum())
@@ -260,13 +260,13 @@ def test_the_error_is_that_of_a_mixed_model_fitted_by_restricted_likelihood():
     rng = np.random.default_rng(1)
     person, image = np.repeat(np.arange(8), 12), np.tile(np.arange(12), 8)
     values = rng.normal(size=8)[person] + rng.normal(size=12)[image] + rng.normal(size=96)
-    found = estimate(values, person, image)
+    result = estimate(values, person, image)
     fitted = minimize(lambda theta: likelihood(theta, values, person, image)[0], np.zeros(3), tol=1e-12)
-    assert found.error == pytest.approx(likelihood(fitted.x, values, person, image)[1], rel=1e-4)
+    assert result.error == pytest.approx(likelihood(fitted.x, values, person, image)[1], rel=1e-4)
     table = values.reshape(8, 12)
     sums = [12 * ((table.mean(axis=1) - table.mean()) ** 2).sum(), 8 * ((table.mean(axis=0) - table.mean()) ** 2).sum()]
     squares = sums[0] / 7, sums[1] / 11, (((table - table.mean()) ** 2).sum() - sum(sums)) / 77
-    assert found.error == pytest.approx(math.sqrt((squares[0] + squares[1] - squares[2]) / 96))
+    assert result.error == pytest.approx(math.sqrt((squares[0] + squares[1] - squares[2]) / 96))
 
 
 def test_effects_of_images_that_both_arms_show_cancel():
@@ -378,11 +378,11 @@ def test_repeated_pairs_are_ranked_as_if_written_out():
 )
 def test_errors_of_the_first_kind_and_coverage(cell, people_only):
     """Cells of ``benchmarks/study_errors.py``, each of 2,000 studies; 6.5 % is three standard errors above."""
-    found = errors(cell, 2000)
-    assert found["rejected, people and images"] < 0.065, found
-    assert found["missed, people and images"] < 0.065, found
-    assert min(found["rejected, people only"], found["missed, people only"]) > people_only * (not cell.shared), found
-    assert found["missed, people only"] >= people_only, found
+    result = errors(cell, 2000)
+    assert result["rejected, people and images"] < 0.065, result
+    assert result["missed, people and images"] < 0.065, result
+    assert min(result["rejected, people only"], result["missed, people only"]) > people_only * (not cell.shared), result
+    assert result["missed, people only"] >= people_only, result
 
 
 def simulated(name, observer, seed):
@@ -392,12 +392,12 @@ def simulated(name, observer, seed):
     arm = Arm("main", "none", 80.0, [], [])
     study, task = Study("toy", "Toy", 0, name, [arm], Assignment(50, 5, 5)), task_of(name, "none")
     item = Item("item", "photo", [Option(f"o{number}") for number in range(task.options)])
-    found = []
+    collected = []
     for person, image in zip(people.tolist(), images.tolist(), strict=True):
         step = Step("item", arm, item_questions(study, arm, item), item, image)
         key = ItemKey(str(image), image % 2 == 0, f"o{image % 4}")
-        found.append((key.right, task.is_right(item, key, observer.respond(study, step, key, f"{seed} {person}"))))
-    return people, images, *np.array(found).T
+        collected.append((key.right, task.is_right(item, key, observer.respond(study, step, key, f"{seed} {person}"))))
+    return people, images, *np.array(collected).T
 
 
 @pytest.mark.slow
@@ -408,9 +408,9 @@ def test_planted_sensitivity_and_criterion_are_recovered_from_simulated_particip
     held = np.zeros(4)
     for seed in range(1000):
         people, images, right, judged = simulated("agreement", observer, seed)
-        found = detection(judged == right, right, people, images, seed)
+        result = detection(judged == right, right, people, images, seed)
         cells = [estimate(judged[kind] * 1.0, people[kind], images[kind]) for kind in (right, ~right)]
-        bounds = [found.d_prime_interval, found.criterion_interval, *(cell.interval() for cell in cells)]
+        bounds = [result.d_prime_interval, result.criterion_interval, *(cell.interval() for cell in cells)]
         held += [low <= value <= high for value, (low, high) in zip(planted, bounds, strict=True)]
     assert (held >= 930).all(), held
 

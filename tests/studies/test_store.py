@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 
 from studies.assignment import arm_orders, choose_items, participant_seed
-from studies.flow import after, shown
+from studies.flow import after, in_random_order
 from studies.participants import read_database, steps_of
 from studies.simulation.observer import Observer
 from studies.simulation.simulate import answer_all
@@ -113,10 +113,12 @@ def test_a_participant_is_a_function_of_seed_and_number(store, tmp_path):
     again = Store(tmp_path / "again.sqlite", store.bundle).join()
     assert (again.seed, again.items) == (who.seed, who.items)
     assert again.id != who.id
-    orders = {tuple(row.id for row in shown(arm, arm.items[0], str(seed)).options[0].rows) for seed in range(20)}
+    orders = {
+        tuple(row.id for row in in_random_order(arm, arm.items[0], str(seed)).options[0].rows) for seed in range(20)
+    }
     assert len(orders) == 6  # of three rows
     tree = replace(arm, form="tree")
-    assert len({shown(tree, arm.items[0], str(seed)).options[0].rows[0].id for seed in range(20)}) == 1
+    assert len({in_random_order(tree, arm.items[0], str(seed)).options[0].rows[0].id for seed in range(20)}) == 1
 
 
 def test_places_are_limited_reserved_and_freed(tmp_path):
@@ -210,7 +212,7 @@ def test_a_database_belongs_to_one_study(store, tmp_path):
     with pytest.raises(ValueError, match="holds answers to the study 'toy'"):
         Store(tmp_path / "answers.sqlite", other)
     (tmp_path / "text.sqlite").write_text("no database", "utf-8")
-    with pytest.raises(ValueError, match="is no database of a study"):
+    with pytest.raises(ValueError, match="is not a database of a study"):
         read_database(tmp_path / "text.sqlite")
     with pytest.raises(ValueError, match="is missing"):
         read_database(tmp_path / "none.sqlite")

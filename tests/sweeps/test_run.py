@@ -1,4 +1,4 @@
-"""Runs of a sweep: what is missing is trained, what was killed goes on, failures stop nothing, what is done stays."""
+"""Runs of a sweep: what is missing is trained, what was killed continues, failures stop nothing, what is done stays."""
 
 import json
 import signal
@@ -14,7 +14,7 @@ from sweeps import run as runner
 from sweeps.__main__ import main
 from tests.reports.evaluated import content
 
-# in place of protometry.py: a training that writes a checkpoint, and an evaluation
+# instead of protometry.py: a training that writes a checkpoint, and an evaluation
 TRAINER = """
 import json, os, pathlib, sys, time
 words = dict(zip(sys.argv[3::2], sys.argv[4::2]))

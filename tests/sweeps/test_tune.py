@@ -16,7 +16,7 @@ from sweeps.__main__ import main
 from sweeps.tune import read_tuning
 from tests.tiny_runs import ROOT
 
-# in place of protometry.py: the accuracy of every epoch is 1 - (x - 3)^2 / 100; x = 9 fails
+# instead of protometry.py: the accuracy of every epoch is 1 - (x - 3)^2 / 100; x = 9 fails
 TRAINER = """
 import pathlib, sys, time
 words = dict(zip(sys.argv[3::2], sys.argv[4::2]))
@@ -120,11 +120,13 @@ def test_the_published_spaces(file, monkeypatch):
     rates = [one for one in tuning.asked.space.values() if one.log]
     assert {(one.low, one.high) for one in rates} <= {(1e-5, 3e-3), (1e-3, 1e-1)}
     words = tuning.run("x", {name: one.low for name, one in tuning.asked.space.items()}).words(resume=False)
-    found = {}
-    monkeypatch.setattr(train.TrainCLI, "before_instantiate_classes", lambda cli: found.update(cli=cli) or sys.exit(0))
+    collected = {}
+    monkeypatch.setattr(
+        train.TrainCLI, "before_instantiate_classes", lambda cli: collected.update(cli=cli) or sys.exit(0)
+    )
     with pytest.raises(SystemExit, match="0"):  # all of its flags are known
         train.main([*words, "--data.root=DIR", "--trainer.accelerator=cpu"])
-    phases = found["cli"].config.fit.model.init_args.phases
+    phases = collected["cli"].config.fit.model.init_args.phases
     assert phases["joint"]["scheduler"]["kwargs"]["step_size"] == 15
     assert phases["joint"]["trainable"]["backbone"] == 1e-5
 

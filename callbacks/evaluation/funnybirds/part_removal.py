@@ -37,7 +37,7 @@ EXPLAINING = frozenset[str]().union(*_EXPLAINED.values())  # all of these fields
 
 
 def places(fields: frozenset[str]) -> dict[str, int]:
-    """The classes to explain for some fields, and where their explanations stand in ``Seen.class_maps``."""
+    """The classes to explain for some fields, and the place of their explanations in ``Seen.class_maps``."""
     read = [name for name, readers in _EXPLAINED.items() if not fields.isdisjoint(readers)]
     return {name: place for place, name in enumerate(read)}
 
@@ -241,13 +241,13 @@ class PartRemoval(View):
             ValueError: if the background of one changed, with the sample ids.
         """
         clean, step = self.clean.images, self.clean.observer.chunk
-        found, foreign = [self.clean.logits[:0]], [torch.zeros_like(image[:0])]
+        logits, foreign = [self.clean.logits[:0]], [torch.zeros_like(image[:0])]
         for first in range(0, len(made), step):
             rows = image[first : first + step]
-            shown = torch.stack([make() for make in made[first : first + step]]).to(image.device)
-            pixels = shown.movedim(-1, 1).float().div(255)
+            changed = torch.stack([make() for make in made[first : first + step]]).to(image.device)
+            pixels = changed.movedim(-1, 1).float().div(255)
             images = Images(pixels, clean.keys[rows], [clean.names[b] for b in rows.tolist()])
-            found.append(self.clean.observer.see(images).logits)
+            logits.append(self.clean.observer.see(images).logits)
             if "label_map" in self.clean.batch:
                 foreign.append(rows[other_background(pixels, clean.pixels[rows], self._background[rows])])
         if broken := sorted(set(torch.cat(foreign).tolist())):
@@ -256,7 +256,7 @@ class PartRemoval(View):
                 f"{', '.join(clean.names[b] for b in broken[:5])} have another background than their images; "
                 "replace these renderings."
             )
-        return torch.cat(found)
+        return torch.cat(logits)
 
     @cached_property
     def _background(self) -> Tensor:

@@ -28,10 +28,10 @@ def funnybirds_pictures(evaluated: Evaluated) -> dict[str, Image.Image]:
     if spider := spider_plot(metrics, f"{type(subject.model).__name__}, {title}"):
         pictures["spider"] = to_picture(spider)
     explainers: dict[str, Explainer] = {"ssm": SummedMaps(), "bb": BoxMaps(), explainer.key: explainer}
-    shown = {TITLES.get(key, key): found for key, found in explainers.items()}
+    by_title = {TITLES.get(key, key): protocol for key, protocol in explainers.items()}
     chosen = {title: float(metrics.get("funnybirds/completeness", {}).get("threshold", math.nan))}
     dataset = subject.datamodule.dataset(evaluated.split)
-    return pictures | part_pictures(subject, dataset, shown, chosen)
+    return pictures | part_pictures(subject, dataset, by_title, chosen)
 
 
 FAMILY = PictureFamily(

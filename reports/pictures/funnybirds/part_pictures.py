@@ -125,9 +125,9 @@ def _sets(bird: Bird, parts: Sequence[str]) -> Image.Image:
 
 def _important(title: str, explained: Explained, parts: Sequence[str], chosen: float) -> Image.Image:
     thresholds = part_thresholds()
-    shown = {int((thresholds - t).abs().argmin()) for t in THRESHOLDS}
+    fixed = {int((thresholds - t).abs().argmin()) for t in THRESHOLDS}
     at = None if math.isnan(chosen) else int((thresholds - chosen).abs().argmin())
-    indices = sorted(shown | ({at} if at is not None else set()))
+    indices = sorted(fixed | ({at} if at is not None else set()))
     csdc = explained.csdc.tolist()
     rows = [
         (f"t = {thresholds[index]:.3f}", f"{csdc[index]:.2f}", explained.important[index].tolist()) for index in indices

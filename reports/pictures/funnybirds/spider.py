@@ -27,7 +27,7 @@ def spider_plot(metrics: Mapping[str, Mapping[str, Any]], title: str) -> Figure 
         title: model and interface.
 
     Returns:
-        The plot; None if a metric is missing. An undefined one has no point, and the outline goes on with the next.
+        The plot; None if a metric is missing. An undefined one has no point, and the outline continues with the next.
     """
     if any(FAMILY + name not in metrics for name in AXES):
         return None

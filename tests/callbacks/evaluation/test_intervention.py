@@ -67,17 +67,17 @@ def slow_curve(model, data, single=False, uncertain=False, trials=5):
 @torch.no_grad()
 def test_curves_by_the_definition(name):
     model, data = built(name), tiny_birds(test_size=15)
-    found = run_engine(Interpretability(SUITE), model, data, batch_size=4).metrics
+    result = run_engine(Interpretability(SUITE), model, data, batch_size=4).metrics
     for ending, single, uncertain in (("", False, False), ("_single_uncertainty", True, True)):
         curve = slow_curve(model, data, single, uncertain)
-        entry = found[f"intervention/area{ending}"]
+        entry = result[f"intervention/area{ending}"]
         assert entry["curve"] == pytest.approx(curve.mean(0).tolist())
-        assert entry["curve"][0] == entry["baseline"] == found["general/accuracy"]["value"]
+        assert entry["curve"][0] == entry["baseline"] == result["general/accuracy"]["value"]
         assert entry["value"] == pytest.approx((torch.trapezoid(curve) / (curve.shape[1] - 1)).mean().item())
-    assert found["intervention/final"]["value"] == pytest.approx(slow_curve(model, data)[0, -1].item())
+    assert result["intervention/final"]["value"] == pytest.approx(slow_curve(model, data)[0, -1].item())
     own = "binary" if name == "ConceptBottleneck" else "percentiles"
-    assert found[f"intervention/area_{own}"]["curve"] == found["intervention/area"]["curve"]
-    assert {len(found[f"intervention/area{ending}"]["curve"]) for ending in ("", "_single")} == {11, 21}
+    assert result[f"intervention/area_{own}"]["curve"] == result["intervention/area"]["curve"]
+    assert {len(result[f"intervention/area{ending}"]["curve"]) for ending in ("", "_single")} == {11, 21}
 
 
 @pytest.mark.slow

@@ -57,8 +57,8 @@ def data(rows, batch=4):
 
 def named(rows, concepts=None):
     known = facts(concepts=concepts, unit_concepts=None, concept_order=None, nameable=True)
-    found = name_units(known, Model().eval(), data(rows), memory_budget=1.0)
-    return found.unit_concepts.tolist(), found.concept_order.tolist()
+    result = name_units(known, Model().eval(), data(rows), memory_budget=1.0)
+    return result.unit_concepts.tolist(), result.concept_order.tolist()
 
 
 def named_on(rank, world_size, shares):

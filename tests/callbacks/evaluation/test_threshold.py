@@ -108,14 +108,14 @@ def test_metrics_decide_by_the_threshold_in_validation_and_test():
     for threshold in (float(model.decision_threshold), -1e9):
         model.decision_threshold.fill_(threshold)
         data.configure_loaders(split="val")
-        found = run_engine(Interpretability(["general"]), model, data)
+        actual = run_engine(Interpretability(["general"]), model, data)
         predicted = logits > threshold
         hits, errors = (predicted & labels).sum(0), (predicted ^ labels).sum(0)
         expected = torch.nanmean(2 * hits.double() / (2 * hits + errors))
-        assert found.metrics["general/f1"]["value"] == pytest.approx(expected.item())
-        assert found.metrics["general/accuracy"]["value"] == (predicted == labels).all(1).double().mean()
-        assert found.protocol["decision_threshold"] == pytest.approx(threshold)
-        assert {"general/balanced_accuracy", "general/top3_accuracy"} <= found.skipped.keys()
+        assert actual.metrics["general/f1"]["value"] == pytest.approx(expected.item())
+        assert actual.metrics["general/accuracy"]["value"] == (predicted == labels).all(1).double().mean()
+        assert actual.protocol["decision_threshold"] == pytest.approx(threshold)
+        assert {"general/balanced_accuracy", "general/top3_accuracy"} <= actual.skipped.keys()
 
 
 SINGLE = {  # metrics that need one label, for the prototypes of ProtoPNet
@@ -132,11 +132,11 @@ SINGLE = {  # metrics that need one label, for the prototypes of ProtoPNet
 def test_the_whole_suite_gives_numbers_or_reasons():
     data, model = birds(), make(TINY_PROTOPNET)
     fit_threshold(model, data)
-    found = run_engine(Interpretability(["all"]), model, data)
-    assert {key for key, reason in found.skipped.items() if "the data are multilabel" in reason} == SINGLE
-    assert found.skipped.keys() - SINGLE == {"general/abstention"}
-    assert {*found.metrics, *found.skipped} == set(resolve(["all"]))
-    undefined = {key for key, entry in found.metrics.items() if math.isnan(entry["value"])}
+    result = run_engine(Interpretability(["all"]), model, data)
+    assert {key for key, reason in result.skipped.items() if "the data are multilabel" in reason} == SINGLE
+    assert result.skipped.keys() - SINGLE == {"general/abstention"}
+    assert {*result.metrics, *result.skipped} == set(resolve(["all"]))
+    undefined = {key for key, entry in result.metrics.items() if math.isnan(entry["value"])}
     assert not undefined, undefined
 
 

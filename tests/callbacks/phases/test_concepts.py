@@ -31,15 +31,15 @@ def prepared(folder, model=None, **data):
 
 def test_embeddings_are_those_of_the_evaluation_transform(tmp_path):
     trainer, model, birds = prepared(tmp_path)
-    found = embed_training_images(trainer, model, tmp_path / "embeddings")
+    actual = embed_training_images(trainer, model, tmp_path / "embeddings")
     dataset, model = birds.dataset("projection"), model.eval()
     for row in (0, 5, 23):
         sample = dataset[row]
         with torch.no_grad():
             expected = model.backbone(sample["image"][None]).mean((2, 3))[0]
-        torch.testing.assert_close(found.embeddings[row], expected, rtol=1e-4, atol=1e-5)
-        assert torch.equal(found.concepts[row], sample["concepts"])
-        assert torch.equal(found.targets[row], sample["class_targets"])
+        torch.testing.assert_close(actual.embeddings[row], expected, rtol=1e-4, atol=1e-5)
+        assert torch.equal(actual.concepts[row], sample["concepts"])
+        assert torch.equal(actual.targets[row], sample["class_targets"])
     assert np.load(tmp_path / "embeddings" / "embeddings.npy", mmap_mode="r").shape == (24, 128)
 
 

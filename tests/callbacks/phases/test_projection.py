@@ -84,7 +84,7 @@ def batches(data, size, order=None):
 
 def brute_force(data, model):
     """The smallest (distance, sample key, cell) of every unit, one comparison at a time."""
-    found = []
+    collected = []
     for unit in range(len(model.vectors)):
         candidates = []
         for image, label, key in zip(data["image"], data["label"].tolist(), data["sample_key"].tolist(), strict=True):
@@ -93,10 +93,10 @@ def brute_force(data, model):
             for cell, patch in enumerate(image.flatten(1).T):
                 distance = ((patch - model.vectors[unit]) ** 2).sum().item()
                 candidates.append((distance, key, cell, label, patch.tolist()))
-        found.append(
+        collected.append(
             min(candidates) if candidates else (math.inf, LARGEST, LARGEST, -1, [0.0] * model.vectors.shape[1])
         )
-    return found
+    return collected
 
 
 def as_rows(nearest: NearestPatches):
@@ -130,8 +130,8 @@ def test_distinct_patches_share_no_image(size):
             kept = ~torch.isin(data["sample_key"], torch.tensor([key for u, key in barred if u == unit]))
             rows[unit] = brute_force({name: tensor[kept] for name, tensor in data.items()}, model)[unit]
     assert as_rows(apart) == [rows[unit] for unit in range(len(rows))]
-    found = apart.sample_key[torch.isfinite(apart.distance)].tolist()
-    assert len(set(found)) == len(found) > len(set(shared.sample_key.tolist())) - 1
+    result = apart.sample_key[torch.isfinite(apart.distance)].tolist()
+    assert len(set(result)) == len(result) > len(set(shared.sample_key.tolist())) - 1
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -151,15 +151,15 @@ def test_own_units_alone_give_the_bits_of_all(monkeypatch, seed, size):
         return own(self, latent, exact, units)
 
     def all_units(self, latent, exact=None, units=None):
-        found = own(self, latent, exact)
-        return found if units is None else found.gather(1, units[..., None, None].expand(-1, -1, *found.shape[2:]))
+        result = own(self, latent, exact)
+        return result if units is None else result.gather(1, units[..., None, None].expand(-1, -1, *result.shape[2:]))
 
     for batch in (data, several):
-        found = []
+        result = []
         for distances in (counted, all_units):
             monkeypatch.setattr(layer, "distances", distances)
-            found.append(as_rows(nearest_patches(model, batches(batch, size), model.device)))
-        assert found[0] == found[1]
+            result.append(as_rows(nearest_patches(model, batches(batch, size), model.device)))
+        assert result[0] == result[1]
     forwards = -(-17 // size)
     assert compared[:forwards] == [4] * forwards
     assert max(compared[forwards:]) > 4

@@ -111,10 +111,10 @@ def test_two_processes_equal_one(ddp_pool, parts):
     together = torch.tensor(sorted({*parts[0], *parts[1]}))
     alone = collect(data, together, 3)
     for distance, key, own in ddp_pool.run(neighbours_of_rank, data, parts):
-        found = torch.isfinite(alone.distance)
+        result = torch.isfinite(alone.distance)
         assert torch.equal(distance, alone.distance)
-        assert torch.equal(key[found], alone.sample_key[found])
-        assert torch.equal(own[found], alone.own[found])
+        assert torch.equal(key[result], alone.sample_key[result])
+        assert torch.equal(own[result], alone.own[result])
 
 
 # -- no class without prototype --------------------------------------------------------------------------------------

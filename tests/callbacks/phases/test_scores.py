@@ -1,4 +1,4 @@
-"""Phases of the head alone: images are seen once, and weights are those of a run that sees them in every epoch."""
+"""Phases of the head alone: images are seen once, and weights are as in a run that sees them in every epoch."""
 
 from dataclasses import replace
 

@@ -90,10 +90,10 @@ def test_each_patch_is_the_farthest_of_its_classes_from_those_before(model):
         if not owner.any():
             assert torch.equal(after.vectors[unit], vectors[unit])
             continue
-        found, label = max(((p, k) for p, k in patches if owner[k]), key=lambda candidate: distance(*candidate))
-        torch.testing.assert_close(after.vectors[unit], found, rtol=0, atol=1e-5)
+        result, label = max(((p, k) for p, k in patches if owner[k]), key=lambda candidate: distance(*candidate))
+        torch.testing.assert_close(after.vectors[unit], result, rtol=0, atol=1e-5)
         assert after.source.label[unit] == label
-        taken.append((found, owner))
+        taken.append((result, owner))
 
 
 def test_models_that_cannot_start_so_are_refused():

@@ -90,8 +90,8 @@ class Silent(Logger):
 
 
 def events(folder):
-    found = EventAccumulator(str(folder / "tensorboard"), size_guidance={"images": 0, "scalars": 0, "tensors": 0})
-    return found.Reload()
+    result = EventAccumulator(str(folder / "tensorboard"), size_guidance={"images": 0, "scalars": 0, "tensors": 0})
+    return result.Reload()
 
 
 def test_images_and_tables_reach_the_loggers_that_take_them(tmp_path, caplog):
@@ -104,10 +104,10 @@ def test_images_and_tables_reach_the_loggers_that_take_them(tmp_path, caplog):
     rows = [["a|b", 0.123456, None, images[0]], ["<i>", 2, "x", images[1]]]
     log_table([table, board], "tables/x", ["name", "value", "text", "picture"], rows, step=7)
     board.finalize("success")
-    found = events(tmp_path)
-    assert found.Tags()["images"] == ["media/prototypes/000", "media/prototypes/001"]
-    assert [(i.width, i.height, i.step) for i in found.Images("media/prototypes/000")] == [(6, 4, 7)] * 2
-    (text,) = found.Tensors("tables/x/text_summary")
+    result = events(tmp_path)
+    assert result.Tags()["images"] == ["media/prototypes/000", "media/prototypes/001"]
+    assert [(i.width, i.height, i.step) for i in result.Images("media/prototypes/000")] == [(6, 4, 7)] * 2
+    (text,) = result.Tensors("tables/x/text_summary")
     assert text.tensor_proto.string_val[0].decode().splitlines() == [
         "| name | value | text |", "| --- | --- | --- |", "| a\\|b | 0.1235 |  |", "| &lt;i> | 2 | x |",
     ]  # fmt: skip
@@ -137,7 +137,9 @@ def test_without_the_package_tensorboard_says_how_to_get_it(tmp_path, monkeypatc
 def test_without_wandb_a_run_keeps_its_other_loggers(tmp_path, monkeypatch):
     monkeypatch.setattr("callbacks.run.loggers.why_no_wandb", lambda: "ImportError: protobuf")
     table, online = (Namespace(class_path=f"callbacks.{name}", init_args=Namespace(save_dir=None)) for name in NAMES)
-    with pytest.warns(UserWarning, match=r"wandb cannot be used \(ImportError: protobuf\): the run goes without W&B"):
+    with pytest.warns(
+        UserWarning, match=r"wandb cannot be used \(ImportError: protobuf\): the run continues without W&B"
+    ):
         assert place_loggers([table, online], tmp_path, "x", {}) == [table]
     with pytest.warns(UserWarning, match="without W&B"):
         assert place_loggers(online, tmp_path, "x", {}) is False

@@ -19,8 +19,8 @@ def cub(root, **options):
 class TestFindings:
     def test_cub(self, cub_tree):
         data = cub(cub_tree(masks=True))
-        found = check_data(data)
-        record = found.record()
+        result = check_data(data)
+        record = result.record()
         assert (record["data"], record["dataset"], record["images"], record["classes"]) == ("Cub200", "cub200", 24, 3)
         assert record["official_images"] == 11788
         assert record["content_sha256"] == data.split_record()["content_sha256"]
@@ -52,9 +52,9 @@ class TestFindings:
 
     def test_several_labels(self):
         sizes = {"image_size": 32, "train_size": 8, "val_size": 8}
-        found = check_data(SketchBirds("tiny", task="attributes", **sizes))
-        assert found.record()["splits"]["test"]["per_class"] == {"min": 8, "max": 8}
-        assert found.sheet_tiles()[0].text.endswith(" labels")
+        result = check_data(SketchBirds("tiny", task="attributes", **sizes))
+        assert result.record()["splits"]["test"]["per_class"] == {"min": 8, "max": 8}
+        assert result.sheet_tiles()[0].text.endswith(" labels")
 
     def test_workers_find_the_same(self, cub_tree):
         root = cub_tree()
@@ -66,11 +66,11 @@ class TestFindings:
     def test_without_test_photos(self, tmp_path):
         root = make_cars(tmp_path / "cars")
         (root / "stanford_cars/cars_test_annos_withlabels.mat").unlink()
-        found = check_data(Cars196(str(root), scheme="official", image_size=16))
-        assert {split: check.samples for split, check in found.splits.items()} == {
+        result = check_data(Cars196(str(root), scheme="official", image_size=16))
+        assert {split: check.samples for split, check in result.splits.items()} == {
             **{"train": 10, "projection": 10, "val": 2}
         }
-        assert "\nbounding_box       projection, val" in show_check(found)
+        assert "\nbounding_box       projection, val" in show_check(result)
 
     def test_photos_for_test_only(self, tmp_path):
         data = ImageFolder(str(make_folders(tmp_path / "photos")), scheme="test", image_size=16)

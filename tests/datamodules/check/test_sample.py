@@ -74,12 +74,12 @@ def odd_code(sample):
         (replaced("sample_id", ""), "`sample_id` is '', expected a name"),
         (replaced("sample_id", 7), "`sample_id` is 7, expected a name"),
         (replaced("sample_id", "other"), "`sample_key` is not the hash of `sample_id`"),
-        (replaced("class_targets", torch.full((8,), 0.25)), "`class_targets` is no distribution"),
-        (replaced("class_targets", torch.full((8,), NAN)), "`class_targets` is no distribution"),
+        (replaced("class_targets", torch.full((8,), 0.25)), "`class_targets` is not a distribution"),
+        (replaced("class_targets", torch.full((8,), NAN)), "`class_targets` is not a distribution"),
         (replaced("class_targets", torch.eye(8)[7]), "`class_targets` has no share for `label`"),
-        (replaced("bounding_box", torch.tensor([0.0, 0, 64, 10])), "`bounding_box` [0.0, 0.0, 64.0, 10.0] is no box"),
-        (replaced("bounding_box", torch.tensor([9.0, 0, 8, 10])), "is no box inside 64x64 pixels"),
-        (replaced("bounding_box", torch.tensor([NAN, 0, 8, 10])), "is no box inside 64x64 pixels"),
+        (replaced("bounding_box", torch.tensor([0.0, 0, 64, 10])), "`bounding_box` [0.0, 0.0, 64.0, 10.0] is not"),
+        (replaced("bounding_box", torch.tensor([9.0, 0, 8, 10])), "is not a box inside 64x64 pixels"),
+        (replaced("bounding_box", torch.tensor([NAN, 0, 8, 10])), "is not a box inside 64x64 pixels"),
         (replaced("context", torch.tensor(-1)), "`context` is -1, expected 0 or more"),
         (replaced("concept_certainty", torch.full((20,), 5, dtype=torch.uint8)), "`concept_certainty` is up to 5"),
         (replaced("concepts", torch.ones(19, dtype=torch.bool)), "`concepts` is torch.bool (19,)"),
@@ -90,8 +90,8 @@ def odd_code(sample):
     ],
 )
 def test_wrong_samples(birds, change, text):
-    (found, *more) = problems(birds, change(birds.dataset("test")[0]))
-    assert text in found
+    (result, *more) = problems(birds, change(birds.dataset("test")[0]))
+    assert text in result
     assert not more
 
 

@@ -167,12 +167,12 @@ class TestNico:
 
     def test_the_rule_finds_the_contexts(self, contexts, nico_root):
         meant = {"on grass": "foliage", "in snow": "pale", "at water": "sky_water", "autumn": "rest"}
-        found = Counter()
+        collected = Counter()
         for path in nico_root.rglob("*.jpg"):
             with Image.open(path) as image:
-                found[meant[path.parent.name], hsv_group(hsv_counts(np.asarray(image)))] += 1
-        assert all(meant == rule for meant, rule in found)
-        assert len(found) == 4
+                collected[meant[path.parent.name], hsv_group(hsv_counts(np.asarray(image)))] += 1
+        assert all(meant == rule for meant, rule in collected)
+        assert len(collected) == 4
 
     def test_pale_photos_are_the_test_set(self, nico_root):
         data = Nico(str(nico_root), image_size=64)

@@ -56,7 +56,7 @@ def paint(path, color):
 class TestDownload:
     @pytest.fixture
     def server(self, funnybirds_tree, tmp_path, monkeypatch):
-        """An archive of 8 classes, 24 training and 4 test images in place of the official one."""
+        """An archive of 8 classes, 24 training and 4 test images instead of the official one."""
         root = funnybirds_tree("server/FunnyBirds")
         path = tmp_path / "FunnyBirds.zip"
         with zipfile.ZipFile(path, "w") as archive:

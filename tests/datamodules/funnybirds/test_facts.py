@@ -23,12 +23,12 @@ PARTS = ("beak", "eye", "foot", "tail", "wing")
 def minimal_sufficient_sets(table, label):
     """Sets of parts whose variants no other class shares, without those that contain a smaller one."""
     shared = np.delete(table == table[label], label, axis=0)
-    found = []
+    collected = []
     for size in range(1, table.shape[1] + 1):
         for parts in combinations(range(table.shape[1]), size):
-            if not shared[:, parts].all(axis=1).any() and not any(set(small) <= set(parts) for small in found):
-                found.append(parts)
-    return found
+            if not shared[:, parts].all(axis=1).any() and not any(set(small) <= set(parts) for small in collected):
+                collected.append(parts)
+    return collected
 
 
 def sizes_of_sufficient_sets(table):

@@ -51,13 +51,13 @@ class TestSolidUnknownColor:
 
     def test_agrees_with_a_loop(self):
         rng = np.random.default_rng(1)
-        found = 0
+        result = 0
         for _ in range(60):
             part_map = np.repeat((rng.random((8, 9, 1)) < 0.75).astype(np.uint8), 3, axis=2)  # black or unknown
             blocks = [(r, c) for r in range(6) for c in range(7) if part_map[r : r + 3, c : c + 3].all()]
             assert solid_unknown_color(part_map) == ((1, 1, 1) if blocks else None)
-            found += bool(blocks)
-        assert 5 < found < 55
+            result += bool(blocks)
+        assert 5 < result < 55
 
 
 def test_bird_pixels():

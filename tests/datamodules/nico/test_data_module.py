@@ -89,7 +89,7 @@ class TestReading:
         (root / "cat/on grass/folder.jpg").mkdir()
         before = fingerprint(root)
         listed = (
-            "4 files are no jpg, jpeg or png in a context folder and are left alone: cat/on grass/folder.jpg, cat/on"
+            "4 files are not jpg, jpeg or png in a context folder and are left alone: cat/on grass/folder.jpg, cat/on"
         )
         with pytest.warns(UserWarning, match=listed):
             module(root).prepare_data()

@@ -29,9 +29,9 @@ def color_of(hsv):
     a, b = (side.ravel() for side in np.meshgrid(others, others))
     for place in range(3):  # of the brightest channel
         rgb = np.insert(np.stack([a, b], axis=1), place, hsv[2], axis=1)
-        found = np.flatnonzero((cv2.cvtColor(rgb[None], cv2.COLOR_RGB2HSV)[0] == hsv).all(axis=1))
-        if len(found):
-            return rgb[found[0]]
+        result = np.flatnonzero((cv2.cvtColor(rgb[None], cv2.COLOR_RGB2HSV)[0] == hsv).all(axis=1))
+        if len(result):
+            return rgb[result[0]]
     raise AssertionError(f"no colour has {hsv}")
 
 

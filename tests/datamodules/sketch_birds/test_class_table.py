@@ -93,4 +93,4 @@ def test_attribute_groups_name_the_part():
     for name, group in zip(attributes.names[:37], attributes.group[:37], strict=True):
         part = name.split("::")[0].split("_")[0]
         assert POINT_GROUPS[group] == ("leg" if part == "foot" else part)
-    assert [len(table) for table in attributes.shown] == [len(PARTS[part]) for part in PART_NAMES]
+    assert [len(table) for table in attributes.by_part] == [len(PARTS[part]) for part in PART_NAMES]

@@ -259,14 +259,14 @@ class TestArguments:
             warnings.simplefilter("error")
             steps = augmentation_steps(augmentation)
             compose = PhotoTransform((32, 48), augmentation=augmentation)._compose
-        for found in (steps, compose.transforms):
-            assert [(type(step).__name__, step.get_transform_init_args()) for step in found] == STEPS[augmentation]
+        for result in (steps, compose.transforms):
+            assert [(type(step).__name__, step.get_transform_init_args()) for step in result] == STEPS[augmentation]
 
     def test_the_published_warps_have_another_border_and_always_a_perspective(self):
         wrapped = {"border_mode": cv2.BORDER_WRAP, "p": 1.0}
         steps = PhotoTransform((32, 48), augmentation="geometric", variant="quanproto")._compose.transforms
-        found = [(type(step).__name__, step.get_transform_init_args()) for step in steps]
-        assert found == [FLIP, *((name, arguments | wrapped) for name, arguments in (PERSPECTIVE, AFFINE))]
+        result = [(type(step).__name__, step.get_transform_init_args()) for step in steps]
+        assert result == [FLIP, *((name, arguments | wrapped) for name, arguments in (PERSPECTIVE, AFFINE))]
 
     def test_compose_is_strict(self):
         compose = PhotoTransform((8, 8), augmentation="geometric")._compose

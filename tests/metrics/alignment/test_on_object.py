@@ -42,7 +42,7 @@ def slow_on_object(record):
             share = slow_share(record["maps"][image, slot].flatten().tolist(), record["object_masks"][image])
             if unit >= 0 and share is not None:
                 shares[unit].append(share >= 0.25)
-    return mean([mean(found) for found in shares.values() if found])
+    return mean([mean(result) for result in shares.values() if result])
 
 
 class TestOnObject(MetricTests):

@@ -88,7 +88,7 @@ class TestPartPurity(MetricTests):
     def test_hand_case(self):
         record = purity_case([[1, 0], [1, 0], [0, 0], [1, 1]], [[1, 1], [1, 1], [1, 0], [1, 0]])
         assert updated(PartPurity(1, 2), record).compute() == 0.75
-        # a part inside but out of sight is no hit
+        # a part inside but out of sight is not a hit
         assert updated(PartPurity(1, 1), purity_case([[0], [0], [0], [1]], [[1], [1], [0], [0]])).compute() == 0
 
     def test_only_the_best_images_count(self):

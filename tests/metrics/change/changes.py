@@ -167,7 +167,7 @@ class MapChangeTests(ChangeTests):
     highest: ClassVar[float] = 1
 
     def sides(self, seed: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
-        """Maps, and those of other images in the place of the perturbed ones."""
+        """Maps, and maps of other images instead of the perturbed ones."""
         return noisy_maps(seed, dtype), noisy_maps(seed + 100, dtype).roll(1, dims=0)
 
     @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
@@ -209,7 +209,7 @@ class SaliencyChangeTests(MapChangeTests):
     """Tests of every change of clipped saliency."""
 
     def sides(self, seed: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
-        """Clipped maps, and those of other images in the place of the perturbed ones."""
+        """Clipped maps, and maps of other images instead of the perturbed ones."""
         one, other = super().sides(seed, dtype)
         return clipped(one), clipped(other)
 

@@ -76,8 +76,8 @@ def test_ties_count_with_the_chance_of_their_choice(pairs):
     choices = list(itertools.combinations(tied, pairs - 1))
     expected = [(cosines[0, 1] + sum(cosines[pair] for pair in chosen)) / (1 + len(chosen) / 2) for chosen in choices]
     for order in itertools.permutations(range(4)):
-        found = structural_grounding(weight[list(order)], attributes[list(order)], pairs).item()
-        assert found == pytest.approx(sum(expected) / len(expected))
+        actual = structural_grounding(weight[list(order)], attributes[list(order)], pairs).item()
+        assert actual == pytest.approx(sum(expected) / len(expected))
 
 
 def test_equal_pairs_come_in_row_major_order_at_any_scale():

@@ -61,7 +61,7 @@ def strips(*ends):
         ([(0, 2), (1, 3)], 2),  # 2 of 4: not above one half
         ([(0, 3), (1, 4), (2, 5)], 2),  # the third is near the second, which is no place, not near the first: 2 of 6
         ([(1, 4), (0, 3), (2, 5)], 1),  # the order decides what a place is: both ends are near the middle
-        ([(1, 0), (0, 3)], 1),  # an empty region is no place
+        ([(1, 0), (0, 3)], 1),  # an empty region is not a place
         ([(1, 0)], math.nan),
     ],
 )

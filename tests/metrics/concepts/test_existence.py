@@ -59,8 +59,8 @@ def test_existence_ties_baselines_and_what_is_undefined():
     labels = torch.tensor([[True, True, False], [True, False, False]])
     prevalence = labels.double().mean(dim=0)
     for k, expected in ((1, 1.0), (2, 0.75)):
-        found = concept_existence_baselines(prevalence, k)
-        assert {name: value.item() for name, value in found.items()} == approx({"chance": 0.5, "prevalence": expected})
+        actual = concept_existence_baselines(prevalence, k)
+        assert {name: value.item() for name, value in actual.items()} == approx({"chance": 0.5, "prevalence": expected})
     other = concept_existence_baselines(prevalence, 1, order=torch.tensor([2, 1, 0]))
     assert other["prevalence"].item() == 0
     for broken in (NAN, math.inf):
@@ -72,12 +72,12 @@ def test_existence_ties_baselines_and_what_is_undefined():
 
 
 def existence(record, subset="all"):
-    found = []
+    collected = []
     for image in usable(record):
         order, predicted = ranking(record, image)
         if subset == "all" or predicted == record["labels"][image]:
-            found.append((sum(bool(record["concept_labels"][image, c]) for c in order[:2]) / 2, image))
-    return found
+            collected.append((sum(bool(record["concept_labels"][image, c]) for c in order[:2]) / 2, image))
+    return collected
 
 
 class TestExistence(MetricTests):

@@ -51,8 +51,8 @@ def column(*values):
 def test_global_importance_by_hand(weight, annotation, means, kind, plain, centered):
     given = None if means is None else column(*means)
     for expected, is_centered in ((plain, False), (centered, True)):
-        found = concept_global_importance(column(*weight), column(*annotation), given, kind, centered=is_centered)
-        assert found.tolist() == approx([expected]), is_centered
+        actual = concept_global_importance(column(*weight), column(*annotation), given, kind, centered=is_centered)
+        assert actual.tolist() == approx([expected]), is_centered
 
 
 def slow_cosine(one, other):
@@ -86,7 +86,7 @@ def slow_importance(record):
     rows = {
         label: [record["scores"][i].double() for i in right if record["labels"][i] == label] for label in range(CLASSES)
     }
-    means = {label: sum(found) / len(found) * WEIGHT[label].double() for label, found in rows.items() if found}
+    means = {label: sum(result) / len(result) * WEIGHT[label].double() for label, result in rows.items() if result}
     table = TABLE.double()
     values = [
         slow_cosine(

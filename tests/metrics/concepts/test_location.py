@@ -38,11 +38,11 @@ GRID = (4, 6)
 
 def maps_of(*cells):
     """A map of 4 x 6 pixels that is 0 but for {(row, column): value}."""
-    found = torch.zeros(1, len(cells), *GRID)
+    result = torch.zeros(1, len(cells), *GRID)
     for index, values in enumerate(cells):
         for place, value in values.items():
-            found[0, index][place] = value
-    return found
+            result[0, index][place] = value
+    return result
 
 
 def located(values, places, visible=None, alpha=1.0):
@@ -86,10 +86,10 @@ def test_location_upsamples_bilinearly():
     large = F.interpolate(maps.double(), (9, 8), mode="bilinear", align_corners=False)[0, 0]
     share = chances([[round(value, 9) for value in row] for row in large.tolist()], 6)
     places = torch.tensor([[(x + 0.5, y + 0.5) for y in range(9) for x in range(8)]])
-    found = concept_location(
+    result = concept_location(
         maps.expand(1, 72, 3, 4), places[:, :, None], torch.ones(1, 72, 1, dtype=torch.bool), (9, 8), alpha=6
     )
-    assert found[0].tolist() == approx(share)
+    assert result[0].tolist() == approx(share)
 
 
 @pytest.mark.parametrize("alpha", [0, -1, 12.5])

@@ -17,14 +17,14 @@ MASKS = torch.tensor([0, 1, -1, 1, -1])
 
 def overlaps(record, alpha):
     size = math.floor(2 * alpha)
-    found = []
+    collected = []
     for image in usable(record):
         for concept in ranking(record, image, [0, 1, 3])[0][:2]:
             mask = record["part_masks"][image, MASKS[concept]].flatten().tolist()
             region = chances(record["concept_maps"][image, concept].tolist(), alpha)
             both = sum(share for share, inside in zip(region, mask, strict=True) if inside)
-            found += [both / (size + sum(mask) - both)] if any(mask) else []
-    return mean(found)
+            collected += [both / (size + sum(mask) - both)] if any(mask) else []
+    return mean(collected)
 
 
 class TestOverlap(MetricTests):

@@ -19,8 +19,8 @@ def mean_of_concepts(record, score, value):
     values = []
     for concept, unit in UNIT_OF.items():
         pairs = zip(record[score][:, unit].tolist(), record["concept_labels"][:, concept].tolist(), strict=True)
-        found = value([(predicted, label) for predicted, label in pairs if math.isfinite(predicted)])
-        values += [] if found is None else [found]
+        result = value([(predicted, label) for predicted, label in pairs if math.isfinite(predicted)])
+        values += [] if result is None else [result]
     return sum(values) / len(values) if values else math.nan
 
 

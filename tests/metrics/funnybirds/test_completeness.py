@@ -32,10 +32,10 @@ def test_the_threshold():
     total = [(a + b + c) / 3 + e for a, b, c, e in zip(*(x.tolist() for x in (csdc, pc, dc, d)), strict=True)]
     best = total.index(max(total))
     assert select_threshold(csdc, pc, dc, d) == best
-    found = funnybirds_aggregate(csdc, pc, dc, d, torch.tensor(0.5), torch.tensor(0.7), part_thresholds())
-    assert found["completeness"] == pytest.approx(total[best] / 2)
-    assert found["completeness_area"] == pytest.approx(sum(total) / 160)
-    assert found["threshold"] == part_thresholds()[best]
+    result = funnybirds_aggregate(csdc, pc, dc, d, torch.tensor(0.5), torch.tensor(0.7), part_thresholds())
+    assert result["completeness"] == pytest.approx(total[best] / 2)
+    assert result["completeness_area"] == pytest.approx(sum(total) / 160)
+    assert result["threshold"] == part_thresholds()[best]
     # the first of equal ones, also of those that differ by rounding alone
     tied = torch.tensor([0.1, 0.3, 0.3 + 1e-15], dtype=torch.float64)
     assert select_threshold(tied, tied, tied, tied) == 1

@@ -35,8 +35,8 @@ def test_sufficient_sets_oracle(classes):
 def test_sufficient_parts_by_hand():
     parts = torch.tensor([[[True, False, False], [True, True, False], [False] * 3]]).expand(3, -1, -1)
     labels, predictions = torch.tensor([0, 0, 1]), torch.tensor([0, 1, 1])
-    found = controlled_synthetic_data_check(parts, labels, predictions, minimal_sufficient_sets(TABLE))
-    equal(found, [[0.5, 1, 0], [NAN] * 3, [0.5, 1, 0]])  # class 1 has {1} and {0, 2}
+    result = controlled_synthetic_data_check(parts, labels, predictions, minimal_sufficient_sets(TABLE))
+    equal(result, [[0.5, 1, 0], [NAN] * 3, [0.5, 1, 0]])  # class 1 has {1} and {0, 2}
     twins = minimal_sufficient_sets(torch.zeros(2, 3, dtype=torch.int64))
     assert controlled_synthetic_data_check(parts, labels, labels, twins).isnan().all()
 
@@ -46,8 +46,8 @@ def test_all_parts_hold_every_set_and_no_parts_none():
     labels = torch.arange(12)
     for kept in (True, False):
         parts = torch.full((12, 1, 5), kept)
-        found = controlled_synthetic_data_check(parts, labels, labels, minimal_sufficient_sets(table))
-        assert set(found[found.isfinite()].tolist()) == {float(kept)}
+        result = controlled_synthetic_data_check(parts, labels, labels, minimal_sufficient_sets(table))
+        assert set(result[result.isfinite()].tolist()) == {float(kept)}
 
 
 def test_a_label_without_a_class():

@@ -30,8 +30,8 @@ def test_covered_parts_by_hand():
     region[0, 0, 0] = masks[0, 0, :2] = True  # 1 of 8 pixels; instance 2 is hidden
     masks[0, 1, 3] = True
     for variant, expected in (("fixed", [{0}] + [set()] * 3), ("reference", [{0}] * 3 + [set()])):
-        found = covered_parts(region, masks, torch.tensor([[0, 1, 2]]), torch.tensor([0.1, 0.2, 0.3, 0.4]), 3, variant)
-        assert sets_of(found[0]) == expected
+        actual = covered_parts(region, masks, torch.tensor([[0, 1, 2]]), torch.tensor([0.1, 0.2, 0.3, 0.4]), 3, variant)
+        assert sets_of(actual[0]) == expected
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -39,15 +39,15 @@ def test_coverage_oracle_and_nestedness(seed):
     attribution, masks, part = scene(seed)
     region, thresholds = booleans(seed + 9, 5, 9, 7), part_thresholds()
     for variant, factor in (("fixed", 1), ("reference", 3)):
-        found = covered_parts(region, masks, part, thresholds, 3, variant)
+        actual = covered_parts(region, masks, part, thresholds, 3, variant)
         for b, (t, threshold) in ((b, pair) for b in range(5) for pair in enumerate(thresholds.tolist())):
             expected = {
                 part[b, i].item()
                 for i in range(4)
                 if factor * (region[b] & masks[b, i]).sum() > threshold * masks[b, i].sum() and part[b, i] >= 0
             }
-            assert sets_of(found[b, t : t + 1]) == [expected]
-        assert (found[:, 1:] <= found[:, :-1]).all()
+            assert sets_of(actual[b, t : t + 1]) == [expected]
+        assert (actual[:, 1:] <= actual[:, :-1]).all()
     shares = important_parts(part_importance(attribution, masks, part, 3), attribution.sum((1, 2)), thresholds)
     positive = attribution.sum((1, 2)) > 0
     assert (shares[positive, 1:] <= shares[positive, :-1]).all()

@@ -30,10 +30,10 @@ def test_importance_oracle(dtype):
             near = masks[b, i, max(0, y - reach) : y + reach + 1, max(0, x - reach) : x + reach + 1]
             if near.any():
                 expected[b][part[b, i]] += attribution[b, y, x].item()  # the last column is padding
-        found = part_importance(attribution.transpose(1, 2).contiguous().transpose(1, 2), masks, part, 3, dilation)
-        equal(found, [row[:3] for row in expected])
+        actual = part_importance(attribution.transpose(1, 2).contiguous().transpose(1, 2), masks, part, 3, dilation)
+        equal(actual, [row[:3] for row in expected])
         split = [part_importance(*(t[b : b + 1] for t in (attribution, masks, part)), 3, dilation) for b in range(5)]
-        assert torch.equal(torch.cat(split), found)
+        assert torch.equal(torch.cat(split), actual)
 
 
 def test_importance_that_is_undefined_and_empty_batches():

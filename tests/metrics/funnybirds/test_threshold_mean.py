@@ -45,7 +45,7 @@ BUILDS = {
 
 def slow_values(key, record):
     """One list of T values per image, by the definition."""
-    found = []
+    collected = []
     for b in range(images(record)):
         sets = [{j for j in range(5) if one[j]} for one in SETS[record["labels"][b]].tolist() if any(one)]
         predicted, kept = record["predictions"][b].item(), record["kept_predictions"][b].tolist()
@@ -65,8 +65,8 @@ def slow_values(key, record):
                 "d": 1 - len(candidates & irrelevant) / len(irrelevant) if irrelevant else NAN,
                 "important_parts": float(len(shown)),
             }[key])  # fmt: skip
-        found.append(row)
-    return found
+        collected.append(row)
+    return collected
 
 
 def means(values):

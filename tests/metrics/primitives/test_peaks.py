@@ -36,9 +36,9 @@ class TestPeaks:
         maps = random_maps(7, (2, 3, 3, 4), dtype)
         image = F.interpolate(maps.double(), (12, 20), mode=mode).flatten(2)
         x, y = peak_locations(maps, (12, 20), mode).unbind(dim=-1)
-        found = image.gather(2, (y * 20 + x)[..., None]).squeeze(2)
+        result = image.gather(2, (y * 20 + x)[..., None]).squeeze(2)
         # 16 weights of some ten operations each, 16 products and their sum, for the peak and for its rival
-        assert (image.amax(dim=2) - found).max() <= tolerance(200, maps)
+        assert (image.amax(dim=2) - result).max() <= tolerance(200, maps)
 
     def test_locations_in_chunks(self, monkeypatch):
         maps = random_maps(8, (5, 3, 3, 4))

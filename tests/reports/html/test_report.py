@@ -40,10 +40,10 @@ class Links(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
-        found = dict(attributes)
-        self.targets |= {found[name] for name in ("src", "href") if name in found}
-        self.silent += tag == "img" and not found.get("alt")
-        self.scripts += tag == "script" or any(name.startswith("on") for name in found)
+        result = dict(attributes)
+        self.targets |= {result[name] for name in ("src", "href") if name in result}
+        self.silent += tag == "img" and not result.get("alt")
+        self.scripts += tag == "script" or any(name.startswith("on") for name in result)
 
 
 def pages_of(folder):
@@ -52,12 +52,12 @@ def pages_of(folder):
     listed = json.loads((folder / "manifest.json").read_text())["files"]
     there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     assert there == {*listed, "manifest.json"}
-    found = {page: Links(text) for page, text in pages.items()}
-    for page, links in found.items():
+    result = {page: Links(text) for page, text in pages.items()}
+    for page, links in result.items():
         missing = {target for target in links.targets if target != "#main"} - there
         assert (page, missing, links.silent, links.scripts) == (page, set(), 0, 0)
     assert any("&lt;img src=x" in text for text in pages.values())
-    assert set(pages) <= set().union(*(links.targets for links in found.values())) | {"index.html"}
+    assert set(pages) <= set().union(*(links.targets for links in result.values())) | {"index.html"}
     return pages
 
 
@@ -85,12 +85,12 @@ def test_every_kind_of_model_has_a_report_that_holds_together(name, birds, tmp_p
 def test_two_models_side_by_side(birds, tmp_path):
     names = ["ProtoPNet", "BagNet"]  # one takes every image for bird 2, the other for bird 4
     compared = comparison_of(names, tmp_path, (6, 5, 4, 3, 2, 1), "a/b", HOSTILE)
-    found = []
+    collected = []
     for _ in range(2):
         evaluated = [(subject_of(name, birds), files()) for name in names]
         folder = build_comparison(evaluated, compared, tmp_path / "pages", 3).parent
-        found.append(content(folder))
-    assert found[0] == found[1]
+        collected.append(content(folder))
+    assert collected[0] == collected[1]
     pages = pages_of(folder)
     assert re.findall(r"<h2>(.*)</h2>|>(test/\d+)<", pages["images.html"])[:4] == [
         *[("Only A is right", ""), ("", "test/00002"), ("Only B is right", ""), ("", "test/00004")],
@@ -169,10 +169,10 @@ def test_units_are_shown_by_what_they_decide(birds):
     scores, logits = torch.zeros(2, 16, dtype=torch.float64), torch.zeros(2, 8, dtype=torch.float64)
     scores[0, :3], logits[:, 0] = torch.tensor([2.0, 4.0, 8.0]), 1  # both images are taken for the first class
     # weights of 1 for the two prototypes of a class and -1/2 for others, mean -5/16: 21/16 and -3/16 above it
-    found = decided(subject, Scan(["a", "b"], [(0,), (0,)], logits, scores))
-    assert found[:4].tolist() == [21 / 16, 42 / 16, 12 / 16, 0]
-    assert choose_units(found, 16) == [1, 0, 2]
-    assert choose_units(found, 2) == [1, 0]
+    result = decided(subject, Scan(["a", "b"], [(0,), (0,)], logits, scores))
+    assert result[:4].tolist() == [21 / 16, 42 / 16, 12 / 16, 0]
+    assert choose_units(result, 16) == [1, 0, 2]
+    assert choose_units(result, 2) == [1, 0]
 
 
 def test_scan_leaves_the_loaders_as_they_were(birds):

@@ -8,7 +8,7 @@ import pytest
 from metrics.suite import ENTRIES, FAMILIES
 from reports.published.numbers import DEFECTS, Published, all_records, published
 
-# keys of papers that are no metric of the suite: people's answers, and results of other tasks
+# keys of papers that are not metrics of the suite: people's answers, and results of other tasks
 WITHOUT_METRIC = {"class_representation/correlation", "concepts/accuracy", "concepts/anec@5", "general/top5_accuracy"}
 COUNTS = {"compactness/global_size", "compactness/npr", "compactness/local_size", "contrastivity/entropy"}
 SIGNED = re.compile(r"complexity/iord|concepts/cgim\d_(concept|class)|study/similarity_(pearson|spearman)")
@@ -90,8 +90,8 @@ def test_every_code_is_explained_and_no_code_is_left_in_a_remark():
     ],
 )
 def test_landmarks(dataset, model, key, value, std):
-    (found,) = [r for r in published("quanproto") if (r.dataset, r.model, r.base_key) == (dataset, model, key)]
-    assert (found.value, found.std, found.n_runs, found.verified) == (value, std, 4, True)
+    (result,) = [r for r in published("quanproto") if (r.dataset, r.model, r.base_key) == (dataset, model, key)]
+    assert (result.value, result.std, result.n_runs, result.verified) == (value, std, 4, True)
 
 
 def test_codes_are_found_anywhere_in_a_note():

@@ -27,8 +27,8 @@ def results(tmp_path):
 
 
 def test_records_have_a_number_each_at_full_precision(results):
-    found = {(record["name"], record["metric"]): record for record in records(results)}
-    f1, npr, vlc, bag = (found[key] for key in (("a/=*", F1), ("a/=*", NPR), ("a/=*", VLC), ("b_50%&", F1)))
+    result = {(record["name"], record["metric"]): record for record in records(results)}
+    f1, npr, vlc, bag = (result[key] for key in (("a/=*", F1), ("a/=*", NPR), ("a/=*", VLC), ("b_50%&", F1)))
     # folds 1/2 and 4/5: mean 13/20, deviation 3/10 / √2; seeds of the first: ±1/6, one degree of freedom
     assert f1["mean"] == pytest.approx(0.65, abs=1e-15)
     assert f1["sd"] == pytest.approx(0.3 / 2**0.5, abs=1e-15)
@@ -48,13 +48,13 @@ def test_records_have_a_number_each_at_full_precision(results):
 
 
 def test_csv_and_json_hold_the_records(results):
-    found = records(results, "quanproto")
-    assert json.loads(text_of(results, "json", "quanproto")) == found
+    result = records(results, "quanproto")
+    assert json.loads(text_of(results, "json", "quanproto")) == result
     rows = list(csv.DictReader(io.StringIO(text_of(results, "csv", "quanproto"))))
-    means = ["" if record["mean"] is None else repr(record["mean"]) for record in found]
+    means = ["" if record["mean"] is None else repr(record["mean"]) for record in result]
     assert [row["mean"] for row in rows] == means
     assert rows[0]["runs"] == "a/=0; a/=1; a/=2"
-    quoted = next(record for record in found if record["name"] == "quanproto")
+    quoted = next(record for record in result if record["name"] == "quanproto")
     assert [quoted[name] for name in ("metric", "mean", "sd", "n", "note", "split")] == [
         NPR,
         0.25,
@@ -63,7 +63,7 @@ def test_csv_and_json_hold_the_records(results):
         "Q10",
         None,
     ]
-    assert list(quoted) == list(found[0])
+    assert list(quoted) == list(result[0])
 
 
 def test_latex_has_tables_for_booktabs(results):

@@ -55,9 +55,9 @@ def test_identical_runs(compared):
 def test_a_constant_shift(compared):
     data = values()
     out = compared(data, data + np.array([0, 0.125, -2]))
-    found = parsed(out)
-    assert found[ACCURACY]["p"] == "1"
-    psc, plc = found[PSC], found[PLC]
+    result = parsed(out)
+    assert result[ACCURACY]["p"] == "1"
+    psc, plc = result[PSC], result[PLC]
     assert (psc["metric"], psc["unit"], psc["B - A"]) == ("continuity/psc ↓", "%", "+12.50")
     assert (plc["unit"], plc["B - A"], plc["95 %"]) == ("cells", "-2.00", "undefined")
     assert (psc["p"], psc["p (Holm)"]) == ("0.002", "0.006")  # 1 / 501, three tests

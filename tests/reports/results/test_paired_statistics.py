@@ -19,10 +19,10 @@ def column(values):
 
 # -- intervals --------------------------------------------------------------------------------------------------------
 def test_intervals_against_scipy():
-    found = difference_interval(np.stack([SMALL, SMALL + 5], axis=1), confidence=0.9)
+    actual = difference_interval(np.stack([SMALL, SMALL + 5], axis=1), confidence=0.9)
     expected = ttest_1samp(SMALL, 0).confidence_interval(0.9)
-    assert found[:, 0] == pytest.approx(list(expected))
-    assert found[:, 1] == pytest.approx(found[:, 0] + 5)
+    assert actual[:, 0] == pytest.approx(list(expected))
+    assert actual[:, 1] == pytest.approx(actual[:, 0] + 5)
     # 30 of 40 pairs agree: one more pair in each direction
     rare = column([2] * 8 + [-2] * 2 + [0] * 30)
     expected = ttest_1samp(np.append(rare, [2, -2]), 0).confidence_interval()
@@ -41,16 +41,16 @@ def test_sign_flips_against_all_of_them():
     flips = itertools.product((-1, 1), repeat=len(SMALL))
     exact = np.mean([abs(np.dot(signs, SMALL)) >= total - 1e-12 for signs in flips])
     draws = 40_000
-    found = sign_flip_test(column(SMALL), draws)[0]
-    assert found == pytest.approx(exact, abs=4 * math.sqrt(exact * (1 - exact) / draws))
+    result = sign_flip_test(column(SMALL), draws)[0]
+    assert result == pytest.approx(exact, abs=4 * math.sqrt(exact * (1 - exact) / draws))
 
 
 @pytest.mark.parametrize(("wins", "losses", "ties"), [(9, 2, 30), (5, 5, 0), (40, 22, 100), (1, 0, 3), (0, 6, 1)])
 def test_right_and_wrong_predictions_give_the_exact_sign_test(wins, losses, ties):
     exact = binomtest(wins, wins + losses).pvalue
     draws = 40_000
-    found = sign_flip_test(column([1] * wins + [-1] * losses + [0] * ties), draws)[0]
-    assert found == pytest.approx(exact, abs=4 * math.sqrt(exact * (1 - exact) / draws) + 1 / draws)
+    result = sign_flip_test(column([1] * wins + [-1] * losses + [0] * ties), draws)[0]
+    assert result == pytest.approx(exact, abs=4 * math.sqrt(exact * (1 - exact) / draws) + 1 / draws)
 
 
 def test_no_difference_and_the_clearest_one():

@@ -82,10 +82,10 @@ def test_latex_is_whole_and_escaped(sections):
 
 
 def test_csv_and_json_have_every_number_at_full_precision(sections):
-    found = json.loads(text_of_paper(TABLE, sections, "json"))
+    result = json.loads(text_of_paper(TABLE, sections, "json"))
     rows = list(csv.DictReader(io.StringIO(text_of_paper(TABLE, sections, "csv"))))
-    assert [{name: "" if value is None else str(value) for name, value in record.items()} for record in found] == rows
-    by_place = {(row["source"], row["model"], row["column"]): row for row in found}
+    assert [{name: "" if value is None else str(value) for name, value in record.items()} for record in result] == rows
+    by_place = {(row["source"], row["model"], row["column"]): row for row in result}
     mean = by_place["a_%/*", "ProtoPNet", "accuracy"]
     assert (mean["mean"], mean["sd"], mean["n"], mean["rank"]) == (0.75, pytest.approx(0.1 / 2**0.5), 2, 1)
     assert [by_place["b", "PIPNet", "accuracy"][name] for name in ("low", "high", "note")] == [

@@ -28,8 +28,8 @@ def test_a_run_has_three_names(run, below):
     assert result.path == run / "evaluation" / "metrics.json"
     assert result.run == run
     assert (result.model, result.dataset, result.fold, result.explainer) == ("ProtoPNet", "cub200", 0, "prp")
-    found = result.metrics["general/f1"]
-    assert (found.value, found.low, found.high, found.unit) == (0.25, 0.2, 0.3, "fraction")
+    actual = result.metrics["general/f1"]
+    assert (actual.value, actual.low, actual.high, actual.unit) == (0.25, 0.2, 0.3, "fraction")
     assert result.metrics["contrastivity/entropy"].value is None
     assert result.skipped == {"complexity/iord": "no segmentations"}
 
@@ -72,9 +72,9 @@ def test_a_run_stands_for_its_newest_whole_evaluation_of_the_chosen_checkpoint(t
     for seconds, (name, changes) in enumerate({"first": first, "later": later}.items()):
         write_metrics(content({"general/f1": 0.5}, **changes), folders[name])
         os.utime(folders[name] / "metrics.json", (seconds, seconds))
-    found = read(tmp_path)
-    assert found.path.parent == folders.pop(stands)
-    (other,) = found.others
+    result = read(tmp_path)
+    assert result.path.parent == folders.pop(stands)
+    (other,) = result.others
     assert [other.path.parent] == list(folders.values())
     assert read(other.path.parent).others == ()  # named by its own folder
 

@@ -22,7 +22,7 @@ def test_csv(tmp_path):
 def test_parquet(tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
     write_scores(SCORES, tmp_path, "parquet")
-    found = parquet.read_table(tmp_path / "scores.parquet").to_pydict()
-    assert list(found) == ["sample_id", "label", "prototype 0", "prototype 2"]
-    assert (found["sample_id"], found["label"]) == (["b", "a"], ["=wren", "jay"])
-    np.testing.assert_array_equal(np.float32([found["prototype 0"], found["prototype 2"]]).T, SCORES.values)
+    result = parquet.read_table(tmp_path / "scores.parquet").to_pydict()
+    assert list(result) == ["sample_id", "label", "prototype 0", "prototype 2"]
+    assert (result["sample_id"], result["label"]) == (["b", "a"], ["=wren", "jay"])
+    np.testing.assert_array_equal(np.float32([result["prototype 0"], result["prototype 2"]]).T, SCORES.values)

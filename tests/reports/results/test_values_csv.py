@@ -17,11 +17,11 @@ def test_written_values_come_back(prediction, tmp_path):
     }
     rows = {name: prediction | row for name, row in sorted(images.items())}
     write_values(rows, tmp_path / "images.csv", "sample_id")
-    found = read_values(tmp_path / "images.csv")
-    assert found.sample_ids == sorted(images)
-    assert found.keys == ["x/y", "z"]
-    np.testing.assert_array_equal(found.rows(["b,1", 'a "2"\nc']), [[0.1 + 0.2, np.nan], [-1e-300, 1 / 3]])
-    assert found.rows([]).shape == (0, 2)
+    result = read_values(tmp_path / "images.csv")
+    assert result.sample_ids == sorted(images)
+    assert result.keys == ["x/y", "z"]
+    np.testing.assert_array_equal(result.rows(["b,1", 'a "2"\nc']), [[0.1 + 0.2, np.nan], [-1e-300, 1 / 3]])
+    assert result.rows([]).shape == (0, 2)
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,7 @@ def found(evaluation):
 def test_an_ideal_explanation_of_a_part_reader():
     evaluation = run(PlantedData(), explainer=Ideal())
     values = found(evaluation)
-    # without parts all logits are 0: the class is 0, which is that of every sixth image
+    # without parts all logits are 0: the class is 0, the class of every sixth image
     perfect = {name for name, value in values.items() if value == 1}
     assert perfect == {
         *("accuracy", "bi", "csdc", "pc", "d", "sd", "ts", "correctness", "contrastivity"),
@@ -163,7 +163,7 @@ def test_an_ideal_explanation_of_a_part_reader():
     assert values["dc"] == pytest.approx(5 / 6)
     assert values["completeness"] == pytest.approx(((2 + 5 / 6) / 3 + 1) / 2)
     assert values["overall"] == pytest.approx((values["completeness"] + 2) / 3)
-    # all parts at the first threshold, of which one image lacks one
+    # all parts at the first threshold; one image lacks one of them
     assert values["important_parts"] == pytest.approx(149 / 30)
     assert evaluation.metrics["funnybirds/completeness"]["threshold"] == pytest.approx(0.01)
     assert (values["hidden_parts"], values["totals_not_positive"]) == (0, 0)
@@ -399,10 +399,10 @@ def test_batch_sizes_and_processes_change_nothing(interface, explainer, ddp_pool
     model = small()
     engine = Interpretability(["funnybirds"], interface=interface, explainer=explainer)
     one, other = (run_engine(engine, model, tiny_birds(), batch_size=n) for n in (8, 3))
-    for found in (other, *ddp_pool.run(share, model, interface, explainer)):
-        assert repr(rounded(found)) == repr(rounded(one))
-        assert repr(sorted(found.images.items())) == repr(sorted(one.images.items()))
-        assert found.protocol == one.protocol
+    for result in (other, *ddp_pool.run(share, model, interface, explainer)):
+        assert repr(rounded(result)) == repr(rounded(one))
+        assert repr(sorted(result.images.items())) == repr(sorted(one.images.items()))
+        assert result.protocol == one.protocol
 
 
 def test_a_model_without_any_correct_prediction():
