@@ -44,20 +44,17 @@ RUNS = {  # a small model for every run folder that a page names
         "first",
         "birds/seed0",
         "cub200/protopnet-mobilenet",
-        "protopnet/0",
-        "protopool/0",
+        "results/protopnet-seed0",
         "folds/0",
     ],
     "Classifier": [
         "second",
         "birds/seed1",
-        "classifier/0",
         "sketch_birds/classifier",
         "hive/cub-classifier",
-        "pipnet/0",
-        "bagnet/0",
+        "results/pipnet-seed0",
     ],
-    "ConceptBottleneck": ["my_run", "concepts/sketch_birds_bottleneck", "protopnet_pruned/0", "prototree/0"],
+    "ConceptBottleneck": ["my_run", "concepts/sketch_birds_bottleneck"],
     "PosthocCBM": ["concepts/cub_posthoc", "qpm/0"],
 }
 ON_CPU = "--trainer.accelerator=cpu"
