@@ -18,7 +18,7 @@ import yaml
 from jsonargparse import ArgumentParser, Namespace, get_loader, set_loader
 
 from run_folder.freed_memory import keep_freed_memory
-from run_folder.messages import did_you_mean, tidy_messages
+from run_folder.messages import did_you_mean, tidy_lightning, tidy_messages
 
 REMEDIES = {
     **dict.fromkeys(
@@ -113,13 +113,14 @@ def _is_too_large(error: BaseException) -> bool:
 
 @contextmanager
 def trainer_settings() -> Iterator[None]:
-    """Around the construction of a ``Trainer``, which checks its settings with errors of every type.
+    """Tidy the messages of a ``Trainer`` that is made inside, and give its errors about settings, of any type, one form.
 
     Raises:
         ValueError: with the reason.
     """
     from lightning.fabric.utilities.exceptions import MisconfigurationException
 
+    tidy_lightning()
     try:
         yield
     except (ValueError, TypeError, ArithmeticError, MemoryError, MisconfigurationException) as error:
