@@ -15,10 +15,9 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any, get_args, get_type_hints
 
-import yaml
-from jsonargparse import ArgumentParser, auto_parser, get_loader
+from jsonargparse import ArgumentParser, auto_parser
 
-from run_folder.command_line import READING, StrictParser
+from run_folder.command_line import StrictParser, read_yaml
 
 PATHS = ("runs", "run", "other", "evaluation", "data")  # arguments that name what a command reads, some by a pattern
 
@@ -87,17 +86,12 @@ def look_at_names(commands: Mapping[str, str]) -> None:
 
 
 def _look_at_config(parser: ArgumentParser, file: str) -> None:
-    token = READING.set(file)
     try:
-        get_loader("yaml")(Path(file).expanduser().read_text("utf-8"))
+        read_yaml(Path(file).expanduser())
     except FileNotFoundError:
         parser.error(f"Expected argument `config` to be a file, but {file} does not exist.")
-    except (OSError, UnicodeDecodeError):
-        return  # the parser that reads it again says why it cannot
-    except (yaml.YAMLError, ValueError) as error:
+    except (OSError, ValueError) as error:
         parser.error(str(error))
-    finally:
-        READING.reset(token)
 
 
 def check_checkpoint(path: str | Path) -> None:

@@ -53,16 +53,22 @@ def test_the_command_line_answers_without_torch(command, code, said):
     assert said in result.stdout + result.stderr
 
 
+OPEN = ("model: [1, 2\ndata: {a: b\n", "bad.yaml, line 1, column 8 did not find expected")
+TWICE = ("runs: a\nruns: b\n", "bad.yaml, line 2, column 1")
+
+
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("command", "text", "said"),
     [
-        ("model: [1, 2\ndata: {a: b\n", "bad.yaml, line 1, column 8 did not find expected"),
-        ("runs: a\nruns: b\n", "bad.yaml, line 2, column 1"),
+        ("train.py fit --config", *OPEN),
+        ("train.py fit --config", *TWICE),
+        ("sweeps/__main__.py run", *OPEN),
+        ("sweeps/__main__.py tune", *TWICE),
     ],
 )
-def test_a_config_that_is_no_yaml_is_refused_at_once(text, said, tmp_path):
+def test_a_file_that_is_not_yaml_is_refused_at_once(command, text, said, tmp_path):
     (tmp_path / "bad.yaml").write_text(text)
-    call = [sys.executable, "-c", WITHOUT, "train.py", "fit", "--config", str(tmp_path / "bad.yaml")]
+    call = [sys.executable, "-c", WITHOUT, *command.split(), str(tmp_path / "bad.yaml")]
     result = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode == 2
     assert said in result.stderr
