@@ -12,13 +12,14 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any, NoReturn
 
 import yaml
 from jsonargparse import ArgumentParser, Namespace, get_loader, set_loader
 
 from run_folder.freed_memory import keep_freed_memory
-from run_folder.messages import did_you_mean, tidy_messages
+from run_folder.messages import did_you_mean, tidy_lightning, tidy_messages
 
 REMEDIES = {
     **dict.fromkeys(
@@ -113,13 +114,14 @@ def _is_too_large(error: BaseException) -> bool:
 
 @contextmanager
 def trainer_settings() -> Iterator[None]:
-    """Around the construction of a ``Trainer``, which checks its settings with errors of every type.
+    """Around the construction of a ``Trainer``: its messages are tidied, its errors about settings of every type one.
 
     Raises:
         ValueError: with the reason.
     """
     from lightning.fabric.utilities.exceptions import MisconfigurationException
 
+    tidy_lightning()
     try:
         yield
     except (ValueError, TypeError, ArithmeticError, MemoryError, MisconfigurationException) as error:
@@ -258,8 +260,28 @@ def _not_finite(value: Any, key: str = "") -> Iterator[tuple[str, float]]:
 _load_yaml = get_loader("yaml")
 
 
+def read_yaml(file: str | Path) -> Any:
+    """The content of a yaml file, before a parser that knows its keys is imported, or where there is none.
+
+    Raises:
+        ValueError: if it is not yaml, or a key occurs twice.
+    """
+    try:
+        text = Path(file).read_text("utf-8")
+        _refuse_duplicates(text)
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError) as error:
+        found = " ".join(str(error).replace('"<unicode string>"', str(file)).split())
+        raise ValueError(f"Expected {file} to be a yaml file, but {found}.") from error
+
+
 def _load_unique(text: str) -> Any:
-    """Load yaml in which every key occurs once; of duplicates, the parser would silently take the last."""
+    _refuse_duplicates(text)
+    return _load_yaml(text)
+
+
+def _refuse_duplicates(text: str) -> None:
+    """Refuse yaml in which a key occurs twice; the parser would silently take the last."""
     nodes, seen = [yaml.compose(text, Loader=yaml.CSafeLoader)], set()
     while nodes:
         node = nodes.pop()
@@ -277,7 +299,6 @@ def _load_unique(text: str) -> Any:
                     f'Expected every key once, but `{keys[index]}` appears twice in "<unicode string>", {place}'
                 )
             nodes.append(value)
-    return _load_yaml(text)
 
 
 set_loader("yaml", _load_unique, exceptions=(yaml.YAMLError,))

@@ -10,13 +10,16 @@ import builtins
 import re
 import sys
 from collections.abc import Callable, Mapping
+from glob import glob
 from pathlib import Path
 from types import FunctionType
 from typing import Any, get_args, get_type_hints
 
 from jsonargparse import ArgumentParser, auto_parser
 
-from run_folder.command_line import StrictParser
+from run_folder.command_line import StrictParser, read_yaml
+
+PATHS = ("runs", "run", "other", "evaluation", "data")  # arguments that name what a command reads, some by a pattern
 
 
 class FirstLook(StrictParser):
@@ -53,7 +56,8 @@ def look_at(commands: Mapping[str, Callable[..., object]], parser_class: type[Fi
         return  # only the types know
     parser = auto_parser(dict(commands), as_positional=False, parser_class=parser_class)
     config = parser.parse_args(words)
-    _look_for(parser, config[config.subcommand].get("ckpt_path"))
+    given = config[config.subcommand]
+    _look_for(parser, given.get("ckpt_path"), {name: given.get(name) or [] for name in PATHS})
 
 
 def look_at_names(commands: Mapping[str, str]) -> None:
@@ -76,9 +80,18 @@ def look_at_names(commands: Mapping[str, str]) -> None:
     flags.add_argument("--ckpt_path")
     given, _ = flags.parse_known_args(words)
     for file in given.config:
-        if file.endswith((".yaml", ".yml", ".json")) and not Path(file).expanduser().exists():
-            parser.error(f"Expected argument `config` to be a file, but {file} does not exist.")
+        if file.endswith((".yaml", ".yml", ".json")):
+            _look_at_config(parser, file)
     _look_for(parser, None if given.ckpt_path == "last" else given.ckpt_path)
+
+
+def _look_at_config(parser: ArgumentParser, file: str) -> None:
+    try:
+        read_yaml(Path(file).expanduser())
+    except FileNotFoundError:
+        parser.error(f"Expected argument `config` to be a file, but {file} does not exist.")
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
 
 
 def check_checkpoint(path: str | Path) -> None:
@@ -93,11 +106,15 @@ def check_checkpoint(path: str | Path) -> None:
         raise FileNotFoundError(f"Expected argument `ckpt_path` to be a checkpoint file, but {path} {problem}.")
 
 
-def _look_for(parser: ArgumentParser, checkpoint: str | None) -> None:
+def _look_for(parser: ArgumentParser, checkpoint: str | None, named: Mapping[str, str | list[str]] = {}) -> None:
     try:
+        for name, paths in named.items():
+            for path in [paths] if isinstance(paths, str) else paths:
+                if not Path(path).exists() and not glob(path):
+                    parser.error(f"Expected argument `{name}` to be a file or folder, but {path} does not exist.")
         if checkpoint:
             check_checkpoint(checkpoint)
-    except FileNotFoundError as error:
+    except OSError as error:
         parser.error(str(error))
 
 

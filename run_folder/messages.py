@@ -45,9 +45,7 @@ def in_words(seconds: float | None) -> str:
 
 
 def tidy_messages() -> None:
-    """Arrange the messages of this process, each kind by a filter of its own."""
-    import lightning.pytorch  # noqa: F401  (it makes the handlers below, and is slow to import)
-
+    """Arrange the warnings of this process, each kind by a filter of its own."""
     # Lightning's own use of a deprecated class of torch, at every start
     warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)` is deprecated", FutureWarning)
     # every epoch has its row, whatever the interval of the rows of single steps
@@ -59,6 +57,10 @@ def tidy_messages() -> None:
     # `data.num_workers` is a documented argument, and small data sets are faster without
     warnings.filterwarnings("ignore", r"The '\w+' does not have many workers")
     warnings.formatwarning = _formatted(warnings.formatwarning)
+
+
+def tidy_lightning() -> None:
+    """Arrange the messages of Lightning, which is imported by now; it takes seconds, and not every command needs it."""
     for name in ("lightning", "lightning.pytorch", "lightning.fabric"):
         for handler in logging.getLogger(name).handlers:
             if type(handler) is logging.StreamHandler:

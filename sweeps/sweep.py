@@ -10,9 +10,9 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from run_folder.command_line import read_yaml
 from run_folder.schema import check_content
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -117,7 +117,7 @@ def read_sweep(file: str | Path, runs: str | Path = "runs", flags: str = "") -> 
         FileNotFoundError: if the file or a config that it names does not exist.
         ValueError: if the file holds something else, flags that the sweep sets itself, or runs that need each other.
     """
-    content = yaml.safe_load(Path(file).read_text("utf-8"))
+    content = read_yaml(file)
     check_content(SweepFile, content, file, "See docs/sweeps.md.")
     asked = SweepFile.model_validate(content)
     _check(asked, file, further := shlex.split(flags))

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from run_folder.atomic import write_whole
+from run_folder.command_line import read_yaml
 from run_folder.csv_text import csv_text
 from run_folder.messages import counted
 from run_folder.schema import check_content
@@ -137,7 +137,7 @@ def read_tuning(file: str | Path, runs: str = "runs", flags: str = "") -> Tuning
         FileNotFoundError: if the file or a config that it names does not exist.
         ValueError: if the file holds something else, or flags that the tuning sets itself.
     """
-    content = yaml.safe_load(Path(file).read_text("utf-8"))
+    content = read_yaml(file)
     check_content(TuningFile, content, file, "See docs/sweeps.md.")
     asked, further = TuningFile.model_validate(content), shlex.split(flags)
     check_configs(asked.config, str(file))

@@ -12,10 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from reports.results.paired_statistics import holm
 from studies.analysis.graded import Person, grade
 from studies.analysis.names import figure, unit_of
-from studies.analysis.page import page
 from studies.analysis.results import (
     Result,
     Results,
@@ -71,6 +69,8 @@ def analyse(
                 f"{database} holds answers to a study with the hash {digest[:12]}, but {folder} has "
                 f"{bundle.hash[:12]}: analyse it with the bundle that was served."
             )
+    from studies.analysis.page import page  # imports torch, which takes seconds and a missing study does not need
+
     graded = grade(bundle, people, visits)
     kept = [person for person in graded if not set(person.flags) & set(bundle.study.quality.exclude)]
     flagged = {person.participant.number: person.flags for person in graded}
@@ -158,6 +158,8 @@ def _arm_results(bundle: Bundle, arm: Arm, people: list[Person]) -> dict[str, Re
 
 def correct(results: Results, family: list[str]) -> None:
     """Add Holm-corrected p values to the declared hypotheses, ``<arm>/<key>`` or ``<arm> - <arm>/<key>``."""
+    from reports.results.paired_statistics import holm  # as `page` above
+
     members = []
     for name in family:
         arm, _, key = name.partition("/")

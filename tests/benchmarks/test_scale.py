@@ -24,6 +24,8 @@ def test_the_tables_are_printed_and_drawn(monkeypatch, capsys, tmp_path):
     monkeypatch.setitem(scale.AXES, "units", replace(scale.AXES["units"], usual=TINY, values=(16, 64)))
     for name, value in (("USUAL", TINY), ("SHARED", TINY), ("PROCESSES", (1, 2)), ("FEW", 16), ("MANY", 64)):
         monkeypatch.setattr(scale, name, value)
+    # the test above starts processes
+    monkeypatch.setattr(scale, "in_fresh_process", lambda _, name, fields: getattr(scale, name)(fields))
     arguments = ["--tables", "units", "processes", "suites", "--repeats", "1"]
     scale.main([*arguments, "--figure", str(tmp_path / "scale.png")])
     rows = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("|")]

@@ -8,7 +8,7 @@ import warnings
 import pytest
 from lightning.pytorch.utilities import rank_zero_info
 
-from run_folder.messages import tidy_messages
+from run_folder.messages import tidy_lightning, tidy_messages
 from tests.tiny_runs import ROOT
 
 
@@ -24,6 +24,7 @@ def tidy(monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         tidy_messages()
+        tidy_lightning()
         yield
     for handler, kind, filters in before:
         handler.__class__, handler.filters = kind, filters

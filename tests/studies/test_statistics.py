@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from functools import cache
 
 import numpy as np
 import pytest
@@ -385,18 +386,27 @@ def test_errors_of_the_first_kind_and_coverage(cell, people_only):
     assert result["missed, people only"] >= people_only, result
 
 
+@cache
+def shown(name):
+    """A study of 100 photos, every second one classified correctly: each as its page and its key."""
+    arm = Arm("main", "none", 80.0, [], [])
+    study, task = Study("toy", "Toy", 0, name, [arm], Assignment(50, 5, 5)), task_of(name, "none")
+    item = Item("item", "photo", [Option(f"o{number}") for number in range(task.options)])
+    questions = item_questions(study, arm, item)
+    keys = [ItemKey(str(image), image % 2 == 0, f"o{image % 4}") for image in range(100)]
+    return study, [(Step("item", arm, questions, item, image), key) for image, key in enumerate(keys)]
+
+
 def simulated(name, observer, seed):
     """Whether predictions are right, and whether 50 simulated participants are: 10 forms of 5 photos of each kind."""
     people = np.repeat(np.arange(50), 10)
     images = np.tile(np.arange(10), 50) + 10 * (people // 5)
-    arm = Arm("main", "none", 80.0, [], [])
-    study, task = Study("toy", "Toy", 0, name, [arm], Assignment(50, 5, 5)), task_of(name, "none")
-    item = Item("item", "photo", [Option(f"o{number}") for number in range(task.options)])
-    collected = []
+    study, pages = shown(name)
+    task, collected = task_of(name, "none"), []
     for person, image in zip(people.tolist(), images.tolist(), strict=True):
-        step = Step("item", arm, item_questions(study, arm, item), item, image)
-        key = ItemKey(str(image), image % 2 == 0, f"o{image % 4}")
-        collected.append((key.right, task.is_right(item, key, observer.respond(study, step, key, f"{seed} {person}"))))
+        step, key = pages[image]
+        answer = observer.respond(study, step, key, f"{seed} {person}")
+        collected.append((key.right, task.is_right(step.item, key, answer)))
     return people, images, *np.array(collected).T
 
 

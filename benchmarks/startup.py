@@ -1,0 +1,61 @@
+"""CPU time until a command has answered, of several checkouts in turn; the table in ``docs/performance.md``.
+
+    python benchmarks/startup.py
+    git worktree add ../earlier COMMIT
+    python benchmarks/startup.py ../earlier .
+
+Printed are user and system seconds: the least of some repeats, since other work on a machine only adds to them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+COMMANDS = """
+train.py --help
+train.py fit --config missing.yaml
+train.py fit --config configs/quickstart.yaml --ckpt_path missing
+train.py fit --confg configs/quickstart.yaml
+evaluate.py run --help
+evaluate.py run --ckpt_path missing
+evaluate.py table missing
+evaluate.py explain
+-m sweeps --help
+-m sweeps run missing.yaml
+-m studies --help
+-m studies analyse missing
+-m studies build --help
+-m metrics --help
+"""
+
+
+def cpu_seconds(command: str, checkout: Path) -> float:
+    """User and system seconds of a command."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(checkout.resolve())}
+    subprocess.run([sys.executable, *command.split()], cwd=checkout, env=environment, capture_output=True, check=False)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkouts", type=Path, nargs="*", default=[Path(__file__).parents[1]])
+    parser.add_argument("--repeats", type=int, default=3)
+    given = parser.parse_args()
+    print("| command | " + " | ".join(f"{checkout}, CPU s" for checkout in given.checkouts) + " |")
+    print("|---" * (1 + len(given.checkouts)) + "|")
+    for command in COMMANDS.strip().splitlines():
+        rounds = [[cpu_seconds(command, each) for each in given.checkouts] for _ in range(given.repeats)]
+        least = " | ".join(f"{min(times):.2f}" for times in zip(*rounds, strict=True))
+        print(f"| `{command}` | {least} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
