@@ -114,7 +114,7 @@ def _is_too_large(error: BaseException) -> bool:
 
 @contextmanager
 def trainer_settings() -> Iterator[None]:
-    """Around the construction of a ``Trainer``: its messages are tidied, its errors about settings of every type one.
+    """Around the construction of a ``Trainer``: tidies its messages and makes one type of its many errors on settings.
 
     Raises:
         ValueError: with the reason.
@@ -271,8 +271,8 @@ def read_yaml(file: str | Path) -> Any:
         _refuse_duplicates(text)
         return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError) as error:
-        found = " ".join(str(error).replace('"<unicode string>"', str(file)).split())
-        raise ValueError(f"Expected {file} to be a yaml file, but {found}.") from error
+        reason = " ".join(str(error).replace('"<unicode string>"', str(file)).split())
+        raise ValueError(f"Expected {file} to be a yaml file, but {reason}.") from error
 
 
 def _load_unique(text: str) -> Any:
