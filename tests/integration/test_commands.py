@@ -50,6 +50,8 @@ RUNS = {  # a small model for every run folder that a page names
     "Classifier": [
         "second",
         "birds/seed1",
+        "classifier/0",
+        "pipnet/0",
         "sketch_birds/classifier",
         "hive/cub-classifier",
         "results/pipnet-seed0",
@@ -68,7 +70,7 @@ SMALLER = {  # a training is run for one batch, an evaluation on a few images
     "evaluate.py run": ["--limit=8", "--trainer.accelerator=cpu"],
     "studies build": ["--items=1", "--assignment={people: 4, right: 1, wrong: 1}"],
     "studies simulate": ["--number=4"],
-    "sweeps run": ["--dry_run"],
+    "sweeps run": ["--dry_run", "--runs=trials"],
 }
 
 
