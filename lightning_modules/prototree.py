@@ -38,7 +38,7 @@ def _original(name: str, epochs: int, rates: dict[str, float], **changes: Any) -
 
 
 def _sketch(name: str, epochs: int, action: str, **changes: Any) -> Phase:
-    """A phase behind the black box: one AdamW and one OneCycle throughout, the backbone slowly."""
+    """A phase on a trained sketch backbone: one AdamW and one OneCycle throughout, the backbone slowly."""
     rates = {"backbone": 1e-3, "backbone_last": 2e-3, "addon": 3e-3, "prototypes": 1e-2}
     adam = OptimizerSpec("AdamW", {"weight_decay": 0.0}, "sketch")
     return one_cycle(name, epochs, rates, LOSSES, adam, on_enter=(action,), **changes)
@@ -58,7 +58,7 @@ class ProtoTree(ComparesPatches, InterpretableModule):
     learn without a gradient, once per batch (with accumulated gradients too). Presets: ``original`` (the command for
     CUB in the README of the released code, whose backbone is a ResNet-50 trained on iNaturalist; other backbones are
     completely frozen, see ``configs/model/prototree.yaml``), ``sketch`` (ours, for the sketch backbone of a trained
-    black box) and ``pretrained`` (ours, for a pretrained backbone and few images). In ours prototypes start as random
+    model) and ``pretrained`` (ours, for a pretrained backbone and few images). In ours prototypes start as random
     patches.
 
     With multilabel data (ours, no published reference) leaves hold independent probabilities, trained by

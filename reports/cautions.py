@@ -41,9 +41,9 @@ def cautions(
         texts.append(f"{large} of {of} {verb} more than three quarters of the image: no sign of where the unit looks.")
     above = 0.0 if reference is None else float((reference > best).double().mean())
     if reference is not None and above >= LOW:
-        below, images = "all of" if above == 1 else f"{100 * above:.0f} % of", counted(len(reference), "training image")
+        most, images = "all" if above == 1 else f"{100 * above:.0f} % of", counted(len(reference), "training image")
         more = ": it may show none of the classes." if above >= UNLIKE else "."
-        texts.append(f"Its highest similarity, {best:.3g}, is below that of {below} {images}{more}")
+        texts.append(f"Its highest similarity is {best:.3g}, and {most} {images} have a higher one{more}")
     return texts
 
 

@@ -114,7 +114,7 @@ def _is_too_large(error: BaseException) -> bool:
 
 @contextmanager
 def trainer_settings() -> Iterator[None]:
-    """Around the construction of a ``Trainer``: tidies its messages and makes one type of its many errors on settings.
+    """Around the construction of a ``Trainer``: tidies its messages and raises one type of error for its settings.
 
     Raises:
         ValueError: with the reason.

@@ -69,7 +69,7 @@ def look_at_names(commands: Mapping[str, str]) -> None:
     command, *words = sys.argv[1:] or ["--help"]
     if command.startswith("-") and command not in ("-h", "--help"):
         return  # a config of several commands
-    parser = StrictParser(description="`COMMAND --help` lists its flags, all of which may be set in --config files.")
+    parser = StrictParser(description="`COMMAND --help` lists its flags; a --config file can set any of them.")
     known = parser.add_subcommands(required=True)
     for name, about in commands.items():
         known.add_subcommand(name, StrictParser(), help=about)

@@ -15,9 +15,9 @@ LARGE, SMALL = (0, 0, 9, 7), (0, 0, 9, 6)  # 80 and 70 of 100 pixels
     ([SMALL, None], 0.11, False, []),  # below 89 %
     ([LARGE], 0.5, False, ["1 of 1 box covers more than three quarters of the image: no sign of where the unit"]),
     ([LARGE, SMALL, LARGE], 0.5, False, ["2 of 3 boxes cover more than three quarters"]),
-    ([SMALL], 0.1, False, ["Its highest similarity, 0.1, is below that of 90 % of 100 training images."]),
-    ([], 0.01, False, ["below that of 99 % of 100 training images: it may show none of the classes."]),
-    ([], 0.0, False, ["below that of all of 100 training images: it may show none of the classes."]),
+    ([SMALL], 0.1, False, ["Its highest similarity is 0.1, and 90 % of 100 training images have a higher one."]),
+    ([], 0.01, False, ["and 99 % of 100 training images have a higher one: it may show none of the classes."]),
+    ([], 0.0, False, ["and all 100 training images have a higher one: it may show none of the classes."]),
     ([SMALL], 0.5, True, ["trained on crops, and this is a whole photo: give `--crop X Y WIDTH HEIGHT`."]),
 ])  # fmt: skip
 def test_what_to_know_before_an_explanation_is_read(boxes, best, uncropped, said):
