@@ -208,11 +208,11 @@ def sections(table: PaperTable, own: Sequence[Row]) -> list[Section]:
         keys = list(dict.fromkeys(cell.key for row in own for cell in row.cells.values()))
         listed = ", ".join(keys[:3]) + (f" and {len(keys) - 3} more" if len(keys) > 3 else "")
         full = any(key in ENTRIES and ENTRIES[key].full for key in keys)
-        suites = dict.fromkeys(key.split("/")[0] + "_full" * full for key in keys)
-        raise ValueError(
-            f"Expected `runs` to have results of {table.name}, but none has any of {listed}. Evaluate them with "
-            f"`--suite {','.join(suites)}`."
-        )
+        suites = ",".join(dict.fromkeys(key.split("/")[0] + "_full" * full for key in keys))
+        mend = f"Evaluate them with `--suite {suites}`."
+        if suites == "study":
+            mend = "Pass the folder of a study that `python -m studies analyse` has analysed."
+        raise ValueError(f"Expected `runs` to have results of {table.name}, but none has any of {listed}. {mend}")
     quoted = published_rows(table)
     datasets = dict.fromkeys([*(row.dataset for row in quoted), *(row.dataset for row in own if row.dataset)])
     return [(dataset, list(_in_order(dataset, quoted, own))) for dataset in datasets if dataset]
