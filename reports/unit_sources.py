@@ -18,7 +18,7 @@ from run_folder.messages import counted
 
 TRAINING_IMAGES = 1000  # searched for the strongest image of a unit
 STALE = 1e-3  # largest distance of a prototype from the patch it was projected onto
-_CHUNK = 8  # photos drawn at once
+_CHUNK = 16  # photos explained at once
 
 
 @dataclass(frozen=True)
@@ -97,19 +97,20 @@ class UnitSources:
             self._find(missing[first : first + _CHUNK], dataset)
         return {unit: self._found[unit] for unit in units}
 
-    def draw(self, unit: int, samples: Sequence[Any]) -> list[Source]:
-        """What a unit saw of some samples.
+    def draw(self, units: Sequence[int], samples: Sequence[Any]) -> list[Source]:
+        """What units saw of samples.
 
         Args:
-            unit: its index.
+            units: indices, one per sample.
             samples: of the data.
         """
-        if not samples:
-            return []
-        images, keys = (torch.stack([sample[name] for sample in samples]) for name in ("image", "sample_key"))
-        ids = torch.full((len(samples), 1), unit)
-        views = unit_views(self.explainer, self.model, images, ids, self.size, keys, self.least_crop)
-        return [self._source(view, sample, "in", False) for (view,), sample in zip(views, samples, strict=True)]
+        drawn = []
+        for first in range(0, len(samples), _CHUNK):
+            some, ids = samples[first : first + _CHUNK], torch.tensor(units[first : first + _CHUNK])[:, None]
+            images, keys = (torch.stack([sample[name] for sample in some]) for name in ("image", "sample_key"))
+            views = unit_views(self.explainer, self.model, images, ids, self.size, keys, self.least_crop)
+            drawn += [self._source(view, sample, "in", False) for (view,), sample in zip(views, some, strict=True)]
+        return drawn
 
     def _source(self, view: UnitView, sample: Any, origin: str, stale: bool) -> Source:
         names = ", ".join(self.class_names[label] for label in labels_of(sample)[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from reports.html.contents import Contents
@@ -12,6 +13,8 @@ from reports.unit_sources import Source
 from run_folder.messages import counted
 
 NEAREST, COUNTED, CLASSES = 3, 20, 10  # images drawn of each split; images and classes listed
+AT_ONCE = 16  # units whose images are in memory together
+Nearest = tuple[str, list[tuple[float, Source]]]  # a heading, then score and picture of images
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class UnitSheet:
     share: float | None
     owners: list[str]
     weights: list[tuple[int, str, float]]
-    nearest: list[tuple[str, list[tuple[float, Source]]]]
+    nearest: list[Nearest]
     classes: list[tuple[str, int]]
     duplicates: list[int]
 
@@ -50,22 +53,26 @@ def unit_pages(site: Site, contents: Contents) -> None:
     sources, named = contents.subject.sources.of(contents.units), units.concepts is not None
     values = items.get("concepts" if named and "concepts" in items else "units", {})
     cards = []
-    for unit in contents.units:
-        sheet, source, link = unit_sheet(contents, unit), sources.get(unit), contents.unit_links[unit]
-        site.page(link, "unit", unit=sheet, source=source, values=values.get(sheet.name if named else str(unit), {}))
-        owners = ", ".join(sheet.owners[:3]) + (" …" if len(sheet.owners) > 3 else "")
-        cards.append({"name": sheet.name, "owners": owners, "source": source, "link": link, "share": sheet.share})
+    for first in range(0, len(contents.units), AT_ONCE):
+        some = contents.units[first : first + AT_ONCE]
+        for unit, nearest in zip(some, _nearest(contents, some), strict=True):
+            sheet, source, link = unit_sheet(contents, unit, nearest), sources.get(unit), contents.unit_links[unit]
+            own = values.get(sheet.name if named else str(unit), {})
+            site.page(link, "unit", unit=sheet, source=source, values=own)
+            owners = ", ".join(sheet.owners[:3]) + (" …" if len(sheet.owners) > 3 else "")
+            cards.append({"name": sheet.name, "owners": owners, "source": source, "link": link, "share": sheet.share})
     deciding, active = int((contents.decided > 0).sum()), int(units.active.sum())
     left = {"silent": active - deciding, "inactive": len(units.active) - active}
     site.page("units.html", "units", cards=cards, kind=units.kind, total=deciding, **left)
 
 
-def unit_sheet(contents: Contents, unit: int) -> UnitSheet:
+def unit_sheet(contents: Contents, unit: int, nearest: list[Nearest]) -> UnitSheet:
     """What the page of a unit shows.
 
     Args:
         contents: of the report.
         unit: its index.
+        nearest: the images in which it is strongest.
     """
     subject, seen, table = contents.subject, contents.seen, contents.subject.units
     names = subject.class_names
@@ -82,31 +89,29 @@ def unit_sheet(contents: Contents, unit: int) -> UnitSheet:
         share=None if table.weight is None else float(contents.decided[unit] / contents.decided.sum()),
         owners=[names[label] for label in table.owner[unit].nonzero().flatten().tolist()],
         weights=weights,
-        nearest=_nearest(contents, unit),
+        nearest=nearest,
         classes=sorted(counts.items(), key=lambda item: (-item[1], item[0])),
         duplicates=[other for other in twins if other != unit and bool(table.active[other])],
     )
 
 
-def _nearest(contents: Contents, unit: int) -> list[tuple[str, list[tuple[float, Source]]]]:
-    """The images in which a unit is strongest, of the training images where they are at hand and of the evaluated."""
+def _nearest(contents: Contents, units: Sequence[int]) -> list[list[Nearest]]:
+    """For every unit, the images in which it is strongest: of the training images, if there, and of those evaluated."""
     sources = contents.subject.sources
     searched = [("evaluated", contents.seen, contents.dataset)]
     if sources.there:
         searched.insert(0, ("training", sources.training, contents.subject.datamodule.dataset("projection")))
-    strongest = [
-        [row for row in seen.strongest(unit, NEAREST) if seen.scores[row, unit] != 0] for _, seen, _ in searched
-    ]
-    samples = [
-        sample
-        for (_, seen, dataset), rows in zip(searched, strongest, strict=True)
-        for sample in samples_of(dataset, [seen.sample_ids[row] for row in rows])
-    ]
-    drawn = iter(sources.draw(unit, samples))
-    return [
-        (
-            f"Strongest of {counted(len(seen.sample_ids), f'{name} image')}",
-            [(float(seen.scores[row, unit]), next(drawn)) for row in rows],
+    columns = []
+    for name, seen, dataset in searched:
+        rows = [[row for row in seen.strongest(unit, NEAREST) if seen.scores[row, unit] != 0] for unit in units]
+        asked = [(unit, row) for unit, strongest in zip(units, rows, strict=True) for row in strongest]
+        samples = samples_of(dataset, [seen.sample_ids[row] for _, row in asked])
+        drawn = dict(zip(asked, sources.draw([unit for unit, _ in asked], samples), strict=True))
+        heading = f"Strongest of {counted(len(seen.sample_ids), f'{name} image')}"
+        columns.append(
+            [
+                (heading, [(float(seen.scores[row, unit]), drawn[unit, row]) for row in strongest])
+                for unit, strongest in zip(units, rows, strict=True)
+            ]
         )
-        for (name, seen, _), rows in zip(searched, strongest, strict=True)
-    ]
+    return [list(headed) for headed in zip(*columns, strict=True)]
