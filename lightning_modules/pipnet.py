@@ -42,6 +42,7 @@ _SCRATCH = dict.fromkeys(_EVERYTHING, 6e-3)
 _COSINE = SchedulerSpec("CosineAnnealingLR", {"eta_min": 5e-6}, per="step")
 _RESTARTS = SchedulerSpec("CosineAnnealingWarmRestarts", {"T_0": 10, "eta_min": 1e-3})
 _CYCLE = SchedulerSpec("OneCycleLR", per="step")
+_LATE_CYCLE = SchedulerSpec("OneCycleLR", {"pct_start": 0.6}, per="step")  # channels are learnt before weights go
 
 
 def paired(batch: dict[str, Any]) -> dict[str, Any]:
@@ -82,6 +83,11 @@ def _phase(
 def _full(name: str, epochs: int, **changes: Any) -> Phase:
     """A part of the original stage that trains everything; between the parts, the head is shrunk again."""
     return _phase(name, epochs, _WHOLE_NET | _HEAD, TRAIN_LOSSES, _RESTARTS, "train", bn=_ALL_MOVING, **changes)
+
+
+def _tuned(name: str, epochs: int, **changes: Any) -> Phase:
+    """A part of the stage of `pretrained`; the head is sparse at its end, so that no earlier epoch is chosen."""
+    return _phase(name, epochs, _TUNED | _HEAD, LED_LOSSES, _LATE_CYCLE, "train", bn="eval", **changes)
 
 
 class PIPNet(InterpretableModule):
@@ -139,7 +145,7 @@ class PIPNet(InterpretableModule):
                 ),
             )
         ),
-        "pretrained": PhasePlan((_phase("train", 15, _TUNED | _HEAD, LED_LOSSES, _CYCLE, bn="eval", selectable=True),)),
+        "pretrained": PhasePlan((_tuned("train", 14), _tuned("end", 1, selectable=True))),
         "sketch": PhasePlan((_phase("train", 7, _SCRATCH | _HEAD, LED_LOSSES, _CYCLE, selectable=True),)),
     }
     actions: ClassVar[tuple[str, ...]] = (SHRINK,)
