@@ -10,6 +10,7 @@ import random
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -21,8 +22,10 @@ from lightning import Callback
 import evaluate
 import train
 from callbacks import read_checkpoint
+from callbacks.run.curves import TrainingCurves
 from datamodules import SketchBirds
 from lightning_modules import ProtoPNet
+from tests.kept_birds import rendered_once
 
 NOISY = "tests.tiny_runs.NoisyProtoPNet"
 ROOT = Path(__file__).resolve().parents[1]
@@ -87,16 +90,19 @@ def fit_args(folder: Path, *more: str, model: str = NOISY, data: str = "SketchBi
     return [*args, *more]
 
 
-def fit(folder: Path, *more: str, **kinds: str) -> train.TrainCLI:
-    """Train a tiny run in process."""
-    return train.main(fit_args(folder, *more, **kinds))
+def fit(folder: Path, *more: str, drawn: bool = False, **kinds: str) -> train.TrainCLI:
+    """Train a tiny run in process; pictures of its curves and explanations would take half of the time."""
+    shows = mock.patch("callbacks.run.explanation_media._shows", return_value=False)
+    curves = mock.patch.object(TrainingCurves, "_draw")
+    with rendered_once(), nullcontext() if drawn else shows, nullcontext() if drawn else curves:
+        return train.main(fit_args(folder, *more, **kinds))
 
 
-def fit_learning(folder: Path, *more: str, model: str, weights: Path | None = None) -> None:
+def fit_learning(folder: Path, *more: str, model: str, weights: Path | None = None, drawn: bool = False) -> None:
     """Train a model on more images, on the backbone of a trained black box if its checkpoint is given."""
     started = [f"--model.backbone={{name: sketch, weights: {weights}}}"] if weights and model != "BagNet" else []
     data = ["--data.train_size=320", "--data.batch_size=32"]
-    fit(folder, *data, *started, *LEARNING.get(model, []), *more, model=model)
+    fit(folder, *data, *started, *LEARNING.get(model, []), *more, model=model, drawn=drawn)
 
 
 def run_evaluation(folder: Path, *more: str, checkpoint: str = "last") -> None:

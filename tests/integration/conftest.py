@@ -35,7 +35,7 @@ def private_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of an uninterrupted run, for reading only."""
     folder = tmp_path_factory.mktemp("runs") / "straight"
-    fit(folder)
+    fit(folder, drawn=True)
     return folder
 
 

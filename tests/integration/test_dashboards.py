@@ -32,9 +32,9 @@ def run(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WANDB_MODE", "offline")
         patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
-        fit(folder, *more, "--trainer.max_epochs=3")
+        fit(folder, *more, "--trainer.max_epochs=3", drawn=True)
         with contextlib.redirect_stdout(io.StringIO()) as terminal:
-            fit(folder, *more, "--trainer.max_epochs=-1", "--test_after_fit=true", "--ckpt_path=last")
+            fit(folder, *more, "--trainer.max_epochs=-1", "--test_after_fit=true", "--ckpt_path=last", drawn=True)
     return folder, segments(folder), terminal.getvalue().splitlines()
 
 

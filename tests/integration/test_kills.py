@@ -31,7 +31,7 @@ def run_until(folder, moment, changes, *more):
 
     sys.addaudithook(before)
     with open(os.devnull, "w") as sys.stdout, open(os.devnull, "w") as sys.stderr:
-        fit(folder, *EVALUATED, *more)
+        fit(folder, *EVALUATED, *more, drawn=True)
 
 
 def train(folder, *more, moment=-1, seconds=None):

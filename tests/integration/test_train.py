@@ -116,7 +116,7 @@ def test_other_subcommands_change_nothing(subcommand, run_copy):
 def test_flags_of_phases_and_a_run_without_bars_and_checkpoints(tmp_path, capsys):
     flags = ["--model.phases.warm.trainable.addon=1e-2", "--model.phases.joint=null", "--model.phases.joint2", "null"]
     switches = ["--trainer.enable_progress_bar=false", "--trainer.enable_checkpointing=false"]
-    cli = fit(tmp_path / "run", *flags, *switches)
+    cli = fit(tmp_path / "run", *flags, *switches, drawn=True)
     warm, _ = cli.model.plan.phases
     assert (warm.epochs, warm.trainable["addon"]) == (1, 1e-2)  # the epochs are those given before
     left = {"config.yaml", "explanations", "metrics.csv", "prototypes", "training.png"}
@@ -137,7 +137,7 @@ def test_phases_of_configs_and_flags_are_merged(model, tmp_path, capsys):
 
 
 def test_a_trial_run_leaves_nothing_in_the_way(tmp_path):
-    fit(tmp_path / "run", "--trainer.fast_dev_run=true")
+    fit(tmp_path / "run", "--trainer.fast_dev_run=true", drawn=True)
     assert contents(tmp_path) == {}
     fit(tmp_path / "run", "--trainer.max_epochs=1")
 
