@@ -14,7 +14,7 @@ from explanations.gradients import GradCAM
 from explanations.upsample import Upsample
 from tests.explanations.registry import EXPLAINERS
 from tests.explanations.small_models import rand
-from tests.lightning_modules.registry import MODELS
+from tests.lightning_modules.registry import NETWORKS
 from tests.rounding import terms_of, tolerance
 
 K = 4
@@ -22,14 +22,14 @@ SIZE = (32, 48)
 KEYS = torch.tensor([7, 2**62 + 1, 0])
 CASES = [(name, kind) for name, build in EXPLAINERS.items() for kind in sorted(build().explains)]
 # every model and every explainer takes part in the default run, each pair of them in the slow one
-COVERING = {(i % len(MODELS), i % len(CASES)) for i in range(max(len(MODELS), len(CASES)))}
+COVERING = {(i % len(NETWORKS), i % len(CASES)) for i in range(max(len(NETWORKS), len(CASES)))}
 PAIRS = [
     pytest.param(
         (model, *case),
         id=f"{model}-{'-'.join(case)}",
         marks=[] if (row, column) in COVERING else [pytest.mark.slow],
     )
-    for row, model in enumerate(MODELS)
+    for row, model in enumerate(NETWORKS)
     for column, case in enumerate(CASES)
 ]
 
@@ -38,12 +38,25 @@ PAIRS = [
 def built(name):
     """A model with moved BatchNorm statistics and, where it can be pruned, every third unit inactive."""
     torch.manual_seed(0)
-    model = MODELS[name](num_classes=K, image_size=SIZE)
+    model = NETWORKS[name](num_classes=K, image_size=SIZE)
     with torch.no_grad():
         model.train()(rand(8, 3, *SIZE))
     if isinstance(model, Prunable):
         model.prune(torch.arange(len(model.units().active)) % 3 > 0)
     return model.eval()
+
+
+@functools.cache
+def targets_of(name, kind):
+    """Three targets per image, others in every image."""
+    known = built(name).units().active.nonzero().flatten() if kind == "unit" else torch.arange(K)
+    return Targets(kind, known[torch.tensor([[0, 1, 2], [3, 2, 1], [1, 0, 3]])])
+
+
+@functools.cache
+def maps_of(name, case, kind):
+    """The maps of all targets in all images, of which the tests ask for parts."""
+    return explained(EXPLAINERS[case](), built(name), rand(3, 3, *SIZE, seed=1), targets_of(name, kind))
 
 
 @pytest.fixture(params=PAIRS)
@@ -53,6 +66,11 @@ def pair(request):
     if reason := explainer.supports(model):
         pytest.skip(reason)
     return model, explainer, case[1]
+
+
+@pytest.fixture
+def whole(pair, request):
+    return maps_of(*request.node.callspec.params["pair"])
 
 
 @pytest.fixture
@@ -76,10 +94,8 @@ def images():
 
 
 @pytest.fixture
-def targets(model, kind):
-    """Three targets per image, others in every image."""
-    known = model.units().active.nonzero().flatten() if kind == "unit" else torch.arange(K)
-    return Targets(kind, known[torch.tensor([[0, 1, 2], [3, 2, 1], [1, 0, 3]])])
+def targets(kind, request):
+    return targets_of(request.node.callspec.params["pair"][0], kind)
 
 
 def explained(explainer, model, images, targets, keys=KEYS):
@@ -108,8 +124,8 @@ def fingerprint(model):
 
 
 class TestProtocol:
-    def test_shape_dtype_and_values(self, explainer, model, images, targets):
-        maps = explained(explainer, model, images, targets)
+    def test_shape_dtype_and_values(self, explainer, model, images, targets, whole):
+        maps = whole
         assert maps.shape == (3, 3, *SIZE)
         assert maps.dtype == torch.float32
         assert maps.isfinite().all()
@@ -134,17 +150,16 @@ class TestProtocol:
         assert maps.shape == (3, 3, 32, 40)
         assert maps.isfinite().all()
 
-    def test_equal_inputs_give_equal_bits_whatever_else_is_asked(self, explainer, model, images, targets):
-        whole = explained(explainer, model, images, targets)
+    def test_equal_inputs_give_equal_bits_whatever_else_is_asked(self, explainer, model, images, targets, whole):
         assert torch.equal(whole, explained(explainer, model, images, targets))
         for index in range(3):
             alone = Targets(targets.kind, targets.ids[:, index : index + 1])
             assert torch.equal(whole[:, index : index + 1], explained(explainer, model, images, alone))
 
-    def test_permuting_the_images_permutes_the_maps(self, explainer, model, images, targets):
+    def test_permuting_the_images_permutes_the_maps(self, explainer, model, images, targets, whole):
         order = torch.tensor([2, 0, 1])
         permuted = explained(explainer, model, images[order], Targets(targets.kind, targets.ids[order]), KEYS[order])
-        assert_same(permuted, explained(explainer, model, images, targets)[order], model)
+        assert_same(permuted, whole[order], model)
 
     def test_splitting_the_batch_changes_nothing(self, explainer, model, images, targets, monkeypatch):
         # Gradients jump where rounding takes the input of a ReLU across 0. The convolutions of oneDNN round differently
@@ -156,12 +171,11 @@ class TestProtocol:
         ]
         assert_same(torch.cat(parts), explained(explainer, model, images, targets), model)
 
-    def test_given_output_is_used_as_if_made_here(self, explainer, model, images, targets):
-        expected = explained(explainer, model, images, targets)
+    def test_given_output_is_used_as_if_made_here(self, explainer, model, images, targets, whole):
         observed = explainer.observe(model, images)
         for output in (observed, observed, model(images)):  # twice the same: nothing is used up
             maps = explainer.attribute(model, images, targets, output=output, sample_ids=KEYS)
-            assert torch.equal(maps, expected)
+            assert torch.equal(maps, whole)
 
     def test_observing_is_the_plain_forward(self, explainer, model, images):
         observed = explainer.observe(model, images)
@@ -185,17 +199,16 @@ class TestProtocol:
         assert not images.requires_grad
         assert torch.is_grad_enabled()
 
-    def test_inference_mode(self, explainer, model, images, targets):
-        expected = explained(explainer, model, images, targets)
+    def test_inference_mode(self, explainer, model, images, targets, whole):
         with torch.inference_mode():
             inside = explained(explainer, model, images.clone(), Targets(targets.kind, targets.ids.clone()))
-        assert torch.equal(inside, expected)
+        assert torch.equal(inside, whole)
 
-    def test_an_empty_slot_is_nan_and_the_others_stay(self, explainer, model, images, targets):
+    def test_an_empty_slot_is_nan_and_the_others_stay(self, explainer, model, images, targets, whole):
         empty = torch.tensor([[False, True, False], [True, True, True], [False, False, False]])
         maps = explained(explainer, model, images, Targets(targets.kind, targets.ids.masked_fill(empty, -1)))
         assert maps[empty].isnan().all()
-        assert torch.equal(maps[~empty], explained(explainer, model, images, targets)[~empty])
+        assert torch.equal(maps[~empty], whole[~empty])
 
 
 class TestErrors:

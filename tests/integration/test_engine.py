@@ -10,7 +10,7 @@ from explanations import Upsample
 from metrics.suite import FAMILIES, resolve
 from tests.engine_runs import run_engine, values
 from tests.explanations.registry import EXPLAINERS
-from tests.lightning_modules.registry import MODELS, tiny_birds
+from tests.lightning_modules.registry import MODELS, NETWORKS, tiny_birds
 
 EIGHT = 2**-6  # GiB for eight images per forward
 CHANGES = [key for family in ("completeness", "continuity") for key in FAMILIES[family].keys]
@@ -29,17 +29,17 @@ def built(name, image_size=(32, 32), **options):
 # -- zero perturbation, zero change -----------------------------------------------------------------------------------
 @pytest.mark.parametrize("explainer", EXPLAINERS)
 @pytest.mark.parametrize(
-    "name", [name if name == "ProtoPNet" else pytest.param(name, marks=pytest.mark.slow) for name in MODELS]
+    "name", [name if name == "ProtoPNet" else pytest.param(name, marks=pytest.mark.slow) for name in NETWORKS]
 )
 def test_without_a_perturbation_nothing_changes(name, explainer):
-    """In batches of 7, so that a clean image and its perturbed views have other neighbours."""
+    """In batches of 3, so that a clean image and its perturbed views have other neighbours."""
     # the largest cell, resized as it is, covers more than 5 % of the image: nothing is above the percentile
     undefined = explainer == "GradCAM signed"
     model, explainer = built(name), EXPLAINERS[explainer]()
     if explainer.supports(model) is not None:
         pytest.skip(explainer.supports(model))
     engine = Interpretability(CHANGES, explainer=explainer, noise=0.0, view="identity")
-    evaluation = run_engine(engine, model, tiny_birds(test_size=9), batch_size=7)
+    evaluation = run_engine(engine, model, tiny_birds(test_size=4), batch_size=3)
     for key in CHANGES:
         if key in evaluation.skipped:
             assert "explains classes only" in evaluation.skipped[key]

@@ -95,6 +95,9 @@ MODELS: dict[str, Callable[..., InterpretableModule]] = {
     "QPM ternary": partial(selected_qpm, ternary=True),
 }
 
+# all but those that only train otherwise than another
+NETWORKS = {name: MODELS[name] for name in MODELS if name not in ("ProtoPNet pruned", "ConceptBottleneck joint")}
+
 
 def tiny_birds(**changes: Any) -> SketchBirds:
     """SketchBirds tiny with few, small images: 8 classes, 24 training images of 32x32 in 3 batches."""
