@@ -28,7 +28,7 @@ FORMS = {"ProtoTree": "tree", **dict.fromkeys(("ProtoPNet", "ProtoPNet pruned", 
 def other(tmp_path_factory):
     """A run to compare with, whose backbone the other models start from."""
     folder = tmp_path_factory.mktemp("runs") / "other"
-    fit_learning(folder, *ALL, model="Classifier")
+    fit_learning(folder, *ALL, model="Classifier", drawn=True)
     return folder
 
 
@@ -44,7 +44,8 @@ class Journey:
     def fit(self, *more: str) -> None:
         """Train, and evaluate the best checkpoint with every metric."""
         model, *pruned = self.name.split()
-        fit_learning(self.folder, *(PRUNING if pruned else []), *ALL, *more, model=model, weights=self.weights)
+        more = (*(PRUNING if pruned else []), *ALL, *more)
+        fit_learning(self.folder, *more, model=model, weights=self.weights, drawn=True)
 
 
 @pytest.fixture(scope="module", params=MODELS)
