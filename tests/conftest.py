@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -13,16 +12,8 @@ import wandb
 from tests.cub_tree import make_cub
 from tests.ddp_pool import DdpPool
 from tests.funnybirds_tree import make_funnybirds
-from tests.kept_birds import rendered_once
 
 torch.set_num_threads(1)  # tests run side by side, one process per core
-
-
-@pytest.fixture(scope="module", autouse=True)
-def rendered_birds(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Every small SketchBird is rendered once, but where data are what is tested."""
-    with nullcontext() if "datamodules" in request.path.parts else rendered_once():
-        yield
 
 
 @pytest.fixture(scope="session")

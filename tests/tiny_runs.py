@@ -25,7 +25,6 @@ from callbacks import read_checkpoint
 from callbacks.run.curves import TrainingCurves
 from datamodules import SketchBirds
 from lightning_modules import ProtoPNet
-from tests.kept_birds import rendered_once
 
 NOISY = "tests.tiny_runs.NoisyProtoPNet"
 ROOT = Path(__file__).resolve().parents[1]
@@ -94,7 +93,7 @@ def fit(folder: Path, *more: str, drawn: bool = False, **kinds: str) -> train.Tr
     """Train a tiny run in process; pictures of its curves and explanations would take half of the time."""
     shows = mock.patch("callbacks.run.explanation_media._shows", return_value=False)
     curves = mock.patch.object(TrainingCurves, "_draw")
-    with rendered_once(), nullcontext() if drawn else shows, nullcontext() if drawn else curves:
+    with nullcontext() if drawn else shows, nullcontext() if drawn else curves:
         return train.main(fit_args(folder, *more, **kinds))
 
 

@@ -1,16 +1,13 @@
 """The scripts and the notebook in ``examples/`` run as they are, each in an empty folder, and say what they promise."""
 
 import json
-import multiprocessing
-import os
-import runpy
+import subprocess
 import sys
 
 import pytest
 
 from tests.tiny_runs import ROOT, fit_learning
 
-FORK = multiprocessing.get_context("fork")  # a process that has imported everything
 SAYS = {  # the first words of a line
     "any_network": "peak on the bird",
     "correct_concepts": "8 of 20 concepts corrected",
@@ -32,20 +29,9 @@ def checkpoint(tmp_path_factory):
 
 
 def run(folder, *command):
-    """What a script prints, in an empty folder."""
-    (folder / "empty").mkdir()
-    process = FORK.Process(target=run_script, args=(folder, command))
-    process.start()
-    process.join()
-    assert process.exitcode == 0
-    return (folder / "printed.txt").read_text("utf-8")
-
-
-def run_script(folder, command):
-    os.chdir(folder / "empty")
-    sys.argv = list(command)
-    with open(folder / "printed.txt", "w", encoding="utf-8") as sys.stdout:
-        runpy.run_path(command[0], run_name="__main__")
+    done = subprocess.run([sys.executable, *command], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
 
 
 def test_all_scripts_are_run():
@@ -65,4 +51,4 @@ def test_the_cells_of_the_notebook_run_one_after_the_other(tmp_path):
     notebook = json.loads((ROOT / "examples/train_explain_measure.ipynb").read_text("utf-8"))
     cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
     (tmp_path / "cells.py").write_text("\n".join(cells), "utf-8")
-    assert "alignment/on_object" in run(tmp_path, str(tmp_path / "cells.py"))
+    assert "alignment/on_object" in run(tmp_path, "cells.py")
