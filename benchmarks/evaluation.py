@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.timing import clock
 from callbacks import Interpretability
 from callbacks.forward.observer import Images, Observer, Seen
 from datamodules import SketchBirds
@@ -42,18 +42,18 @@ def make_model(
     return ProtoPNet(prototypes_per_class=units // classes, **options).eval()
 
 
-def birds(pixels: int, images: int) -> SketchBirds:
+def birds(pixels: int, images: int, batch: int = 32) -> SketchBirds:
     """Test images with every field."""
-    return SketchBirds("tiny", image_size=pixels, test_size=images, eval_batch_size=32)
+    return SketchBirds("tiny", image_size=pixels, test_size=images, eval_batch_size=batch)
 
 
 def evaluate(
     model: InterpretableModule, datamodule: SketchBirds, engine: Interpretability, rank: int = 0, processes: int = 1
 ) -> float:
     """Seconds of one pass over this process's share of the test split, images included."""
-    start = time.perf_counter()
-    run_engine(engine, model, datamodule, batch_size=32, rank=rank, world_size=processes)
-    return time.perf_counter() - start
+    start = clock(model.device)
+    run_engine(engine, model, datamodule, batch_size=datamodule.eval_batch_size, rank=rank, world_size=processes)
+    return clock(model.device) - start
 
 
 @dataclass
@@ -92,10 +92,10 @@ def count_passes(model: InterpretableModule, datamodule: SketchBirds, engine: In
 
 def floor_of(model: InterpretableModule, passes: Passes, pixels: int, images: int, chunk: int) -> float:
     """Seconds of the passes as bare calls; the first explained forward has the maps the others leave over."""
-    batches = torch.rand(images, 3, pixels, pixels).split(chunk)
+    batches = torch.rand(images, 3, pixels, pixels, device=model.device).split(chunk)
     plain, explained, maps = (count // images for count in (passes.plain, passes.explained, passes.maps))
     model.requires_grad_(False)
-    start = time.perf_counter()
+    start = clock(model.device)
     for batch in batches:
         with torch.inference_mode():
             for _ in range(plain):
@@ -105,7 +105,7 @@ def floor_of(model: InterpretableModule, passes: Passes, pixels: int, images: in
             scores = model(leaf).scores
             for unit in range(1 if index else maps - explained + 1):
                 torch.autograd.grad(scores[:, unit].sum(), leaf, retain_graph=True)
-    seconds = time.perf_counter() - start
+    seconds = clock(model.device) - start
     model.requires_grad_(True)
     return seconds
 

@@ -1,4 +1,4 @@
-"""How benchmarks measure: CPU time of works in turn, and the peak memory of one work in a process of its own."""
+"""How benchmarks measure: CPU time of works in turn, the time of a device, and the peak memory of one work."""
 
 from __future__ import annotations
 
@@ -22,6 +22,13 @@ def cpu_ms(work: Callable[[], object]) -> float:
     begin = time.process_time()
     work()
     return (time.process_time() - begin) * 1e3
+
+
+def clock(device: torch.device | str) -> float:
+    """Seconds of the wall clock, read when the device has finished all its work."""
+    if torch.device(device).type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
 
 
 def in_turn(works: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:

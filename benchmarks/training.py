@@ -17,8 +17,8 @@ import argparse
 import inspect
 import statistics
 import sys
-import time
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from torch.utils.data import DataLoader
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import lightning_modules
+from benchmarks.timing import clock
 from callbacks import PhaseSchedule
 from datamodules.sample import Capabilities, ClassTables
 from lightning_modules import InterpretableModule
@@ -56,7 +57,6 @@ class OneBatch(LightningDataModule):
         count, keys = len(images), torch.arange(len(images))
         self.batch: dict[str, Any] = {
             "image": images,
-            "second_view": 1 - images,
             "label": keys % classes,
             "sample_id": [str(key) for key in keys.tolist()],
             "sample_key": keys,
@@ -73,8 +73,9 @@ class OneBatch(LightningDataModule):
         """As many samples as the batches hold."""
         return range(self.steps * self.batch_size)
 
-    def configure_loaders(self, **changes: object) -> None:
-        """The second view is there, whoever asks for it."""
+    def configure_loaders(self, two_views: bool = False, **changes: object) -> None:
+        """The second view for a model that asks for it; others would copy it to the device in vain."""
+        self.batch |= {"second_view": 1 - self.batch["image"]} if two_views else {}
 
     def capabilities(self, split: str) -> Capabilities:
         """One label and some concepts per image."""
@@ -94,15 +95,8 @@ class Clock(Callback):
     def on_train_batch_end(self, trainer: Trainer, *args: Any) -> None:
         """Note the time after the warm-up and after the last step."""
         if trainer.global_step in (WARM_UP, trainer.num_training_batches):
-            now = read(self.device)
+            now = clock(self.device)
             self.begin, self.seconds = now, now - self.begin
-
-
-def read(device: str) -> float:
-    """The time when the device has finished all its work."""
-    if device == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter()
 
 
 def make_model(name: str, backbone: str, pixels: int, classes: int) -> InterpretableModule:
@@ -123,13 +117,14 @@ def make_model(name: str, backbone: str, pixels: int, classes: int) -> Interpret
     return model
 
 
-def train_model(model: InterpretableModule, data: OneBatch, device: str) -> float:
+def train_model(model: InterpretableModule, data: OneBatch, device: str, precision: Any = "32-true") -> float:
     """Seconds a step of the model's own training."""
     clock = Clock(device)
     trainer = Trainer(
         accelerator="gpu" if device == "cuda" else "cpu",
         devices=1,
         max_epochs=-1,
+        precision=precision,
         callbacks=[PhaseSchedule(), clock],
         logger=False,
         enable_checkpointing=False,
@@ -153,20 +148,25 @@ class Bare(nn.Module):
         return self.linear(self.backbone(images).mean(dim=(2, 3)))
 
 
-def train_bare(bare: Bare, model: InterpretableModule, data: OneBatch, device: str) -> float:
+def train_bare(
+    bare: Bare, model: InterpretableModule, data: OneBatch, device: str, precision: str = "32-true"
+) -> float:
     """Seconds a step of a plain loop over the bare backbone, with the model's optimiser."""
+    half = precision == "bf16-mixed"
     bare.to(device).train()
     spec = model.plan.phases[0].optimizer
     optimizer = getattr(torch.optim, spec.name)(bare.parameters(), lr=1e-4, **spec.kwargs)
     begin = 0.0
     for step in range(data.steps):
         if step == WARM_UP:
-            begin = read(device)
+            begin = clock(device)
         images, labels = data.batch["image"].to(device), data.batch["label"].to(device)
         optimizer.zero_grad()
-        F.cross_entropy(bare(images), labels).backward()
+        with torch.autocast(device, torch.bfloat16, enabled=half):
+            loss = F.cross_entropy(bare(images), labels)
+        loss.backward()
         optimizer.step()
-    return (read(device) - begin) / (data.steps - WARM_UP)
+    return (clock(device) - begin) / (data.steps - WARM_UP)
 
 
 def passes_of(model: InterpretableModule, data: OneBatch, device: str) -> float:
@@ -187,10 +187,14 @@ def models(arguments: argparse.Namespace) -> None:
     for name in arguments.models:
         model = make_model(name, arguments.backbone, arguments.pixels, arguments.classes)
         backbone = BACKBONES.get(name, arguments.backbone)
-        bare, device = Bare(model, backbone, arguments.classes), arguments.device
+        bare, device, precision = Bare(model, backbone, arguments.classes), arguments.device, arguments.precision
         passes = passes_of(model, data, device)
+        if arguments.compile:
+            bare.backbone.compile()
+            model.backbone.compile()
         times = [  # in turn, so that a busy moment of the machine hits both
-            (train_bare(bare, model, data, device), train_model(model, data, device)) for _ in range(arguments.repeats)
+            (train_bare(bare, model, data, device, precision), train_model(model, data, device, precision))
+            for _ in range(arguments.repeats)
         ]
         floor, seconds = (statistics.median(column) for column in zip(*times, strict=True))
         speeds = f"{arguments.batch / floor:.1f} | {arguments.batch / seconds:.1f}"
@@ -198,7 +202,7 @@ def models(arguments: argparse.Namespace) -> None:
         print(f"| {name} | {backbone} | {model.plan.phases[0].name} | {passes:g} | {speeds} | {shares} |", flush=True)
 
 
-def main() -> None:
+def main(given: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", default=MODELS, choices=MODELS)
     parser.add_argument("--backbone", default="resnet18", help="of all models but BagNet")
@@ -209,7 +213,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3, help="measurements of each side; the median counts")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    arguments = parser.parse_args()
+    parser.add_argument("--precision", default="32-true", choices=["32-true", "bf16-mixed"])
+    parser.add_argument("--compile", action="store_true", help="the backbones of both, with torch.compile")
+    arguments = parser.parse_args(given)
     torch.set_num_threads(arguments.threads)
     disable_possible_user_warnings()
     warnings.filterwarnings("ignore", ".*(num_workers|TF32|PIPNet trains with batches).*")

@@ -9,7 +9,7 @@ image.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -239,7 +239,8 @@ class Intervenable(Protocol):
     """
 
     values: Values
-    percentiles: Tensor
+    if TYPE_CHECKING:  # isinstance sees no buffers from Python 3.12 on
+        percentiles: Tensor
 
     def concept_probabilities(self, scores: Tensor) -> Tensor:
         """Probabilities ``(..., U)`` of the concepts by their scores."""
@@ -304,8 +305,9 @@ class DecidesByTree(Protocol):
         inference: how it decides.
     """
 
-    tree: SoftTree
     inference: str
+    if TYPE_CHECKING:  # isinstance sees no submodules from Python 3.12 on
+        tree: SoftTree
 
 
 def predicted_classes(logits: Tensor, abstains: bool = False, threshold: Tensor | float | None = None) -> Tensor:

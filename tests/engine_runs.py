@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
+from lightning.fabric.utilities import move_data_to_device
 
 from callbacks import Evaluation, Interpretability
 from datamodules.base import ImageDataModule
@@ -29,8 +30,12 @@ def run_engine(
     order: Sequence[int] | None = None,
     rank: int = 0,
     world_size: int = 1,
+    batches: Iterable[Any] | None = None,
 ) -> Evaluation:
-    """One pass over the test split; ``order`` or (rank, world size) choose the samples of this process."""
+    """One pass over the test split, or over batches made of it before.
+
+    ``order`` or (rank, world size) choose the samples of this process.
+    """
     run: Any = Run(datamodule)
     model.log = _nowhere
     engine.setup(run, model, "test")
@@ -39,8 +44,8 @@ def run_engine(
     loader = ImageLoader(dataset, batch_size=batch_size, sampler=sampler, num_workers=workers)
     with torch.inference_mode():
         engine.on_test_start(run, model)
-        for index, batch in enumerate(loader):
-            engine.on_test_batch_end(run, model, None, batch, index)
+        for index, batch in enumerate(batches or loader):
+            engine.on_test_batch_end(run, model, None, move_data_to_device(batch, model.device), index)
         engine.on_test_epoch_end(run, model)
     return engine.evaluation
 

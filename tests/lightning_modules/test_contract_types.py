@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from inspect import getattr_static
+
+import pytest
 import torch
 
-from lightning_modules import Classifier
+from lightning_modules import Classifier, contract
 from lightning_modules.contract import InterpretableModel, Projectable, SourceTable, empty_sources
-from tests.lightning_modules.registry import TINY_PROTOPNET
+from tests.lightning_modules.registry import MODELS, TINY_PROTOPNET
 
 
 def sources(*identities: tuple[int, int, int]) -> SourceTable:
@@ -38,3 +41,15 @@ def test_models_say_what_they_are():
     assert isinstance(control, InterpretableModel)
     assert isinstance(prototypes, Projectable)
     assert not isinstance(control, Projectable)
+
+
+@pytest.mark.parametrize("name", ["ConceptBottleneck", "ProtoTree", "ProtoPNet"])
+def test_python_3_12_finds_what_models_are(name):
+    """From there on ``isinstance`` reads members statically, which finds no buffers and no submodules of a module."""
+    model = MODELS[name](num_classes=4, image_size=(32, 32))
+    protocols = [kind for kind in vars(contract).values() if getattr(kind, "_is_runtime_protocol", False)]
+    assert protocols
+    for protocol in protocols:
+        members = [m for m in {**vars(protocol), **protocol.__annotations__} if not m.startswith("_")]
+        static = all(getattr_static(model, member, None) is not None for member in members)
+        assert static == isinstance(model, protocol), protocol.__name__
