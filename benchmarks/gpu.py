@@ -79,7 +79,7 @@ def in_turn(works: dict[str, Callable[[], object]], repeats: int, device: str) -
 
 def counted(work: Callable[[], object], report: Path | None = None) -> Counter[str]:
     """Kernels' milliseconds, ``launches`` and ``waits`` of one call."""
-    with profile(activities=[ProfilerActivity.CUDA, *([ProfilerActivity.CPU] if report else [])]) as seen:
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
         work()
     counts: Counter[str] = Counter(ms=0, launches=0, waits=0)
     for event in seen.events():
