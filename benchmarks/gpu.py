@@ -1,4 +1,4 @@
-"""Speed on a GPU: ``python benchmarks/gpu.py``, at most ten minutes on one card.
+"""Speed on a GPU: ``python benchmarks/gpu.py``, about eight minutes on one card.
 
     python benchmarks/gpu.py                               # every table, ResNet-50, 224 px, 200 classes
     python benchmarks/gpu.py --tables suites --profile ops.txt
