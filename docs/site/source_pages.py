@@ -23,8 +23,8 @@ CSS = """\
 .md-typeset table:not([class]) :is(th, td) { min-width: 0; padding: .5em .7em; }
 .md-typeset table:not([class]) td:nth-child(9):last-child:not([style]) { min-width: 9rem; }
 .md-typeset table:not([class]) td[style*=right] { white-space: nowrap; }
+.md-typeset table:not([class]) :is(th, td) code { word-break: normal; }
 @media (min-width: 60em) {
-  .md-typeset table:not([class]) td code { word-break: normal; }
   .md-typeset table:not([class]) :is(th, td):first-child { position: sticky; left: 0; background: white; }
 }
 """
