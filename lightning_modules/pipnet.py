@@ -86,7 +86,7 @@ def _full(name: str, epochs: int, **changes: Any) -> Phase:
 
 
 def _tuned(name: str, epochs: int, **changes: Any) -> Phase:
-    """A part of the stage of `pretrained`; the head is sparse at its end, so that no earlier epoch is chosen."""
+    """A part of the stage of ``pretrained``, whose head is sparse only at its end: no earlier epoch can be the best."""
     return _phase(name, epochs, _TUNED | _HEAD, LED_LOSSES, _LATE_CYCLE, "train", bn="eval", **changes)
 
 

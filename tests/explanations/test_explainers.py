@@ -55,7 +55,7 @@ def targets_of(name, kind):
 
 @functools.cache
 def maps_of(name, case, kind):
-    """The maps of all targets in all images, of which the tests ask for parts."""
+    """The maps of all targets in all images, computed once; each test compares them with those of a part."""
     return explained(EXPLAINERS[case](), built(name), rand(3, 3, *SIZE, seed=1), targets_of(name, kind))
 
 

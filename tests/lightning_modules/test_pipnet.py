@@ -261,13 +261,18 @@ def test_the_exponent_is_trained_where_the_plan_says_and_stays_at_least_one(rate
     assert model.exponent.item() == pytest.approx(expected, abs=0.01)
 
 
-def test_under_one_cycle_the_proximal_step_follows_the_rate():
+@pytest.mark.parametrize(
+    ("preset", "epochs", "peak"), [("sketch", {"train": 3}, 0.3), ("pretrained", {"train": 2, "end": 1}, 0.6)]
+)
+def test_under_one_cycle_the_proximal_step_follows_the_rate(preset, epochs, peak):
     """Without losses the head moves by the proximal step alone: ``shrinkage`` times rate over greatest rate."""
     silent = dict.fromkeys(("alignment", "tanh_uniformity", "pipnet_class"), 0.0)
-    model = make(num_classes=8, preset="sketch", phases={"train": {"epochs": 3, "losses": silent}}, shrinkage=2e-2)
+    phases = {name: {"epochs": count, "losses": silent} for name, count in epochs.items()}
+    model = make(num_classes=8, preset=preset, phases=phases, shrinkage=2e-2)
+    assert [phase.selectable for phase in model.plan.phases] == [*[False] * (len(phases) - 1), True]
     watch, before = Weights(), model.linear.weight.detach().clone()
     fitted(model, watch)
-    rates = OneCycleLR(torch.optim.SGD([torch.zeros(1, requires_grad=True)]), max_lr=1.0, total_steps=6)
+    rates = OneCycleLR(torch.optim.SGD([torch.zeros(1, requires_grad=True)]), max_lr=1.0, total_steps=6, pct_start=peak)
     shares = []
     for _ in range(6):
         shares.append(rates.get_last_lr()[0])
