@@ -7,6 +7,7 @@ import shlex
 import signal
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -72,7 +73,7 @@ def tune(file: str, runs: str = "runs", trials: int | None = None, seed: int = 0
     """Tune hyper-parameters with Optuna's TPE sampler and median pruner, and print the command of the best trial.
 
     The score of a trial is the validation accuracy of the checkpoint that it would be evaluated by; test images are
-    never looked at. Trials are kept in ``optuna.db`` in the folder of the tuning: the same command goes on after a
+    never looked at. Trials are kept in ``optuna.db`` in the folder of the tuning: the same command continues after a
     kill, with the trial that was killed, until there are ``trials``.
 
     Args:
@@ -82,17 +83,20 @@ def tune(file: str, runs: str = "runs", trials: int | None = None, seed: int = 0
         seed: of the sampler.
         flags: further flags of every trial, in quotes, such as where data lie: "--data.root DIR".
     """
+    from run_folder.lock import only_process
+
     tuning = read_tuning(file, runs, flags)
-    study = _study(tuning, seed)
     wanted = tuning.asked.trials if trials is None else trials
-    try:
-        with ended_by_sigterm():
-            while (done := sum(trial.state.is_finished() for trial in _trials(study))) < wanted:
-                _try(study, tuning)
-                print(f"{done + 1}/{wanted}  {_progress(study)}", flush=True)
-    except KeyboardInterrupt:
-        raise ValueError("Expected the tuning to end, but it was stopped. The same command resumes it.") from None
-    _end(study, tuning)
+    with only_process(tuning.folder):
+        study = _study(tuning, seed)
+        try:
+            with ended_by_sigterm():
+                while (done := sum(trial.state.is_finished() for trial in _trials(study))) < wanted:
+                    _try(study, tuning)
+                    print(f"{done + 1}/{wanted}  {_progress(study)}", flush=True)
+        except KeyboardInterrupt:
+            raise ValueError("Expected the tuning to end, but it was stopped. The same command resumes it.") from None
+        _end(study, tuning)
 
 
 @dataclass(frozen=True)
@@ -148,7 +152,13 @@ def read_tuning(file: str | Path, runs: str = "runs", flags: str = "") -> Tuning
 
 
 def _study(tuning: Tuning, seed: int) -> optuna.Study:
-    """The study of a tuning, in which a trial that was under way when it was killed is tried again, in the same run."""
+    """The study of a tuning, in which a trial that was under way when it was killed is tried again, in the same run.
+
+    Raises:
+        ValueError: without Optuna, or if that trial is still being trained.
+    """
+    from run_folder.lock import only_process
+
     try:
         import optuna
     except ModuleNotFoundError:
@@ -164,8 +174,10 @@ def _study(tuning: Tuning, seed: int) -> optuna.Study:
     )
     study.sampler = optuna.samplers.TPESampler(seed=seed + len(study.trials))  # other draws than before a kill
     for trial in study.get_trials(states=(optuna.trial.TrialState.RUNNING,)):
-        study.enqueue_trial(trial.params, {"run": trial.user_attrs["run"]} if "run" in trial.user_attrs else None)
-        study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+        run = trial.user_attrs.get("run")
+        with only_process(tuning.folder / run) if run else nullcontext():  # it may have outlived the tuning
+            study.enqueue_trial(trial.params, {"run": run} if run else None)
+            study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
     return study
 
 
@@ -175,7 +187,7 @@ def _trials(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
 
 
 def _try(study: optuna.Study, tuning: Tuning) -> None:
-    """One trial, to its end or until it is pruned; where it fails, the tuning goes on.
+    """One trial, to its end or until it is pruned; if it fails, the tuning continues.
 
     Raises:
         ValueError: if the first trials all failed.

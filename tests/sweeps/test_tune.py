@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 import train
+from run_folder.lock import LOCK
 from sweeps import run as runner
 from sweeps import tune as tuner
 from sweeps.__main__ import main
@@ -106,6 +107,12 @@ def test_a_killed_trial_is_tried_again_in_its_run(tuning, tmp_path):
         time.sleep(0.05)
     process.kill()
     process.wait()
+    hold = f"import fcntl; file = open({str(run / LOCK)!r}, 'w'); fcntl.lockf(file, fcntl.LOCK_EX); print(); input()"
+    with subprocess.Popen([sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as outlived:
+        outlived.stdout.readline()
+        with pytest.raises(ValueError, match=r"Expected no other process in .*trial000, but .* Wait until it ends"):
+            main(words)
+        outlived.communicate(b"\n")
     main(words)
     assert [row["run"] for row in trials(tmp_path)] == ["trial000"]
     assert (run / "train.log").read_text().count("--ckpt_path last") == 1
