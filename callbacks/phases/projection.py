@@ -1,8 +1,8 @@
 """Projection of units onto the nearest latent patches of training images they may stand for, exact over processes.
 
 Source: Chen et al. 2019 (ProtoPNet), projection of prototypes. The order on ties is (distance, sample key, cell), so
-that the result does not depend on the order of the images, the batch size or the number of processes. What travels
-between processes is U·(D + 5) numbers, whatever the number of images.
+that the result does not depend on the order of the images, the batch size or the number of processes. What a process
+sends is U·(D + 4) numbers, whatever the number of images, and eight times as many for distinct patches.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ from lightning_modules.contract import InterpretableModel, Projectable, SourceTa
 from run_folder.processes import add_up
 
 LARGEST = torch.iinfo(torch.int64).max
+CANDIDATES = 8  # images whose nearest patches are kept for each unit, if units share no image
 
 
 @dataclass
 class NearestPatches:
-    """The nearest patch of every unit so far.
+    """The nearest patches of every unit so far, from R images, the nearest first; without R the patch of one image.
 
     Args:
-        distance: ``(U,)`` float32, inf where there is none.
-        sample_key: ``(U,)`` int64.
-        cell: ``(U,)`` int64, row·w + col.
-        label: ``(U,)`` int64.
-        patch: ``(U, D)`` float.
+        distance: ``(R, U)`` float32, inf where there is none.
+        sample_key: ``(R, U)`` int64.
+        cell: ``(R, U)`` int64, row·w + col.
+        label: ``(R, U)`` int64.
+        patch: ``(R, U, D)`` float.
     """
 
     distance: Tensor
@@ -43,15 +44,15 @@ class NearestPatches:
     patch: Tensor
 
     @classmethod
-    def empty(cls, units: int, channels: int, device: torch.device) -> NearestPatches:
+    def empty(cls, images: int, units: int, channels: int, device: torch.device) -> NearestPatches:
         """Nothing seen yet."""
-        largest = torch.full((units,), LARGEST, device=device)
+        largest = torch.full((images, units), LARGEST, device=device)
         return cls(
-            distance=torch.full((units,), torch.inf, device=device),
+            distance=torch.full((images, units), torch.inf, device=device),
             sample_key=largest,
             cell=largest.clone(),
             label=torch.full_like(largest, -1),
-            patch=torch.zeros(units, channels, device=device),
+            patch=torch.zeros(images, units, channels, device=device),
         )
 
     def update(self, near: Tensor, cell: Tensor, latent: Tensor, allowed: Tensor, keys: Tensor, labels: Tensor) -> None:
@@ -66,76 +67,71 @@ class NearestPatches:
             labels: ``(B,)`` int64 classes.
         """
         near = near.masked_fill(~allowed, torch.inf)
-        best = near.amin(dim=0)
-        key = torch.where(near == best, keys[:, None], LARGEST)
-        row = key.argmin(dim=0)
-        unit = torch.arange(len(best), device=best.device)
-        nearest = NearestPatches(
-            best, keys[row], cell[row, unit], labels[row], latent.flatten(2)[row, :, cell[row, unit]].to(self.patch)
-        )
-        better = (best < self.distance) | ((best == self.distance) & (nearest.sample_key < self.sample_key))
-        better &= torch.isfinite(best)
-        for name in ("distance", "sample_key", "cell", "label"):
-            setattr(self, name, torch.where(better, getattr(nearest, name), getattr(self, name)))
-        self.patch = torch.where(better[:, None], nearest.patch, self.patch)
+        unit = torch.arange(near.shape[1], device=near.device)
+        candidates = [self]
+        for _ in range(min(len(self.distance), len(near))):
+            best = near.amin(dim=0)
+            row = torch.where(near == best, keys[:, None], LARGEST).argmin(dim=0)
+            key, own = keys[row].where(torch.isfinite(best), LARGEST), cell[row, unit]
+            patch = latent.flatten(2)[row, :, own].to(self.patch)
+            candidates.append(NearestPatches(*(each[None] for each in (best, key, own, labels[row], patch))))
+            near = near.scatter(0, row[None], torch.inf)
+        self._keep_nearest(candidates)
 
     def reduce(self) -> None:
-        """Agree over all processes on (distance, sample key, cell) and take the patch of the lowest owning rank."""
+        """Keep the nearest of all processes."""
         if not distributed.is_initialized():
             return
-        owner = torch.isfinite(self.distance)
-        for name in ("distance", "sample_key", "cell"):
-            own = getattr(self, name)
-            absent = torch.full_like(own, torch.inf if own.is_floating_point() else LARGEST)
-            agreed = torch.where(owner, own, absent)
-            distributed.all_reduce(agreed, distributed.ReduceOp.MIN)
-            owner &= own == agreed
-            setattr(self, name, agreed)
-        rank = torch.where(owner, distributed.get_rank(), distributed.get_world_size())
-        lowest = rank.clone()
-        distributed.all_reduce(lowest, distributed.ReduceOp.MIN)
-        owner &= rank == lowest
-        has_patch = torch.isfinite(self.distance)
-        label = torch.where(owner, self.label, 0)
-        distributed.all_reduce(label)
-        self.label = torch.where(has_patch, label, -1)
-        self.patch = torch.where(owner[:, None], self.patch, 0.0)
-        distributed.all_reduce(self.patch)
+        shares = [self.empty(*self.patch.shape, self.patch.device) for _ in range(distributed.get_world_size())]
+        for name, own in vars(self).items():
+            distributed.all_gather([getattr(share, name) for share in shares], own.contiguous())
+        self._keep_nearest(shares)
+
+    def _keep_nearest(self, candidates: list[NearestPatches]) -> None:
+        """Keep the first R in the order of (distance, sample key, place in the list)."""
+        every = {name: torch.cat([getattr(each, name) for each in candidates]) for name in vars(self)}
+        order = every["sample_key"].argsort(dim=0, stable=True)
+        order = order.gather(0, every["distance"].gather(0, order).argsort(dim=0, stable=True))[: len(self.distance)]
+        for name, values in every.items():
+            setattr(self, name, _picked(values, order))
+
+    def of(self, place: Tensor) -> NearestPatches:
+        """One patch for each unit.
+
+        Args:
+            place: ``(U,)`` int64 in 0..R - 1.
+        """
+        return NearestPatches(*(_picked(values, place[None])[0] for values in vars(self).values()))
+
+
+def _picked(values: Tensor, place: Tensor) -> Tensor:
+    """``(k, U, ...)``, the values ``(n, U, ...)`` at the places ``(k, U)``."""
+    return values.take_along_dim(place.reshape(*place.shape, *[1] * (values.ndim - 2)), dim=0)
 
 
 @torch.no_grad()
-def nearest_patches(
-    module: nn.Module, batches: Iterable[dict[str, Any]], device: torch.device, taken: Tensor | None = None
-) -> NearestPatches:
+def nearest_patches(module: nn.Module, batches: Iterable[dict[str, Any]], device: torch.device) -> NearestPatches:
     """The nearest allowed patch of every unit over all batches of all processes.
 
     Args:
         module: a projectable model in evaluation mode.
         batches: images through the evaluation transform, each once over all processes.
         device: where to compute.
-        taken: ``(U, n)`` sample keys of images that a unit may not have, -1 for none.
 
     Returns:
-        Equal on all processes.
+        Equal on all processes; ``(U,)`` and ``(U, D)``.
     """
-    units = cast(InterpretableModel, module).units()
-    if units.vectors is None:
-        raise TypeError(f"Expected a model whose units have vectors, but got {type(module).__name__}.")
-    nearest = NearestPatches.empty(len(units.active), units.vectors.shape[1], device)
-    for seen in patch_distances(module, batches, device, own=True):
-        allowed = seen.allowed & units.active
-        if taken is not None:
-            allowed &= ~(seen.keys[:, None, None] == taken).any(dim=2)
-        nearest.update(seen.near, seen.cell, seen.latent, allowed, seen.keys, seen.labels)
-    nearest.reduce()
-    return nearest
+    nearest = _nearest(module, batches, device, images=1)
+    return nearest.of(torch.zeros_like(nearest.cell[0]))
 
 
+@torch.no_grad()
 def distinct_patches(module: nn.Module, batches: Iterable[dict[str, Any]], device: torch.device) -> NearestPatches:
     """The nearest patches of units that share no image.
 
     Ours: where several units are nearest to one image, the nearest of them has it (on ties the first), and the others
-    look for their nearest patch among the other images, until no image is shared. One pass over the images per round.
+    take their nearest patch among the other images, until no image is shared. A pass over the images gives every unit
+    its nearest ``CANDIDATES``; another one follows if a unit may have none of these.
 
     Args:
         module: a projectable model in evaluation mode.
@@ -143,13 +139,38 @@ def distinct_patches(module: nn.Module, batches: Iterable[dict[str, Any]], devic
         device: where to compute.
 
     Returns:
-        Equal on all processes. A unit for which no image is left has none.
+        As :func:`nearest_patches`. A unit for which no image is left has none.
     """
-    nearest = nearest_patches(module, batches, device)
-    taken = nearest.sample_key.new_empty(len(nearest.sample_key), 0)
-    while (shared := _shared(nearest)).any():
-        taken = torch.cat([taken, nearest.sample_key.where(shared, -1)[:, None]], dim=1)
-        nearest = nearest_patches(module, batches, device, taken)
+    taken = torch.empty(0, 1, dtype=torch.int64, device=device)
+    while True:
+        nearest = _nearest(module, batches, device, CANDIDATES, taken)
+        place = torch.zeros_like(nearest.cell[0])
+        while place.max() < CANDIDATES and (shared := _shared(nearest.of(place))).any():
+            place += shared
+        if place.max() < CANDIDATES:
+            return nearest.of(place)
+        passed = torch.arange(CANDIDATES, device=device)[:, None] < place
+        taken = torch.cat([taken.expand(-1, len(place)), nearest.sample_key.where(passed, -1)])
+
+
+def _nearest(
+    module: nn.Module,
+    batches: Iterable[dict[str, Any]],
+    device: torch.device,
+    images: int,
+    taken: Tensor | None = None,
+) -> NearestPatches:
+    """The nearest patches from so many images, none of them ``(n, U)`` sample keys that are taken."""
+    units = cast(InterpretableModel, module).units()
+    if units.vectors is None:
+        raise TypeError(f"Expected a model whose units have vectors, but got {type(module).__name__}.")
+    nearest = NearestPatches.empty(images, len(units.active), units.vectors.shape[1], device)
+    for seen in patch_distances(module, batches, device, own=True):
+        allowed = seen.allowed & units.active
+        if taken is not None:
+            allowed &= ~(seen.keys[:, None, None] == taken).any(dim=1)
+        nearest.update(seen.near, seen.cell, seen.latent, allowed, seen.keys, seen.labels)
+    nearest.reduce()
     return nearest
 
 

@@ -113,8 +113,9 @@ def test_any_order_and_batch_size_equals_brute_force(seed, size):
         assert as_rows(nearest_patches(model, batches(data, size, chosen), model.device)) == brute_force(data, model)
 
 
-@pytest.mark.parametrize("size", [1, 4, 17])
-def test_distinct_patches_share_no_image(size):
+@pytest.mark.parametrize(("size", "candidates"), [(1, 8), (4, 1), (4, 2), (17, 8)])
+def test_distinct_patches_share_no_image(monkeypatch, size, candidates):
+    monkeypatch.setattr(callbacks.phases.projection, "CANDIDATES", candidates)
     data, model = draw()
     shared = nearest_patches(model, batches(data, size), model.device)
     apart = distinct_patches(model, batches(data, size), model.device)
@@ -191,7 +192,8 @@ def test_no_batches_finds_nothing():
 def nearest_of_rank(rank, world_size, data, vectors, parts):
     part = parts[rank]
     own = batches(data, 3, torch.tensor(part, dtype=torch.int64)) if part else []
-    return nearest_patches(Transparent(vectors, 3), own, torch.device("cpu"))
+    model, device = Transparent(vectors, 3), torch.device("cpu")
+    return nearest_patches(model, own, device), distinct_patches(model, own, device)
 
 
 @pytest.mark.parametrize("parts", [
@@ -204,9 +206,10 @@ def nearest_of_rank(rank, world_size, data, vectors, parts):
 def test_two_processes_equal_one(ddp_pool, parts):
     data, model = draw(seed=2)
     vectors = model.vectors.detach()
-    expected = brute_force(data, model)
-    for nearest in ddp_pool.run(nearest_of_rank, data, vectors, parts):
+    expected, apart = brute_force(data, model), distinct_patches(model, batches(data, 4), model.device)
+    for nearest, distinct in ddp_pool.run(nearest_of_rank, data, vectors, parts):
         assert as_rows(nearest) == expected
+        assert as_rows(distinct) == as_rows(apart)
 
 
 # -- the action ------------------------------------------------------------------------------------------------------
