@@ -82,7 +82,8 @@ class NearestPatches:
         """Keep the nearest of all processes."""
         if not distributed.is_initialized():
             return
-        shares = [self.empty(*self.patch.shape, self.patch.device) for _ in range(distributed.get_world_size())]
+        images, units, channels = self.patch.shape
+        shares = [self.empty(images, units, channels, self.patch.device) for _ in range(distributed.get_world_size())]
         for name, own in vars(self).items():
             distributed.all_gather([getattr(share, name) for share in shares], own.contiguous())
         self._keep_nearest(shares)

@@ -152,10 +152,12 @@ def _start(module: LightningModule, dataset: Any, rows: Tensor, cell: Tensor, pa
     """Make every valid unit the patch at a cell of an image, with its source."""
     names = [dataset.sample_ids[row] for row in rows.tolist()]
     keys = [sample_key(name) for name in names]
-    chosen = NearestPatches.empty(len(rows), 0, module.device)
-    chosen.cell = cell
-    chosen.sample_key = torch.tensor(keys, device=module.device)
-    chosen.label = torch.from_numpy(dataset.labels)[rows].to(module.device)
-    chosen.distance.zero_()
+    chosen = NearestPatches(
+        distance=torch.zeros(len(rows), device=module.device),
+        sample_key=torch.tensor(keys, device=module.device),
+        cell=cell,
+        label=torch.from_numpy(dataset.labels)[rows].to(module.device),
+        patch=patches,
+    )
     source = source_table(module, chosen, valid, dict(zip(keys, names, strict=True)))
     cast(Projectable, module).load_patches(patches, valid, source)

@@ -202,7 +202,7 @@ def test_waits_of_an_evaluation(cuda, name):
         assert data.tables  # kept for all data modules, so not fake ones
     # the protocol of FunnyBirds waits for every chunk: the host draws the birds without parts
     keys = [key for key in resolve(["all"]) if not key.startswith("funnybirds/")]
-    engine, run = Interpretability(keys, memory_budget=2**-6), Run(data)  # GiB for eight images per forward
+    engine, run = Interpretability(keys, memory_budget=2**-7), Run(data)  # GiB for eight images per forward
     engine.setup(run, model, "test")
     with unset_fake_temporarily():
         batch = next(iter(data.test_dataloader()))
