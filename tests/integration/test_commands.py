@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -67,7 +68,7 @@ SMALLER = {  # a training is run for one batch, an evaluation on a few images
         "--data.batch_size=32",
         "--runs=trials",
     ],
-    "evaluate.py run": ["--limit=8", "--trainer.accelerator=cpu"],
+    "evaluate.py run": ["--limit=4", "--trainer.accelerator=cpu"],
     "studies build": ["--items=1", "--assignment={people: 4, right: 1, wrong: 1}"],
     "studies simulate": ["--number=4"],
     "sweeps run": ["--dry_run", "--runs=trials"],
@@ -82,7 +83,8 @@ def place(tmp_path_factory):
     shutil.copy(ROOT / "configs/study/consent.md", place)
     for model, names in RUNS.items():
         trained = place / "trained" / model
-        fit_learning(trained, "--test_after_fit=true", model=model)
+        with mock.patch("evaluation.evaluate.build_report"):
+            fit_learning(trained, "--test_after_fit=true", "--data.test_size=20", model=model)
         for name in names:
             shutil.copytree(trained, place / "runs" / name)
     for name in ("PHOTO", "OTHER_PHOTO"):
@@ -129,8 +131,9 @@ def test_a_study_from_a_clean_clone(tmp_path):
     page = (tmp_path / "clone/docs/studies.md").read_text("utf-8")
     for file in YAML.finditer(page):
         (tmp_path / "clone" / file["name"]).write_text(file["text"], "utf-8")
-    short = '*"train.py fit"*) "$PYTHON" "$@" --test_after_fit false --model.epoch_scale 0.25;;'
-    end = '*" serve "*) timeout -s TERM --preserve-status 30 "$PYTHON" "$@";;'
+    fewer = "--test_after_fit false --model.epoch_scale 0.25 --data.train_size 400 --data.val_size 100"
+    short = f'*"train.py fit"*) "$PYTHON" "$@" {fewer};;'
+    end = '*" serve "*) timeout -s TERM --preserve-status 20 "$PYTHON" "$@";;'
     run = f'case "$*" in {short} {end} *) "$PYTHON" "$@";; esac'
     known = os.environ | {"PYTHON": sys.executable, "PYTHONPATH": str(tmp_path / "clone")}
     for block in blocks(tmp_path / "clone/docs/studies.md", "bash"):
