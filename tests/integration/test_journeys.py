@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -19,16 +21,22 @@ pytestmark = pytest.mark.slow
 
 MODELS = [*ARGUMENTS, "ProtoPNet", "ProtoPNet pruned"]
 PRUNING = ["--config", f"{ROOT}/configs/model/protopnet_pruned.yaml", "--model.phases.prune.epochs=1"]
-ALL = ["--test_after_fit=true", "--evaluation.suite=[all]"]
+ALL = ["--test_after_fit=true", "--evaluation.suite=[all]", "--data.test_size=24"]
 ACROSS = ["--across+=explainer", "--across+=explained_by"]  # BagNet's maps are its own
 FORMS = {"ProtoTree": "tree", **dict.fromkeys(("ProtoPNet", "ProtoPNet pruned", "ProtoPool", "PIPNet"), "units")}
+
+
+def fit_all(folder: Path, *more: str, **kinds: Any) -> None:
+    """Train, and evaluate the best checkpoint with every metric; its pages are left to ``evaluate.py``."""
+    with mock.patch("evaluation.evaluate.build_report"):
+        fit_learning(folder, *ALL, *more, **kinds, drawn=True)
 
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory):
     """A run to compare with, whose backbone the other models start from."""
     folder = tmp_path_factory.mktemp("runs") / "other"
-    fit_learning(folder, *ALL, model="Classifier", drawn=True)
+    fit_all(folder, model="Classifier")
     return folder
 
 
@@ -42,10 +50,8 @@ class Journey:
         self.fit()
 
     def fit(self, *more: str) -> None:
-        """Train, and evaluate the best checkpoint with every metric."""
         model, *pruned = self.name.split()
-        more = (*(PRUNING if pruned else []), *ALL, *more)
-        fit_learning(self.folder, *more, model=model, weights=self.weights, drawn=True)
+        fit_all(self.folder, *(PRUNING if pruned else []), *more, model=model, weights=self.weights)
 
 
 @pytest.fixture(scope="module", params=MODELS)
@@ -55,10 +61,10 @@ def journey(request, tmp_path_factory, other):
 
 
 def test_evaluate_and_report(journey, capsys):
-    few = ["--suite", "all", "--limit", "12", "--trainer.accelerator=cpu"]
+    few = ["--suite", "all", "--limit", "4", "--trainer.accelerator=cpu"]
     evaluate.main(["run", "--ckpt_path", journey.checkpoint, *few])
     assert "index.html" in capsys.readouterr().out
-    evaluate.main(["report", "--ckpt_path", journey.checkpoint])
+    evaluate.main(["report", "--ckpt_path", journey.checkpoint, "--limits.images=2", "--limits.units=2"])
 
 
 def test_table(journey, other, capsys):
@@ -96,7 +102,7 @@ def test_study(journey, tmp_path):
     consent = tmp_path / "consent.md"
     consent.write_text("Do you take part?")
     study = {
-        "id": "birds", "title": "Birds", "task": "agreement", "items": 2, "consent": str(consent),
+        "id": "birds", "title": "Birds", "task": "agreement", "items": 1, "consent": str(consent),
         "assignment": {"people": 2, "right": 1, "wrong": 1}, "arms": [arm],
     }  # fmt: skip
     (tmp_path / "study.yaml").write_text(yaml.safe_dump(study))
