@@ -40,14 +40,7 @@ BLOCKS = [
 ]
 CODE = [path for path in PAGES if path.name not in ADD_PAGES and [*blocks(path, "python")]]
 RUNS = {  # a small model for every run folder that a page names
-    "ProtoPNet": [
-        "quickstart",
-        "first",
-        "birds/seed0",
-        "cub200/protopnet-mobilenet",
-        "results/protopnet-seed0",
-        "folds/0",
-    ],
+    "ProtoPNet": ["quickstart", "first", "birds/seed0", "cub200/protopnet-mobilenet", "results/protopnet-seed0"],
     "Classifier": [
         "second",
         "birds/seed1",
@@ -92,7 +85,14 @@ def place(tmp_path_factory):
     for name in ("DIR", "CUB"):
         make_cub(place / name, classes=10)
     torch.save(torchvision.models.mobilenet_v2().state_dict(), place / "FILE")
+    write_files(DOCS / "folds_and_seeds.md", place)
     return place
+
+
+def write_files(page: Path, place: Path) -> None:
+    """Write the yaml files that a page shows."""
+    for file in YAML.finditer(page.read_text("utf-8")):
+        (place / file["name"]).write_text(file["text"], "utf-8")
 
 
 def calls(block: str, place: Path) -> list[list[str]]:
@@ -128,9 +128,7 @@ def test_code_runs_as_printed(page, place, monkeypatch):
 def test_a_study_from_a_clean_clone(tmp_path):
     """From the trainings, which are shortened, to the results; a server is ended after some seconds, as by SIGTERM."""
     subprocess.run(["git", "clone", "-q", str(ROOT), str(tmp_path / "clone")], check=True)
-    page = (tmp_path / "clone/docs/studies.md").read_text("utf-8")
-    for file in YAML.finditer(page):
-        (tmp_path / "clone" / file["name"]).write_text(file["text"], "utf-8")
+    write_files(tmp_path / "clone/docs/studies.md", tmp_path / "clone")
     fewer = "--test_after_fit false --model.epoch_scale 0.25 --data.train_size 400 --data.val_size 100"
     short = f'*"train.py fit"*) "$PYTHON" "$@" {fewer};;'
     end = '*" serve "*) timeout -s TERM --preserve-status 20 "$PYTHON" "$@";;'
