@@ -118,13 +118,14 @@ class Tuning:
         """The folder of its trials."""
         return Path(self.runs) / self.asked.name
 
-    def run(self, name: str, values: Mapping[str, Any]) -> Run:
-        """The run with the given values of what is tuned."""
+    def run(self, name: str, values: Mapping[str, Any], tested: bool = False) -> Run:
+        """The run with the given values of what is tuned, evaluated on the test images if asked."""
         tuned = [(flag, values[key]) for key, parameter in self.asked.space.items() for flag in parameter.flags]
         words = [
             *(word for path in self.asked.config for word in ("--config", path)),
             *(word for flag in [*self.asked.flags.items(), *tuned] for word in words_of(*flag)),
             *(*self.further, "--runs", self.runs, "--experiment", f"{self.asked.name}/{name}"),
+            *("--test_after_fit", str(tested).lower()),
         ]
         return Run(name, self.folder / name, tuple(words))
 
@@ -278,7 +279,7 @@ def _end(study: optuna.Study, tuning: Tuning) -> None:
     write_whole(folder / "trials.csv", csv_text([header, *([row.get(name) for name in header] for row in rows)]))
     _plot(study, folder)
     print(f"\nbest validation accuracy {100 * best.value:.2f} %, {best.user_attrs['run']} in {folder}/trials.csv")
-    print(tuning.run("best", best.params).command(resume=False))
+    print(tuning.run("best", best.params, tested=True).command(resume=False))
 
 
 def _plot(study: optuna.Study, folder: Path) -> None:

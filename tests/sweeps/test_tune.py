@@ -72,6 +72,8 @@ def test_the_best_trial_is_found_and_its_command_printed(tuning, tmp_path, capsy
     words = shlex.split(command)
     assert words[words.index("--x") + 1] == best["x"]
     assert words[words.index("--experiment") + 1] == "t/best"
+    assert words[words.index("--test_after_fit") + 1] == "true"
+    assert "--test_after_fit false" in (tmp_path / "runs" / "t" / "trial000" / "train.log").read_text()
     for name in ("history", "importance"):
         assert (tmp_path / "runs" / "t" / f"{name}.png").stat().st_size > 1000
     main([*tuning(trials=12), "--seed", "1"])  # nothing is left
