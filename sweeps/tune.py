@@ -83,9 +83,9 @@ def tune(file: str, runs: str = "runs", trials: int | None = None, seed: int = 0
         seed: of the sampler.
         flags: further flags of every trial, in quotes, such as where data lie: "--data.root DIR".
     """
-    from run_folder.lock import only_process
-
     tuning = read_tuning(file, runs, flags)
+    from run_folder.lock import only_process  # imports Lightning, which takes seconds
+
     wanted = tuning.asked.trials if trials is None else trials
     with only_process(tuning.folder):
         study = _study(tuning, seed)
@@ -158,7 +158,7 @@ def _study(tuning: Tuning, seed: int) -> optuna.Study:
     Raises:
         ValueError: without Optuna, or if that trial is still being trained.
     """
-    from run_folder.lock import only_process
+    from run_folder.lock import only_process  # imports Lightning, which takes seconds
 
     try:
         import optuna

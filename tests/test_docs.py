@@ -12,7 +12,7 @@ from sweeps.sweep import SweepFile
 from sweeps.tune import TuningFile
 from tests.pages import ADD_PAGES, BLOCK, PAGES, ROOT, blocks, run_page
 
-FILES = {"sweep.yaml": SweepFile, "tuning.yaml": TuningFile}
+FILES = {"sweep.yaml": SweepFile, "folds.yaml": SweepFile, "tuning.yaml": TuningFile}
 STUDY_FILES = ["birds.yaml", "harder.yaml"]  # in docs/studies.md; test_commands builds the studies
 
 

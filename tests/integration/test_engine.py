@@ -12,7 +12,7 @@ from tests.engine_runs import run_engine, values
 from tests.explanations.registry import EXPLAINERS
 from tests.lightning_modules.registry import MODELS, NETWORKS, tiny_birds
 
-EIGHT = 2**-6  # GiB for eight images per forward
+EIGHT = 2**-7  # GiB for eight images per forward
 CHANGES = [key for family in ("completeness", "continuity") for key in FAMILIES[family].keys]
 
 
