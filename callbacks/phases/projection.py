@@ -107,7 +107,7 @@ class NearestPatches:
 
 def _picked(values: Tensor, place: Tensor) -> Tensor:
     """``(k, U, ...)``, the values ``(n, U, ...)`` at the places ``(k, U)``."""
-    return values.take_along_dim(place.reshape(*place.shape, *[1] * (values.ndim - 2)), dim=0)
+    return values[place, torch.arange(values.shape[1], device=values.device)]
 
 
 @torch.no_grad()

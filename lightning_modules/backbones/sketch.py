@@ -15,7 +15,7 @@ def sketch() -> nn.Sequential:
 
     Ours, without pretraining. 24, 48, 96, then 128 channels; all convolutions 3×3 with padding 1 and no bias (BatchNorm
     has one). 163,672 parameters; one cell per 8×8 pixels. A ReLU before the pooling would give the same values, but
-    take four times as long.
+    have four times as many to compute.
 
     Returns:
         A network ``(B, 3, H, W)`` -> ``(B, 128, H // 8, W // 8)``, non-negative.
