@@ -111,7 +111,7 @@ def report(  # noqa: PLR0913 - every argument is a flag
 
     Args:
         ckpt_path: the checkpoint file.
-        evaluation: folder of the evaluation of this checkpoint; by default the newest of the whole test split.
+        evaluation: folder of the evaluation of this checkpoint; by default the one that ``table`` reads.
         explainer: as in ``run``.
         output: folder of the pages; ``report`` in the folder of the evaluation by default.
         limits: maximum number of pages of each kind.
@@ -139,7 +139,7 @@ def table(
 
     Args:
         runs: run folders, folders of runs, folders of evaluations, or metrics.json files. A run folder stands for its
-            newest evaluation of the whole test split, with the best checkpoint if there is one.
+            newest evaluation of the whole test split without --explainer, with the best checkpoint if there is one.
         published: short name of a paper whose numbers for the same data set and model are added; or one of its tables,
             such as quanproto/2, to be printed with the runs in it. Studies appear in the tables of hive.
         across: conditions in which averaged runs may differ, by their printed names, such as code.

@@ -41,7 +41,7 @@ def collect(paths: Sequence[str | Path]) -> list[Result]:
         if result.path.resolve() in seen:
             raise ValueError(
                 f"Expected argument `runs` to name every evaluation once, but got {result.path} twice (a run folder "
-                "stands for its newest evaluation)."
+                "stands for one of its evaluations)."
             )
         seen.add(result.path.resolve())
     return results
@@ -85,9 +85,9 @@ def read(path: str | Path) -> Result:
 def evaluations(run: Path) -> list[Result]:
     """All evaluations of a run, first the one that stands for it.
 
-    That is the newest one of the whole test split and the checkpoint that the training chose: the best, or the last of
-    a run without. Where there is none, evaluations of a part or of the validation split follow, and at the end those on
-    other data than the run's.
+    That is the newest one of the whole test split, the checkpoint that the training chose (the best, or the last of a
+    run without) and the explainer of the model. Next are those with another explainer, then those of another
+    checkpoint, of a part or of the validation split, and at the end those on other data than the run's.
 
     Args:
         run: its folder.
@@ -103,7 +103,9 @@ def evaluations(run: Path) -> list[Result]:
 def _precedence(result: Result) -> tuple[Any, ...]:
     whole = result.split == "test" and result.limit is None
     choice = {"last": 1, "best": 2}.get(Path(result.checkpoint).stem, 0)
-    return not result.other_data, whole, choice, result.timing.get("ended", ""), result.path.stat().st_mtime_ns
+    own_explainer = not result.protocol.get("asked_explainer")
+    newest = result.timing.get("ended", ""), result.path.stat().st_mtime_ns
+    return not result.other_data, whole, choice, own_explainer, *newest
 
 
 def _why(path: Path) -> str:

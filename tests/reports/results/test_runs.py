@@ -48,6 +48,7 @@ def test_a_folder_or_a_pattern_stands_for_the_runs_in_it(tmp_path, name):
 
 
 LAST, ENDED = "checkpoints/last.ckpt", {"images": 10, "ended": "2026-01-02T03:04:05+00:00"}
+RANDOM = {"asked_explainer": "random()"}
 OTHER = {"config": "other.yaml", "classes": 3, "matched": 2}
 
 
@@ -58,6 +59,8 @@ OTHER = {"config": "other.yaml", "classes": 3, "matched": 2}
         ({}, {"seed": 1}, "later"),
         ({"checkpoint": LAST}, {"checkpoint": LAST, "step": 9}, "later"),
         ({}, {"checkpoint": LAST, "step": 9}, "first"),  # training chose the best
+        ({}, {"step": 9, "protocol": RANDOM}, "first"),  # explained as the model asks
+        ({"protocol": RANDOM}, {"checkpoint": LAST}, "first"),
         ({"limit": 8}, {"checkpoint": LAST}, "later"),
         ({}, {"step": 9, "limit": 8}, "first"),
         ({}, {"step": 9, "split": "val"}, "first"),
