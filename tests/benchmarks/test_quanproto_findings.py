@@ -1,9 +1,13 @@
 """Every row of the page names models and data of the sweep, metrics that exist, and bounds that can be read."""
 
+import numpy as np
+import pytest
 import yaml
 
 from benchmarks.quanproto_findings import COLUMNS, DATA, PAGE, bounds, filled
+from benchmarks.quanproto_maps import PLACES, maps
 from metrics.suite import ENTRIES
+from tests.tiny_runs import fit
 
 SWEEP = yaml.safe_load((PAGE.parents[2] / "configs/sweep/quanproto.yaml").read_text("utf-8"))
 
@@ -20,3 +24,14 @@ def test_findings_name_what_exists(tmp_path):
         assert {*first.split(", "), *models} <= {*SWEEP["models"]}
         assert bounds(within)[0] <= bounds(within)[1]
         assert " | open (0 of " in filled(row, tmp_path, [0])  # no runs there: never a verdict
+
+
+@pytest.mark.slow
+def test_maps_show_a_twentieth_of_the_image(tmp_path):
+    fit(tmp_path / "run", model="ProtoPNet")
+    pictures = list(maps(tmp_path / "run/checkpoints/last.ckpt"))
+    assert [picture.size for picture in pictures] == [(128, 128)] * len(PLACES)
+    for picture in pictures:
+        colour = np.asarray(picture, dtype=float)
+        bright = (colour[..., 1] > 100).mean()  # yellow and green, on violet
+        assert 0 < bright < 0.1
