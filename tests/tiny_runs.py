@@ -71,7 +71,9 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 }
 EPOCHS, STEPS_PER_EPOCH = 5, 4
 LEARNING: dict[str, list[str]] = {  # for models that are right more often than by guessing, projected where they end
-    "BagNet": ["--model.phases.train.epochs=16"],
+    "BagNet": ["--model.phases.train.epochs=8", "--model.phases.train.trainable={backbone: 6.0e-3, head: 6.0e-3}"],
+    "PIPNet": ["--model.phases.pretrain.epochs=2", "--model.phases.full.epochs=3"],
+    "ProtoPool": ["--model.phases.joint.epochs=5"],
     "ProtoPNet": ["--model.phases.joint.epochs=6", "--model.phases.joint2=null"],
 }
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 MODELS = [*ARGUMENTS, "ProtoPNet", "ProtoPNet pruned"]
 PRUNING = ["--config", f"{ROOT}/configs/model/protopnet_pruned.yaml", "--model.phases.prune.epochs=1"]
-ALL = ["--test_after_fit=true", "--evaluation.suite=[all]", "--data.test_size=24"]
+ALL = ["--test_after_fit=true", "--evaluation.suite=[all]", "--data.test_size=48"]
 ACROSS = ["--across+=explainer", "--across+=explained_by"]  # BagNet's maps are its own
 FORMS = {"ProtoTree": "tree", **dict.fromkeys(("ProtoPNet", "ProtoPNet pruned", "ProtoPool", "PIPNet"), "units")}
 
