@@ -23,6 +23,7 @@ _INCIDENTAL = (
     "codecs",
     "train_seed",
     "asked_explainer",
+    "decision_threshold",
     "state_dict",
 )
 UNRECORDED = "not recorded"

@@ -1,8 +1,7 @@
 """The scripts and the notebook in ``examples/`` run as they are, each in an empty folder, and say what they promise."""
 
 import json
-import subprocess
-import sys
+import runpy
 
 import pytest
 
@@ -28,10 +27,17 @@ def checkpoint(tmp_path_factory):
     return str(folder / "checkpoints/last.ckpt")
 
 
-def run(folder, *command):
-    done = subprocess.run([sys.executable, *command], cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Runs a script as the main module, in an empty folder."""
+
+    def said(script, *arguments):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr("sys.argv", [str(script), *arguments])
+        runpy.run_path(str(script), run_name="__main__")
+        return capsys.readouterr().out
+
+    return said
 
 
 def test_all_scripts_are_run():
@@ -40,15 +46,15 @@ def test_all_scripts_are_run():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SAYS)
-def test_a_script_says_what_it_promises(name, checkpoint, tmp_path):
+def test_a_script_says_what_it_promises(name, checkpoint, run):
     arguments = [checkpoint if one == "CHECKPOINT" else one for one in ARGUMENTS.get(name, [])]
-    lines = run(tmp_path, str(ROOT / f"examples/{name}.py"), *arguments).splitlines()
+    lines = run(ROOT / f"examples/{name}.py", *arguments).splitlines()
     assert any(line.startswith(SAYS[name]) for line in lines), lines
 
 
 @pytest.mark.slow
-def test_the_cells_of_the_notebook_run_one_after_the_other(tmp_path):
+def test_the_cells_of_the_notebook_run_one_after_the_other(tmp_path, run):
     notebook = json.loads((ROOT / "examples/train_explain_measure.ipynb").read_text("utf-8"))
     cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
     (tmp_path / "cells.py").write_text("\n".join(cells), "utf-8")
-    assert "alignment/on_object" in run(tmp_path, "cells.py")
+    assert "alignment/on_object" in run(tmp_path / "cells.py")

@@ -7,6 +7,6 @@ from tests.pages import run_page
 
 
 class TestMyModel(test_contract.ContractTest):
-    @pytest.fixture
+    @pytest.fixture(scope="class")
     def build(self):
         return run_page("add_a_model.md")["MyModel"]

@@ -122,6 +122,7 @@ def test_an_older_file_says_neither_variant_nor_limit(tmp_path):
         ({"protocol": {"signed_maps": True}}, True),
         ({"protocol": {"images_per_forward": 7, "device": "cuda", "memory_budget": 8.0}}, True),
         ({"protocol": {"codecs": {"opencv": "5.0.0"}}}, True),
+        ({"protocol": {"decision_threshold": 0.25}}, True),  # fitted, to other validation images in every fold
         ({"training": {"batch_size": 32}}, False),
         ({"fold": None}, False),
         ({"split": "val"}, False),
