@@ -1,7 +1,6 @@
 """The benchmark of loading: bare work makes the same pixels as the data module, and the table is printed."""
 
 import importlib.util
-import subprocess
 import sys
 from pathlib import Path
 
@@ -56,27 +55,14 @@ def test_rates(loading, workers):
 
 
 @pytest.mark.slow
-def test_the_table_is_printed(tmp_path):
-    command = [
-        sys.executable,
-        str(SCRIPT),
-        "--images",
-        "4",
-        "--batch",
-        "2",
-        "--repeats",
-        "1",
-        "--data",
-        "Nico",
-        "Cub200",
-    ]
-    environment = {
-        "PROTOMETRY_DATA": str(tmp_path),
-        "PROTOMETRY_CACHE": str(tmp_path / "cache"),
-        "OMP_NUM_THREADS": "1",
-    }
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    rows = [line.strip("| ").split(" | ") for line in done.stdout.splitlines() if line.startswith(("| Cub", "| Nico"))]
+def test_the_table_is_printed(loading, tmp_path, monkeypatch, capsys):
+    sizes = ["--images", "4", "--batch", "2", "--repeats", "1"]
+    monkeypatch.setattr("sys.argv", ["loading.py", *sizes, "--data", "Nico", "Cub200"])
+    monkeypatch.setattr(loading, "DATA", tmp_path)
+    monkeypatch.setenv("PROTOMETRY_CACHE", str(tmp_path / "cache"))
+    loading.main()
+    printed = capsys.readouterr().out.splitlines()
+    rows = [line.strip("| ").split(" | ") for line in printed if line.startswith(("| Cub", "| Nico"))]
     names = ["Cub200, concept_selection all", "Cub200, concept_selection all, crop box", "Nico"]
     assert [row[0] for row in rows] == names * 2
     assert all(row[1].startswith("export of SketchBirds") for row in rows)
