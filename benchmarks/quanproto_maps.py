@@ -46,7 +46,7 @@ def main() -> None:
     arguments = parser.parse_args()
     runs = [[arguments.runs / f"{model}-{data}-fold0/checkpoints/best.ckpt" for data in DATA] for model in MODELS]
     tiles = [[picture for run in row for picture in maps(run)] for row in runs]
-    sheet(tiles, len(PLACES) * len(DATA), list(MODELS.values())).save(arguments.output, optimize=True)
+    sheet(tiles, len(PLACES) * len(DATA), list(MODELS.values())).quantize(256).save(arguments.output, optimize=True)
 
 
 if __name__ == "__main__":

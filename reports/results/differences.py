@@ -10,7 +10,7 @@ from reports.results.metrics_json import UNRECORDED, Result
 
 LONGEST = 60
 LONGEST_IN_TITLE = 24
-MOST_IN_TITLE = 2
+MOST_IN_TITLE = 3
 # a schedule that was cut short is described in words
 _INCOMPLETE = ("training.complete", "training.epochs", "training.phase", "training.projected")
 
@@ -78,31 +78,35 @@ def without(conditions: Mapping[str, Any], places: Collection[str], path: str = 
     return left
 
 
-def words_apart(results: Sequence[Result]) -> list[list[str]]:
-    """The few conditions that set results apart from others of their model, at most two, in words.
+def words_apart(results: Sequence[Result], by_dataset: bool = False) -> list[list[str]]:
+    """The few conditions that set results apart from others of their model, at most three, in words.
 
     Args:
-        results: one per column of a table.
+        results: one per column or row of a table.
+        by_dataset: whether each data set has a table of its own.
     """
     words = []
     for result in results:
-        rivals = [other for other in results if other.model == result.model]
+        rivals = [each for each in results if each.model == result.model]
+        rivals = [each for each in rivals if not by_dataset or each.dataset == result.dataset]
         words.append(_words(rivals)[rivals.index(result)])
     return words
 
 
 def _words(rivals: Sequence[Result]) -> list[list[str]]:
-    """What sets apart results of one model, for each: as few conditions as possible, the first ones."""
+    """What sets apart results of one model, for each: the first conditions that set more of them apart."""
     words = [[rival.incomplete_training] if rival.incomplete_training else [] for rival in rivals]
     words = [
         each if rival.is_recorded else [f"training {UNRECORDED}"] for each, rival in zip(words, rivals, strict=True)
     ]
     differences = differing([rival.conditions for rival in rivals])
-    for place, values in [item for item in differences.items() if not item[0].startswith(_INCOMPLETE)][:MOST_IN_TITLE]:
-        if len({str(each) for each in words}) == len(rivals):
-            break
-        if all(len(short(value)) <= LONGEST_IN_TITLE for value in values):
-            words = [[*each, _in_words(place, value)] for each, value in zip(words, values, strict=True)]
+    named = 0
+    for place, values in differences.items():
+        if place.startswith(_INCOMPLETE) or any(len(short(value)) > LONGEST_IN_TITLE for value in values):
+            continue
+        more = [[*each, _in_words(place, value)] for each, value in zip(words, values, strict=True)]
+        if named < MOST_IN_TITLE and len(set(map(str, more))) > len(set(map(str, words))):
+            words, named = more, named + 1
     return words
 
 

@@ -143,12 +143,13 @@ def keys_of(results: Sequence[Result]) -> list[str]:
     return list(dict.fromkeys(key for part in ("metrics", "skipped") for r in results for key in getattr(r, part)))
 
 
-def groups_of(results: Sequence[Result], across: Sequence[str] = ()) -> list[Group]:
+def groups_of(results: Sequence[Result], across: Sequence[str] = (), by_dataset: bool = False) -> list[Group]:
     """Sort results into groups that share all their conditions.
 
     Args:
         results: evaluations.
         across: conditions in which the results of a group may differ.
+        by_dataset: whether each data set has a table of its own.
 
     Raises:
         ValueError: if a condition is unknown, or a run gives the same metric twice under the same conditions.
@@ -160,7 +161,7 @@ def groups_of(results: Sequence[Result], across: Sequence[str] = ()) -> list[Gro
     for index, result in enumerate(results):
         key = json.dumps(without(result.conditions, across), sort_keys=True)
         members.setdefault(key, []).append(index)
-    words, groups = words_apart([results[first] for first, *_ in members.values()]), []
+    words, groups = words_apart([results[first] for first, *_ in members.values()], by_dataset), []
     for title, each in zip(words, members.values(), strict=True):
         own, others = [names[i] for i in each], [name for i, name in enumerate(names) if i not in each]
         groups.append(Group([results[i] for i in each], own, group_name(own, others), title))

@@ -73,7 +73,7 @@ def sections_of(table: PaperTable, paths: Sequence[str | Path], across: Sequence
     studies = [Path(path) for path in paths if any((Path(path) / name).is_file() for name in STUDY_FILES)]
     runs = [path for path in paths if Path(path) not in studies]
     own = [row for study in studies for row in rows_of(study, table)]
-    groups = groups_of(collect(runs), across) if runs else []
+    groups = groups_of(collect(runs), across, by_dataset=True) if runs else []
     return sections(table, [*own, *(row for group in groups for row in own_rows(table, group))])
 
 

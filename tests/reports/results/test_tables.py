@@ -165,6 +165,21 @@ def test_groups_do_not_mix(make):
     ]
 
 
+def test_names_have_only_what_sets_runs_apart(tmp_path):
+    """Of conditions that go together, such as data set and crop, the first; in a table of one data set, none of them."""
+    places = {"cub200": "box", "nico": "none"}
+    runs = [
+        write_run(tmp_path / f"{data}{pruned}", {F1: 0.5}, dataset=data, protocol={"crop": crop, "pruned": pruned})
+        for data, crop in places.items()
+        for pruned in (True, False)
+    ]
+    words = ["pruned", "not pruned"]
+    assert [group.words for group in groups_of(collect(runs))] == [
+        [f"dataset {data}", word] for data in places for word in words
+    ]
+    assert [group.words for group in groups_of(collect(runs), by_dataset=True)] == [[word] for word in words * 2]
+
+
 def test_models_stand_side_by_side(make):
     tree = {"model": "ProtoTree", "skipped": {NPR: "weight: no weight matrix"}}
     ratio = entry(2.0, unit="ratio", higher=False)
