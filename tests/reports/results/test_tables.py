@@ -166,7 +166,7 @@ def test_groups_do_not_mix(make):
 
 
 def test_names_have_only_what_sets_runs_apart(tmp_path):
-    """Of conditions that go together, such as data set and crop, the first; in a table of one data set, none of them."""
+    """Of conditions that go together, such as data set and crop, only the first; none in a table of one data set."""
     places = {"cub200": "box", "nico": "none"}
     runs = [
         write_run(tmp_path / f"{data}{pruned}", {F1: 0.5}, dataset=data, protocol={"crop": crop, "pruned": pruned})
