@@ -111,7 +111,8 @@ def report(  # noqa: PLR0913 - every argument is a flag
 
     Args:
         ckpt_path: the checkpoint file.
-        evaluation: folder of the evaluation of this checkpoint; by default the one that ``table`` reads.
+        evaluation: folder of the evaluation of this checkpoint; by default the newest of the whole test split
+            without --explainer.
         explainer: as in ``run``.
         output: folder of the pages; ``report`` in the folder of the evaluation by default.
         limits: maximum number of pages of each kind.

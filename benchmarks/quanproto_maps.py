@@ -1,6 +1,6 @@
 """Maps as in figure 2 of Schlinge et al. 2025: ``python benchmarks/quanproto_maps.py runs/quanproto --output FILE``.
 
-A line for each prototype model of ``configs/sweep/quanproto.yaml`` in fold 0, two test images for each data set. Every
+One row per prototype model of ``configs/sweep/quanproto.yaml`` in fold 0, with two test images of each data set. Every
 image shows the PRP map of the unit with the highest score, above its 95th percentile.
 """
 
@@ -24,7 +24,7 @@ from lightning_modules import load_model
 from metrics.primitives.regions import clip_saliency
 
 MODELS = {"protopnet": "ProtoPNet", "protopool": "ProtoPool", "pipnet": "PIPNet"}
-PLACES = (0, -1)  # in the test split: an image of the first class and one of the last
+PLACES = (0, -1)  # the first and the last image of the test split
 
 
 def maps(checkpoint: Path) -> Iterator[Image.Image]:

@@ -52,8 +52,11 @@ def cpu_seconds(command: Sequence[str], checkout: Path, check: bool) -> float:
         subprocess.CalledProcessError: if it must succeed and does not.
     """
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    stderr = None if check else subprocess.DEVNULL
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(checkout.resolve())}
-    subprocess.run([sys.executable, *command], cwd=checkout, env=environment, capture_output=True, check=check)
+    subprocess.run(
+        [sys.executable, *command], cwd=checkout, env=environment, stdout=subprocess.PIPE, stderr=stderr, check=check
+    )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 

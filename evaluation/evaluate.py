@@ -82,7 +82,7 @@ def after_fit(trainer: Trainer) -> tuple[dict[str, Any], Path]:
 
     Returns:
         The content of ``metrics.json`` and its folder; if this evaluation already exists, the content and folder
-        of its newest complete evaluation.
+        of the evaluation that stands for it.
     """
     engine = next(c for c in trainer.callbacks if isinstance(c, Interpretability))  # type: ignore[attr-defined]
     checkpoint = next(c for c in trainer.callbacks if isinstance(c, RunCheckpoint))  # type: ignore[attr-defined]

@@ -181,14 +181,15 @@ class ExplainedModel:
         self, samples: Sequence[Mapping[str, Any]], page: str, classes: int, most: int
     ) -> list[ExplainedImage]:
         images = torch.stack([sample["image"] for sample in samples]).to(self.units.active.device)
-        output = self.explainer.observe(self.model, images)
+        with torch.no_grad():
+            output = self.model(images)
         order = output.logits.argsort(dim=1, descending=True, stable=True)[:, :classes].tolist()
         apart = self.units.kind == "concept"  # each says something else of a place
         tables = additive_tables(self.model, output, order, most if apart else max(_FEWEST, _TIMES * most))
         for sample, own in zip(samples, tables, strict=True):
             for table in own:
                 table.check(page, str(sample["sample_id"]), self.class_names[table.label])
-        maps = self._maps(samples, images, output, tables)
+        maps = self._maps(samples, images, tables)
         explained = []
         for index, (sample, own) in enumerate(zip(samples, tables, strict=True)):
             truth = labels_of(sample)[0] if "label" in sample or "labels" in sample else ()
@@ -209,11 +210,7 @@ class ExplainedModel:
         return explained
 
     def _maps(
-        self,
-        samples: Sequence[Mapping[str, Any]],
-        images: Tensor,
-        output: ModelOutput,
-        tables: list[list[AdditiveTable]],
+        self, samples: Sequence[Mapping[str, Any]], images: Tensor, tables: list[list[AdditiveTable]]
     ) -> list[dict[int, Tensor]]:
         """By unit, the maps ``(H, W)`` of all lines of each image's tables."""
         wanted = [list(dict.fromkeys(line.unit for table in own for line in table.lines)) for own in tables]
@@ -223,8 +220,7 @@ class ExplainedModel:
         keys = None
         if "sample_key" in samples[0]:
             keys = torch.stack([sample["sample_key"] for sample in samples]).to(images.device)
-        targets = Targets("unit", ids)
-        maps = self.explainer.attribute(self.model, images, targets, output=output, sample_ids=keys).cpu()
+        maps = self.explainer.attribute(self.model, images, Targets("unit", ids), sample_ids=keys).cpu()
         return [dict(zip(units, row, strict=True)) for units, row in zip(ids.tolist(), maps, strict=True)]
 
     def _lines(

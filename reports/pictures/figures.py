@@ -51,7 +51,7 @@ def save(figure: Figure, path: Path) -> Path:
     """
     buffer, form = io.BytesIO(), path.suffix.lower().removeprefix(".")
     undated: dict[str, dict[str, Any]] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
-    figure.savefig(buffer, format=form, dpi=PRINT_DPI, metadata=undated.get(form))
+    figure.savefig(buffer, format=form, dpi=PRINT_DPI, metadata=undated.get(form), bbox_inches="tight")  # whole legends
     return write_new(path, buffer.getvalue())
 
 
@@ -108,7 +108,7 @@ def _bars(columns: Sequence[Column], sections: Sequence[Section]) -> Figure:
     across = min(ACROSS, len(columns))
     starts = range(0, len(columns), across)
     lines = [(dataset, rows, columns[at : at + across]) for dataset, rows in sections for at in starts]
-    heights = [60 + BAR * len(rows) for _, rows, _ in lines]
+    heights = [75 + BAR * len(rows) for _, rows, _ in lines]
     size = ((LABELS + across * PANEL) / DPI, (40 + sum(heights)) / DPI)
     figure = Figure(size, DPI, layout="constrained")
     panels = figure.subplots(len(lines), across, squeeze=False, height_ratios=heights)
@@ -134,7 +134,7 @@ def _bar_panel(axes: Axes, rows: Sequence[Row], column: Column, dataset: str, na
         text, colour = ("–", "black") if missing else (OTHERWISE * differs, "white")
         axes.text(0.01, at, text, va="center", color=colour, transform=axes.get_yaxis_transform())
     axes.set_yticks(heights, [_name(row) for row in rows] if named else [""] * len(rows))
-    axes.set(title=f"{_title(column)}, {dataset}", ylim=(len(rows) - 0.5, -0.5))
+    axes.set(title=f"{_title(column)}\n{dataset}", ylim=(len(rows) - 0.5, -0.5))
     axes.grid(visible=False, axis="y")
 
 

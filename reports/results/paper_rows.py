@@ -144,6 +144,7 @@ def _cell(table: PaperTable, group: Group, nearest: str, key: str) -> Cell:
     place = (first.dataset, nearest, key)
     record = next((r for r in table.records if (r.dataset, r.model, r.metric_key) == place), empty)
     match = min(matches(first, [record]), key=lambda each: (not group.entries(each.key), len(each.differences)))
+    match = match if table.records else replace(match, differences=())  # no paper to differ from
     if axis := next((axis for axis in _ITEMS if record.key_qualifiers.get(axis, "").isdigit()), None):
         return _of_item(group, match, axis)
     entries, mean = group.entries(match.key), group.average(match.key)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from glob import glob
 from pathlib import Path
@@ -86,8 +86,9 @@ def evaluations(run: Path) -> list[Result]:
     """All evaluations of a run, first the one that stands for it.
 
     That is the newest one of the whole test split, the checkpoint that the training chose (the best, or the last of a
-    run without) and the explainer of the model. Next are those with another explainer, then those of another
-    checkpoint, of a part or of the validation split, and at the end those on other data than the run's.
+    run without) and the explainer of the model or of the run's first evaluation. Next are those with another explainer,
+    then those of another checkpoint, of a part or of the validation split, and at the end those on other data than the
+    run's.
 
     Args:
         run: its folder.
@@ -97,15 +98,22 @@ def evaluations(run: Path) -> list[Result]:
     """
     main = run / "evaluation"
     files = [file for file in (main / "metrics.json", *sorted(main.glob("*/metrics.json"))) if file.is_file()]
-    return sorted(map(read_metrics, files), key=_precedence, reverse=True)
+    results = [read_metrics(file) for file in files]
+    usual = {None, *(_asked(result) for result in results if result.path.parent == main)}
+    return sorted(results, key=lambda result: _precedence(result, usual), reverse=True)
 
 
-def _precedence(result: Result) -> tuple[Any, ...]:
+def _asked(result: Result) -> str | None:
+    """The explainer that was asked for, in the config of the run or with ``--explainer``."""
+    asked: str | None = result.protocol.get("asked_explainer")
+    return asked
+
+
+def _precedence(result: Result, usual: Collection[str | None]) -> tuple[Any, ...]:
     whole = result.split == "test" and result.limit is None
     choice = {"last": 1, "best": 2}.get(Path(result.checkpoint).stem, 0)
-    own_explainer = not result.protocol.get("asked_explainer")
     newest = result.timing.get("ended", ""), result.path.stat().st_mtime_ns
-    return not result.other_data, whole, choice, own_explainer, *newest
+    return not result.other_data, whole, choice, _asked(result) in usual, *newest
 
 
 def _why(path: Path) -> str:

@@ -432,7 +432,7 @@ class TestRegistry(ContractTest):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in MODELS if " " not in name])  # variants share the code
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in ("ProtoPNet pruned", "ProtoPNet cosine")])
 def test_an_epoch_in_half_precision(name, tmp_path, monkeypatch):
     """From the weights of a short training: finite, and in bfloat16 within 2 points of an epoch in float32.
 

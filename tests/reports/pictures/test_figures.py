@@ -46,6 +46,7 @@ def test_a_scatter_draws_the_first_metric_upright_and_leaves_out_what_is_missing
     (panel,) = drawn("scatter", [ACC, NPR], runs).axes
     ((point, *_),) = panel.containers
     assert (point.get_xdata()[0], point.get_ydata()[0]) == (2, 80)
+    assert not any("†" in text.get_text() for text in panel.get_legend().get_texts())  # there is no paper
 
 
 def test_published_numbers_stand_next_to_runs_of_their_data_set(runs):

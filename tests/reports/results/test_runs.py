@@ -48,7 +48,7 @@ def test_a_folder_or_a_pattern_stands_for_the_runs_in_it(tmp_path, name):
 
 
 LAST, ENDED = "checkpoints/last.ckpt", {"images": 10, "ended": "2026-01-02T03:04:05+00:00"}
-RANDOM = {"asked_explainer": "random()"}
+RANDOM, GRAD_CAM = {"asked_explainer": "random()"}, {"asked_explainer": "grad_cam()"}
 OTHER = {"config": "other.yaml", "classes": 3, "matched": 2}
 
 
@@ -61,6 +61,8 @@ OTHER = {"config": "other.yaml", "classes": 3, "matched": 2}
         ({}, {"checkpoint": LAST, "step": 9}, "first"),  # training chose the best
         ({}, {"step": 9, "protocol": RANDOM}, "first"),  # explained as the model asks
         ({"protocol": RANDOM}, {"checkpoint": LAST}, "first"),
+        ({"protocol": GRAD_CAM}, {"step": 9, "protocol": RANDOM}, "first"),  # asked for in the config of the run
+        ({"protocol": GRAD_CAM}, {"step": 9, "protocol": GRAD_CAM}, "later"),
         ({"limit": 8}, {"checkpoint": LAST}, "later"),
         ({}, {"step": 9, "limit": 8}, "first"),
         ({}, {"step": 9, "split": "val"}, "first"),
