@@ -46,7 +46,14 @@ def test_a_scatter_draws_the_first_metric_upright_and_leaves_out_what_is_missing
     (panel,) = drawn("scatter", [ACC, NPR], runs).axes
     ((point, *_),) = panel.containers
     assert (point.get_xdata()[0], point.get_ydata()[0]) == (2, 80)
-    assert not any("†" in text.get_text() for text in panel.get_legend().get_texts())  # there is no paper
+
+
+def test_nothing_differs_from_a_paper_where_there_is_none(tmp_path):
+    """A last layer solved exactly is marked beside published numbers only."""
+    run = write_run(tmp_path / "solved", {ACC: 0.8, NPR: 2.0}, protocol={"last_layer": "solved"})
+    (panel,) = drawn("scatter", [ACC, NPR], [run]).axes
+    (text,) = panel.get_legend().get_texts()
+    assert "†" not in text.get_text()
 
 
 def test_published_numbers_stand_next_to_runs_of_their_data_set(runs):
