@@ -55,7 +55,7 @@ def cpu_seconds(command: Sequence[str], checkout: Path, check: bool) -> float:
     stderr = None if check else subprocess.DEVNULL
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(checkout.resolve())}
     subprocess.run(
-        [sys.executable, *command], cwd=checkout, env=environment, stdout=subprocess.PIPE, stderr=stderr, check=check
+        [sys.executable, *command], cwd=checkout, env=environment, stdout=subprocess.DEVNULL, stderr=stderr, check=check
     )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

@@ -87,8 +87,11 @@ def words_apart(results: Sequence[Result], by_dataset: bool = False) -> list[lis
     """
     words = []
     for result in results:
-        rivals = [each for each in results if each.model == result.model]
-        rivals = [each for each in rivals if not by_dataset or each.dataset == result.dataset]
+        rivals = [
+            other
+            for other in results
+            if other.model == result.model and (not by_dataset or other.dataset == result.dataset)
+        ]
         words.append(_words(rivals)[rivals.index(result)])
     return words
 

@@ -436,7 +436,8 @@ class TestRegistry(ContractTest):
 def test_an_epoch_in_half_precision(name, tmp_path, monkeypatch):
     """From the weights of a short training: finite, and in bfloat16 within 2 points of an epoch in float32.
 
-    The gap is that of 400 images seen by both, less what chance explains: the last bits differ between processors.
+    Both are compared on the same 400 images. A difference that chance explains is allowed, since processors round
+    differently.
     A CPU takes ten times as long in float16, which therefore gets a few batches.
     """
     monkeypatch.chdir(tmp_path)
