@@ -5,10 +5,10 @@
 
 The bare backbone is a plain PyTorch loop: backbone, mean, linear layer, cross-entropy, backward, optimiser step.
 The model's side is what ``train.py`` runs, with Lightning and the phase schedule, in the phase that trains the most.
-Both see one batch of random images again and again, made beforehand and as large for both, in turn. Images that go
-through the backbone are counted: a model that looks at two views of every image cannot be faster than half its
-backbone, and the last column is the share of what its passes allow. A backbone that is partly frozen in that phase
-saves some of the backward pass.
+Both see one batch of random images again and again, made beforehand and as large for both, in turn; in every step its
+bytes go to the device and become floats there. Images that go through the backbone are counted: a model that looks at
+two views of every image cannot be faster than half its backbone, and the last column is the share of what its passes
+allow. A backbone that is partly frozen in that phase saves some of the backward pass.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from lightning import Callback, LightningDataModule, Trainer
@@ -35,6 +36,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import lightning_modules
 from benchmarks.timing import clock
 from callbacks import PhaseSchedule
+from datamodules.dataset import with_float_images
 from datamodules.sample import Capabilities, ClassTables
 from lightning_modules import InterpretableModule
 from lightning_modules.backbones import build_backbone
@@ -50,7 +52,7 @@ WARM_UP = 2  # steps that do not count
 
 
 class OneBatch(LightningDataModule):
-    """The same batch at every step."""
+    """The same batch at every step, of ``(B, H, W, 3)`` uint8 pixels that become float images on the device."""
 
     def __init__(self, images: Tensor, classes: int, steps: int) -> None:
         super().__init__()
@@ -67,7 +69,7 @@ class OneBatch(LightningDataModule):
             concept_names=[str(i) for i in range(CONCEPTS)], class_concepts=table + 0.5, class_concepts_binary=table
         )
         self.class_weights = torch.ones(classes)
-        self.steps, self.num_classes, self.image_size, self.batch_size = steps, classes, images.shape[2:], count
+        self.steps, self.num_classes, self.image_size, self.batch_size = steps, classes, images.shape[1:3], count
 
     def dataset(self, split: str) -> range:
         """As many samples as the batches hold."""
@@ -75,7 +77,7 @@ class OneBatch(LightningDataModule):
 
     def configure_loaders(self, two_views: bool = False, **changes: object) -> None:
         """The second view for a model that asks for it; others would copy it to the device in vain."""
-        self.batch |= {"second_view": 1 - self.batch["image"]} if two_views else {}
+        self.batch |= {"second_view": 255 - self.batch["image"]} if two_views else {}
 
     def capabilities(self, split: str) -> Capabilities:
         """One label and some concepts per image."""
@@ -83,7 +85,8 @@ class OneBatch(LightningDataModule):
 
     def train_dataloader(self) -> DataLoader[Any]:
         """The batch, again and again."""
-        return DataLoader([self.batch] * self.steps, batch_size=None)  # type: ignore[arg-type]
+        on_device = partial(with_float_images, device=self.trainer.strategy.root_device)
+        return DataLoader([self.batch] * self.steps, batch_size=None, collate_fn=on_device)  # type: ignore[arg-type]
 
 
 class Clock(Callback):
@@ -160,7 +163,8 @@ def train_bare(
     for step in range(data.steps):
         if step == WARM_UP:
             begin = clock(device)
-        images, labels = data.batch["image"].to(device), data.batch["label"].to(device)
+        batch: Any = with_float_images(cast(Any, data.batch), torch.device(device))
+        images, labels = batch["image"], batch["label"].to(device)
         optimizer.zero_grad()
         with torch.autocast(device, torch.bfloat16, enabled=half):
             loss = F.cross_entropy(bare(images), labels)
@@ -180,7 +184,8 @@ def passes_of(model: InterpretableModule, data: OneBatch, device: str) -> float:
 
 def models(arguments: argparse.Namespace) -> None:
     """Every model next to its bare backbone."""
-    images = torch.rand(arguments.batch, 3, arguments.pixels, arguments.pixels)
+    images = torch.randint(0, 256, (arguments.batch, arguments.pixels, arguments.pixels, 3), dtype=torch.uint8)
+    images = images.pin_memory() if arguments.device == "cuda" else images  # as a loader leaves them
     data = OneBatch(images, arguments.classes, WARM_UP + arguments.steps)
     print("| model | backbone | phase | passes | bare, images/s | model, images/s | ratio | of what its passes allow |")
     print("|---|---|---|---|---|---|---|---|")

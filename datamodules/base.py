@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from lightning import LightningDataModule
 
-from datamodules.dataset import EpochSampler, ExactSampler, ImageDataset, ImageLoader
+from datamodules.dataset import CPU, EpochSampler, ExactSampler, ImageDataset, ImageLoader
 from datamodules.matching import Matched
 from datamodules.sample import Capabilities, ClassTables
 from datamodules.splits import Split
@@ -204,7 +204,10 @@ class ImageDataModule(LightningDataModule, ABC):
             dataset = SecondView(dataset, self.loading.continuity, self.loading.continuity_seed)
         if self.loading.two_views and split == "train":
             dataset = TwoViews(dataset, self.seed)
-        rank, world_size = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
+        rank, world_size, device = 0, 1, CPU
+        if self.trainer:
+            rank, world_size = self.trainer.global_rank, self.trainer.world_size
+            device = self.trainer.strategy.root_device
         training = split == "train"
         sampler = (
             EpochSampler(dataset, self._epoch, self.seed, rank, world_size)
@@ -213,6 +216,7 @@ class ImageDataModule(LightningDataModule, ABC):
         )
         return ImageLoader(
             dataset,
+            device,
             batch_size=self.batch_size if training else self.eval_batch_size,
             sampler=sampler,
             num_workers=self.num_workers,

@@ -1,7 +1,7 @@
 """The base of all data sets, the loader of their batches, and exact and resumable samplers.
 
 Tables are looked up for a whole batch at once. Images leave loader workers as uint8 pixels, a quarter of the memory,
-and become float32 in the process that requested the batch.
+and become float32 on the device of the trainer that requested the batch.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from datamodules.plot import plot_sample
 from datamodules.sample import Batch, Sample
 from run_folder.processes import gathered
 
+CPU = torch.device("cpu")
 Index = int | tuple[int, int]  # a position, or (epoch, position) where augmentation depends on the epoch
 
 
@@ -101,17 +102,21 @@ class ImageLoader(DataLoader[Any]):
 
     Args:
         dataset: the data set.
+        device: where uint8 pixels become float images; other fields stay on the CPU.
         options: of :class:`torch.utils.data.DataLoader`.
     """
 
-    def __init__(self, dataset: ImageDataset | _Batches, **options: Any) -> None:
+    def __init__(self, dataset: ImageDataset | _Batches, device: torch.device = CPU, **options: Any) -> None:
         whole = dataset if isinstance(dataset, _Batches) else _Batches(dataset)  # Lightning may build a loader again
-        super().__init__(whole, **{**options, "collate_fn": _unchanged})
+        pinned = device.type == "cuda"  # copies then do not block
+        super().__init__(whole, **{"pin_memory": pinned, **options, "collate_fn": _unchanged})
+        self.device = device
         self.kept: dict[str, Any] | None = None  # all fields but the image, of all samples in order
 
     def __iter__(self) -> Any:  # Iterator[Batch]; torch names its own iterator here
         if self.kept is None:  # asked with the first batch: Lightning makes the iterator before an epoch starts
-            yield from map(with_float_images, super().__iter__())
+            for batch in super().__iter__():
+                yield with_float_images(batch, self.device)
             return
         for indices in self.batch_sampler or ():
             rows = [epoch_and_position(index)[1] for index in indices]
@@ -129,7 +134,7 @@ class ImageLoader(DataLoader[Any]):
         dataset, ranks = cast("_Batches", self.dataset), range(sampler.num_replicas)
         share = ExactSampler(dataset, sampler.rank, sampler.num_replicas)
         batches = []
-        for batch in ImageLoader(dataset, batch_size=size, sampler=share, num_workers=self.num_workers):
+        for batch in ImageLoader(dataset, self.device, batch_size=size, sampler=share, num_workers=self.num_workers):
             images = batch.pop("image")
             full = images[torch.arange(size).clamp(max=len(images) - 1)]
             batches.append(batch | {name: see(full)[: len(images)]})
@@ -167,12 +172,15 @@ def image_tensor(pixels: Tensor) -> Tensor:
         [0.0, 0.20000000298023224, 1.0]
     """
     channels_first = pixels.movedim(-1, -3)
-    image = np.empty(channels_first.shape, np.float32)  # in huge pages; memory of torch takes twice as long
-    return torch.from_numpy(image).copy_(channels_first).div_(255)
+    if pixels.device == CPU:  # in huge pages; memory of torch takes twice as long
+        image = torch.from_numpy(np.empty(channels_first.shape, np.float32))
+    else:
+        image = torch.empty(channels_first.shape, device=pixels.device)
+    return image.copy_(channels_first).div_(image.new_full((), 255))  # a GPU would multiply by a rounded 1 / 255
 
 
-def with_float_images(batch: Batch) -> Batch:
-    """A batch whose images are float; those that are already stay as they are.
+def with_float_images(batch: Batch, device: torch.device = CPU) -> Batch:
+    """A batch whose images are float and on a device; those that are float already stay as and where they are.
 
     Example:
         >>> with_float_images({"image": torch.zeros(1, 2, 2, 3, dtype=torch.uint8)})["image"].shape
@@ -181,7 +189,7 @@ def with_float_images(batch: Batch) -> Batch:
     fields: dict[str, Any] = dict(batch)
     for name in ("image", "second_view"):
         if name in fields and fields[name].dtype == torch.uint8:
-            fields[name] = image_tensor(fields[name])
+            fields[name] = image_tensor(fields[name].to(device, non_blocking=True))
     return cast("Batch", fields)
 
 

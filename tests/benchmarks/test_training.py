@@ -9,6 +9,7 @@ import torch
 
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "training.py"
 SMALL = ["--backbone", "sketch", "--pixels", "40", "--classes", "4", "--batch", "4", "--steps", "1", "--repeats", "1"]
+PIXELS = torch.arange(4 * 32 * 32 * 3).view(4, 32, 32, 3).byte()
 
 
 @pytest.fixture(scope="module")
@@ -26,14 +27,14 @@ def test_images_through_the_backbone_are_counted(training, name, passes):
     model = training.make_model(name, "sketch", 32, 4)
     assert len(model.plan.phases) == 1
     assert "backbone" in model.plan.phases[0].trainable
-    data = training.OneBatch(torch.rand(4, 3, 32, 32), 4, steps=3)
+    data = training.OneBatch(PIXELS, 4, steps=3)
     assert training.passes_of(model, data, "cpu") == passes
 
 
 def test_both_sides_train(training):
     model = training.make_model("ProtoPNet", "sketch", 32, 4)
     bare = training.Bare(model, "sketch", 4)
-    data = training.OneBatch(torch.rand(4, 3, 32, 32), 4, steps=3)
+    data = training.OneBatch(PIXELS, 4, steps=3)
     for side, train in (
         (bare, lambda: training.train_bare(bare, model, data, "cpu")),
         (model, lambda: training.train_model(model, data, "cpu")),

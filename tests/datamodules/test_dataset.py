@@ -1,5 +1,7 @@
 """Pixels as files hold them, images as models read them, what loaders make of both, and in which order."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -87,6 +89,15 @@ class TestLoader:
         (batch,) = ImageLoader(TwoViews(Floats(), 0), batch_size=2)
         assert torch.equal(batch["second_view"][1], TwoViews(Floats(), 0)[1]["second_view"])
         assert Stratified(Floats(), 9).labels.tolist() == [0, 1]
+
+    def test_a_trainer_gets_float_images_on_its_device(self):
+        birds = small_birds()
+        strategy = SimpleNamespace(root_device=torch.device("meta"))
+        birds.trainer = SimpleNamespace(global_rank=0, world_size=1, strategy=strategy)
+        loader = birds._loader("val")
+        for batch in (next(iter(loader)), next(iter(_update_dataloader(loader, RandomSampler(loader.dataset))))):
+            assert (batch["image"].device, batch["image"].dtype) == (strategy.root_device, torch.float32)
+            assert batch["label"].device == torch.device("cpu")
 
     def test_a_loader_of_torch_stacks_samples_too(self, cub_tree):
         (batch,) = DataLoader(ConcatDataset([Floats(), Floats()]), batch_size=4)

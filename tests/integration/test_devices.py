@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from callbacks import Interpretability, PhaseSchedule
 from callbacks.phases.projection import nearest_patches, source_table
+from datamodules.dataset import with_float_images
 from explanations import Targets
 from lightning_modules.contract import Projectable, SelectsFeatures
 from metrics.primitives.perturbation import normal_quantiles
@@ -26,7 +27,7 @@ from tests.engine_runs import Run
 from tests.explanations.registry import EXPLAINERS
 from tests.lightning_modules.registry import MODELS, tiny_birds
 
-ROOMS = ("callbacks", "explanations", "lightning_modules", "metrics")
+ROOMS = ("callbacks", "datamodules", "explanations", "lightning_modules", "metrics")
 WAITING = ("aten::_local_scalar_dense", "aten::nonzero", "aten::equal", "aten::masked_select", "aten::bincount")
 CHECK, FINITE = "explanations.explainer._check", "callbacks.forward.observer.refuse_broken"
 LADDER, AMPLIFIED = "explanations.relevance.rules.settle", "explanations.relevance.prp_and_lrp.attribute"
@@ -140,6 +141,13 @@ def built(name, cuda):
     cuda.mode.allow_non_fake_inputs = False
     cuda.places.clear()
     return model
+
+
+def test_images_become_float_on_the_device(cuda):
+    pixels = torch.zeros(4, 32, 32, 3, dtype=torch.uint8)
+    batch = with_float_images({"image": pixels, "second_view": pixels}, torch.device("cuda"))
+    assert {(batch[name].device.type, batch[name].dtype) for name in batch} == {("cuda", torch.float32)}
+    assert not cuda.places
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -14,6 +14,7 @@ from lightning import seed_everything
 from callbacks import Interpretability
 from callbacks.forward.evaluation_mode import evaluation_mode
 from callbacks.phases.projection import nearest_patches
+from datamodules.dataset import image_tensor
 from lightning_modules.contract import Projectable
 from metrics.suite import resolve
 from tests.engine_runs import run_engine
@@ -60,6 +61,11 @@ def synchronisations():
         warnings.simplefilter("always")
         yield lambda: sum("synchronizing CUDA operation" in str(warning.message) for warning in caught)
     torch.cuda.set_sync_debug_mode("default")
+
+
+def test_images_are_those_of_the_cpu():
+    levels = torch.arange(256, dtype=torch.uint8)[:, None, None, None].expand(256, 1, 1, 3)
+    assert torch.equal(image_tensor(levels.to(DEVICE)).cpu(), image_tensor(levels))
 
 
 @pytest.mark.parametrize("name", MODELS)
