@@ -128,14 +128,8 @@ class SummaryMetric(SeparateMetric):
             undefined entries ``skipped``; NaN for what is undefined.
         """
         with self.sync_context(dist_sync_fn=self.dist_sync_fn, should_sync=self._to_sync), torch.no_grad():
-            value, n, skipped, low, high = self._result()
-        return {
-            "value": float(value),
-            "low": float(low),
-            "high": float(high),
-            "n": int(n),
-            "skipped": int(skipped),
-        }
+            value, n, skipped, low, high = torch.stack([part.double() for part in self._result()]).tolist()
+        return {"value": value, "low": low, "high": high, "n": int(n), "skipped": int(skipped)}
 
 
 class ImageMean(SummaryMetric):

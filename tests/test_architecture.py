@@ -62,7 +62,7 @@ HOUSE = {*(room.split(".")[0] for room in ARROWS), *SCRIPTS, "tests", "benchmark
 
 # room -> third-party packages; rooms that are not listed are free
 PACKAGES: dict[str, set[str]] = {
-    "metrics": {"torch", "torchmetrics"},
+    "metrics": {"scipy", "torch", "torchmetrics"},
     "run_folder": {"jsonargparse", "lightning", "pydantic", "torch", "yaml"},
     "datamodules": {
         *("lightning", "torch", "torchvision", "albumentations", "numpy", "PIL", "cv2", "sklearn", "scipy"),

@@ -153,14 +153,14 @@ class Weighted(Branching):
         self.non_negative, self.bounds, self.ladder = non_negative, bounds, ladder
         self._terms: list[Term]
 
-    def look(self) -> Generator[Tensor, bool, None]:
+    def look(self) -> Generator[Tensor, float, None]:
         """1/z and its parts; then, only if some z is zero, the rungs of the ladder, each 0 where it is not used.
 
         Masks are floats, with which CPUs are several times faster than with booleans.
         """
         parts, floor = self._parts()
         z = self._sum(parts)
-        if (yield z.amin() > floor):
+        if (yield z.amin()) > floor:
             self._terms = [(z.reciprocal_(), parts)]
             return
         inverse = _inverse(z, floor)
@@ -172,7 +172,7 @@ class Weighted(Branching):
         by_size_inverse = _inverse(self._sum(by_size), TINY).mul_(left)
         self._terms.append((by_size_inverse, by_size))
         left = left - by_size_inverse.sign()
-        if (yield left.amax() > 0):
+        if (yield left.amax()) > 0:
             ones = torch.ones_like(self.x) if self.frame is None else self.frame.expand_as(self.x)
             evenly = [(ones, torch.ones_like(self.filters.folded))]
             self._terms.append((_inverse(self._sum(evenly), TINY).mul_(left), evenly))

@@ -32,10 +32,10 @@ class Rule(Protocol):
 class Branching:
     """A rule that computes more where values ask for it."""
 
-    _look: Generator[Tensor, bool, None] | None = None
+    _look: Generator[Tensor, float, None] | None = None
 
-    def look(self) -> Generator[Tensor, bool, None]:
-        """Compute what depends on the images alone; yields scalar bools and is sent their values."""
+    def look(self) -> Generator[Tensor, float, None]:
+        """Compute what depends on the images alone; yields scalars and is sent their values."""
         raise NotImplementedError
 
 
@@ -52,7 +52,7 @@ def settle(rules: Iterable[Branching]) -> None:
         waiting = [(look, question) for look, question in asked if question is not None]
 
 
-def _next_question(look: Generator[Tensor, bool, None], answer: bool) -> Tensor | None:
+def _next_question(look: Generator[Tensor, float, None], answer: float) -> Tensor | None:
     """The next question of a rule, or None if it has no more."""
     try:
         return look.send(answer)
@@ -94,13 +94,13 @@ class Residual(Branching):
         self.a, self.b = a, b
         self._quotient: tuple[Tensor, Tensor | None]
 
-    def look(self) -> Generator[Tensor, bool, None]:
+    def look(self) -> Generator[Tensor, float, None]:
         """1 / (a + b + ε·sign), 0 where a + b is zero; and 0.5 there, if that is anywhere."""
         total = self.a + self.b
         size = total.abs()
-        inverse = total.add_(total.new_full((), EPSILON).copysign(total)).reciprocal_()
+        inverse = total.add_(total.sign(), alpha=EPSILON).reciprocal_()
         self._quotient = inverse, None
-        if not (yield size.amin() > TINY):
+        if not (yield size.amin()) > TINY:
             zero = size <= TINY
             self._quotient = inverse.masked_fill_(zero, 0), zero * 0.5
 

@@ -7,6 +7,7 @@ The last layers of a backbone have the most channels and the fewest cells. A uni
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -40,7 +41,7 @@ class Window:
         """
         return cls(cells[:, None] // frame[1], cells[:, None] % frame[1], frame)
 
-    @property
+    @cached_property
     def inside(self) -> Tensor:
         """``(B, 1, s, t)`` bool: the cell lies in the frame."""
         rows, columns = ((i >= 0) & (i < n) for i, n in zip((self.rows, self.columns), self.frame, strict=True))
@@ -48,6 +49,8 @@ class Window:
 
     def before(self, operator: ConvolutionMap, frame: tuple[int, int], kernel: tuple[int, int]) -> Window:
         """The window of the input of a convolution with stride 1 whose output has this one."""
+        if (kernel, operator.padding, frame) == ((1, 1), (0, 0), self.frame):
+            return self
         rows, columns = (
             index[:, :1] - padding + torch.arange(index.shape[1] + side - 1, device=index.device)
             for index, padding, side in zip((self.rows, self.columns), operator.padding, kernel, strict=True)
@@ -56,14 +59,15 @@ class Window:
 
     def take(self, tensor: Tensor) -> Tensor:
         """The window ``(B, C, s, t)`` of ``(B, C, H, W)``, zero outside the frame."""
-        return tensor.permute(0, 2, 3, 1)[self._cells()].permute(0, 3, 1, 2).mul_(self.inside)
+        return tensor.permute(0, 2, 3, 1)[self._cells].permute(0, 3, 1, 2).mul_(self.inside)
 
     def put(self, values: Tensor) -> Tensor:
         """The whole tensor ``(B, C, H, W)`` of its window; what lies outside the frame is lost."""
         whole = values.new_zeros(len(values), *self.frame, values.shape[1])  # channels last
-        whole.index_put_(self._cells(), (values * self.inside).permute(0, 2, 3, 1), accumulate=True)
+        whole.index_put_(self._cells, (values * self.inside).permute(0, 2, 3, 1), accumulate=True)
         return whole.permute(0, 3, 1, 2)
 
+    @cached_property
     def _cells(self) -> tuple[Tensor, Tensor, Tensor]:
         """Indices of image, row and column, ``(B, s, t)`` when broadcast; the nearest one for cells outside."""
         image = torch.arange(len(self.rows), device=self.rows.device)[:, None, None]

@@ -6,6 +6,7 @@ import math
 from statistics import NormalDist
 
 import torch
+from scipy.special import stdtrit
 from torch import Tensor
 
 _ROUNDING = 1e-12  # of the sum of squares: a smaller variance is a rounding error
@@ -23,16 +24,10 @@ def _normal_quantile(confidence: float) -> float:
 
 
 def _student_quantile(confidence: float, count: Tensor) -> Tensor:
-    """Two-sided quantile of Student's t with ``count - 1`` degrees of freedom, by Newton's method from below."""
-    freedom = (count.double() - 1).clamp(min=1)[..., None]
-    log_scale = torch.lgamma((freedom + 1) / 2) - torch.lgamma(freedom / 2) - (freedom * torch.pi).log() / 2
-    quantile = torch.full_like(freedom, _normal_quantile(confidence))
-    steps = torch.linspace(0, 1, 2001, dtype=torch.float64, device=count.device)
-    for _ in range(20):  # from the normal to one degree of freedom
-        density = (log_scale - (freedom + 1) / 2 * ((quantile * steps).square() / freedom).log1p()).exp()
-        missing = confidence / 2 - torch.trapezoid(density, quantile * steps)[..., None]
-        quantile = quantile + missing / density[..., -1:]
-    return quantile.squeeze(-1)
+    """Two-sided quantile of Student's t with ``count - 1`` degrees of freedom, at least one."""
+    freedom = (count.double() - 1).clamp(min=1)
+    quantile = stdtrit(freedom.tolist(), 0.5 + confidence / 2)
+    return torch.tensor(quantile, dtype=torch.float64, device=count.device)
 
 
 def _around(centre: Tensor, half_width: Tensor, count: Tensor) -> Bounds:
