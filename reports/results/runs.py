@@ -11,6 +11,7 @@ from typing import Any
 
 from reports.results.differences import differing, short, short_name
 from reports.results.metrics_json import Result, read_metrics
+from run_folder.messages import counted
 
 NOT_READ = "not read, to be named by their own folders"
 FOLDERS = ("evaluation", "checkpoints")  # of a run
@@ -140,7 +141,9 @@ def read_from(*results: Result) -> str:
 
 
 def passed_over(result: Result) -> str:
-    """The other evaluations of a run, on a line: their folders, and in what they differ from the one that was read.
+    """The other evaluations of a run, on a line: their folders, and what sets them apart from the one that was read.
+
+    That is in what they differ, and how many metrics they have that it has not.
 
     Args:
         result: of the evaluation that stands for the run.
@@ -150,5 +153,7 @@ def passed_over(result: Result) -> str:
         places = differing([{**each.conditions, "seed": each.seed} for each in (result, other)])
         differs = [f"{short_name(place)} {short(value)}" for place, (_, value) in places.items()]
         more = [f"{len(differs) - SHOWN} more"] if len(differs) > SHOWN else []
+        further = len(other.metrics.keys() - result.metrics.keys())
+        more += [counted(further, "further metric")] if further else []
         texts.append(", ".join([other.source, *differs[:SHOWN], *more]))
     return "; ".join([*texts, *([f"{len(result.others) - SHOWN} more"] if len(result.others) > SHOWN else [])])

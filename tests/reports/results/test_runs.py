@@ -86,9 +86,12 @@ def test_a_run_stands_for_its_newest_whole_evaluation_of_the_chosen_checkpoint(t
 
 def test_a_source_says_what_was_read(run):
     assert read(run).source == "evaluation, best.ckpt at step 4"
-    few = content({}, checkpoint=LAST, step=9, split="val", limit=8, other_data=OTHER)
+    few = content(
+        {"general/f1": 0.5, "continuity/cac": 0.1}, checkpoint=LAST, step=9, split="val", limit=8, other_data=OTHER
+    )
     write_metrics(few, run / "evaluation" / "few")
-    assert passed_over(read(run)) == "evaluation/few, last.ckpt at step 9, split val, limit 8, other_data other.yaml"
+    expected = "evaluation/few, last.ckpt at step 9, split val, limit 8, other_data other.yaml, 1 further metric"
+    assert passed_over(read(run)) == expected
 
 
 def test_a_further_evaluation_belongs_to_its_run(run):
