@@ -149,13 +149,13 @@ def table(
         intervals: print deviations or 95 % intervals and n in a paper's table, too; other tables always have them.
     """
     if published is None or "/" not in published:
-        from reports.results.formats import text_of
         from reports.results.runs import collect
+        from reports.tables.formats import text_of
 
         print(text_of(collect(runs), format, published, across))
     else:
         from reports.published.paper_tables import paper_table
-        from reports.results.paper_text import text_of_paper
+        from reports.tables.paper_text import text_of_paper
         from studies.analysis.hive import sections_of
 
         asked = paper_table(published)
@@ -181,8 +181,8 @@ def figure(
     """
     from reports.pictures.figures import check_output, draw, save
     from reports.published.paper_tables import of_headings, paper_table
-    from reports.results.paper_rows import of_keys
     from reports.results.runs import collect
+    from reports.tables.paper_rows import of_keys
     from studies.analysis.hive import sections_of
 
     file, names = Path(output), metric.split(",") if metric else []
@@ -223,7 +223,7 @@ def compare(  # noqa: PLR0913 - every argument is a flag
     """
     from evaluation.trained_model import TrainedModel
     from reports.html import build_comparison, comparison_folder
-    from reports.results import paired_comparison
+    from reports.tables import paired_comparison
 
     compared = paired_comparison.compare(run, other, across, common, draws, seed)
     if not report:
@@ -345,7 +345,7 @@ def metrics(
     from callbacks import Interpretability
     from evaluation.measure import applicable
     from evaluation.trained_model import TrainedModel
-    from reports.results.summary import by_reason, listed
+    from reports.tables.summary import by_reason, listed
 
     trained = TrainedModel.of_flags(ckpt_path, data_root, allow_classes)
     keys, skipped = applicable(trained, Interpretability(suite.split(","), explainer=explainer), split)

@@ -26,8 +26,8 @@ from reports.html import build_report, read_evaluation
 from reports.pictures import write_pictures
 from reports.results.metrics_json import read_content, write_metrics
 from reports.results.scores_file import Format, write_scores
-from reports.results.summary import print_summary, suite_table
 from reports.results.values_csv import write_all_values
+from reports.tables.summary import print_summary, suite_table
 from run_folder.lock import only_process
 from run_folder.trusted_classes import foreign_packages
 

@@ -55,7 +55,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         *("lightning_modules.load_model", "datamodules.load_datamodule", "datamodules.load", "reports"),
         *("run_folder.csv_text", "run_folder.messages.counted", "run_folder.messages.did_you_mean"),
     ),
-    "sweeps": ("run_folder", "reports.results"),
+    "sweeps": ("run_folder", "reports.results", "reports.tables"),
 }
 SCRIPTS = ("train", "evaluate")  # may import every room; no room may import them
 HOUSE = {*(room.split(".")[0] for room in ARROWS), *SCRIPTS, "tests", "benchmarks"}

@@ -13,10 +13,10 @@ from reports.explained_model import ExplainedImage, ExplainedModel
 from reports.html.contents import image_link, spread
 from reports.html.evaluation_files import EvaluationFiles
 from reports.html.site import Site, key_of
-from reports.results.groups import titles
 from reports.results.metrics_json import Result
-from reports.results.paired_comparison import Comparison, table_of
 from reports.scan import Scan, samples_of, scan_evaluated
+from reports.tables.groups import titles
+from reports.tables.paired_comparison import Comparison, table_of
 
 LINES, CLASSES, FIRST = 4, 2, 8  # units of a table, tables of an image, images on the first page
 CLEAR = 0.05  # corrected p below which a difference is set in bold

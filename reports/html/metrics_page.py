@@ -12,7 +12,7 @@ import numpy as np
 from metrics.suite import ENTRIES, FAMILIES
 from reports.html.contents import Contents
 from reports.html.site import Site
-from reports.results.markdown import interval, number, printed_unit
+from reports.markdown import interval, number, printed_unit
 
 LINKED = 3  # images on either end
 BETTER = {True: "higher", False: "lower", None: ""}

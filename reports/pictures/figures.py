@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 
 from explanations.charts import BLUE, DPI, GREY, chart, radial, styled
 from metrics.page import arrow
+from reports.markdown import printed_unit
 from reports.published.paper_tables import Column, PaperTable
-from reports.results.markdown import printed_unit
-from reports.results.paper_rows import Cell, Row, Section
+from reports.tables.paper_rows import Cell, Row, Section
 from run_folder.atomic import write_new
 
 Kind = Literal["bars", "radar", "scatter"]

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from reports.markdown import number
 from reports.published.numbers import DEFECTS, Published
-from reports.results.markdown import number
 from reports.results.metrics_json import Result
 
 _INPUT = {"box": "crop", "none": "full"}  # the data modules' word for `crop` -> the published tables' for `input`

@@ -1,1 +1,1 @@
-"""Evaluations as files and tables: read, compared, printed."""
+"""Evaluations as files: written, read, and told apart."""

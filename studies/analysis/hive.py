@@ -10,9 +10,9 @@ from typing import Any
 from reports.published.columns import Match
 from reports.published.numbers import Published, published
 from reports.published.paper_tables import PaperTable
-from reports.results.groups import groups_of
-from reports.results.paper_rows import Cell, Row, Section, own_rows, sections, without_value
 from reports.results.runs import collect
+from reports.tables.groups import groups_of
+from reports.tables.paper_rows import Cell, Row, Section, own_rows, sections, without_value
 from studies.bundle import load_bundle
 from studies.study import Arm, Study
 

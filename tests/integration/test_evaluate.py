@@ -23,8 +23,8 @@ from metrics.functional import part_thresholds
 from metrics.suite import resolve
 from reports.pictures.funnybirds.parts import read_birds
 from reports.results.runs import collect
-from reports.results.tables import markdown
 from reports.results.values_csv import PREDICTION
+from reports.tables.run_tables import markdown
 from tests.tiny_runs import fit, run_evaluation
 
 CPU = Hardware("cpu")

@@ -7,8 +7,8 @@ from PIL import Image
 import evaluate
 from reports.pictures.figures import draw
 from reports.published.paper_tables import of_headings, paper_table
-from reports.results.paper_rows import of_keys
 from reports.results.runs import collect
+from reports.tables.paper_rows import of_keys
 from studies.analysis.hive import sections_of
 from tests.reports.evaluated import entry, write_run
 

@@ -7,8 +7,8 @@ import json
 import pytest
 
 import evaluate
-from reports.results.formats import escaped, latex, records, text_of
 from reports.results.runs import collect
+from reports.tables.formats import escaped, latex, records, text_of
 from tests.reports.evaluated import entry, write_run
 
 F1, NPR, VLC = "general/f1", "compactness/npr", "completeness/vlc"

@@ -9,10 +9,10 @@ from typing import Any
 
 from reports.published.columns import Match, columns, matches
 from reports.published.numbers import published
-from reports.results.groups import Group, groups_of
 from reports.results.metrics_json import Result
 from reports.results.runs import passed_over, read_from
-from reports.results.tables import Part, markdown, parts_of
+from reports.tables.groups import Group, groups_of
+from reports.tables.run_tables import Part, markdown, parts_of
 from run_folder.csv_text import csv_text
 
 _LATEX = {
@@ -30,7 +30,7 @@ def text_of(results: Sequence[Result], form: str, paper: str | None = None, acro
     Args:
         results: evaluations.
         form: of the text.
-        paper: as for :func:`~reports.results.tables.parts_of`.
+        paper: as for :func:`~reports.tables.run_tables.parts_of`.
         across: as there.
 
     Raises:
@@ -134,7 +134,7 @@ def latex(results: Sequence[Result], paper: str | None = None, across: Sequence[
     """Tables for the package booktabs, with everything else as comments.
 
     Args:
-        results: as for :func:`~reports.results.tables.parts_of`.
+        results: as for :func:`~reports.tables.run_tables.parts_of`.
         paper: as there.
         across: as there.
     """

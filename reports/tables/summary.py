@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from metrics.page import arrow
-from reports.results.markdown import interval, number, printed_unit
+from reports.markdown import interval, number, printed_unit
 from reports.results.metrics_json import incomplete_training, with_baselines
 from reports.results.scores_file import Format
 

@@ -5,10 +5,10 @@ import json
 import pytest
 
 from evaluate import table
-from reports.results.groups import Average, average, groups_of
 from reports.results.metrics_json import write_metrics
 from reports.results.runs import collect
-from reports.results.tables import markdown
+from reports.tables.groups import Average, average, groups_of
+from reports.tables.run_tables import markdown
 from tests.reports.evaluated import CUT_SHORT, content, entry, parsed, rewrite, write_run
 
 F1, NPR, VLC = "general/f1", "compactness/npr", "completeness/vlc"

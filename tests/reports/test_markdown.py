@@ -2,7 +2,7 @@
 
 import pytest
 
-from reports.results.markdown import interval, lines, number
+from reports.markdown import interval, lines, number
 
 
 @pytest.mark.parametrize(

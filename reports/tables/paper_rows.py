@@ -10,9 +10,9 @@ from metrics.suite import ENTRIES
 from reports.published.columns import Match, matches, names_of, own_words
 from reports.published.numbers import Published
 from reports.published.paper_tables import Column, PaperTable
-from reports.results.groups import Average, Group, average
 from reports.results.metrics_json import Result
 from reports.results.values_csv import NAMED_BY, read_values
+from reports.tables.groups import Average, Group, average
 from run_folder.messages import did_you_mean
 
 NOT_MEASURED = "not measured"

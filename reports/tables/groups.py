@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from reports.results.differences import without, words_apart
 from reports.results.metrics_json import Measured, Result
-from reports.results.names import group_name, run_names
+from reports.tables.names import group_name, run_names
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from metrics.page import arrow
+from reports.markdown import UNDEFINED, interval, lines, number, printed_unit
 from reports.results.differences import NOT_STATED, differing, named, short
-from reports.results.groups import titles
-from reports.results.markdown import UNDEFINED, interval, lines, number, printed_unit
 from reports.results.metrics_json import Result
-from reports.results.paired_statistics import Paired, paired
 from reports.results.runs import NOT_READ, passed_over, read, read_from
 from reports.results.values_csv import ImageValues, read_values
+from reports.tables.groups import titles
+from reports.tables.paired_statistics import Paired, paired
 
 # numbers of runs that differ in one of these mean different things
 MUST_AGREE = (

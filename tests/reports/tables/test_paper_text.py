@@ -10,8 +10,8 @@ import evaluate
 from reports.published import paper_tables
 from reports.published.numbers import Published
 from reports.published.paper_tables import PaperTable, columns_of
-from reports.results.paper_text import text_of_paper
 from reports.results.values_csv import write_values
+from reports.tables.paper_text import text_of_paper
 from studies.analysis.hive import sections_of
 from tests.reports.evaluated import entry, write_run
 

@@ -1,0 +1,1 @@
+"""Tables and comparisons of evaluations, and of papers beside them."""
