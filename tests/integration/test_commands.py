@@ -131,7 +131,7 @@ def test_a_study_from_a_clean_clone(tmp_path):
     write_files(tmp_path / "clone/docs/studies.md", tmp_path / "clone")
     fewer = "--test_after_fit false --model.epoch_scale 0.25 --data.train_size 400 --data.val_size 100"
     short = f'*"train.py fit"*) "$PYTHON" "$@" {fewer};;'
-    end = '*" serve "*) timeout -s TERM --preserve-status 20 "$PYTHON" "$@";;'
+    end = '*" serve "*) timeout -s TERM --preserve-status 6 "$PYTHON" "$@";;'
     run = f'case "$*" in {short} {end} *) "$PYTHON" "$@";; esac'
     known = os.environ | {"PYTHON": sys.executable, "PYTHONPATH": str(tmp_path / "clone")}
     for block in blocks(tmp_path / "clone/docs/studies.md", "bash"):

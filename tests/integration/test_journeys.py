@@ -13,6 +13,7 @@ from PIL import Image
 
 import evaluate
 import studies.__main__ as studies
+from callbacks.run.curves import TrainingCurves
 from datamodules import load_datamodule
 from lightning_modules import load_model
 from tests.tiny_runs import ARGUMENTS, ROOT, fit_learning
@@ -21,14 +22,17 @@ pytestmark = pytest.mark.slow
 
 MODELS = [*ARGUMENTS, "ProtoPNet", "ProtoPNet pruned"]
 PRUNING = ["--config", f"{ROOT}/configs/model/protopnet_pruned.yaml", "--model.phases.prune.epochs=1"]
-ALL = ["--test_after_fit=true", "--evaluation.suite=[all]", "--data.test_size=48"]
+ALL = ["--test_after_fit=true", "--evaluation.suite=[all]", "--data.test_size=24"]
 ACROSS = ["--across+=explainer", "--across+=explained_by"]  # BagNet's maps are its own
 FORMS = {"ProtoTree": "tree", **dict.fromkeys(("ProtoPNet", "ProtoPNet pruned", "ProtoPool", "PIPNet"), "units")}
 
 
 def fit_all(folder: Path, *more: str, **kinds: Any) -> None:
-    """Train, and evaluate the best checkpoint with every metric; its pages are left to ``evaluate.py``."""
-    with mock.patch("evaluation.evaluate.build_report"):
+    """Train, and evaluate the best checkpoint with every metric; its pages are left to ``evaluate.py``.
+
+    The curves of the training are the same for all models.
+    """
+    with mock.patch("evaluation.evaluate.build_report"), mock.patch.object(TrainingCurves, "_draw"):
         fit_learning(folder, *ALL, *more, **kinds, drawn=True)
 
 
