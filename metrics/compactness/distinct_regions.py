@@ -90,8 +90,8 @@ DISTINCT_REGIONS = MetricEntry(
         formula="mean number of the top-k units, from the largest score, whose top 5 % of relevance has an "
         "intersection over union ≤ 0.5 with the region of every unit counted before",
         source="ours",
-        misread="The most is k. Different places need not be different parts, nor lie on the object, and noise is "
-        "nowhere twice: read it with `background_overlap`. These are the units with the largest scores; an "
+        misread="The most is k. Different places need not be different parts, nor lie on the object, and noise "
+        "rarely looks at the same place twice: read it with `background_overlap`. These are the units with the largest scores; an "
         "explanation shows those with the largest contributions.",
     ),
     lambda _: DistinctRegions(quantile=None),

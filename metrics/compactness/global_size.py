@@ -97,7 +97,8 @@ GLOBAL_SIZE = MetricEntry(
         name="Global size",
         formula="number of active units u with max_c abs(w_cu) > 10⁻³",
         source="[S25] 5.5",
-        misread="Copies of a prototype count separately. Negative weights count, too.",
+        misread="Copies of a prototype count separately. Negative weights count, too. Without a weight "
+        "matrix, all active units count; ProtoPool: those with a slot.",
     ),
     lambda facts: GlobalSize(variant=facts.variant),
 )

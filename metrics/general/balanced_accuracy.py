@@ -126,7 +126,7 @@ BALANCED_ACCURACY = MetricEntry(
         name="Balanced accuracy",
         formula="mean over classes of tp / (tp + fn)",
         source="[S25] 5",
-        misread="A class of three images weighs as much as one of three hundred; its luck moves the number.",
+        misread="A class of three images weighs as much as one of three hundred; a lucky one moves the number.",
     ),
     lambda facts: BalancedAccuracy(facts.num_classes),
     needs=("single_label",),
