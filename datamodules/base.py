@@ -7,6 +7,8 @@ run nor the number of workers changes anything.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -154,6 +156,12 @@ class ImageDataModule(LightningDataModule, ABC):
     def split_record(self) -> dict[str, Any] | None:
         """The split as plain data for ``split.json``, or None where the data set defines its own."""
         return None
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the test images: 16 hexadecimal digits, which depend on the names of classes and on ``contents``."""
+        content = json.dumps([self.class_names, sorted(self.dataset("test").contents)])
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
 
     @property
     def tables(self) -> ClassTables:

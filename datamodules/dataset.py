@@ -49,6 +49,11 @@ class ImageDataset(Dataset[Sample], ABC):
         """The ids of all samples, in order."""
 
     @property
+    def contents(self) -> list[str]:
+        """What tells each sample from others, in order: its id, and the size of its file where it has one."""
+        return self.sample_ids
+
+    @property
     def labels(self) -> NDArray[np.int64]:
         """``(n,)`` the classes of all samples, in order; a subclass that knows them without making samples says so."""
         return np.array([int(self[index]["label"]) for index in range(len(self))], dtype=np.int64)

@@ -148,7 +148,7 @@ def match_data(datamodule: ImageDataModule, trained: Sequence[str], split: Split
     )
     datamodule.configure_loaders(classes=tuple(classes))
     looks = {name: datamodule.hparams.get(name) for name in ("crop", "geometry", "variant", "image_size")}
-    identity = json.dumps([sorted(matched.sample_ids), classes, looks], default=str)
+    identity = json.dumps([sorted(matched.contents), classes, looks], default=str)
     return {
         "config": config.name,
         "classes": len(trained),

@@ -28,6 +28,12 @@ class Chosen(ImageDataset):
         return [names[row] for row in self.rows]
 
     @property
+    def contents(self) -> list[str]:
+        """What tells the chosen samples from others, in order."""
+        every = self.dataset.contents
+        return [every[row] for row in self.rows]
+
+    @property
     def labels(self) -> NDArray[np.int64]:
         """The classes of the chosen samples, in order."""
         return self.dataset.labels[self.rows]
@@ -99,6 +105,11 @@ class View(ImageDataset):
     def sample_ids(self) -> list[str]:
         """The ids of all samples, in order."""
         return self.dataset.sample_ids
+
+    @property
+    def contents(self) -> list[str]:
+        """What tells each sample from others, in order."""
+        return self.dataset.contents
 
     @property
     def labels(self) -> NDArray[np.int64]:

@@ -73,7 +73,8 @@ def describe(request: Request, datamodule: Any, codecs: dict[str, str]) -> dict[
             **({"inference": request.inference} if request.inference else {}),
             **evaluation.protocol,
             **how_made(request.engine.this_pass.observer.model, checkpoint.get("training")),
-            "data": {name: value for name, value in settings.items() if name not in INCIDENTAL} | divided,
+            "data": {name: value for name, value in settings.items() if name not in INCIDENTAL}
+            | {**divided, "fingerprint": datamodule.fingerprint},
             **({"concept_source": source} if (source := datamodule.tables.concept_source) else {}),
             "train_seed": None if released else trained.get("seed"),
             "codecs": codecs,

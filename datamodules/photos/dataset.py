@@ -89,6 +89,12 @@ class PhotoDataset(ImageDataset):
         return [self.table.files[row].sample_id for row in self.rows.tolist()]
 
     @property
+    def contents(self) -> list[str]:
+        """Ids of the photos and sizes of their files in bytes, in order."""
+        files = [self.table.files[row] for row in self.rows.tolist()]
+        return [f"{file.sample_id}\t{file.path.stat().st_size}" for file in files]
+
+    @property
     def labels(self) -> NDArray[np.int64]:
         """The source classes of the photos, in order."""
         return self.table.labels[self.rows]

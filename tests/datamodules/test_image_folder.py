@@ -307,3 +307,19 @@ class TestRealData:
         data.setup()
         assert data.photos.table.labels.tolist() == list(range(0, 1000, 5))
         assert len(ids(data, "test")) == 200
+
+
+def test_a_fingerprint_tells_test_images_and_classes_apart(tmp_path):
+    def fingerprint(name, **classes):
+        root = make_folders(tmp_path / name, {"train": 2, "val": 1, "test": 2}, **classes)
+        before = folder(root).fingerprint
+        photo(root / "train/ant/0.jpg", 1).unlink()
+        assert folder(root).fingerprint == before
+        return root, before
+
+    root, one = fingerprint("one")
+    assert fingerprint("copy")[1] == one
+    assert fingerprint("renamed", classes=("ant", "wasp"))[1] != one
+    with (root / "test/ant/0.jpg").open("ab") as file:
+        file.write(b"\0")
+    assert folder(root).fingerprint != one

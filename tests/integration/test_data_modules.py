@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 import evaluate
+from datamodules import load_datamodule
 from datamodules.export import export
 from datamodules.sketch_birds import SketchBirds
 from metrics.suite import resolve
@@ -117,4 +118,6 @@ def test_from_files_to_metrics(name, model, tmp_path):
     right_classes = re.compile(r"concepts/cgim[23]_\w+|funnybirds/(ts|contrastivity|overall|completeness_heldout)")
     assert sorted(key for key in undefined if not right_classes.fullmatch(key)) == UNDEFINED.get(name, [])
     assert all(result["skipped"].values())
+    data = load_datamodule(folder / "checkpoints/last.ckpt")
+    assert result["protocol"]["data"]["fingerprint"] == data.fingerprint
     assert "auto" not in result["protocol"]["data"].values()
