@@ -18,6 +18,7 @@ from datamodules.matching import Matched, match_classes, some
 from datamodules.photos.folders import split_folders
 from datamodules.splits import Split
 from run_folder.checkpoint_file import folder_of_run, read_checkpoint
+from run_folder.messages import counted
 from run_folder.trusted_classes import made_as_stored, stored_class
 
 
@@ -143,8 +144,8 @@ def match_data(datamodule: ImageDataModule, trained: Sequence[str], split: Split
     left_out = [name for name, index in zip(names, classes, strict=True) if index < 0]
     dropped = len(dataset) - len(matched)
     rank_zero_info(
-        f"{config}: {len(matched)} images of {len(present)} of the {len(trained)} classes of the model"
-        + (f"; {dropped} images of other classes ({some(left_out)}) are left out." if left_out else ".")
+        f"{config}: {counted(len(matched), 'image')} of {len(present)} of the {len(trained)} classes of the model"
+        + (f"; left out: {counted(dropped, 'image')} of other classes ({some(left_out)})." if left_out else ".")
     )
     datamodule.configure_loaders(classes=tuple(classes))
     looks = {name: datamodule.hparams.get(name) for name in ("crop", "geometry", "variant", "image_size")}

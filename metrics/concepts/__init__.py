@@ -63,9 +63,10 @@ def _enough() -> Iterator[tuple[str, Need]]:
 
 
 _NO_CONCEPTS = "the units of the model stand for no concepts"
+_NOT_TRAINED = "the model is not trained to predict concepts"
 _NO_PERCENTILES = "the model has no percentiles of training logits; train a phase that enters concept_percentiles"
 _PREDICTED: dict[str, Need] = {
-    "concepts": lambda facts: unless(facts.concepts is not None, _NO_CONCEPTS),
+    "concepts": lambda facts: unless(facts.concepts is not None, _NOT_TRAINED),
     "corrections": lambda facts: unless(facts.own_values is not None, "the model predicts no concepts to correct"),
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import cycle
 from pathlib import Path
 from typing import Any, Literal
@@ -86,11 +86,12 @@ def _title(column: Column) -> str:
     return " ".join(filter(None, [column.heading, arrow(column.higher_is_better), unit]))
 
 
-def _caption(*texts: str, rows: Iterable[Row]) -> str:
-    """The line below a figure."""
+def _caption(*texts: str, published: str, sections: Sequence[Section]) -> str:
+    """The line below a figure; how published rows look is said where there are some."""
+    rows = [row for _, rows in sections for row in rows]
     differs = any(OTHERWISE in cell.marks for row in rows for cell in row.cells.values())
     mark = [f"{OTHERWISE} measured differently from the paper's, see the table"] if differs else []
-    return "\n".join([*texts, *mark])
+    return "\n".join([*([published] if any(row.is_published for row in rows) else []), *texts, *mark])
 
 
 def _numbers(cell: Cell | None, column: Column) -> tuple[float, float, float]:
@@ -118,8 +119,7 @@ def _bars(columns: Sequence[Column], sections: Sequence[Section]) -> Figure:
                 _bar_panel(axes, rows, some[place], dataset, place == 0)
             else:
                 axes.set_axis_off()
-    all_rows = [row for _, rows in sections for row in rows]
-    figure.supxlabel(_caption("blue: runs, grey: published", SPREAD, rows=all_rows), fontsize=8)
+    figure.supxlabel(_caption(SPREAD, published="blue: runs, grey: published", sections=sections), fontsize=8)
     return figure
 
 
@@ -170,8 +170,8 @@ def _radar(columns: Sequence[Column], sections: Sequence[Section]) -> Figure:
                 axes.plot(*[np.append(each[there], each[there][:1]) for each in (np.array(angles), values)], **look)
         axes.set_title(dataset, loc="center")
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), fontsize=8)
-    all_rows = [row for _, rows in sections for row in rows]
-    figure.supxlabel(_caption("from 0 in the centre to 1", "dashed: published", rows=all_rows), fontsize=8)
+    caption = _caption("from 0 in the centre to 1", published="dashed: published", sections=sections)
+    figure.supxlabel(caption, fontsize=8)
     return figure
 
 
@@ -196,6 +196,5 @@ def _scatter(columns: Sequence[Column], sections: Sequence[Section]) -> Figure:
                 )
         axes.set(xlabel=_title(across), ylabel=_title(upright), title=dataset)
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0), borderaxespad=6, fontsize=7)  # below the label
-    all_rows = [row for _, rows in sections for row in rows]
-    figure.supxlabel(_caption("hollow: published", SPREAD, rows=all_rows), fontsize=7)
+    figure.supxlabel(_caption(SPREAD, published="hollow: published", sections=sections), fontsize=7)
     return figure

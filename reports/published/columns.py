@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -213,7 +214,8 @@ def _reductions(result: Result) -> dict[str, str]:
 
 def _match(record: Published, key: str, facts: Mapping[str, str | None], reduced: Mapping[str, str]) -> Match:
     differences = []
-    for name, value in ({"pruned": "no", "last_layer": "trained"} | record.qualifiers).items():
+    usual = {} if math.isnan(record.value) else {"pruned": "no", "last_layer": "trained"}  # of what was published
+    for name, value in (usual | record.qualifiers).items():
         ours = facts.get(name)
         if ours not in (None, value):
             prefix = "other variant: " if name == "variant" else ""

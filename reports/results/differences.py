@@ -97,14 +97,18 @@ def words_apart(results: Sequence[Result], by_dataset: bool = False) -> list[lis
 
 
 def _words(rivals: Sequence[Result]) -> list[list[str]]:
-    """What sets apart results of one model, for each: the first conditions that set more of them apart."""
+    """What sets apart results of one model, for each: the first conditions that set more of them apart.
+
+    Settings of the data come first, and last what only some of them state.
+    """
     words = [[rival.incomplete_training] if rival.incomplete_training else [] for rival in rivals]
     words = [
         each if rival.is_recorded else [f"training {UNRECORDED}"] for each, rival in zip(words, rivals, strict=True)
     ]
     differences = differing([rival.conditions for rival in rivals])
     named = 0
-    for place, values in differences.items():
+    order = sorted(differences, key=lambda place: (NOT_STATED in differences[place], not place.startswith("data.")))
+    for place, values in ((place, differences[place]) for place in order):
         if place.startswith(_INCOMPLETE) or any(len(short(value)) > LONGEST_IN_TITLE for value in values):
             continue
         more = [[*each, _in_words(place, value)] for each, value in zip(words, values, strict=True)]
@@ -138,19 +142,20 @@ def listed_differences(results: Sequence[Result]) -> list[str]:
     """
     apart = ["model", "training.model", "training.phases"]
     apart += ["data"] if len({result.dataset for result in results}) > 1 else []  # settings of different data modules
-    lines = _lines([without(result.conditions, apart) for result in results], range(len(results)))
+    pair = len(results) == 2
+    lines = _lines([without(result.conditions, apart) for result in results], range(len(results)), pair)
     for model in dict.fromkeys(result.model for result in results):
         own = [index for index, result in enumerate(results) if result.model == model]
         blocks = [results[index].training or {} for index in own]
         recorded = [{name: block.get(name, NOT_STATED) for name in ("model", "phases")} for block in blocks]
-        lines += _lines([{"training": each} for each in recorded], own)
+        lines += _lines([{"training": each} for each in recorded], own, pair)
     return lines
 
 
-def _lines(conditions: Sequence[Mapping[str, Any]], columns: Sequence[int]) -> list[str]:
-    """As :func:`named`; among more than two columns, every value with the numbers of the columns that have it."""
+def _lines(conditions: Sequence[Mapping[str, Any]], columns: Sequence[int], pair: bool) -> list[str]:
+    """As :func:`named` for a pair of columns; else every value with the numbers of the columns that have it."""
     apart = differing(conditions)
-    if len(columns) < 3:
+    if pair:
         return named(apart)
     lines = []
     for place, values in apart.items():

@@ -130,7 +130,8 @@ def _why(path: Path) -> str:
             return f"{lock.read_text() or 'a process'} is at work in {lock.parent}, or was stopped there. Wait for it."
     if any(path.glob("*/evaluation")):
         return f"it is a folder of runs. Name one of them, such as {min(path.glob('*/evaluation')).parent}."
-    return "there is none. Run `evaluate.py run --ckpt_path <run>/checkpoints/last.ckpt` first."
+    checkpoint = next((f for name in ("best", "last") if (f := path / "checkpoints" / f"{name}.ckpt").is_file()), None)
+    return f"there is none. Run `evaluate.py run --ckpt_path {checkpoint or '<run>/checkpoints/last.ckpt'}` first."
 
 
 def read_from(*results: Result) -> str:

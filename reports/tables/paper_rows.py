@@ -188,8 +188,9 @@ def _item_values(result: Result, file: str, key: str) -> list[float] | str:
     """The values of all concepts or classes, or why there are none."""
     if key not in result.metrics:
         return result.skipped.get(key, NOT_MEASURED)
-    table = read_values(result.path.parent / f"{file}.csv")
-    if key not in table.keys:
+    path = result.path.with_name(f"{file}.csv")
+    table = read_values(path) if path.is_file() else None
+    if table is None or key not in table.keys:
         return f"{NOT_MEASURED} by {NAMED_BY[file]}"
     values: list[float] = table.values[:, table.keys.index(key)].tolist()
     return values

@@ -74,7 +74,7 @@ def parts_of(results: Sequence[Result], paper: str | None = None, across: Sequen
     Runs are averaged only if they share data set, model, split, variant, explainer, protocol and everything about their
     training but fold and seed; what distinguishes groups is named. Means and spreads come from
     :func:`~reports.tables.groups.average`; one run shows its own 95 % interval. A metric that is not applicable prints
-    ``n/a`` with its reason below; an undefined value never counts as a number.
+    ``n/a`` with its reason below, one that was not measured a dash; an undefined value never counts as a number.
 
     Args:
         results: evaluations.
@@ -144,7 +144,7 @@ def _ours(key: str, group: Group) -> str:
     """The mean with the spreads that the group has, or the interval of a single run."""
     entries, average = group.entries(key), group.average(key)
     if not entries:
-        return "n/a"
+        return "n/a" if any(key in result.skipped for result in group.results) else "–"
     if average.mean is None:
         return UNDEFINED
     unit = entries[0].unit

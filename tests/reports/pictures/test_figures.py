@@ -54,6 +54,7 @@ def test_nothing_differs_from_a_paper_where_there_is_none(tmp_path):
     (panel,) = drawn("scatter", [ACC, NPR], [run]).axes
     (text,) = panel.get_legend().get_texts()
     assert "†" not in text.get_text()
+    assert "published" not in panel.figure.get_supxlabel()
 
 
 def test_published_numbers_stand_next_to_runs_of_their_data_set(runs):
@@ -64,6 +65,7 @@ def test_published_numbers_stand_next_to_runs_of_their_data_set(runs):
     assert widths == [70.18, 80, 69.12, 67.33, 74, 50]  # ours below ProtoPNet's, BagNet at the end
     assert [text.get_text() for text in accuracy.texts] == ["", "†", "", "", "", "†"]
     assert "† measured differently" in figure.get_supxlabel()
+    assert "grey: published" in figure.get_supxlabel()
 
 
 def test_the_command_writes_a_file_and_keeps_another(runs, tmp_path, capsys):

@@ -75,8 +75,8 @@ def test_latex_has_tables_for_booktabs(results):
         r"metric & unit & ProtoPNet (a/=*) & BagNet (b\_50\%\&) \\",
         r"\midrule",
         r"general/f1 $\uparrow$ & \% & 65.00 $\pm$ 21.21 $\pm$ 23.57 & 50.00 {[}40.00, 60.00] \\",
-        r"compactness/npr $\downarrow$ & ratio & 0.80 {[}0.00, 2.00] (1/3) & n/a \\",
-        r"completeness/vlc & & n/a & n/a \\".replace(" & &", " &  &"),
+        r"compactness/npr $\downarrow$ & ratio & 0.80 {[}0.00, 2.00] (1/3) & -- \\",
+        r"completeness/vlc & & n/a & -- \\".replace(" & &", " &  &"),
         r"\bottomrule",
         r"\end{tabular}",
     ]

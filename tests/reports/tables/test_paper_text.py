@@ -118,6 +118,16 @@ def test_concepts_and_classes_are_those_the_paper_counts(tmp_path, capsys):
         (ours,) = [row for row in cells(text) if name in row[0] and row[1] == "run"]
         assert ours[2] == ("0.255" if table == "6" else "n/a")
     assert "- n/a, because the paper counts 200 classes, these data have 20: CGIM1" in text
+    (folder / "concepts.csv").unlink()  # as of a model whose units are not the concepts of the data
+    evaluate.main(["table", str(tmp_path / "run"), "--published", "concept_metrics/6"])
+    assert "- n/a, because not measured by concept: " in capsys.readouterr().out
+
+
+def test_nothing_is_marked_beside_nothing_published(tmp_path, capsys):
+    solved = {"backbone": "resnet50", "last_layer": "solved", "pruned": True}
+    write_run(tmp_path / "run", {ACC: 0.9}, fold=None, protocol=solved)
+    evaluate.main(["table", str(tmp_path / "run"), "--published", "qpm/accuracy"])
+    assert "†" not in capsys.readouterr().out
 
 
 def test_runs_without_any_of_its_metrics_are_refused(tmp_path):

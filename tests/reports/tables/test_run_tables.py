@@ -178,6 +178,11 @@ def test_names_have_only_what_sets_runs_apart(tmp_path):
         [f"dataset {data}", word] for data in places for word in words
     ]
     assert [group.words for group in groups_of(collect(runs), by_dataset=True)] == [[word] for word in words * 2]
+    tasks = [  # what is in the data comes before what an evaluation says of itself
+        write_run(tmp_path / task, {F1: 0.5}, protocol={"interface": interface, "data": {"task": task}})
+        for task, interface in (("classes", "ssm"), ("attributes", None))
+    ]
+    assert [group.words for group in groups_of(collect(tasks))] == [["task classes"], ["task attributes"]]
 
 
 def test_models_stand_side_by_side(make):
@@ -222,6 +227,9 @@ def test_runs_trained_otherwise_are_not_averaged(make):
 def test_three_columns_say_which_value_is_whose(make):
     text = make(({F1: 0.1}, {"model": "BagNet"}), ({F1: 0.2}, {}), ({F1: 0.4}, {"training": {"batch_size": 32}}))
     assert "- batch_size: 64 (1, 2) vs 32 (3)\n" in text
+    fewer = {"training": {"model": {"prototypes_per_class": 3}}}
+    text = make(({F1: 0.1}, {"model": "BagNet"}), ({F1: 0.2}, {}), ({F1: 0.4}, fewer))
+    assert "- model.prototypes_per_class: 10 (2) vs 3 (3)\n" in text
 
 
 def test_how_long_early_stopping_let_a_run_last_is_averaged_over(make):
