@@ -160,6 +160,7 @@ def pictures(item: Item) -> Iterator[str]:
 
 def _problems(bundle: Bundle) -> Iterator[str]:
     study, key = bundle.study, bundle.key
+    yield from (f"study.json: {problem}" for problem in design_problems(study))
     if study.schema != SCHEMA:
         yield f"study.json: schema {study.schema} cannot be read by this version, which reads {SCHEMA}."
     if key.study != study.id:
@@ -167,23 +168,7 @@ def _problems(bundle: Bundle) -> Iterator[str]:
     if not bundle.consent.strip():
         yield "consent.md: is empty; nobody may take part without being told what happens."
     items = [item for arm in study.arms for item in (*arm.items, *arm.checks)]
-    yield from (
-        f"study.json: the id {name!r} is used {n} times." for name, n in _repeated(arm.id for arm in study.arms)
-    )
     yield from (f"study.json: the item id {name!r} is used {n} times." for name, n in _repeated(i.id for i in items))
-    if study.assignment.people < 1 or study.assignment.right + study.assignment.wrong < 1:
-        yield "study.json: `assignment` needs at least one person and one item."
-    if not 1 <= study.assignment.arms <= len(study.arms):
-        yield f"study.json: a participant cannot see {study.assignment.arms} of {len(study.arms)} arms."
-    if study.assignment.arms > 1 and study.assignment.by == "forms":
-        yield (
-            "study.json: fixed forms may show an image in several arms: for several arms per participant, set "
-            "`assignment.by` to balanced."
-        )
-    if study.pages.output and task_of(study.task, "none").options == 1:
-        yield f"study.json: `pages.output` asks which class the model chose; the task {study.task} shows only that one."
-    declared = unknown_hypotheses(study.quality, study.task, study.arms, study.assignment, study.pages)
-    yield from (f"study.json, {problem}" for problem in declared)
     for name in sorted({item.id for item in items} ^ set(key.items)):
         yield f"key.json: the item {name!r} is {'unknown to study.json' if name in key.items else 'missing'}."
     for arm in study.arms:
@@ -195,6 +180,26 @@ def _problems(bundle: Bundle) -> Iterator[str]:
                     f"key.json, {item.id}: {text}" for text in _key_problems(study, arm, item, key.items[item.id])
                 )
         yield from (f"arm {arm.id}: {problem}" for problem in _supply_problems(study, arm, key))
+
+
+def design_problems(study: Study) -> Iterator[str]:
+    """One line for each problem of a study that its items, which may be missing, have nothing to do with."""
+    yield from (f"the id {name!r} is used {n} times." for name, n in _repeated(arm.id for arm in study.arms))
+    if study.assignment.right + study.assignment.wrong < 1:
+        yield "`assignment` needs at least one item."
+    if study.assignment.arms > len(study.arms):
+        yield f"a participant cannot see {study.assignment.arms} of {len(study.arms)} arms."
+    if study.assignment.arms > 1 and study.assignment.by == "forms":
+        yield (
+            "fixed forms may show an image in several arms: for several arms per participant, set `assignment.by` to "
+            "balanced."
+        )
+    if study.pages.output and task_of(study.task, "none").options == 1:
+        yield f"`pages.output` asks which class the model chose; the task {study.task} shows only that one."
+    for arm in study.arms:
+        if arm.rating == "first_disagreement" and (arm.form != "tree" or task_of(study.task, arm.form).decisions):
+            yield f"arm {arm.id}: the first disagreement can only be requested in agreement with a tree."
+    yield from unknown_hypotheses(study.quality, study.task, study.arms, study.assignment, study.pages)
 
 
 def _item_problems(study: Study, arm: Arm, item: Item) -> Iterator[str]:
@@ -236,8 +241,6 @@ def _key_problems(study: Study, arm: Arm, item: Item, key: ItemKey) -> Iterator[
 
 def _supply_problems(study: Study, arm: Arm, key: Key) -> Iterator[str]:
     task = task_of(study.task, arm.form)
-    if arm.rating == "first_disagreement" and (arm.form != "tree" or task.decisions):
-        yield "the first disagreement can only be requested in agreement with a tree."
     if sorted(example.right for example in arm.preview) != [False, True]:
         yield "the preview needs one example with a right and one with a wrong prediction."
     for number, example in enumerate(arm.preview):

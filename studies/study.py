@@ -22,6 +22,8 @@ TREE_LEAVES = ("absent absent", "absent present", "present absent", "present pre
 
 Id = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 Media = Annotated[str, Field(pattern=r"^[0-9a-f]{64}\.(png|webp|jpg)$")]
+Count = Annotated[int, Field(ge=0)]
+Amount = Annotated[float, Field(ge=0)]
 
 
 @dataclass(frozen=True)
@@ -146,12 +148,12 @@ class Assignment:
         arms: how many arms a participant sees, one after the other, with other images in each.
     """
 
-    people: int
-    right: int
-    wrong: int
+    people: Annotated[int, Field(ge=1)]
+    right: Count
+    wrong: Count
     by: Literal["balanced", "forms"] = "balanced"
-    reserve_minutes: float = 60.0
-    arms: int = 1
+    reserve_minutes: Amount = 60.0
+    arms: Annotated[int, Field(ge=1)] = 1
 
 
 @dataclass(frozen=True)
@@ -183,12 +185,12 @@ class Quality:
         margin: of equivalence, a difference of accuracies that would not matter.
     """
 
-    min_seconds: float = 2.0
-    max_focus_losses: int = 20
-    max_failed_catches: int = 0
+    min_seconds: Amount = 2.0
+    max_focus_losses: Count = 20
+    max_failed_catches: Count = 0
     exclude: list[Flag] = field(default_factory=list)
     family: list[str] = field(default_factory=list)
-    margin: Annotated[float, Field(gt=0)] = 0.1
+    margin: Annotated[float, Field(gt=0, lt=1)] = 0.1
 
 
 @dataclass(frozen=True)
@@ -209,9 +211,9 @@ class Platform:
     sandbox: bool = False
     completed: str = ""
     screened: str = ""
-    wage: float = 12.0
-    minutes: float = 15.0
-    bonus: float = 0.0
+    wage: Amount = 12.0
+    minutes: Amount = 15.0
+    bonus: Amount = 0.0
 
     @property
     def pay(self) -> float:
@@ -224,7 +226,7 @@ class Study:
     """Everything a participant may see, and how participants are treated."""
 
     id: Id
-    title: str
+    title: Annotated[str, Field(min_length=1)]
     seed: int
     task: TaskName
     arms: Annotated[list[Arm], Field(min_length=1)]

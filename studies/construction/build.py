@@ -5,13 +5,13 @@ from __future__ import annotations
 import secrets
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from run_folder.messages import counted
-from studies.bundle import Bundle, read_consent, write_bundle
+from studies.bundle import Bundle, design_problems, read_consent, write_bundle
 from studies.construction.drawing import Drawing
 from studies.construction.method import Method, Subject
-from studies.hypotheses import unknown_hypotheses
+from studies.records import check_arguments
 from studies.study import (
     Arm,
     Assignment,
@@ -23,9 +23,11 @@ from studies.study import (
     Platform,
     Quality,
     Rating,
+    Similarity,
     Study,
     TaskName,
 )
+from studies.tasks import task_of
 
 PAGES, QUALITY, PLATFORM = Pages(), Quality(), Platform()
 
@@ -61,11 +63,13 @@ def build(  # noqa: PLR0913
     """
     if out.exists() and any(out.iterdir()):
         raise ValueError(f"{out} is not empty: give a new folder.")
-    if catch_every < 0:
-        raise ValueError(f"Expected argument `catch_every` to be at least 0, but got {catch_every}.")
+    for name, value, least in (("catch_every", catch_every, 0), ("items", items, 1)):
+        if value < least:
+            raise ValueError(f"Expected argument `{name}` to be at least {least}, but got {value}.")
     words = read_consent(consent)
-    if unknown := list(unknown_hypotheses(quality, task, arms, assignment, pages)):
-        raise ValueError("\n".join(unknown))
+    planned = [Arm(one.id, one.form, 100.0, [], [], *_asked(one)) for one in arms]
+    study = Study(id, title, seed, task, planned, assignment, pages, quality, platform)
+    _check(study, arms, items)
     media: dict[str, bytes] = {}
     keys: dict[str, ItemKey] = {}
     salt = salt or secrets.token_hex(16)
@@ -78,8 +82,7 @@ def build(  # noqa: PLR0913
         for earlier, arm in zip(arms, built[:-1], strict=False):
             if earlier.ckpt_path == method.ckpt_path and arm.origin["checkpoint"] != built[-1].origin["checkpoint"]:
                 raise subject.wrong(f"it has changed since the arm {arm.id} was built; let its training end first")
-    study = Study(id, title, seed, task, built, assignment, pages, quality, platform)
-    return write_bundle(out, study, Key(id, keys, salt), words, media)
+    return write_bundle(out, replace(study, arms=built), Key(id, keys, salt), words, media)
 
 
 def command(**arguments: Any) -> str:
@@ -90,14 +93,42 @@ def command(**arguments: Any) -> str:
     return "\n".join([*lines, f"{counted(len(bundle.media()), 'picture')}; written to {bundle.folder}"])
 
 
+def _check(study: Study, arms: list[Method], items: int) -> None:
+    """Refuse what needs no model to be seen, since models take time."""
+    check_arguments(study)
+    platform, assignment = study.platform, study.assignment
+    if not platform.minutes:
+        raise ValueError("Expected argument `platform.minutes` to be above 0, but got 0.")
+    needed = {"completed": platform.completed, "screened": platform.screened or not study.pages.quiz}
+    if platform.kind == "prolific" and (missing := [f"`platform.{name}`" for name, code in needed.items() if not code]):
+        raise ValueError(
+            f"Expected {' and '.join(missing)} with `platform.kind` prolific, which pays by these codes, but got none. "
+            "They are those of the study on the platform."
+        )
+    if problems := list(design_problems(study)):
+        raise ValueError("\n".join(problems))
+    for method in arms:
+        task = task_of(study.task, method.form)
+        if assignment.wrong and task.right_only:
+            raise method.wrong(f"{task.right_only}: give `assignment.wrong` as 0")
+        uneven = [size for size in (assignment.right, assignment.wrong) if size and items % size]
+        if assignment.by == "forms" and uneven:
+            raise method.wrong(f"`items`, {items}, cannot be divided into forms of {uneven[0]}")
+        method.check(task)
+
+
+def _asked(method: Method) -> tuple[Rating, Literal["random", "shuffled"] | None, Similarity, bool]:
+    """What the arm of a method asks about its rows, and its control."""
+    rating: Rating = method.rating if method.form in ("units", "tree") else "none"
+    return rating, method.control, method.similarity, method.clarity
+
+
 def _arm(
     subject: Subject, items: int, checks: int, assignment: Assignment,
     media_and_keys: tuple[dict[str, bytes], dict[str, ItemKey]], taken: set[str],
 ) -> Arm:  # fmt: skip
     media, keys = media_and_keys
     method = subject.method
-    if assignment.wrong and subject.task.right_only:
-        raise subject.wrong(f"{subject.task.right_only}: give `assignment.wrong` as 0")
     drawing = Drawing(subject, media)
     chosen, preview, used = [], [], {*taken}
     for right, wanted in ((True, assignment.right), (False, assignment.wrong)):
@@ -105,7 +136,8 @@ def _arm(
         drawn = [drawing.item(index) for index in some]
         keys |= {item.id: key for item, key in drawn}
         kind = [item for item, _ in drawn]
-        chosen += _in_forms(subject, kind, wanted) if assignment.by == "forms" else kind
+        by_form = assignment.by == "forms"
+        chosen += [replace(item, form=place // wanted) for place, item in enumerate(kind)] if by_form else kind
         item, key = drawing.item(last)
         preview.append(Example(item, right, key.answer))
         used |= {subject.seen.sample_ids[index] for index in (*some, last)}
@@ -117,9 +149,8 @@ def _arm(
         raise subject.wrong(f"{repeated} of its test images are the same picture as another one")
     chosen.sort(key=lambda item: item.id)
     accuracy = round(subject.accuracy, 1)
-    rating: Rating = method.rating if method.form in ("units", "tree") else "none"
-    asked = (rating, method.control, method.similarity, method.clarity)
-    return Arm(method.id, method.form, accuracy, chosen, preview, *asked, subject.shape(), subject.origin(), extra)
+    facts = (subject.shape(), subject.origin(), extra)
+    return Arm(method.id, method.form, accuracy, chosen, preview, *_asked(method), *facts)
 
 
 def _checks(drawing: Drawing, number: int, assignment: Assignment, used: set[str]) -> list[tuple[Item, ItemKey]]:
@@ -136,10 +167,3 @@ def _checks(drawing: Drawing, number: int, assignment: Assignment, used: set[str
         rows = place % 2 == 1 and drawing.has_rated_rows
         checks.append(drawing.with_catch_rows(item, key) if rows else (drawing.with_attention(item), key))
     return checks
-
-
-def _in_forms(subject: Subject, items: list[Item], size: int) -> list[Item]:
-    """Items of one kind in forms of a size."""
-    if size and len(items) % size:
-        raise subject.wrong(f"`items`, {len(items)}, cannot be divided into forms of {size}")
-    return [replace(item, form=place // size) for place, item in enumerate(items)]

@@ -23,6 +23,7 @@ from run_folder.messages import counted
 from studies.bundle import SHOW_CLASS
 from studies.study import Form, Rating, Similarity, TaskName
 from studies.tasks import task_of
+from studies.tasks.task import Task
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,33 @@ class Method:
     data: Path | None = None
     data_root: str | None = None
 
+    def check(self, task: Task) -> None:
+        """Refuse what needs no model to be seen.
+
+        Raises:
+            ValueError: if a file is missing, or values do not fit each other or the task.
+        """
+        if not 0 <= self.examples <= 3 or self.rows < 1:
+            raise self.wrong("`examples` is 0 to 3 and `rows` at least 1")
+        if (self.control == "random" and self.form == "none") or (self.control == "shuffled" and self.form != "units"):
+            raise self.wrong(f"the control {self.control} does not fit the form {self.form}")
+        asked = self.similarity != "scale" or self.clarity
+        if asked and self.form not in ("units", "tree"):
+            raise self.wrong(f"the form {self.form} has no rows for `similarity` or `clarity`")
+        if self.evidence and self.form == "none":
+            raise self.wrong("the form none has no explanation for `evidence`")
+        if self.form == "none" and task.options == 1 and not (self.labels or self.examples):
+            raise self.wrong(f"the form none shows nothing of the decision to be judged: {SHOW_CLASS}")
+        if self.similarity == "pairwise" and self.form == "tree":
+            raise self.wrong("the nodes of a path cannot be compared in pairs")
+        for file in (self.ckpt_path, self.data):
+            if file is not None and not file.is_file():
+                raise self.wrong(f"{file} is not a file")
+
+    def wrong(self, why: str) -> ValueError:
+        """An error that names the arm."""
+        return ValueError(f"Arm {self.id} cannot be built from {self.ckpt_path}: {why}.")
+
 
 class Subject:
     """A method with its model, its data, and the model's outputs for all test images.
@@ -93,21 +121,6 @@ class Subject:
             self.data.setup("test")
             match_data(self.data, self.names, "test", method.data)
         self.units = self.model.units()
-        if not 0 <= method.examples <= 3 or method.rows < 1:
-            raise self.wrong("`examples` is 0 to 3 and `rows` at least 1")
-        if (method.control == "random" and method.form == "none") or (
-            method.control == "shuffled" and method.form != "units"
-        ):
-            raise self.wrong(f"the control {method.control} does not fit the form {method.form}")
-        asked = method.similarity != "scale" or method.clarity
-        if asked and method.form not in ("units", "tree"):
-            raise self.wrong(f"the form {method.form} has no rows for `similarity` or `clarity`")
-        if method.evidence and method.form == "none":
-            raise self.wrong("the form none has no explanation for `evidence`")
-        if method.form == "none" and self.task.options == 1 and not (method.labels or method.examples):
-            raise self.wrong(f"the form none shows nothing of the decision to be judged: {SHOW_CLASS}")
-        if method.similarity == "pairwise" and method.form == "tree":
-            raise self.wrong("the nodes of a path cannot be compared in pairs")
         if method.form == "units" and self.units.kind == "class":
             raise self.wrong("the units of the model are its classes: use the form heatmap")
         if method.form == "units" and self.units.weight is None:
@@ -143,7 +156,7 @@ class Subject:
 
     def wrong(self, why: str) -> ValueError:
         """An error that names the arm."""
-        return ValueError(f"Arm {self.method.id} cannot be built from {self.method.ckpt_path}: {why}.")
+        return self.method.wrong(why)
 
     def _is_of_units(self) -> bool:
         return self.method.form in ("units", "tree") or (self.units.kind == "class" and self.method.explainer is None)

@@ -31,9 +31,11 @@ def simulate(folder: Path, database: Path, observer: Observer, number: int, fast
         How many took part: fewer where places run out.
 
     Raises:
-        ValueError: if the bundle is broken, or the database is of another study or being served.
+        ValueError: if the number is below 1, the bundle is broken, or the database is of another study or being served.
         RuntimeError: if a page cannot be answered.
     """
+    if number < 1:
+        raise ValueError(f"Expected argument `number` to be at least 1, but got {number}.")
     with open_store(database, load_bundle(folder)) as store:
         if not fast:
             return asyncio.run(_visit(store, observer, number))

@@ -6,6 +6,9 @@ import json
 import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
 
 from studies.bundle import Bundle
 from studies.flow import Status, after
@@ -35,7 +38,7 @@ class Saved:
     schema: int
     study: str
     hash: str
-    number: int
+    number: Annotated[int, Field(ge=1)]
     agent: str
     began: float
     at: int

@@ -37,8 +37,10 @@ def write_files(bundle: Bundle, out: Path, number: int) -> list[Path]:
     The files do not hold the key, so there is no page with the participant's own result.
 
     Raises:
-        ValueError: if the folder is not empty, or the study has fewer places.
+        ValueError: if the number is below 1, the folder is not empty, or the study has fewer places.
     """
+    if number < 1:
+        raise ValueError(f"Expected argument `number` to be at least 1, but got {number}.")
     if out.exists() and any(out.iterdir()):
         raise ValueError(f"{out} is not empty: give a new folder.")
     people = first_participants(bundle, number)
@@ -62,7 +64,7 @@ def first_participants(bundle: Bundle, number: int) -> list[Participant]:
         people = [who for _ in range(number) if (who := store.join()) is not None]
     finally:
         store.close()
-    if not people or len(people) < number:
+    if len(people) < number:
         places = counted(len(people), "participant")
         raise ValueError(f"The study {bundle.study.id} has places for {places}, not for {number}.")
     return people

@@ -32,7 +32,7 @@ from studies.sample_size import plan
 from studies.server.pages import Pages as ShownPages
 from studies.simulation.observer import Observer
 from studies.simulation.simulate import simulate
-from studies.study import TREE_LEAVES, Assignment, Pages, Quality
+from studies.study import TREE_LEAVES, Assignment, Pages, Platform, Quality
 from studies.tree import draw
 from tests.lightning_modules.registry import MODELS, tiny_birds
 from tests.studies.toy import TASKS
@@ -374,7 +374,7 @@ def test_a_published_study_is_built_and_answered(run, tmp_path, capsys, model, n
         ("ProtoTree", {"form": "units"}, "no weights for classes: for a tree, use the form tree"),
         ("ProtoTree", {}, "cannot lead to the right class where .* give `assignment.wrong` as 0"),
         ("ProtoTree", {"items": 25, "task": "agreement"}, "whose path leads to the predicted class, but 26 are needed"),
-        ("Classifier", {"form": "tree"}, "does not decide by a tree"),
+        ("Classifier", {"form": "tree", "task": "agreement"}, "does not decide by a tree"),
         ("Classifier", {"control": "shuffled"}, "control shuffled does not fit the form heatmap"),
         ("Classifier", {"form": "none", "task": "agreement"}, "shows nothing of the decision .*: give the arm `labels"),
         ("Classifier", {"clarity": True}, "the form heatmap has no rows"),
@@ -394,11 +394,39 @@ def test_the_study_of_ten_birds_lacks_nothing_but_its_checkpoints(tmp_path, monk
     assert "runs/hive/cub-classifier/checkpoints/last.ckpt" in capsys.readouterr().err
 
 
-def test_unknown_hypotheses_are_refused_before_any_checkpoint_is_read(tmp_path):
+MISSING = Method("main", Path("none.ckpt"))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"quality": Quality(family=["main/study/agreement_totl"])}, "Did you mean 'main/study/agreement_total'"),
+        ({"quality": Quality(max_focus_losses=-1)}, "`quality.max_focus_losses` to be at least 0, but got -1"),
+        ({"quality": Quality(min_seconds=-1)}, "`quality.min_seconds` to be at least 0, but got -1"),
+        ({"quality": Quality(margin=2)}, "`quality.margin` to be less than 1, but got 2"),
+        ({"assignment": replace(PLACES, people=0)}, "`assignment.people` to be at least 1, but got 0"),
+        ({"assignment": replace(PLACES, right=-1)}, "`assignment.right` to be at least 0, but got -1"),
+        ({"assignment": replace(PLACES, reserve_minutes=-1)}, "`assignment.reserve_minutes` to be at least 0"),
+        ({"assignment": replace(PLACES, arms=2)}, "a participant cannot see 2 of 1 arms"),
+        ({"assignment": replace(PLACES, by="forms"), "items": 3}, "`items`, 3, cannot be divided into forms of 2"),
+        ({"platform": Platform(wage=-1)}, "`platform.wage` to be at least 0, but got -1"),
+        ({"platform": Platform(minutes=0)}, "`platform.minutes` to be above 0, but got 0"),
+        ({"platform": Platform("prolific")}, "`platform.completed` and `platform.screened` with"),
+        ({"platform": Platform("prolific", completed="C"), "pages": Pages(quiz=False)}, "none.ckpt is not a file"),
+        ({"title": ""}, "`title` to have at least 1 character, but got ''"),
+        ({"id": "Birds of 2026"}, "`id` to match pattern .*, but got 'Birds of 2026'"),
+        ({"arms": []}, "`arms` to have at least 1 item"),
+        ({"arms": [MISSING, MISSING]}, "the id 'main' is used 2 times"),
+        ({"arms": [replace(MISSING, rows=0)]}, "`rows` at least 1"),
+        ({"items": -1}, "`items` to be at least 1, but got -1"),
+    ],
+)
+def test_what_no_study_has_is_refused_before_any_checkpoint_is_read(tmp_path, given, message):
     (tmp_path / "consent.txt").write_text("What happens here.", "utf-8")
-    arms, quality = [Method("main", tmp_path / "none.ckpt")], Quality(family=["main/study/agreement_totl"])
-    with pytest.raises(ValueError, match="Did you mean 'main/study/agreement_total'"):
-        build(tmp_path / "out", "birds", "Birds", arms, PLACES, tmp_path / "consent.txt", quality=quality)
+    usual = {"id": "birds", "title": "Birds", "arms": [MISSING], "assignment": PLACES}
+    with pytest.raises(ValueError, match=message):
+        build(tmp_path / "out", **usual | given, consent=tmp_path / "consent.txt")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_model_that_guesses_is_refused(run, monkeypatch):

@@ -83,6 +83,11 @@ def test_a_file_holds_all_pages_and_nothing_of_the_key(tmp_path):
     assert other.photo not in text
     with pytest.raises(ValueError, match="is not empty"):
         write_files(bundle, tmp_path / "files", PEOPLE)
+    for nobody in (0, -1):
+        with pytest.raises(ValueError, match=f"`number` to be at least 1, but got {nobody}"):
+            write_files(bundle, tmp_path / "more", nobody)
+        with pytest.raises(ValueError, match=f"`number` to be at least 1, but got {nobody}"):
+            simulate(bundle.folder, tmp_path / "a.sqlite", Observer(), nobody)
     with pytest.raises(ValueError, match=f"places for {PEOPLE} participants, not for {PEOPLE + 1}"):
         write_files(bundle, tmp_path / "more", PEOPLE + 1)
 
@@ -98,6 +103,7 @@ def change_answer(record):
         (lambda record: record.update(schema=2), "schema 2 cannot be read"),
         (lambda record: record.update(hash="0" * 64), "is of the study 'toy' .000000000000., not of"),
         (lambda record: record.update(number=3), "3.json: participant 3 is in 2.json already"),
+        (lambda record: record.update(number=0), r"2\.json\.number: expected to be greater than or equal to 1"),
         (lambda record: record.update(number=99), "places for 4 participants, not for 99"),
         (lambda record: record.pop("agent"), r"2\.json\.agent: is missing"),
         (lambda record: record["pages"][0].append(["score"]), "2.json, page 1: a field is not a name with a value"),
