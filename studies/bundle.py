@@ -123,14 +123,15 @@ def load_bundle(folder: Path) -> Bundle:
     """
     for name in FILES:
         if not (folder / name).is_file():
-            raise ValueError(f"{folder} is not a study: {name} is missing.")
+            raise ValueError(f"Expected {folder} to be a study, but {name} is missing.")
     digest = bundle_hash(folder)
     study = read(Study, _parsed(folder / "study.json"), "study.json")
     key = read(Key, _parsed(folder / "key.json"), "key.json")
     bundle = Bundle(folder, study, key, read_consent(folder / "consent.md"), digest)
     if problems := [*_problems(bundle), *_media_problems(bundle)]:
-        more = f"\n… and {len(problems) - 20} more" if len(problems) > 20 else ""
-        raise ValueError(f"{folder} cannot be run:\n" + "\n".join(problems[:20]) + more)
+        more = [f"… and {len(problems) - 20} more"] if len(problems) > 20 else []
+        said = f"Expected {folder} to be a study that can be run, but it is not:"
+        raise ValueError("\n".join([said, *problems[:20], *more]))
     return bundle
 
 

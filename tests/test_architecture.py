@@ -53,7 +53,8 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "studies": (
         *("explanations", "metrics.functional", "lightning_modules.contract", "datamodules.sample"),
         *("lightning_modules.load_model", "datamodules.load_datamodule", "datamodules.load", "reports"),
-        *("run_folder.csv_text", "run_folder.messages.counted", "run_folder.messages.did_you_mean"),
+        *("run_folder.atomic", "run_folder.command_line", "run_folder.csv_text", "run_folder.messages.counted"),
+        "run_folder.messages.did_you_mean",
     ),
     "sweeps": ("run_folder", "reports.results", "reports.tables"),
 }

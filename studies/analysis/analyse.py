@@ -5,13 +5,15 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import os
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
+from run_folder.atomic import write_whole
 from studies.analysis.graded import Person, grade
 from studies.analysis.names import figure, unit_of
 from studies.analysis.results import (
@@ -31,11 +33,39 @@ from studies.analysis.tables import write_answers, write_codebook, write_partici
 from studies.bundle import Bundle, load_bundle
 from studies.flow import expected
 from studies.participants import SIMULATED, read_database
+from studies.records import read
 from studies.single_file.read import read_folder
 from studies.study import Arm
 from studies.tasks import task_of
 
 RESULTS = "analysis"  # folder in the bundle
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The content of ``summary.json``.
+
+    Attributes:
+        schema: of this file.
+        study: id.
+        hash: of the bundle.
+        task: of the study.
+        participants: how many there are, by status and flag, and how many are analysed and kept.
+        exclude: flags that lead to exclusion.
+        family: the declared hypotheses.
+        results: of all participants and of those who are kept, by arm or pair of arms, then by key.
+        bundle: its folder, as seen from that of the results; the one around it in files of older versions.
+    """
+
+    schema: Literal[1]
+    study: str
+    hash: str
+    task: str
+    participants: dict[str, Any]
+    exclude: list[str]
+    family: list[str]
+    results: dict[str, Any]
+    bundle: str = ".."
 
 
 def analyse(
@@ -46,7 +76,8 @@ def analyse(
     Args:
         folder: the bundle.
         database: of the answers; ``answers.sqlite`` in the bundle if None.
-        out: folder for the results; ``analysis`` in the bundle if None. Results of an earlier analysis are replaced.
+        out: folder for the results, free or with those of an earlier analysis, which are replaced; ``analysis`` in the
+            bundle if None.
         answers: folder with answers that were saved from files without a server, instead of a database.
 
     Returns:
@@ -54,9 +85,12 @@ def analyse(
         ``codebook.md`` and ``index.html``.
 
     Raises:
-        ValueError: if the bundle or the database is missing or broken, or does not belong to the other.
+        ValueError: if the bundle or the database is missing or broken, or does not belong to the other, or the folder
+            for the results holds anything else.
     """
     bundle = load_bundle(folder)
+    out = out or folder / RESULTS
+    _check_folder(out)
     if answers is not None and database is not None:
         raise ValueError("Expected `database` or `answers`, but got both.")
     if answers is not None:
@@ -76,31 +110,45 @@ def analyse(
     flagged = {person.participant.number: person.flags for person in graded}
     of_all = results_of(bundle, graded)
     results = {"all": of_all, "kept": of_all if len(kept) == len(graded) else results_of(bundle, kept)}
-    summary: dict[str, Any] = {
-        "schema": 1,
-        "study": bundle.study.id,
-        "hash": bundle.hash,
-        "task": bundle.study.task,
-        "participants": {
+    summary = Summary(
+        schema=1,
+        study=bundle.study.id,
+        hash=bundle.hash,
+        task=bundle.study.task,
+        participants={
             "status": dict(Counter(person.status for person in people)),
             "flags": dict(Counter(flag for flags in flagged.values() for flag in flags)),
             "simulated": sum(person.agent.startswith(SIMULATED) for person in people),
             "analysed": len({person.participant.number for person in graded}),
             "kept": len({person.participant.number for person in kept}),
         },
-        "exclude": list(bundle.study.quality.exclude),
-        "family": list(bundle.study.quality.family),
-        "results": {name: plain(by_arm) for name, by_arm in results.items()},
-    }
-    out = out or folder / RESULTS
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "summary.json").write_text(json.dumps(summary, indent=1, allow_nan=False) + "\n", "utf-8")
+        exclude=list(bundle.study.quality.exclude),
+        family=list(bundle.study.quality.family),
+        results={name: plain(by_arm) for name, by_arm in results.items()},
+        bundle=os.path.relpath(folder.resolve(), out.resolve()),
+    )
+    content = asdict(summary)
+    write_whole(out / "summary.json", json.dumps(content, indent=1, allow_nan=False) + "\n")
     write_answers(out / "answers.csv", bundle, people, visits, graded)
     write_participants(out / "participants.csv", bundle.study, people, graded)
     write_results(out / "tables.csv", results)
     write_codebook(out / "codebook.md", bundle.study, of_all)
-    (out / "index.html").write_text(page(bundle.study, summary), "utf-8")
-    return summary
+    (out / "index.html").write_text(page(bundle.study, content), "utf-8")
+    return content
+
+
+def _check_folder(out: Path) -> None:
+    """Refuse a folder whose files are not those of an analysis, which writes its summary first."""
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return
+    try:
+        read(Summary, json.loads((out / "summary.json").read_bytes()), "summary.json")
+    except (OSError, ValueError) as error:
+        problem = "holds other files" if out.is_dir() else "is a file"
+        raise ValueError(
+            f"Expected a folder that is free or holds an earlier analysis, but {out} {problem}. Name another with "
+            "`--out`."
+        ) from error
 
 
 def command(folder: Path, out: Path | None = None, **arguments: Any) -> str:
@@ -108,7 +156,8 @@ def command(folder: Path, out: Path | None = None, **arguments: Any) -> str:
 
     Args:
         folder: the bundle.
-        out: folder for the results; ``analysis`` in the bundle if None. Results of an earlier analysis are replaced.
+        out: folder for the results, free or with those of an earlier analysis, which are replaced; ``analysis`` in the
+            bundle if None.
         arguments: the other ones of :func:`analyse`.
     """
     summary = analyse(folder, out=out, **arguments)

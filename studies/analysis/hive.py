@@ -89,12 +89,13 @@ def rows_of(folder: Path, table: PaperTable) -> list[Row]:
             table.
     """
     analysis = folder if (folder / "summary.json").is_file() else folder / "analysis"
-    bundle = load_bundle(analysis.parent)
     file = analysis / "summary.json"
     summary = json.loads(file.read_text("utf-8")) if file.is_file() else {}
+    place = analysis.resolve() / summary["bundle"] if "bundle" in summary else analysis.parent
+    bundle = load_bundle(place.resolve())
     if summary.get("hash") != bundle.hash:
         raise ValueError(
-            f"Expected {file} to be of this study as it is now. Run `python -m studies analyse {analysis.parent}`."
+            f"Expected {file} to be of this study as it is now. Run `python -m studies analyse {bundle.folder}`."
         )
     study = bundle.study
     rows = [row for arm in study.arms for row in _rows(study, arm, table, summary)]

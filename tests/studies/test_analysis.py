@@ -231,6 +231,22 @@ def test_the_command_analyses_or_says_why_not(tmp_path, capsys):
     results = summary["results"]["all"]["main"]
     assert (results["study/agreement_correct"]["value"], results["study/agreement_incorrect"]["value"]) == (1, 0)
     assert results["study/criterion"]["value"] < -1
+    (tmp_path / "out/index.html").unlink()
+    assert main(["analyse", str(tmp_path / "study"), "--out", str(tmp_path / "out")]) == 0
+    assert (tmp_path / "out/index.html").is_file()
     make_bundle(tmp_path / "other", "distinction")
     assert main(["analyse", str(tmp_path / "other"), "--database", str(tmp_path / "study/answers.sqlite")]) == 1
     assert "analyse it with the bundle that was served" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["index.html", "summary.json", "answers.csv", ".hidden"])
+@pytest.mark.parametrize("where", ["mine", "study/analysis"])
+def test_results_replace_nothing_but_results(tmp_path, name, where):
+    answered(make_bundle(tmp_path / "study").folder)
+    (tmp_path / where).mkdir()
+    (tmp_path / where / name).write_text('{"schema": 1}', "utf-8")
+    with pytest.raises(ValueError, match=r"earlier analysis, but .* holds other files. Name another with `--out`"):
+        analyse(tmp_path / "study", out=tmp_path / where)
+    with pytest.raises(ValueError, match="is a file"):
+        analyse(tmp_path / "study", out=tmp_path / where / name)
+    assert [file.read_text("utf-8") for file in (tmp_path / where).iterdir()] == ['{"schema": 1}']
