@@ -12,7 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -41,6 +41,7 @@ CREATE TABLE IF NOT EXISTS withdrawn (person TEXT PRIMARY KEY);
 """
 CONSENT_MINUTES = 10  # that a place is kept for somebody who has not agreed to take part yet
 ROOM = 2**20  # bytes on the disk without which answers are as good as lost
+OTHER = "Name another with `--database`."
 Outcome = Literal["stored", "same", "conflict", "stale"]
 
 
@@ -57,19 +58,41 @@ def open_store(file: Path, bundle: Bundle) -> Iterator[Store]:
         bundle: the study it belongs to.
 
     Raises:
-        ValueError: if another process has it open, or it belongs to another study.
+        ValueError: if it is not a database of answers, another process has it open, or it belongs to another study.
     """
     file = file.resolve()  # one lock for all links to a database
-    with Path(f"{file}.lock").open("w") as lock:
+    _check_file(file)
+    with Path(f"{file}.lock").open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise ValueError(f"{file} is being served already: end that server first, or give another file.") from None
-        store = Store(file, bundle)
+        try:
+            store = Store(file, bundle)
+        except sqlite3.Error as error:
+            raise ValueError(f"Expected {file} to be a database that can be written, but {error}. {OTHER}") from error
         try:
             yield store
         finally:
             store.close()
+
+
+def _check_file(file: Path) -> None:
+    """Refuse anything but a database of answers, an empty one or nothing, before it is changed in any way."""
+    if not file.exists():
+        return
+    problem = "it is not a file"
+    if file.is_file():
+        try:
+            with closing(sqlite3.connect(f"{file.as_uri()}?immutable=1", uri=True)) as connection:
+                tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        except sqlite3.Error as error:
+            problem = str(error)
+        else:
+            if not tables or {"study", "participant", "page", "answer"} <= tables:
+                return
+            problem = f"it holds {', '.join(sorted(tables))}"
+    raise ValueError(f"Expected {file} to be a database of answers, or new, but {problem}. {OTHER}")
 
 
 class Store:

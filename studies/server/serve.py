@@ -20,6 +20,7 @@ from studies.store import open_store
 
 REQUEST_SECONDS = 20  # in which a request has to arrive as a whole
 ANSWER_SECONDS = 120  # in which its answer has to be taken
+MAX_PORT = 65535
 
 
 class Punctual(H11Protocol):
@@ -71,8 +72,10 @@ def command(
 
     Raises:
         ValueError: if the bundle is broken or has words of the example that are to be filled in, the database is of
-            another study or served already, or the port is in use.
+            another study or served already, or the port is in use or no port.
     """
+    if not 0 <= port <= MAX_PORT:
+        raise ValueError(f"Expected argument `port` to lie between 0 and {MAX_PORT}, but got {port}.")
     bundle = load_bundle(folder)
     if unfilled := placeholders(bundle):
         raise ValueError(

@@ -455,6 +455,12 @@ def test_a_port_in_use_is_one_line(tmp_path, capsys):
     assert f"Cannot listen at 127.0.0.1, port {port}" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("port", [-1, 65536])
+def test_what_is_no_port_is_one_line(tmp_path, capsys, port):
+    assert main(["serve", str(tmp_path), "--port", str(port)]) == 1
+    assert f"`port` to lie between 0 and 65535, but got {port}." in capsys.readouterr().err
+
+
 def test_a_study_with_words_of_the_example_is_tried_but_not_served(tmp_path, capsys):
     """The placeholders to fill in are the ones in the example files."""
     folder = tmp_path / "study"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections import Counter
+from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
 
@@ -15,7 +16,7 @@ from studies.flow import after, in_random_order
 from studies.participants import read_database, steps_of
 from studies.simulation.observer import Observer
 from studies.simulation.simulate import answer_all
-from studies.store import Store
+from studies.store import Store, open_store
 from tests.studies.toy import make_bundle
 
 
@@ -205,6 +206,36 @@ def test_a_clock_that_is_set_back_leaves_the_time_out(store, tmp_path, monkeypat
     store.submit(who, steps_of(store.bundle.study, who), 0, {"consent": "agree"}, {})
     (visit,) = read_database(tmp_path / "answers.sqlite")[2]
     assert visit.seconds is None
+
+
+@pytest.mark.parametrize("kind", ["text", "folder", "other", "torn"])
+def test_a_file_that_is_no_database_of_answers_stays_as_it_is(tmp_path, kind):
+    bundle, file = make_bundle(tmp_path / "study"), tmp_path / "mine/notes"
+    file.parent.mkdir()
+    if kind == "folder":
+        file.mkdir()
+    elif kind == "other":
+        with closing(sqlite3.connect(file)) as connection:
+            connection.execute("CREATE TABLE bookmark (name TEXT)")
+    else:
+        file.write_bytes(b"my notes" if kind == "text" else b"SQLite format 3\0")
+    before = file.stat()
+    message = r"^Expected .*notes to be a database of answers, or new, but .*`--database`"
+    with pytest.raises(ValueError, match=message), open_store(file, bundle):
+        pass
+    after = file.stat()
+    assert (after.st_mode, after.st_mtime_ns, after.st_size) == (before.st_mode, before.st_mtime_ns, before.st_size)
+    assert [path.name for path in file.parent.iterdir()] == ["notes"]
+
+
+def test_a_database_that_cannot_be_written_is_one_line(tmp_path):
+    bundle = make_bundle(tmp_path / "study")
+    with closing(sqlite3.connect(tmp_path / "a.sqlite")) as connection:
+        for name in ("study", "participant", "page", "answer"):
+            connection.execute(f"CREATE TABLE {name} (other TEXT)")
+    message = "to be a database that can be written, but no such column: id"
+    with pytest.raises(ValueError, match=message), open_store(tmp_path / "a.sqlite", bundle):
+        pass
 
 
 def test_a_database_belongs_to_one_study(store, tmp_path):
