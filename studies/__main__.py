@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from jsonargparse import ArgumentParser
+from run_folder.command_line import StrictParser
 
 # what each command does, and where; only the module of the asked command is imported
 COMMANDS = {
@@ -34,14 +34,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command.
 
     Returns:
-        Exit status: 0, or 1 if files or arguments are wrong.
+        Exit status: 0, or 2 if files or arguments are wrong.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
-    parser = ArgumentParser(prog="python -m studies", description="Human studies of explanations.")
+    parser = StrictParser(prog="python -m studies", description="Human studies of explanations.")
     commands = parser.add_subcommands(required=True)
     try:
         for name, (about, module) in COMMANDS.items():
-            command = ArgumentParser(description=f"{about[0].upper()}{about[1:]}.")
+            command = StrictParser(description=f"{about[0].upper()}{about[1:]}.")
             if name == next(iter(arguments), None):
                 command.add_argument("--config", action="config", help="yaml with the arguments")
                 command.add_function_arguments(
@@ -55,12 +55,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(import_module(COMMANDS[config.subcommand][1]).command(**values))
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return 1
+        return 2
     except ModuleNotFoundError as error:
         if error.name not in EXTRA:
             raise
         print(f'error: {error.name} is not installed: pip install -e ".[study]"', file=sys.stderr)
-        return 1
+        return 2
     return 0
 
 

@@ -43,7 +43,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
         ("evaluate.py table missing", 2, "error: Expected argument `runs` to be a file or folder, but missing does"),
         (f"evaluate.py table {'long' * 99}", 2, "error: [Errno 36] File name too long"),
         ("sweeps/__main__.py run missing.yaml", 2, "error: [Errno 2] No such file or directory: 'missing.yaml'"),
-        ("studies/__main__.py analyse missing", 1, "error: Expected missing to be a study, but study.json is missing."),
+        ("studies/__main__.py analyse missing", 2, "error: Expected missing to be a study, but study.json is missing."),
     ],
 )
 def test_the_command_line_answers_without_torch(command, code, said):

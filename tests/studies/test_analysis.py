@@ -220,7 +220,7 @@ def test_texts_of_participants_and_studies_stay_texts(tmp_path):
 
 def test_the_command_analyses_or_says_why_not(tmp_path, capsys):
     make_bundle(tmp_path / "study")
-    assert main(["analyse", str(tmp_path / "study")]) == 1
+    assert main(["analyse", str(tmp_path / "study")]) == 2
     assert "answers.sqlite is missing" in capsys.readouterr().err
     simulate(tmp_path / "study", tmp_path / "study/answers.sqlite", Observer("believer"), 3, fast=True)
     assert main(["analyse", str(tmp_path / "study"), "--out", str(tmp_path / "out")]) == 0
@@ -235,7 +235,7 @@ def test_the_command_analyses_or_says_why_not(tmp_path, capsys):
     assert main(["analyse", str(tmp_path / "study"), "--out", str(tmp_path / "out")]) == 0
     assert (tmp_path / "out/index.html").is_file()
     make_bundle(tmp_path / "other", "distinction")
-    assert main(["analyse", str(tmp_path / "other"), "--database", str(tmp_path / "study/answers.sqlite")]) == 1
+    assert main(["analyse", str(tmp_path / "other"), "--database", str(tmp_path / "study/answers.sqlite")]) == 2
     assert "analyse it with the bundle that was served" in capsys.readouterr().err
 
 

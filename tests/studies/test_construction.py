@@ -362,7 +362,7 @@ def test_a_published_study_is_built_and_answered(run, tmp_path, capsys, model, n
     assert main(["hive", "--name", name, *files, "--forms", "2", "--out", str(tmp_path / "out")]) == 0
     assert "in 2 forms for 10 people" in capsys.readouterr().out
     assert simulate(tmp_path / "out", tmp_path / "a.sqlite", Observer("noisy"), 1, fast=True) == 1
-    assert main(["hive", "--name", "cub", *files, "--out", str(tmp_path / "other")]) == 1
+    assert main(["hive", "--name", "cub", *files, "--out", str(tmp_path / "other")]) == 2
     assert "one of cub_gradcam_agreement, " in capsys.readouterr().err
 
 
@@ -390,7 +390,7 @@ def test_what_cannot_be_built_is_refused(run, name, options, message):
 
 def test_the_study_of_ten_birds_lacks_nothing_but_its_checkpoints(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
-    assert main(["build", "--config", "configs/study/cub200.yaml", "--out", str(tmp_path / "study")]) == 1
+    assert main(["build", "--config", "configs/study/cub200.yaml", "--out", str(tmp_path / "study")]) == 2
     assert "runs/hive/cub-classifier/checkpoints/last.ckpt" in capsys.readouterr().err
 
 

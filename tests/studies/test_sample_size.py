@@ -160,11 +160,29 @@ def test_the_command_prints_the_plan_or_one_line(capsys):
     people = int(plan(Design(0.1))["people"])
     assert ["people", "needed", str(people)] in [line.split() for line in output.splitlines()]
     assert f"{people * 20 * 12 / 60 * 1.3:.2f}" in output
-    assert main(["plan", "--effect", "0.9"]) == 1
+    assert main(["plan", "--effect", "0.9"]) == 2
     assert capsys.readouterr().err == "error: Expected argument `effect` to lie between 0 and 0.75, but got 0.9.\n"
-    assert main(["plan", "--effect", "0.1", "--icc_images", "0.1"]) == 1
+    assert main(["plan", "--effect", "0.1", "--icc_images", "0.1"]) == 2
     assert "`images`" in capsys.readouterr().err
-    assert main(["plan", "--effect", "0.1", "--groups", "2", "--arms", "2"]) == 1
+    assert main(["plan", "--effect", "0.1", "--groups", "2", "--arms", "2"]) == 2
     assert "`groups` 2 or `arms` 2" in capsys.readouterr().err
-    assert main(["plan", "--effect", "1e-5"]) == 1
+    assert main(["plan", "--effect", "1e-5"]) == 2
     assert "More than 1000000 people" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--effect", "much"], "error: Parser key \"effect\": Expected a <class 'float'>. Got value: much"),
+        (["--effect", "0.1", "--form", "unit"], "Did you mean 'units'?"),
+        (["--effect", "0.1", "--wage", ".inf"], "error: Expected finite numbers only, but got inf as `wage`."),
+        (["--effekt", "0.1"], "error: "),
+    ],
+)
+def test_what_the_parser_refuses_is_one_line_and_a_tip(capsys, words, said):
+    with pytest.raises(SystemExit) as end:
+        main(["plan", *words])
+    tip, error = capsys.readouterr().err.splitlines()
+    assert end.value.code == 2
+    assert tip.startswith("tip: ")
+    assert said in error

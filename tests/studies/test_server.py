@@ -451,13 +451,13 @@ def test_a_port_in_use_is_one_line(tmp_path, capsys):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        assert main(["serve", str(tmp_path / "study"), "--port", str(port)]) == 1
+        assert main(["serve", str(tmp_path / "study"), "--port", str(port)]) == 2
     assert f"Cannot listen at 127.0.0.1, port {port}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("port", [-1, 65536])
 def test_what_is_no_port_is_one_line(tmp_path, capsys, port):
-    assert main(["serve", str(tmp_path), "--port", str(port)]) == 1
+    assert main(["serve", str(tmp_path), "--port", str(port)]) == 2
     assert f"`port` to lie between 0 and 65535, but got {port}." in capsys.readouterr().err
 
 
@@ -466,7 +466,7 @@ def test_a_study_with_words_of_the_example_is_tried_but_not_served(tmp_path, cap
     folder = tmp_path / "study"
     make_bundle(folder, platform=Platform("prolific", completed="FILL-IN", screened="S1"))
     shutil.copy(ROOT / "configs/study/consent.md", folder / "consent.md")
-    assert main(["serve", str(folder)]) == 1
+    assert main(["serve", str(folder)]) == 2
     (error,) = capsys.readouterr().err.splitlines()
     assert f"{folder}/consent.md still has NAME, INSTITUTION, COMMITTEE, NUMBER, ADDRESS of" in error
     assert f"{folder}/study.json still has FILL-IN as platform.completed: fill them in" in error
