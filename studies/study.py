@@ -23,7 +23,6 @@ TREE_LEAVES = ("absent absent", "absent present", "present absent", "present pre
 Id = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 Media = Annotated[str, Field(pattern=r"^[0-9a-f]{64}\.(png|webp|jpg)$")]
 Count = Annotated[int, Field(ge=0)]
-Amount = Annotated[float, Field(ge=0)]
 
 
 @dataclass(frozen=True)
@@ -152,7 +151,7 @@ class Assignment:
     right: Count
     wrong: Count
     by: Literal["balanced", "forms"] = "balanced"
-    reserve_minutes: Amount = 60.0
+    reserve_minutes: float = 60.0
     arms: Annotated[int, Field(ge=1)] = 1
 
 
@@ -185,12 +184,12 @@ class Quality:
         margin: of equivalence, a difference of accuracies that would not matter.
     """
 
-    min_seconds: Amount = 2.0
-    max_focus_losses: Count = 20
-    max_failed_catches: Count = 0
+    min_seconds: float = 2.0
+    max_focus_losses: int = 20
+    max_failed_catches: int = 0
     exclude: list[Flag] = field(default_factory=list)
     family: list[str] = field(default_factory=list)
-    margin: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    margin: Annotated[float, Field(gt=0)] = 0.1
 
 
 @dataclass(frozen=True)
@@ -211,9 +210,9 @@ class Platform:
     sandbox: bool = False
     completed: str = ""
     screened: str = ""
-    wage: Amount = 12.0
-    minutes: Amount = 15.0
-    bonus: Amount = 0.0
+    wage: float = 12.0
+    minutes: float = 15.0
+    bonus: float = 0.0
 
     @property
     def pay(self) -> float:
@@ -226,7 +225,7 @@ class Study:
     """Everything a participant may see, and how participants are treated."""
 
     id: Id
-    title: Annotated[str, Field(min_length=1)]
+    title: str
     seed: int
     task: TaskName
     arms: Annotated[list[Arm], Field(min_length=1)]

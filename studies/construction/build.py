@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,6 +31,10 @@ from studies.study import (
 from studies.tasks import task_of
 
 PAGES, QUALITY, PLATFORM = Pages(), Quality(), Platform()
+NOT_NEGATIVE = (  # in new studies; those that earlier versions built are still read
+    *("assignment.reserve_minutes", "quality.min_seconds", "quality.max_focus_losses", "quality.max_failed_catches"),
+    *("platform.wage", "platform.bonus"),
+)
 
 
 def build(  # noqa: PLR0913
@@ -97,8 +102,15 @@ def _check(study: Study, arms: list[Method], items: int) -> None:
     """Refuse what needs no model to be seen, since models take time."""
     check_arguments(study)
     platform, assignment = study.platform, study.assignment
-    if not platform.minutes:
-        raise ValueError("Expected argument `platform.minutes` to be above 0, but got 0.")
+    if not study.title.strip():
+        raise ValueError("Expected argument `title` to be what participants see above all pages, but it is empty.")
+    for name in NOT_NEGATIVE:
+        if (value := attrgetter(name)(study)) < 0:
+            raise ValueError(f"Expected argument `{name}` to be at least 0, but got {value}.")
+    if study.quality.margin >= 1:
+        raise ValueError(f"Expected argument `quality.margin` to be below 1, but got {study.quality.margin}.")
+    if platform.minutes <= 0:
+        raise ValueError(f"Expected argument `platform.minutes` to be above 0, but got {platform.minutes}.")
     needed = {"completed": platform.completed, "screened": platform.screened or not study.pages.quiz}
     if platform.kind == "prolific" and (missing := [f"`platform.{name}`" for name, code in needed.items() if not code]):
         raise ValueError(

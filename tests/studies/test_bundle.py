@@ -94,6 +94,16 @@ def test_a_study_from_before_checks_had_items_of_their_own_is_read(tmp_path):
     assert (arm.items[0].attention, arm.items[1:]) == (2, made.study.arms[0].items[1:])
 
 
+@pytest.mark.parametrize(
+    ("path", "value"), [(["quality", "min_seconds"], -1), (["platform", "minutes"], 0), (["title"], "")]
+)
+def test_a_study_with_values_that_are_no_longer_built_is_read(tmp_path, path, value):
+    """Its answers belong to its hash: it could not be mended."""
+    make_bundle(tmp_path / "study")
+    change(tmp_path / "study", "study.json", path, value)
+    assert load_bundle(tmp_path / "study").study.id == "toy"
+
+
 def test_photos_alone_show_no_decision_to_agree_with(tmp_path):
     make_bundle(tmp_path / "study", "agreement", "none")
     change(tmp_path / "study", "study.json", [*ITEM, "options", 0, "label"], None)
