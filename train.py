@@ -14,7 +14,9 @@ if __name__ == "__main__":
     look_at_names(COMMANDS)  # before the imports below, which take seconds
 
 from contextlib import ExitStack
+from inspect import signature
 from pathlib import Path
+from pydoc import locate
 from typing import Any
 
 from lightning import Callback, Trainer
@@ -102,6 +104,20 @@ class RunTrainer(Trainer):
 class TrainParser(StrictParser, LightningArgumentParser):
     """The parser of a training run."""
 
+    def seed_of_data(self, seed_everything: int, data: Any) -> int:
+        """The seed of the data, which is that of the run; another one is refused rather than dropped."""
+        if data is None:  # a config may say null, which the parser refuses later
+            return seed_everything
+        kinds = getattr(locate(data["class_path"]), "__mro__", ())
+        arguments = (signature(kind.__init__).parameters.get("seed") for kind in kinds)
+        default = next((argument.default for argument in arguments if argument), None)
+        if (given := data["init_args"].get("seed")) not in (None, default, seed_everything):
+            self.error(
+                f"Expected `data.seed` to be left out, because it is the seed of the run, but got {given}. Pass "
+                f"`--seed_everything {given}`."
+            )
+        return seed_everything
+
 
 class TrainCLI(LightningCLI):
     """Links facts of the data to the model and gives each run a folder of its own."""
@@ -120,7 +136,7 @@ class TrainCLI(LightningCLI):
         for key, kind in ALWAYS.items():
             parser.add_lightning_class_args(kind, key)
         parser.link_arguments("seed_everything", "schedule.seed")
-        parser.link_arguments("seed_everything", "data.init_args.seed")
+        parser.link_arguments(("seed_everything", "data"), "data.init_args.seed", compute_fn=parser.seed_of_data)
         parser.link_arguments("data.num_classes", "model.init_args.num_classes", apply_on="instantiate")
         parser.link_arguments("data.num_concepts", "model.init_args.num_concepts", apply_on="instantiate")
         parser.link_arguments("data.image_size", "model.init_args.image_size", apply_on="instantiate")
@@ -219,6 +235,8 @@ def _refuse_released(checkpoint: dict[str, Any], path: Path | str) -> None:
 
 def _check_settings(config: Any) -> None:
     """Refuse what Lightning would accept, all at once."""
+    if empty := [name for name in (*ALWAYS, "trainer") if config[name] is None]:
+        raise ValueError(f"Expected `{empty[0]}` to hold settings as `key: value`, but got null. Leave the key out.")
     wrong = [
         f"`{name}` to be at least {least}, but got {config[name]}"
         for name, least in LEAST.items()

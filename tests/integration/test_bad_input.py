@@ -35,6 +35,8 @@ def files(folder):
         ),
         ("--evaluation.memory_budget=.inf", "Expected finite numbers only, but got inf as `evaluation.memory_budget`"),
         ("--experiment=caf\udce9", r"Expected arguments in UTF-8, but got '--experiment=caf\\udce9'"),
+        ("--data.seed=3", "`data.seed` to be left out, .* the run, but got 3. Pass `--seed_everything 3`"),
+        ("--data.init_args.seed=9", "`data.seed` to be left out, .* the run, but got 9. Pass `--seed_everything 9`"),
         ("--seed_everything=true", "\"seed_everything\": Expected a <class 'int'>. Got value: True"),
     ],
 )
@@ -54,6 +56,7 @@ def test_what_the_parser_refuses(argument, message, tmp_path, capsys):
             "--model.preset=orignal",
             r"Expected argument `preset` to be one of \[.*'original', .*but got 'orignal'. Did you mean 'original'",
         ),
+        ("--model.preset=null", "Expected argument `preset` to be one of .*'original', .*but got None."),
         ("--model.phases={warmup: {epochs: 1}}", "Expected `phases.warmup` to be one of .*'warm'.*or a new phase"),
         ("--model.phases={warm: {losses: {clst: 1}}}", "`phases.warm.losses` to use only .*'cluster'.*got .'clst'"),
         ("--model.phases={warm: {trainable: {body: 1}}}", "`phases.warm.trainable` to use .*'backbone'.*got .'body'"),
@@ -88,6 +91,7 @@ def test_what_the_parser_refuses(argument, message, tmp_path, capsys):
         ("--trainer.accelerator=abacus", "Expected settings below `trainer` that Lightning accepts, .*'abacus'"),
         ("--checkpoint.monitor=general/accuracy", "Expected argument `monitor` to be a validation key"),
         ("--checkpoint.monitor=val/general/acc", "Expected argument `monitor` to be one of .*'val/general/accuracy'"),
+        ("--checkpoint.mode=min", "`mode` to be 'max', because larger values of val/general/accuracy .* but got 'min'"),
         ("--evaluation.suite=[genral]", "Expected argument `suite` to hold names among .*'general'.*got .'genral'"),
         ("--data.image_size=8", "Expected argument `image_size` to be at least 16"),
         ("--data.batch_size=0", "Expected argument `batch_size` to be at least 1"),
@@ -102,6 +106,13 @@ def test_what_is_refused_before_training(argument, message, tmp_path):
         fit(tmp_path / "run", argument)
     assert not (tmp_path / "run" / "checkpoints").exists()
     assert not (tmp_path / "run" / "metrics.csv").exists()
+
+
+@pytest.mark.parametrize("section", ["evaluation", "media", "trainer"])
+def test_a_section_of_a_config_that_is_null(section, tmp_path):
+    (tmp_path / "null.yaml").write_text(f"{section}: null\n")
+    with pytest.raises(ValueError, match=f"Expected `{section}` to hold settings as `key: value`, but got null. Leave"):
+        train.main(["fit", "--config=configs/quickstart.yaml", f"--config={tmp_path}/null.yaml"])
 
 
 def test_a_corrected_start_takes_the_same_folder(tmp_path):
