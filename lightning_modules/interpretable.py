@@ -75,7 +75,7 @@ class InterpretableModule(LightningModule, ABC):
         if num_concepts < 0:
             raise ValueError(f"Expected argument `num_concepts` to be at least 0, but got {num_concepts}.")
         if preset not in self.presets:
-            near = did_you_mean(preset, self.presets)
+            near = did_you_mean(str(preset), self.presets)  # a config may say null
             raise ValueError(
                 f"Expected argument `preset` to be one of {sorted(self.presets)}, but got {preset!r}.{near}"
             )

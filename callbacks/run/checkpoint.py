@@ -23,6 +23,7 @@ from callbacks.phases.schedule import PhaseSchedule
 from callbacks.run.training_record import training_record, unfinished_schedule
 from callbacks.run.wandb_logger import store_run
 from lightning_modules.contract import InterpretableModel
+from metrics.suite import ENTRIES
 from run_folder.checkpoint_file import read_checkpoint
 
 
@@ -65,7 +66,8 @@ class RunCheckpoint(Checkpoint):
         mode: whether a larger or a smaller value is better.
 
     Raises:
-        ValueError: if ``monitor`` is not a validation key; at set-up, if nothing computes it.
+        ValueError: if ``monitor`` is not a validation key; at set-up, if nothing computes it or ``mode`` would keep its
+            worst value.
     """
 
     def __init__(self, monitor: str = "val/general/accuracy", mode: Literal["max", "min"] = "max") -> None:
@@ -92,13 +94,21 @@ class RunCheckpoint(Checkpoint):
         return self.folder(trainer) / name
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Look for ``monitor`` in the validation suite, before hours of training."""
+        """Look for ``monitor`` in the validation suite, and at its direction, before hours of training."""
+        if stage != "fit":
+            return
         engines = [c for c in trainer.callbacks if isinstance(c, Interpretability)]  # type: ignore[attr-defined]
         known = [f"val/{key}" for engine in engines for key in engine.every_epoch]
-        if stage == "fit" and self.monitor not in known:
+        if self.monitor not in known:
             raise ValueError(
                 f"Expected argument `monitor` to be one of {known}, but got {self.monitor!r}. Add it to "
                 "`evaluation.validation_suite` with `evaluation.every_n_epochs: 1`, or select on another."
+            )
+        higher_is_better = ENTRIES[self.monitor.removeprefix("val/")].higher_is_better
+        if higher_is_better not in (None, self.mode == "max"):
+            better = "'max', because larger" if higher_is_better else "'min', because smaller"
+            raise ValueError(
+                f"Expected argument `mode` to be {better} values of {self.monitor} are better, but got {self.mode!r}."
             )
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

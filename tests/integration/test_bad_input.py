@@ -112,7 +112,7 @@ def test_what_is_refused_before_training(argument, message, tmp_path):
 def test_a_section_of_a_config_that_is_null(section, tmp_path):
     (tmp_path / "null.yaml").write_text(f"{section}: null\n")
     with pytest.raises(ValueError, match=f"Expected `{section}` to hold settings as `key: value`, but got null. Leave"):
-        train.main(["fit", "--config=configs/quickstart.yaml", f"--config={tmp_path}/null.yaml"])
+        fit(tmp_path / "run", "--config", str(tmp_path / "null.yaml"))
 
 
 def test_a_corrected_start_takes_the_same_folder(tmp_path):

@@ -172,8 +172,10 @@ def test_only_validation_keys_select(monitor):
 def test_a_monitor_that_is_not_computed_is_refused_at_the_start(tmp_path):
     engine = Interpretability(validation_suite=["compactness/npr"], every_n_epochs=1)
     trainer = FakeTrainer(tmp_path, callbacks=[engine])
-    for key in ("val/general/f1", "val/compactness/npr"):
-        RunCheckpoint(key).setup(trainer, MODULE, "fit")
+    for key, mode, other in (("val/general/f1", "max", "min"), ("val/compactness/npr", "min", "max")):
+        RunCheckpoint(key, mode).setup(trainer, MODULE, "fit")
+        with pytest.raises(ValueError, match=f"Expected argument `mode` to be '{mode}', .* but got '{other}'"):
+            RunCheckpoint(key, other).setup(trainer, MODULE, "fit")
     keeper = RunCheckpoint("val/compactness/local_size")
     keeper.setup(trainer, MODULE, "test")
     with pytest.raises(
