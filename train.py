@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from inspect import signature
 from pathlib import Path
 from pydoc import locate
-from typing import Any
+from typing import Any, cast
 
 from lightning import Callback, Trainer
 from lightning.pytorch.callbacks import Checkpoint, ProgressBar, Timer
@@ -39,12 +39,12 @@ from run_folder.folder import (
     LINKED_MODEL_ARGUMENTS,
     SaveConfig,
     belongs_to,
-    check_name,
+    check_free,
     check_unchanged,
     resume_path,
-    run_name,
 )
 from run_folder.lock import only_process
+from run_folder.names import check_name, run_name
 from run_folder.schema import check_content
 
 ALWAYS = {
@@ -136,7 +136,8 @@ class TrainCLI(LightningCLI):
         for key, kind in ALWAYS.items():
             parser.add_lightning_class_args(kind, key)
         parser.link_arguments("seed_everything", "schedule.seed")
-        parser.link_arguments(("seed_everything", "data"), "data.init_args.seed", compute_fn=parser.seed_of_data)
+        one_seed = cast(TrainParser, parser).seed_of_data
+        parser.link_arguments(("seed_everything", "data"), "data.init_args.seed", compute_fn=one_seed)
         parser.link_arguments("data.num_classes", "model.init_args.num_classes", apply_on="instantiate")
         parser.link_arguments("data.num_concepts", "model.init_args.num_concepts", apply_on="instantiate")
         parser.link_arguments("data.image_size", "model.init_args.image_size", apply_on="instantiate")
@@ -170,6 +171,9 @@ class TrainCLI(LightningCLI):
         if fitting:
             self.until_the_end.enter_context(only_process(folder))
         path = resume_path(folder, self.ckpt_path) if fitting or self.ckpt_path == "last" else self.ckpt_path
+        continued = path is not None and belongs_to(folder, path)
+        if fitting and not continued:
+            check_free(folder)
         checkpoint = check_unchanged(Path(path), model, data) if path else {}
         if path and fitting:
             _refuse_released(checkpoint, path)
@@ -181,8 +185,7 @@ class TrainCLI(LightningCLI):
         if self.subcommand == "convert" and (backbone := model["init_args"].get("backbone")):
             config.model.init_args.backbone = {**backbone, "weights": None}  # they document where training started
         config.trainer.logger = config.trainer.logger if self.subcommand == "fit" else False
-        resumed = checkpoint if path and belongs_to(folder, path) else {}
-        config.trainer.logger = place_loggers(config.trainer.logger, folder, name, resumed)
+        config.trainer.logger = place_loggers(config.trainer.logger, folder, name, checkpoint if continued else {})
         self.trained_classes = checkpoint.get("hyper_parameters", {}).get("num_classes")
 
     def after_instantiate_classes(self) -> None:

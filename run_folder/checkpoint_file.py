@@ -58,6 +58,11 @@ def folder_of_run(path: Path) -> Path:
     return path.parent.parent if path.parent.name == "checkpoints" else path.parent
 
 
+def is_run(folder: Path) -> bool:
+    """Whether a folder is that of a run."""
+    return (folder / "config.yaml").exists() and any(folder.glob("checkpoints/*.ckpt"))
+
+
 def _check_records(path: str | Path) -> None:
     """Check what ``torch.load`` does not: checksums, and compression, which makes ``mmap`` read wrong numbers."""
     with zipfile.ZipFile(path) as archive:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 from lightning import LightningModule, Trainer
 from lightning.pytorch.cli import SaveConfigCallback
 
 from run_folder.atomic import write_whole
-from run_folder.checkpoint_file import read_checkpoint
+from run_folder.checkpoint_file import folder_of_run, is_run, read_checkpoint
 
 LINKED_MODEL_ARGUMENTS = ("num_classes", "num_concepts", "image_size")  # facts of the data, checked there
+OF_A_RUN = ("config.yaml", "split.json", "metrics.csv", "checkpoints/*.ckpt", "evaluation")  # what it never overwrites
 FREE_DATA_ARGUMENTS = ("root", "num_workers", "eval_batch_size")  # change no result
 
 
@@ -21,29 +22,36 @@ class SaveConfig(SaveConfigCallback):
     """Writes ``config.yaml`` and ``split.json`` into the folder of a training run and sends the config to its loggers.
 
     The config is the requested one; values filled in by the command line (folders, the checkpoint to resume from)
-    belong to one start of the run and are left out.
+    belong to one start of the run and are left out. Files are written after the first checkpoint: a run that is killed
+    before leaves none, and starts again.
     """
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Nothing: others still check their settings."""
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Save on rank zero, once all settings have been checked; outside training, nothing is saved."""
+        """Start the loggers on rank zero, once all settings have been checked; outside training, nothing is saved."""
         if trainer.is_global_zero:
+            check_split(trainer.datamodule.split_record(), _split_file(trainer))  # type: ignore[attr-defined]
+            for logger in trainer.loggers:
+                logger.log_hyperparams(json.loads(self.parser.dump(self.config, format="json")))
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Write the files in the first epoch."""
+        if trainer.is_global_zero and not self.already_saved:
             self.save_config(trainer, pl_module, "fit")
+            self.already_saved = True
 
     def save_config(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Write the files, then start the loggers."""
-        folder = Path(trainer.default_root_dir)
-        folder.mkdir(parents=True, exist_ok=True)
-        save_split(trainer.datamodule.split_record(), folder / "split.json")  # type: ignore[attr-defined]
-        write_whole(folder / "config.yaml", self.parser.dump(self.config, skip_none=False))
-        for logger in trainer.loggers:
-            logger.log_hyperparams(json.loads(self.parser.dump(self.config, format="json")))
+        """Write the files."""
+        if (record := trainer.datamodule.split_record()) is not None:  # type: ignore[attr-defined]
+            write_whole(_split_file(trainer), _split_text(record))
+        config = self.parser.dump(self.config, skip_none=False)
+        write_whole(Path(trainer.default_root_dir) / "config.yaml", config)
 
 
-def save_split(record: dict[str, Any] | None, path: Path) -> None:
-    """Write the split of a fresh run; a resumed one must have the same.
+def check_split(record: dict[str, Any] | None, path: Path) -> None:
+    """Refuse to resume a run with another split.
 
     Args:
         record: the part of every image, or None for data without files.
@@ -52,59 +60,19 @@ def save_split(record: dict[str, Any] | None, path: Path) -> None:
     Raises:
         ValueError: if the data are split differently than when the run began.
     """
-    if record is None:
-        return
-    text = json.dumps(record, indent=1) + "\n"
-    if path.exists() and path.read_text(encoding="utf-8") != text:
+    if record is not None and path.exists() and path.read_text(encoding="utf-8") != _split_text(record):
         raise ValueError(
             f"Expected the split this run began with, but {path} differs from what the data gives now. Restore the "
             "data, or start another run with `--experiment NAME`."
         )
-    write_whole(path, text)
 
 
-def run_name(model: str, data: str, fold: int | None, seed: int) -> str:
-    """The folder of a run without a name.
-
-    Args:
-        model: import path of the model class.
-        data: import path of the data module class.
-        fold: fold of the data, if any.
-        seed: seed of the run.
-
-    Example:
-        >>> run_name("lightning_modules.ProtoPNet", "datamodules.Cub200", 2, 0)
-        'cub200/protopnet-fold2-seed0'
-    """
-    parts = [model.rsplit(".", 1)[-1].lower(), *([f"fold{fold}"] if fold is not None else []), f"seed{seed}"]
-    return f"{data.rsplit('.', 1)[-1].lower()}/{'-'.join(parts)}"
+def _split_text(record: dict[str, Any]) -> str:
+    return json.dumps(record, indent=1) + "\n"
 
 
-def check_name(experiment: str) -> str:
-    """The name of a run, which must be a separate folder below the folder of all runs.
-
-    Args:
-        experiment: such as ``quickstart`` or ``cub200/protopnet-fold0``.
-
-    Returns:
-        The same.
-
-    Raises:
-        ValueError: if the name is empty, absolute, leads out of the folder of all runs or cannot be printed.
-    """
-    path = PurePath(experiment)
-    if (
-        not experiment.strip()
-        or not path.parts
-        or path.is_absolute()
-        or ".." in path.parts
-        or not experiment.isprintable()
-    ):
-        raise ValueError(
-            f"Expected argument `experiment` to name a folder below `--runs`, but got {experiment!r}. To store runs "
-            "elsewhere, pass `--runs DIR`."
-        )
-    return experiment
+def _split_file(trainer: Trainer) -> Path:
+    return Path(trainer.default_root_dir) / "split.json"
 
 
 def given_folder(save_dir: str | None) -> str:
@@ -159,8 +127,26 @@ def resume_path(folder: Path, ckpt_path: str | None) -> Path | None:
 
 
 def belongs_to(folder: Path, ckpt_path: str | Path) -> bool:
-    """Whether a checkpoint lies in a run folder, so that resuming from it continues that run."""
-    return folder.resolve() in Path(ckpt_path).resolve().parents
+    """Whether a checkpoint is one of the run in a folder, so that resuming from it continues that run."""
+    return folder_of_run(Path(ckpt_path).resolve()) == folder.resolve()
+
+
+def check_free(folder: Path) -> None:
+    """Refuse to begin a run where it would overwrite what is there, or mix with another one.
+
+    Raises:
+        ValueError: if the folder holds files of a run, or lies in the folder of another run or around it.
+    """
+    found = sorted(str(path.relative_to(folder)) for pattern in OF_A_RUN for path in folder.glob(pattern))
+    if found:
+        problem = f"without files of a run, but {folder} holds {', '.join(found)}"
+    elif above := next(filter(is_run, folder.resolve().parents), None):
+        problem = f"outside of other runs, but {folder} lies in the run {above}"
+    elif below := next(filter(is_run, map(folder_of_run, folder.rglob("*.ckpt"))), None):
+        problem = f"without other runs, but {folder} holds the run {below}"
+    else:
+        return
+    raise ValueError(f"Expected a folder {problem}. Name another with `--experiment NAME` or `--runs DIR`.")
 
 
 def check_unchanged(path: Path, model: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:

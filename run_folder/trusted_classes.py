@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
-from run_folder.checkpoint_file import folder_of_run
+from run_folder.checkpoint_file import folder_of_run, is_run
 from run_folder.command_line import StrictParser
 
 PROJECT = ("callbacks", "datamodules", "explanations", "lightning_modules", "metrics")
@@ -131,7 +131,7 @@ def _refuse_untrusted(class_path: str, checkpoint: Path, allow_classes: Sequence
     own = folder_of_run(checkpoint).resolve()
     for file in files:
         for place in (*file.absolute().parents, *file.resolve().parents):
-            if place == own or ((place / "config.yaml").exists() and any(place.glob("checkpoints/*.ckpt"))):
+            if place == own or is_run(place):
                 raise ValueError(
                     f"Expected the class {class_path!r} of {checkpoint} to lie outside the folders of runs, but it is "
                     f"defined in {file}. Read that file; if you trust it, move it to a package of yours."

@@ -3,6 +3,7 @@
 import errno
 import io
 import os
+import shutil
 
 import pytest
 import torch
@@ -147,15 +148,32 @@ def test_last_without_a_run(tmp_path):
     assert files(tmp_path) == []
 
 
-@pytest.mark.parametrize("name", ["last.ckpt", "metrics.csv"])
-def test_a_fresh_run_on_top_of_another(name, run_copy):
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("last.ckpt", "Resume it with `--ckpt_path last`"),
+        ("best.ckpt", "copy holds checkpoints/best.ckpt. Name another with `--experiment NAME` or `--runs DIR`"),
+        ("config.yaml", "copy holds config.yaml. Name another"),
+        ("metrics.csv", "copy holds metrics.csv. Name another"),
+    ],
+)
+def test_a_fresh_run_on_top_of_another(name, said, run_copy):
     for path in run_copy.rglob("*.*"):
         if path.name != name:
             path.unlink()
     kept = {path: path.read_bytes() for path in run_copy.rglob("*.*")}
-    with pytest.raises(ValueError, match=r"Resume it with `--ckpt_path last`"):
+    with pytest.raises(ValueError, match=said):
         fit(run_copy)
     assert {path: path.read_bytes() for path in run_copy.rglob("*.*")} == kept
+
+
+def test_a_run_within_another(run_copy, finished_run):
+    shutil.copytree(finished_run, run_copy / "sub")
+    with pytest.raises(ValueError, match=r"Expected a folder without a run, but .*copy holds one"):
+        fit(run_copy, "--ckpt_path", str(run_copy / "sub" / "checkpoints" / "last.ckpt"))
+    with pytest.raises(ValueError, match=r"other lies in the run .*copy"):
+        fit(run_copy / "other")
+    fit(run_copy / "sub", "--ckpt_path", "last")  # one that is there already continues
 
 
 @pytest.mark.parametrize(

@@ -150,6 +150,14 @@ def test_a_checkpoint_in_the_middle_of_an_epoch_is_taken_too(tmp_path):
     assert fit(folder).trainer.global_step == ALL_STEPS
 
 
+def test_killed_before_the_first_checkpoint(tmp_path):
+    folder = tmp_path / "run"
+    with pytest.raises(StopError):
+        fit(folder, *stop_at(0, "on_train_start"))
+    fit(folder, "--trainer.max_epochs=1")
+    assert (folder / "config.yaml").is_file()
+
+
 # -- killed -----------------------------------------------------------------------------------------------------------
 def wait_for(process, line):
     """Read what the process prints until a line has been seen."""

@@ -1,11 +1,13 @@
 """Run folders: names, places to continue from, and settings that must not change."""
 
 import os
+from contextlib import nullcontext
 
 import pytest
 import torch
 
-from run_folder.folder import belongs_to, check_unchanged, resume_path, run_name, save_split
+from run_folder.folder import belongs_to, check_free, check_split, check_unchanged, resume_path
+from run_folder.names import check_name, run_name
 
 
 # -- names ------------------------------------------------------------------------------------------------------------
@@ -18,6 +20,12 @@ from run_folder.folder import belongs_to, check_unchanged, resume_path, run_name
 )
 def test_run_name(model, data, fold, seed, name):
     assert run_name(model, data, fold, seed) == name
+
+
+@pytest.mark.parametrize("name", ["", "/x", "../x", "a/../../x", "a\nb"])
+def test_a_name_that_leads_elsewhere(name):
+    with pytest.raises(ValueError, match=r"Expected `name` in x.yaml to name a folder below `--runs`, but got"):
+        check_name(name, "`name` in x.yaml")
 
 
 # -- where a run continues --------------------------------------------------------------------------------------------
@@ -73,6 +81,32 @@ def test_belonging_follows_links(run, tmp_path):
     (tmp_path / "link").symlink_to(folder)
     assert belongs_to(folder, tmp_path / "link" / "checkpoints" / "last.ckpt")
     assert not belongs_to(folder, tmp_path / "run2" / "checkpoints" / "last.ckpt")
+    assert not belongs_to(folder, folder / "sub" / "checkpoints" / "last.ckpt")
+
+
+RUN = ("run/config.yaml", "run/checkpoints/best.ckpt")
+
+
+@pytest.mark.parametrize(
+    ("names", "name", "said"),
+    [
+        (["run/config.yaml"], "run", "without files of a run, but .*/run holds config.yaml"),
+        (
+            ["run/metrics.csv", "run/checkpoints/best.ckpt"],
+            "run",
+            ".* holds checkpoints/best.ckpt, metrics.csv. Name",
+        ),
+        (RUN, "run/sub", "outside of other runs, but .*/run/sub lies in the run .*/run. Name another"),
+        (RUN, "run/checkpoints", "outside of other runs, but .*/run/checkpoints lies in the run .*/run. Name another"),
+        (RUN, ".", "without other runs, but .* holds the run .*/run. Name another with `--experiment NAME` or `--runs"),
+        ([*RUN, "sweep.json", "train.log"], "other", None),
+        (["run/sweep.json", "run/train.log", "run/.lock", "run/wandb/x"], "run", None),
+    ],
+)
+def test_a_run_begins_in_a_folder_of_its_own(names, name, said, run, tmp_path):
+    run(*names, name=".")
+    with pytest.raises(ValueError, match=f"Expected a folder {said}") if said else nullcontext():
+        check_free(tmp_path / name)
 
 
 # -- settings ---------------------------------------------------------------------------------------------------------
@@ -131,8 +165,8 @@ def test_changed_settings(model, data, message, path):
 
 def test_a_resumed_run_must_have_the_split_it_began_with(tmp_path):
     path = tmp_path / "split.json"
-    save_split({"test": ["1"]}, path)
-    save_split({"test": ["1"]}, path)
+    check_split({"test": ["1"]}, path)
+    path.write_text('{\n "test": [\n  "1"\n ]\n}\n')
+    check_split({"test": ["1"]}, path)
     with pytest.raises(ValueError, match="Expected the split this run began with"):
-        save_split({"test": ["2"]}, path)
-    assert '"1"' in path.read_text()
+        check_split({"test": ["2"]}, path)
