@@ -25,18 +25,18 @@ def state_of(run: Run) -> State:
 
 
 def check_settings(run: Run) -> None:
-    """Refuse a run that was begun with other settings, or outside the sweep.
+    """Refuse a run that was begun with other settings, or outside the sweep; one without a checkpoint starts anew.
 
     Raises:
         ValueError: naming the config or the flag that has changed.
     """
+    if state_of(run) == "missing":
+        return
     record = run.folder / RECORD
     if not record.is_file():
-        if state_of(run) != "missing":
-            raise ValueError(
-                f"Expected {run.folder} to be free or a run of this sweep, but it holds another. Rename the sweep."
-            )
-        return
+        raise ValueError(
+            f"Expected {run.folder} to be free or a run of this sweep, but it holds another. Rename the sweep."
+        )
     before, now = read_json(record, f"Remove {run.folder} to train it once more."), settings(run)
     if changed := [name for name in {**before, **now} if before.get(name) != now.get(name)]:
         raise ValueError(

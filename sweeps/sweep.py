@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,10 +14,13 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from run_folder.command_line import read_yaml
+from run_folder.messages import did_you_mean
+from run_folder.names import check_name
 from run_folder.schema import check_content
 
 ROOT = Path(__file__).resolve().parents[1]
 NAME = r"^[A-Za-z0-9][\w.+-]*$"  # part of the name of a folder
+PLACEHOLDER = re.compile(r"{([A-Za-z0-9][\w.+-]*)}")  # of the folder of another run
 OF_THE_SWEEP = ("runs", "experiment", "seed_everything", "data.fold", "test_after_fit", "ckpt_path", "config")
 Name = Annotated[str, Field(pattern=NAME)]
 
@@ -115,12 +119,13 @@ def read_sweep(file: str | Path, runs: str | Path = "runs", flags: str = "") -> 
 
     Raises:
         FileNotFoundError: if the file or a config that it names does not exist.
-        ValueError: if the file holds something else, flags that the sweep sets itself, or runs that need each other.
+        ValueError: if the file holds something else, flags that the sweep sets itself, or runs that need each other or
+            a model that is not there.
     """
     content = read_yaml(file)
     check_content(SweepFile, content, file, "See docs/sweeps.md.")
     asked = SweepFile.model_validate(content)
-    _check(asked, file, further := shlex.split(flags))
+    _check(asked, file, further := split_flags(flags))
     by_name: dict[str, Run] = {}
     folder = Path(runs) / asked.name
     nothing: list[None] = [None]
@@ -130,12 +135,18 @@ def read_sweep(file: str | Path, runs: str | Path = "runs", flags: str = "") -> 
         others = {name: folder / f"{name}{end}" for name in asked.models if name != model}
         parts = [asked.models[model], *([asked.data[data]] if data else [])]
         merged = {**asked.flags, **{key: value for part in parts for key, value in part.flags.items()}}
+        placed = list(_placed((word for flag in merged.items() for word in words_of(*flag)), others))
+        if unknown := PLACEHOLDER.search(" ".join(placed)):
+            near = did_you_mean(unknown[1], others)
+            raise ValueError(
+                f"Expected {unknown[0]} in {file} to name a model that {model} can need, but got none.{near}"
+            )
         run = Run(
             f"{model}{end}",
             folder / f"{model}{end}",
             (
                 *(word for part in parts for path in part.config for word in ("--config", path)),
-                *_placed((word for flag in merged.items() for word in words_of(*flag)), others),
+                *placed,
                 *further,
                 *([] if fold is None else ["--data.fold", str(fold)]),
                 *("--seed_everything", str(seed), "--runs", str(runs), "--experiment", f"{asked.name}/{model}{end}"),
@@ -186,7 +197,21 @@ def words_of(flag: str, value: Any) -> list[str]:
     return [f"{name}={text}"] if text.startswith("-") else [name, text]
 
 
+def split_flags(flags: str) -> list[str]:
+    """Words of further flags, as a shell splits them.
+
+    Raises:
+        ValueError: if a quote is not closed.
+    """
+    try:
+        return shlex.split(flags)
+    except ValueError as error:
+        reason = str(error).lower()
+        raise ValueError(f"Expected argument `flags` to be words of a shell, but got {flags!r}: {reason}.") from None
+
+
 def _check(asked: SweepFile, file: str | Path, further: list[str]) -> None:
+    check_name(asked.name, f"`name` in {file}")
     parts = {**asked.models, **asked.data}
     for name, part in parts.items():
         check_configs(part.config, f"{name} in {file}")

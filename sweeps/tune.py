@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import shlex
 import signal
 import time
 from collections.abc import Mapping
@@ -18,10 +17,11 @@ from run_folder.atomic import write_whole
 from run_folder.command_line import read_yaml
 from run_folder.csv_text import csv_text
 from run_folder.messages import counted
+from run_folder.names import check_name
 from run_folder.schema import check_content
 from sweeps.run import ended_by_sigterm, start
 from sweeps.state import LOG, check_settings, last_line
-from sweeps.sweep import OF_THE_SWEEP, Name, Part, Run, check_configs, check_flags, words_of
+from sweeps.sweep import OF_THE_SWEEP, Name, Part, Run, check_configs, check_flags, split_flags, words_of
 
 if TYPE_CHECKING:
     import optuna
@@ -30,6 +30,7 @@ ACCURACY = "val/general/accuracy"
 SECONDS_BETWEEN_LOOKS = 1.0
 BEFORE_PRUNING = 5  # trials that are never stopped early, as in Optuna's own default
 MOST_FAILURES = 3  # at the beginning
+MOST_SEEDS = 2**31  # each trial adds 1, and the sampler takes 32 bits
 OF_THE_TUNING = tuple(name for name in OF_THE_SWEEP if name not in ("seed_everything", "data.fold"))
 
 
@@ -87,6 +88,10 @@ def tune(file: str, runs: str = "runs", trials: int | None = None, seed: int = 0
     from run_folder.lock import only_process  # imports Lightning, which takes seconds
 
     wanted = tuning.asked.trials if trials is None else trials
+    if wanted < 1:
+        raise ValueError(f"Expected argument `trials` to be at least 1, but got {trials}.")
+    if not 0 <= seed < MOST_SEEDS:
+        raise ValueError(f"Expected argument `seed` to be at least 0 and below 2^31, but got {seed}.")
     with only_process(tuning.folder):
         study = _study(tuning, seed)
         try:
@@ -144,7 +149,8 @@ def read_tuning(file: str | Path, runs: str = "runs", flags: str = "") -> Tuning
     """
     content = read_yaml(file)
     check_content(TuningFile, content, file, "See docs/sweeps.md.")
-    asked, further = TuningFile.model_validate(content), shlex.split(flags)
+    asked, further = TuningFile.model_validate(content), split_flags(flags)
+    check_name(asked.name, f"`name` in {file}")
     check_configs(asked.config, str(file))
     tuned = [flag for parameter in asked.space.values() for flag in parameter.flags]
     check_flags([*asked.flags, *tuned], str(file), OF_THE_TUNING)

@@ -21,6 +21,8 @@ words = dict(zip(sys.argv[3::2], sys.argv[4::2]))
 folder = pathlib.Path(words["--runs"], words["--experiment"])
 with (folder / "calls.txt").open("a") as calls:
     calls.write(words.get("--ckpt_path", "fresh") + "\\n")
+if words.get("--fails") == "early":
+    raise ValueError("no such flag")
 (folder / "checkpoints").mkdir(exist_ok=True)
 (folder / "checkpoints" / "last.ckpt").touch()
 print("phase joint 1/2 · epoch 1/2 · < 1 min left")
@@ -114,6 +116,13 @@ def test_changed_settings_are_refused(sweep, tmp_path):
     (tmp_path / "config.yaml").write_text("a: 2")
     with pytest.raises(ValueError, match=r"but .*config.yaml has changed since"):
         main(sweep(a={"--lr": 1, "data.root": "here"}))
+
+
+def test_a_start_that_failed_does_not_block_the_corrected_file(sweep, tmp_path):
+    with pytest.raises(SystemExit, match="1"):
+        main(sweep(a={"--fails": "early"}))
+    main(sweep(a={"--fails": "no"}))
+    assert calls(tmp_path, "a-seed0") == ["fresh", "fresh"]
 
 
 def test_a_run_of_somebody_else_is_refused(sweep, tmp_path):

@@ -66,6 +66,12 @@ def test_a_run_may_need_the_folder_of_another(tmp_path):
         ({"models": {"a/b": QUICK}}, "should match pattern"),
         ({"flags": {"data.fold": 1}}, "`flags` in .* to leave out `data.fold`, which is set for every run"),
         ({"models": {"a": {"config": QUICK, "--experiment": "x"}}}, "a in .* to leave out `--experiment`"),
+        ({"name": "../x"}, "`name` in .* to name a folder below `--runs`, but got '../x'"),
+        (
+            {"models": {"box": QUICK, "tree": {"config": QUICK, "x": "{bx}/y"}}},
+            "{bx} in .* that tree can need, .*'box'",
+        ),
+        ({"models": {"a": {"config": QUICK, "x": ["{a}"]}}}, "{a} in .* to name a model that a can need, but got none"),
         ({"seeds": [1, 1]}, r"`seeds` in .* to be different numbers, but got \[1, 1\]"),
         ({"seeds": []}, "`seeds` in .* to be different numbers"),
         ({"models": {"a": {"config": QUICK, "x": "{b}"}, "b": {"config": QUICK, "x": "{a}"}}}, "a needs itself"),
@@ -89,8 +95,9 @@ def test_further_flags_are_those_of_every_run(tmp_path):
     file = write(tmp_path, flags={"x": 1})
     words = shlex.join(read_sweep(file, "runs", "--data.root 'my birds'").runs["a"].words(resume=False))
     assert f"--config {QUICK} --x 1 --data.root 'my birds' --seed_everything 0 " in words
-    with pytest.raises(ValueError, match="Expected argument `flags` to leave out `--runs`"):
-        read_sweep(file, "runs", "--runs=elsewhere")
+    for wrong, said in (("--runs=elsewhere", "leave out `--runs`"), ("'x", "be words of a shell, .*: no closing quot")):
+        with pytest.raises(ValueError, match=f"Expected argument `flags` to {said}"):
+            read_sweep(file, "runs", wrong)
 
 
 def test_the_same_sweep_for_a_cluster(tmp_path, capsys):

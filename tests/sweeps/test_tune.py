@@ -141,8 +141,23 @@ def test_the_published_spaces(file, monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--trials=0"], "Expected argument `trials` to be at least 1, but got 0"),
+        (["--seed=-1"], r"Expected argument `seed` to be at least 0 and below 2\^31, but got -1"),
+        (["--flags='x"], "Expected argument `flags` to be words of a shell, but got .*no closing quotation"),
+    ],
+)
+def test_mistakes_of_a_command(tuning, words, said, tmp_path):
+    with pytest.raises(ValueError, match=said):
+        main([*tuning(), *words])
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
     ("content", "said"),
     [
+        ({"name": "../x"}, "`name` in .* to name a folder below `--runs`, but got '../x'"),
         ({"space": {}}, "`space`: .*at least 1 item"),
         ({"space": {"x": {"flags": "x", "low": 1}}}, "it lacks `space.x.high`"),
         ({"runs": "here"}, "to leave out `runs`, which is set for every run"),
