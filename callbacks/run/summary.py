@@ -22,6 +22,7 @@ from callbacks.run.training_record import projected
 from callbacks.run.wandb_logger import RunWandbLogger
 from lightning_modules.contract import InterpretableModel
 from lightning_modules.phases import Phase, PhasePlan
+from run_folder.lock import LOCK
 from run_folder.messages import counted
 from run_folder.trusted_classes import foreign_packages
 
@@ -63,6 +64,8 @@ class RunSummary(Callback):
         epochs = counted(trainer.current_epoch - self._first, "epoch")
         lines = [f"Trained {epochs} in {minutes} min {seconds:02d} s."]
         checkpoint = _checkpoint(trainer)
+        if checkpoint is not None and not (path := checkpoint.best_or_last(trainer)).exists():
+            checkpoint = None  # it has saved nothing
         if checkpoint is not None:
             if checkpoint.best_score is not None:
                 best = printed(checkpoint.monitor, checkpoint.best_score)
@@ -71,11 +74,12 @@ class RunSummary(Callback):
             if evaluated and (entry := (result := evaluated[0])["metrics"].get(ACCURACY.removeprefix("val/"))):
                 accuracy, images = printed(ACCURACY, entry["value"]), counted(entry["n"], "image")
                 lines.append(f"{result['split']:<11} general/accuracy {accuracy} on {images}")
-            lines.append(f"checkpoint  {checkpoint.best_or_last(trainer)}")
+            lines.append(f"checkpoint  {path}")
         if (curves := Path(trainer.default_root_dir) / "training.png").exists():
             lines.append(f"curves      {curves}")
-        lines.append(f"run folder  {trainer.default_root_dir}")
-        if checkpoint is not None and (path := checkpoint.best_or_last(trainer)).exists():
+        if any(path.name != LOCK for path in Path(trainer.default_root_dir).glob("*")):
+            lines.append(f"run folder  {trainer.default_root_dir}")
+        if checkpoint is not None:
             parts = (trainer.lightning_module, getattr(trainer, "datamodule", None))
             packages = foreign_packages([getattr(part, "hparams", None) for part in parts])
             lines += _pages(path, evaluated, packages)

@@ -8,6 +8,7 @@ from lightning import Trainer
 from callbacks import RunCheckpoint
 from callbacks.run.summary import RunSummary
 from lightning_modules.phases import Phase, PhasePlan
+from run_folder.lock import LOCK
 
 TRAINED = {"trainable": {"head": 1e-4}, "losses": {}, "bn": "eval"}
 WARM = Phase("warm", 1, {"prototypes": 1e-3}, {})
@@ -39,6 +40,15 @@ def test_the_best_epoch_is_among_those_that_may_be_selected(phases, among, tmp_p
     lines = said(tmp_path, capsys, phases, len(phases))
     assert lines[0].startswith(f"Trained {len(phases)} epoch{'s' if len(phases) > 1 else ''} in 0 min")
     assert lines[1] == f"validation  general/accuracy 34 % at best{among}"
+
+
+def test_only_what_exists_is_named(tmp_path, capsys):
+    checkpoint = RunCheckpoint()
+    checkpoint.best_score = 0.34  # of the run that it was started from
+    (tmp_path / LOCK).touch()
+    trainer = Trainer(logger=False, callbacks=[checkpoint], accelerator="cpu", default_root_dir=tmp_path)
+    RunSummary().say_end(trainer, None)
+    assert capsys.readouterr().out == "Trained 0 epochs in 0 min 00 s.\n"
 
 
 def test_the_last_line_is_for_pages(tmp_path, capsys):
