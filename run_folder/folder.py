@@ -14,6 +14,7 @@ from run_folder.atomic import write_whole
 from run_folder.checkpoint_file import folder_of_run, is_run, read_checkpoint
 
 LINKED_MODEL_ARGUMENTS = ("num_classes", "num_concepts", "image_size")  # facts of the data, checked there
+LAST = "checkpoints/last.ckpt"
 OF_A_RUN = ("config.yaml", "split.json", "metrics.csv", "checkpoints/*.ckpt", "evaluation")  # what it never overwrites
 FREE_DATA_ARGUMENTS = ("root", "num_workers", "eval_batch_size")  # change no result
 
@@ -35,12 +36,13 @@ class SaveConfig(SaveConfigCallback):
             check_split(trainer.datamodule.split_record(), _split_file(trainer))  # type: ignore[attr-defined]
             for logger in trainer.loggers:
                 logger.log_hyperparams(json.loads(self.parser.dump(self.config, format="json")))
+            if (Path(trainer.default_root_dir) / LAST).is_file():  # of a run that is resumed, perhaps after its end
+                self.save_config(trainer, pl_module, "fit")
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Write the files in the first epoch."""
+        """Write the files of a fresh run in its first epoch."""
         if trainer.is_global_zero and not self.already_saved:
             self.save_config(trainer, pl_module, "fit")
-            self.already_saved = True
 
     def save_config(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Write the files."""
@@ -48,6 +50,7 @@ class SaveConfig(SaveConfigCallback):
             write_whole(_split_file(trainer), _split_text(record))
         config = self.parser.dump(self.config, skip_none=False)
         write_whole(Path(trainer.default_root_dir) / "config.yaml", config)
+        self.already_saved = True
 
 
 def check_split(record: dict[str, Any] | None, path: Path) -> None:
@@ -106,7 +109,7 @@ def resume_path(folder: Path, ckpt_path: str | None) -> Path | None:
         FileNotFoundError: if "last" is requested and does not exist.
         ValueError: if a fresh run, or one that continues another, would overwrite an earlier run.
     """
-    last = folder / "checkpoints" / "last.ckpt"
+    last = folder / LAST
     if ckpt_path == "last":
         if not last.is_file():
             raise FileNotFoundError(
