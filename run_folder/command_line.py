@@ -27,13 +27,8 @@ REMEDIES = {
         "Free some space on its disk and run the command again; training continues from its last epoch with "
         "`--ckpt_path last`.",
     ),
-    **dict.fromkeys(
-        (errno.EACCES, errno.EPERM, errno.EROFS), "Make the folder writable, or name another with `--runs`."
-    ),
-    **dict.fromkeys(
-        (errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG),
-        "Name another folder with `--runs` or `--experiment`.",
-    ),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "Make the folder writable, or name another{flags}."),
+    **dict.fromkeys((errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG), "Name another folder{flags}."),
 }
 TOO_LARGE = re.compile("can't allocate memory|out of memory|[Oo]verflow when unpacking|sys.maxsize")
 # what survivors of a distributed run say, over gloo and over NCCL
@@ -47,7 +42,7 @@ AROUND_A_UNION = re.compile(
 
 
 def from_shell(command: Callable[[], object]) -> None:
-    """Run a command line, with exit codes: 2 after a one-line error that the user can fix, 143 if ended by SIGTERM.
+    """Run a command line, with exit codes: 2 after a one-line error that the user can fix, 130 and 143 if stopped.
 
     Args:
         command: parses ``sys.argv`` and works; the texts of its errors that need no traceback start with "Expected",
@@ -65,6 +60,8 @@ def from_shell(command: Callable[[], object]) -> None:
 
         rank_zero_info("Stopped by SIGTERM; a training run continues from its last epoch with `--ckpt_path last`.")
         sys.exit(143)
+    except KeyboardInterrupt:
+        _end_by_hand()
     except BrokenPipeError:  # what reads the output, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
@@ -76,7 +73,7 @@ def from_shell(command: Callable[[], object]) -> None:
             raise
         text = " ".join(str(cause).split())
         if isinstance(cause, OSError) and cause.errno in REMEDIES:
-            text = f"{text.rstrip('.')}. {REMEDIES[cause.errno]}"
+            text = f"{text.rstrip('.')}. {REMEDIES[cause.errno].format(flags=_folder_flags())}"
         elif _is_too_large(cause):
             text = f"Out of memory, or a number too large: {text or type(cause).__name__}. Lower batch or model sizes."
         elif _is_process_lost(cause):
@@ -86,6 +83,25 @@ def from_shell(command: Callable[[], object]) -> None:
             )
         print(f"error: {text}", file=sys.stderr)
         sys.exit(2)
+
+
+def expect_interrupt() -> None:
+    """Have Ctrl-C end this process with one line also where :func:`from_shell` does not run yet."""
+    usual = sys.excepthook
+    sys.excepthook = lambda kind, *rest: _end_by_hand() if kind is KeyboardInterrupt else usual(kind, *rest)
+
+
+def _end_by_hand() -> NoReturn:
+    print("Stopped by Ctrl-C.", file=sys.stderr)
+    sys.exit(130)
+
+
+def _folder_flags() -> str:
+    """The flags that name the folder in which this command writes."""
+    given = {word.partition("=")[0] for word in sys.argv}
+    training = Path(sys.argv[0]).stem == "train"
+    flags = ["--runs", "--experiment"] if training else [flag for flag in ("--output", "--runs") if flag in given]
+    return f" with {' or '.join(f'`{flag}`' for flag in flags)}" if flags else ""
 
 
 def _needs_no_traceback(error: BaseException) -> bool:
@@ -281,24 +297,33 @@ def _load_unique(text: str) -> Any:
 
 
 def _refuse_duplicates(text: str) -> None:
-    """Refuse yaml in which a key occurs twice; the parser would silently take the last."""
-    nodes, seen = [yaml.compose(text, Loader=yaml.CSafeLoader)], set()
+    """Refuse yaml in which a key occurs twice, of which the parser would silently take the last, or without an end."""
+    nodes: list[tuple[Any, frozenset[int]]] = [(yaml.compose(text, Loader=yaml.CSafeLoader), frozenset())]
+    seen = set()
     while nodes:
-        node = nodes.pop()
+        node, above = nodes.pop()
+        if id(node) in above:
+            raise ValueError(
+                f'Expected no anchor to hold a reference to itself, but one does in "<unicode string>", {_place(node)}'
+            )
         if id(node) in seen or not isinstance(node, yaml.CollectionNode):
             continue
-        seen.add(id(node))  # an anchor may refer to itself
+        seen.add(id(node))
+        above |= {id(node)}
         if not isinstance(node, yaml.MappingNode):
-            nodes += node.value
+            nodes += [(item, above) for item in node.value]
             continue
         keys = [str(key.value) for key, _ in node.value]
         for index, (key, value) in enumerate(node.value):
             if keys[index] in keys[:index]:
-                place = f"line {key.start_mark.line + 1}, column {key.start_mark.column + 1}"
                 raise ValueError(
-                    f'Expected every key once, but `{keys[index]}` appears twice in "<unicode string>", {place}'
+                    f'Expected every key once, but `{keys[index]}` appears twice in "<unicode string>", {_place(key)}'
                 )
-            nodes.append(value)
+            nodes.append((value, above))
+
+
+def _place(node: yaml.Node) -> str:
+    return f"line {node.start_mark.line + 1}, column {node.start_mark.column + 1}"
 
 
 set_loader("yaml", _load_unique, exceptions=(yaml.YAMLError,))

@@ -17,7 +17,7 @@ from typing import Any, get_args, get_type_hints
 
 from jsonargparse import ArgumentParser, auto_parser
 
-from run_folder.command_line import StrictParser, read_yaml
+from run_folder.command_line import StrictParser, expect_interrupt, read_yaml
 
 PATHS = ("runs", "run", "other", "evaluation", "data")  # arguments that name what a command reads, some by a pattern
 
@@ -49,6 +49,7 @@ def look_at(commands: Mapping[str, Callable[..., object]], parser_class: type[Fi
         commands: by name.
         parser_class: of these commands.
     """
+    expect_interrupt()
     words = sys.argv[1:]
     hints = [hint for command in commands.values() for hint in _types(command).items()]
     nested = tuple(f"--{name}." for name, kind in hints if Any in (kind, *get_args(kind)))
@@ -66,6 +67,7 @@ def look_at_names(commands: Mapping[str, str]) -> None:
     Args:
         commands: name of each command, and what it does.
     """
+    expect_interrupt()
     command, *words = sys.argv[1:] or ["--help"]
     if command.startswith("-") and command not in ("-h", "--help"):
         return  # a config of several commands

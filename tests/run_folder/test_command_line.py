@@ -58,6 +58,7 @@ def test_the_shell_sees_one_line(raised, code, said, capsys):
         (b"", "FILE: Expected settings as `key: value`, but got only"),
         (b"\xff\xfe\x00", "FILE: Expected a text file in UTF-8"),
         (b"&a a: *a\nx: 1\n", "Option 'x' is not accepted"),
+        (b"a: 1\nb: &b {c: [*b]}\n", "Expected no anchor to hold a reference to itself, but one does in FILE, line 2,"),
         (b"a: .inf\n", "Expected finite numbers only, but got inf as `a`"),
     ],
 )
@@ -71,6 +72,31 @@ def test_an_error_in_a_config_names_file_and_line(text, said, tmp_path, capsys):
         parser.parse_args(["--config", str(tmp_path / "x.yaml")])
     _, error = capsys.readouterr().err.splitlines()
     assert said.replace("FILE", str(tmp_path / "x.yaml")) in error
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("train.py fit", "x'. Name another folder with `--runs` or `--experiment`.\n"),
+        ("evaluate.py explain --output=x", "x'. Name another folder with `--output`.\n"),
+        ("evaluate.py run", "x'. Name another folder.\n"),
+    ],
+)
+def test_the_remedy_names_flags_of_the_command(words, said, monkeypatch, capsys):
+    def command():
+        raise NotADirectoryError(errno.ENOTDIR, "Not a directory", "x")
+
+    monkeypatch.setattr(sys, "argv", words.split())
+    with pytest.raises(SystemExit):
+        from_shell(command)
+    assert capsys.readouterr().err.endswith(said)
+
+
+@pytest.mark.parametrize("call", ["from_shell(stop)", "expect_interrupt() or stop()"])
+def test_an_interrupt_takes_one_line(call):
+    code = "import signal; from run_folder.command_line import *; stop = lambda: signal.raise_signal(signal.SIGINT); "
+    result = subprocess.run([sys.executable, "-c", code + call], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (130, "Stopped by Ctrl-C.\n")
 
 
 def test_a_reader_that_has_seen_enough_is_no_error():
