@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -27,6 +31,8 @@ def write_whole(path: Path, content: str | bytes) -> None:
 def write_new(path: Path, data: bytes) -> Path:
     """Write a new file unless it exists with the same content; if the content differs, the new file gets a number.
 
+    Processes that do so in one folder at the same time wait for each other.
+
     Args:
         path: the file; its folder is made if it is not there.
         data: what it is to hold.
@@ -34,11 +40,27 @@ def write_new(path: Path, data: bytes) -> Path:
     Returns:
         Where it lies.
     """
-    target, number = path, 1
-    while target.exists():
-        if target.read_bytes() == data:
-            return target
-        number += 1
-        target = path.with_name(f"{path.stem}-{number}{path.suffix}")
-    write_whole(target, data)
-    return target
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _alone_in(path.parent):
+        target, number = path, 1
+        while target.exists():
+            if target.read_bytes() == data:
+                return target
+            number += 1
+            target = path.with_name(f"{path.stem}-{number}{path.suffix}")
+        write_whole(target, data)
+        return target
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Wait for the lock of the operating system on a folder, which ends with its process and leaves no file."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    with suppress(OSError):  # a network disk may have none
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # forked workers may have the descriptor, too
+        os.close(descriptor)

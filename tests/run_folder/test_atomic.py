@@ -1,8 +1,13 @@
 """Files that are there as a whole or not at all."""
 
+import subprocess
+import sys
+import time
+
 import pytest
 
 from run_folder.atomic import write_new, write_whole
+from tests.tiny_runs import ROOT
 
 
 def test_a_file_is_written_as_a_whole_or_stays(tmp_path, monkeypatch):
@@ -22,3 +27,22 @@ def test_another_content_gets_a_number(tmp_path):
         "a-2.png": b"two",
         "a-3.png": b"three",
     }
+
+
+RACE = """
+import sys, time
+from pathlib import Path
+from run_folder.atomic import write_new
+folder, name, start = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
+time.sleep(start - time.time())
+for index in range(300):
+    write_new(folder / f"{index}.csv", name.encode())
+"""
+
+
+def test_two_processes_lose_no_file(tmp_path):
+    start = str(time.time() + 1)
+    call = [sys.executable, "-c", RACE, str(tmp_path)]
+    both = [subprocess.Popen([*call, name, start], cwd=ROOT) for name in ("first", "second")]
+    assert [process.wait() for process in both] == [0, 0]
+    assert sorted(path.read_bytes() for path in tmp_path.iterdir()) == [b"first"] * 300 + [b"second"] * 300
