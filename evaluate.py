@@ -225,6 +225,7 @@ def compare(  # noqa: PLR0913 - every argument is a flag
     from reports.html import build_comparison, comparison_folder
     from reports.tables import paired_comparison
 
+    limits = Limits(images=images)
     compared = paired_comparison.compare(run, other, across, common, draws, seed)
     if not report:
         return
@@ -232,10 +233,12 @@ def compare(  # noqa: PLR0913 - every argument is a flag
     try:
         evaluated = [m.evaluated(r.path.parent, explainer) for m, r in zip(models, compared.results, strict=True)]
     except (FileNotFoundError, ValueError) as error:
+        if explainer or data_root:
+            raise
         print(f"\nno pages: {error}")
         return
     folder = Path(output) if output else comparison_folder(*compared.results)
-    print(f"\npages: {build_comparison(evaluated, compared, folder, images)}")
+    print(f"\npages: {build_comparison(evaluated, compared, folder, limits)}")
 
 
 def predict(  # noqa: PLR0913 - every argument is a flag

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 
 @dataclass(frozen=True)
@@ -14,9 +14,17 @@ class Limits:
         units: with a page.
         classes: with a page.
         errors: shown on the page of errors.
+
+    Raises:
+        ValueError: if one is negative.
     """
 
     images: int = 40
     units: int = 200
     classes: int = 200
     errors: int = 100
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if value < 0:
+                raise ValueError(f"Expected argument `{name}` to be at least 0, but got {value}.")

@@ -13,10 +13,12 @@ from reports.explained_model import ExplainedImage, ExplainedModel
 from reports.html.contents import image_link, spread
 from reports.html.evaluation_files import EvaluationFiles
 from reports.html.site import Site, key_of
+from reports.limits import Limits
 from reports.results.metrics_json import Result
 from reports.scan import Scan, samples_of, scan_evaluated
 from reports.tables.groups import titles
 from reports.tables.paired_comparison import Comparison, table_of
+from run_folder.lock import only_process
 
 LINES, CLASSES, FIRST = 4, 2, 8  # units of a table, tables of an image, images on the first page
 CLEAR = 0.05  # corrected p below which a difference is set in bold
@@ -59,7 +61,10 @@ class Side:
 
 
 def build_comparison(
-    evaluated: Sequence[tuple[ExplainedModel, EvaluationFiles]], compared: Comparison, folder: Path, most: int = 40
+    evaluated: Sequence[tuple[ExplainedModel, EvaluationFiles]],
+    compared: Comparison,
+    folder: Path,
+    limits: Limits = Limits(),
 ) -> Path:
     """Write pages that show two models side by side on the same images.
 
@@ -67,16 +72,24 @@ def build_comparison(
         evaluated: both models, in evaluation mode, with what their evaluations found.
         compared: their paired differences.
         folder: of the pages; an earlier report in it is replaced.
-        most: number of images with a page; those on which the models disagree come first.
+        limits: of the images with a page; those on which the models disagree come first.
 
     Returns:
         The first page.
 
     Raises:
         FileExistsError: if the folder holds other files.
-        ValueError: if a table does not add up to what a model says, or a model is not the one that was evaluated.
+        ValueError: if a table does not add up to what a model says, a model is not the one that was evaluated, or
+            another process writes there.
     """
-    site = Site(folder)
+    with only_process(folder):
+        _write(Site(folder), evaluated, compared, limits.images)
+    return folder / "index.html"
+
+
+def _write(
+    site: Site, evaluated: Sequence[tuple[ExplainedModel, EvaluationFiles]], compared: Comparison, most: int
+) -> None:
     sources = [result.source for result in compared.results]
     named = zip("AB", titles(compared.results), sources, evaluated, strict=True)
     sides = [_side(letter, title, source, model, compared.shared) for letter, title, source, model in named]
@@ -106,7 +119,6 @@ def build_comparison(
     marked = list(zip(lines, clear, strict=True))
     site.page("differences.html", "differences", header=header, lines=marked, notes=compared.notes)
     site.finish({"images": most, "explainers": [side.subject.explained_by for side in sides]})
-    return folder / "index.html"
 
 
 def comparison_folder(first: Result, second: Result) -> Path:

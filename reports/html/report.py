@@ -23,11 +23,12 @@ from reports.html.unit_page import unit_pages
 from reports.limits import Limits
 from reports.pictures.evaluation import FAMILIES
 from reports.results.metrics_json import incomplete_training
+from run_folder.lock import only_process
 
 CARDS = 8  # images that are right, and images that are wrong, on the first page
 
 
-def build_report(subject: ExplainedModel, files: EvaluationFiles, folder: Path, limits: Limits | None = None) -> Path:
+def build_report(subject: ExplainedModel, files: EvaluationFiles, folder: Path, limits: Limits = Limits()) -> Path:
     """Write the report of an evaluation.
 
     Args:
@@ -41,11 +42,16 @@ def build_report(subject: ExplainedModel, files: EvaluationFiles, folder: Path, 
 
     Raises:
         FileExistsError: if the folder holds other files.
-        ValueError: if a table does not add up to what the model says, naming page, image and class, or the model is
-            not the one that was evaluated.
+        ValueError: if a table does not add up to what the model says, naming page, image and class, the model is not
+            the one that was evaluated, or another process writes there.
     """
-    site, result = Site(folder), files.result
-    contents = Contents(subject, files, limits or Limits())
+    with only_process(folder):
+        _write(Site(folder), Contents(subject, files, limits))
+    return folder / "index.html"
+
+
+def _write(site: Site, contents: Contents) -> None:
+    subject, files, result = contents.subject, contents.files, contents.files.result
     pictures = _by_page(files.figures)
     kind = f"{subject.units.kind.capitalize()}s"
     pages = [("index.html", "Overview", True), ("metrics.html", "Metrics", True)]
@@ -71,7 +77,6 @@ def build_report(subject: ExplainedModel, files: EvaluationFiles, folder: Path, 
     for heading, figures in pictures.items():
         site.page(f"{heading.lower()}.html", "figures", heading=heading, figures=figures, captions=captions)
     site.finish({"limits": asdict(contents.limits), "explainer": subject.explained_by})
-    return folder / "index.html"
 
 
 def _by_page(figures: Mapping[str, Image.Image]) -> dict[str, dict[str, Image.Image]]:

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import io
 import json
+import re
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -17,16 +18,19 @@ from PIL import Image
 from pydantic import Field
 
 from run_folder.atomic import write_whole
+from run_folder.lock import LOCK
 from run_folder.schema import Record, check_content, read_json
 
 MANIFEST, UNFINISHED = "manifest.json", "unfinished"
+NOTICE = "This report is being written, or its writing was stopped. The next one replaces these files of it:"
+NAME = r"^(images/)?[\w.-]*\.(html|webp)$"  # of a file of a report
 QUALITY, METHOD = 82, 2  # of WebP; method 4 takes twice as long for files that are 5 % smaller
 
 
 class Manifest(Record):
     """The list of all files of a report: pages, and pictures in a folder below."""
 
-    files: dict[Annotated[str, Field(pattern=r"^(images/)?[\w.-]*\.(html|webp)$", max_length=255)], dict[str, Any]]
+    files: dict[Annotated[str, Field(pattern=NAME, max_length=255)], dict[str, Any]]
 
 
 class Site:
@@ -47,8 +51,10 @@ class Site:
         self.shared: dict[str, Any] = {"navigation": [], "report": ""}  # what every page shows or links to
         self._sources: dict[bytes, str] = {}  # of pictures that were shown before, by what they hold
         if folder is not None:
-            _clear(folder)
-            write_whole(folder / UNFINISHED, "This report is being written, or its writing was stopped.\n")
+            earlier = _earlier(folder)
+            write_whole(folder / UNFINISHED, "\n".join([NOTICE, *earlier, ""]))
+            for name in (*earlier, MANIFEST):
+                (folder / name).unlink(missing_ok=True)
         loader = jinja2.PackageLoader("reports", "templates")
         self._templates = jinja2.Environment(
             loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -110,6 +116,8 @@ class Site:
 
     def _write(self, name: str, data: bytes) -> None:
         assert self.folder is not None
+        with (self.folder / UNFINISHED).open("a", encoding="utf-8") as file:  # before it is there
+            file.write(f"{name}\n")
         write_whole(self.folder / name, data)
         self.files[name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
@@ -159,14 +167,12 @@ def key_of(name: str) -> str:
     return hashlib.sha256(name.encode()).hexdigest()[:12]
 
 
-def _clear(folder: Path) -> None:
-    """Remove an earlier report, whole or unfinished, and nothing else."""
-    if not folder.exists() or not any(folder.iterdir()):
-        return
-    if (folder / UNFINISHED).is_file():
-        for path in (*folder.glob("*.html"), *folder.glob("images/*.webp"), folder / MANIFEST):
-            path.unlink(missing_ok=True)
-        return
+def _earlier(folder: Path) -> list[str]:
+    """The files of an earlier report, whole or unfinished, in a folder that holds one or nothing."""
+    if not folder.exists() or not any(path.name != LOCK for path in folder.iterdir()):
+        return []
+    if (unfinished := folder / UNFINISHED).is_file():
+        return [line for line in unfinished.read_text("utf-8", errors="replace").split("\n") if re.match(NAME, line)]
     try:
         content = read_json(folder / MANIFEST, "")
         check_content(Manifest, content, MANIFEST, "")
@@ -175,6 +181,4 @@ def _clear(folder: Path) -> None:
             f"Expected {folder} to be free or to hold an earlier report, but it holds other files. Move them away, or "
             "name another folder."
         ) from error
-    (folder / MANIFEST).unlink()
-    for name in content["files"]:
-        (folder / name).unlink(missing_ok=True)
+    return list(content["files"])

@@ -35,7 +35,7 @@ def report(request, tmp_path_factory):
         build_report(*evaluated(*names), folder, Limits(images=2, units=3, classes=2, errors=4))
         return folder
     compared = comparison_of(names, folder, range(8), "localisation/energy", HOSTILE)
-    build_comparison([evaluated(name) for name in names], compared, folder, 8)
+    build_comparison([evaluated(name) for name in names], compared, folder, Limits(images=8))
     return folder
 
 

@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -16,6 +18,7 @@ from reports.html.tree_page import way
 from reports.scan import Scan, scan
 from tests.lightning_modules.registry import tiny_birds
 from tests.reports.evaluated import comparison_of, evaluation_files, subject_of
+from tests.tiny_runs import ROOT
 
 HOSTILE = "<img src=x onerror=\"document.title='hacked'\"></script>'\u202eبط🐦" + "x" * 300
 LIMITS = Limits(images=2, units=3, classes=2, errors=3)
@@ -88,7 +91,7 @@ def test_two_models_side_by_side(birds, tmp_path):
     collected = []
     for _ in range(2):
         evaluated = [(subject_of(name, birds), files()) for name in names]
-        folder = build_comparison(evaluated, compared, tmp_path / "pages", 3).parent
+        folder = build_comparison(evaluated, compared, tmp_path / "pages", Limits(images=3)).parent
         collected.append(content(folder))
     assert collected[0] == collected[1]
     pages = pages_of(folder)
@@ -113,6 +116,24 @@ def test_a_foreign_folder_is_left_alone(birds, tmp_path, name, text):
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
+def test_two_reports_do_not_share_a_folder(birds, tmp_path):
+    code = "import sys\nfrom pathlib import Path\nfrom run_folder.lock import only_process\n"
+    code += "with only_process(Path(sys.argv[1])): print(flush=True), sys.stdin.read()"
+    call = [sys.executable, "-c", code, str(tmp_path / "report")]
+    with subprocess.Popen(call, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT) as other:
+        other.stdout.readline()
+        with pytest.raises(ValueError, match=r"Expected no other process in .*report, but process"):
+            build_report(subject_of("BagNet", birds), files(), tmp_path / "report", LIMITS)
+        other.stdin.close()
+    assert not (tmp_path / "report").exists()
+
+
+@pytest.mark.parametrize("name", ["images", "units", "classes", "errors"])
+def test_limits_are_not_negative(name):
+    with pytest.raises(ValueError, match=f"`{name}` to be at least 0, but got -1"):
+        Limits(**{name: -1})
+
+
 def test_a_corrupted_weight_stops_the_build_and_names_the_place(birds, tmp_path, monkeypatch):
     subject = subject_of("ProtoPNet", birds)
     table = subject.model.units()
@@ -122,6 +143,9 @@ def test_a_corrupted_weight_stops_the_build_and_names_the_place(birds, tmp_path,
     with pytest.raises(ValueError, match=r"on the image page, for image test/\d+ and class bird \d, to"):
         build_report(subject, files(), tmp_path / "report", LIMITS)
     assert not (tmp_path / "report" / "manifest.json").exists()
+    (tmp_path / "report" / "mynotes.html").write_text("mine")
+    build_report(subject_of("BagNet", birds), files(), tmp_path / "report", LIMITS)
+    (tmp_path / "report" / "mynotes.html").rename(tmp_path / "mynotes.html")  # it was left alone
     pages_of(build_report(subject_of("BagNet", birds, class_names=[HOSTILE] * 8), files(), tmp_path / "report").parent)
     weight[0, 1] += 0.5  # the same for all classes would change nothing above their mean
     subject.units = replace(table, weight=weight)
