@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -269,7 +270,7 @@ def predict(  # noqa: PLR0913 - every argument is a flag
     from evaluation import predict
     from evaluation.trained_model import TrainedModel
 
-    _refuse_lost_crop(crop, image)
+    _refuse_lost(image, crop)
     trained = TrainedModel.of_flags(ckpt_path, data_root, allow_classes)
     predict.predict(trained, trainer, image, crop or None, split, inference, Path(output) if output else None)
 
@@ -306,7 +307,7 @@ def explain(  # noqa: PLR0913 - every argument is a flag
 
     if not image and not sample:
         raise ValueError("Expected argument `image` or `sample` to name an image, but got none.")
-    _refuse_lost_crop(crop, [*image, *sample])
+    _refuse_lost(image, crop, sample)
     trained = TrainedModel.of_flags(ckpt_path, data_root, allow_classes)
     subject = trained.explained(explainer, keep=True)
     samples: list[Any] = samples_of(subject.datamodule.dataset(split), sample) if sample else []
@@ -322,9 +323,13 @@ def explain(  # noqa: PLR0913 - every argument is a flag
         raise ValueError(" ".join(unread))
 
 
-def _refuse_lost_crop(crop: list[int], images: list[str]) -> None:
-    if crop and (len(images) != 1 or Path(images[0]).is_dir()):
-        raise ValueError("Expected a single `image` with `crop`, but got none or several.")
+def _refuse_lost(image: list[str], crop: list[int], sample: Sequence[str] = ()) -> None:
+    """Refuse a crop of nothing, and empty names, as of unset variables: as a path they are the current folder."""
+    for name, words in (("image", image), ("sample", sample)):
+        if "" in words:
+            raise ValueError(f"Expected argument `{name}` to name images, but got ''.")
+    if crop and (sample or len(image) != 1 or Path(image[0]).is_dir()):
+        raise ValueError("Expected a single `image` with `crop`, but got none, several, or a `sample`.")
 
 
 def metrics(
@@ -370,7 +375,7 @@ class CommandLine(StrictParser):
             options["skip"] = {"runs"}
         several = {"image": "image files, or folders of images to predict", "sample": "ids of images of the data"}
         for name in {predict: ["image"], explain: ["image", "sample"]}.get(function, []):
-            self.add_argument(f"--{name}", nargs="*", type=str, default=[], help=several[name])
+            self.add_argument(f"--{name}", nargs="+", type=str, default=[], help=several[name])
             options["skip"] = {*options.get("skip", ()), name}
         if function in (predict, explain):
             what = "x, y, width and height in pixels, to which a single image is cropped first"

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
+from metrics.primitives.checks import check_at_least
 from reports.results.values_csv import ImageValues
 
 MAX_ENTRIES = 1 << 22  # of one chunk of draws: 32 MiB in float64
@@ -146,15 +147,15 @@ def sign_flip_test(differences: Floats, draws: int = 10_000, seed: int = 0) -> F
         ``(m,)`` in (0, 1]; NaN for ``n = 0``.
 
     Raises:
-        ValueError: if ``differences`` is not a finite matrix or ``draws`` is below 1.
+        ValueError: if ``differences`` is not a finite matrix, ``draws`` is below 1 or ``seed`` below 0.
 
     Example:
         >>> sign_flip_test(np.array([[0.0, 1.0], [0.0, -1.0]])).tolist()
         [1.0, 1.0]
     """
     _check(differences)
-    if draws < 1:
-        raise ValueError(f"Expected argument `draws` to be at least 1, but got {draws}.")
+    check_at_least("draws", draws, 1)
+    check_at_least("seed", seed, 0)
     n, m = differences.shape
     if n == 0:
         return np.full(m, np.nan)

@@ -374,6 +374,14 @@ def test_two_runs_side_by_side(evaluated_run, evaluated_copy, tmp_path, capsys):
     evaluate.main([*command, "--output", str(tmp_path / "none")])
     assert re.search(r"no pages: .* checkpoint file, but .*best\.ckpt", capsys.readouterr().out)
     assert not (tmp_path / "none").exists()
+    for flags, message in (
+        (["--data_root", str(tmp_path / "none")], "SketchBirds, .*got `root`, which it does not have"),  # asked for
+        (["--images", "-1"], "`images` to be at least 0, but got -1"),
+        (["--seed", "-1"], "`seed` to be at least 0, but got -1"),
+        (["--draws", "0"], "`draws` to be at least 1, but got 0"),
+    ):
+        with pytest.raises((FileNotFoundError, ValueError), match=message):
+            evaluate.main([*command, *flags])
 
 
 # -- no result replaces another ---------------------------------------------------------------------------------------
@@ -539,6 +547,8 @@ def test_predict_writes_a_table_of_a_split_or_of_photos(evaluated_copy, tmp_path
     (tmp_path / "empty").mkdir()
     for bad, kind, message in (
         (["--image", str(flat), *crop], ValueError, "a single `image` with `crop`"),
+        (["--image", ""], ValueError, "`image` to name images, but got ''"),
+        (["--image"], SystemExit, "2"),
         (["--image", str(flat), "--split", "test"], ValueError, "`image` or `split`, but got both"),
         (["--image", str(tmp_path / "empty")], FileNotFoundError, "empty to hold images"),
     ):
@@ -560,6 +570,8 @@ def test_explain_writes_a_picture_and_a_page_for_photos_and_ids(evaluated_copy, 
     for bad, message in (
         ([], "`image` or `sample` to name an image"),
         (["--image", "a", "b", "--crop", "1", "2", "3", "4"], "a single `image` with `crop`"),
+        (["--sample", "test/00001", "--crop", "1", "2", "3", "4"], "a single `image` with `crop`"),
+        (["--sample", ""], "`sample` to name images, but got ''"),
         (["--sample", "nothing"], "ids of the 33 images, such as 'test/00000', but got 'nothing'"),
         (["--image", str(tmp_path)], "there is none at"),
     ):
