@@ -17,6 +17,7 @@ from explanations.choice import description
 from explanations.unit_view import part_in, same_places
 from explanations.views import Box, draw_numbered, fit, scaled_box, to_image
 from lightning_modules.contract import InterpretableModel, ModelOutput
+from metrics.primitives.checks import check_at_least
 from metrics.primitives.intersection_over_union import box_intersection_over_union
 from metrics.primitives.places import places
 from reports.additive import AdditiveTable, Line, additive_tables, by_place, image_of
@@ -170,8 +171,10 @@ class ExplainedModel:
                 :func:`metrics.primitives.places.places`, share one, unless they are concepts.
 
         Raises:
-            ValueError: if the contributions do not sum to the logit.
+            ValueError: if ``classes`` or ``most`` is negative, or the contributions do not sum to the logit.
         """
+        check_at_least("classes", classes, 0)
+        check_at_least("most", most, 0)
         explained = []
         for first in range(0, len(samples), _CHUNK):
             explained += self._explain(samples[first : first + _CHUNK], page, classes, most)

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
+from run_folder.messages import did_you_mean
+
 DEFECTS: dict[str, str] = {
     "Q1": "accuracy, top-3 and F1 weigh images by inverse class frequency; AwA2: exact match of 49 labels, F1 averaged "
     "over images, decision threshold fitted per validation batch",
@@ -145,7 +147,9 @@ def published(paper: str) -> list[Published]:
     records = [r for r in all_records() if paper in (r.paper, r.paper.removesuffix("_revisited"))]
     if not records:
         known = sorted({record.paper for record in all_records()})
-        raise ValueError(f"Expected argument `published` to be one of {known}, but got {paper!r}.")
+        raise ValueError(
+            f"Expected argument `published` to be one of {known}, but got {paper!r}.{did_you_mean(paper, known)}"
+        )
     return records
 
 

@@ -12,11 +12,12 @@ import numpy as np
 from metrics.page import arrow
 from reports.markdown import UNDEFINED, interval, lines, number, printed_unit
 from reports.results.differences import NOT_STATED, differing, named, short
-from reports.results.metrics_json import Result
+from reports.results.metrics_json import REMEDY, Result
 from reports.results.runs import NOT_READ, passed_over, read, read_from
 from reports.results.values_csv import ImageValues, read_values
 from reports.tables.groups import titles
 from reports.tables.paired_statistics import Paired, paired
+from run_folder.messages import counted, did_you_mean
 
 # numbers of runs that differ in one of these mean different things
 MUST_AGREE = (
@@ -81,7 +82,7 @@ def compare(
         raise ValueError(f"Expected two evaluations to compare, but got {results[0].path} twice.")
     apart = differences(*results)
     _refuse(apart, across)
-    first, second = (read_values(result.path.with_name("images.csv")) for result in results)
+    first, second = (_values(result) for result in results)
     shared = _shared(first, second, common)
     rows = paired(first, second, shared, draws, seed)
     head = [f"### B - A on {len(shared)} images", ""]
@@ -119,7 +120,10 @@ def differences(first: Result, second: Result) -> dict[str, tuple[Any, Any]]:
 def _refuse(differing: Mapping[str, tuple[Any, Any]], across: Collection[str]) -> None:
     """Numbers that mean different things are compared only on demand."""
     if unknown := [name for name in across if name not in MUST_AGREE]:
-        raise ValueError(f"Expected argument `across` to hold names among {list(MUST_AGREE)}, but got {unknown}.")
+        raise ValueError(
+            f"Expected argument `across` to hold names among {list(MUST_AGREE)}, but got {unknown}."
+            + did_you_mean(unknown[0], MUST_AGREE)
+        )
     refused = {
         place: pair
         for place, pair in differing.items()
@@ -135,6 +139,18 @@ def _refuse(differing: Mapping[str, tuple[Any, Any]], across: Collection[str]) -
             f"Expected both runs to agree in {', '.join(tops)}, but got {got}. If that difference is what you "
             f"compare, pass `{flags}`."
         )
+
+
+def _values(result: Result) -> ImageValues:
+    """Those of all images of an evaluation."""
+    path, expected = result.path.with_name("images.csv"), result.timing["images"]
+    values = read_values(path)
+    if len(values.sample_ids) != expected:
+        raise ValueError(
+            f"Expected {path} to hold the {counted(expected, 'image')} of metrics.json, but got "
+            f"{len(values.sample_ids):,}. {REMEDY}"
+        )
+    return values
 
 
 def _shared(first: ImageValues, second: ImageValues, common: bool) -> list[str]:

@@ -64,7 +64,10 @@ def content(metrics, skipped=None, protocol=None, training=None, **changes):
 def write_run(folder, metrics, images=None, **changes):
     """A run folder; ``images`` maps sample ids to the values of the keys of ``metrics``."""
     evaluation = folder / "evaluation"
-    write_metrics(content(metrics, **changes), evaluation)
+    result = content(metrics, **changes)
+    if images is not None:
+        result["timing"] |= {"images": len(images)}
+    write_metrics(result, evaluation)
     if images is not None:
         rows = {name: dict(zip(metrics, row, strict=True)) for name, row in sorted(images.items())}
         write_values(rows, evaluation / "images.csv", "sample_id")

@@ -126,4 +126,6 @@ def test_a_tree_that_was_pruned_to_one_leaf(birds):
 def test_bad_input(birds):
     with pytest.raises(ValueError, match="`size` to be between 32 and 256 pixels, but got 300"):
         ExplainedModel(built("BagNet"), birds, size=300)
+    with pytest.raises(ValueError, match="`most` to be at least 0, but got -2"):
+        explain(built("BagNet"), birds, birds.dataset("test")[0], most=-2)
     assert explain(built("BagNet"), birds, birds.dataset("test")[0], size=48).mode == "RGB"

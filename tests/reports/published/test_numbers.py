@@ -105,3 +105,5 @@ def test_codes_are_found_anywhere_in_a_note():
 def test_an_unknown_paper_lists_the_known_ones():
     with pytest.raises(ValueError, match=r"Expected argument `published` to be one of \['bagnet'.*'quanproto'.*'quan'"):
         published("quan")
+    with pytest.raises(ValueError, match=r"but got 'quanprot'. Did you mean 'quanproto'"):
+        published("quanprot")

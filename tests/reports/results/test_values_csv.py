@@ -35,7 +35,7 @@ def test_written_values_come_back(prediction, tmp_path):
         ("sample_id,x\na,1\nb,nan\n", "Expected line 3 of .* finite numbers or empty cells, but got 'nan'"),
         ("sample_id,x\na,inf\n", "but got 'inf'"),
         ("sample_id,x\na,one\n", "but got 'one'"),
-        ("sample_id,label,correct\na,jay,1\n", "but got 'jay'"),
+        ("sample_id,label,correct\na,jay,1\n", "columns label, prediction, .* or none of them, but got label, correct"),
         (
             "sample_id,general/accuracy\na,5.0\n",
             "line 2 of .* to hold a general/accuracy from -1e-09 to 1, but got 5.0",

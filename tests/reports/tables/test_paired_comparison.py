@@ -139,6 +139,16 @@ def test_other_images_are_refused_unless_asked_for(compared):
         compared(first, rows(values(), "other"), common=True)
 
 
+@pytest.mark.parametrize("common", [False, True])
+def test_a_file_that_was_cut_is_refused(tmp_path, common):
+    runs = [write_run(tmp_path / name, METRICS, rows(values())) for name in "ab"]
+    for run in runs:  # both, so that the rest has the same images
+        file = run / "evaluation" / "images.csv"
+        file.write_text("".join(file.read_text().splitlines(keepends=True)[:11]))
+    with pytest.raises(ValueError, match=r"a/evaluation/images.csv to hold the 40 images of metrics.json, but got 10"):
+        compare(*map(str, runs), common=common)
+
+
 def test_metrics_of_one_run_only_are_named(tmp_path, capsys):
     first = write_run(tmp_path / "a", {ACCURACY: 0.5, PSC: 0.5}, rows(np.eye(4)[:, :2]))
     second = write_run(tmp_path / "b", {PLC: 0.5, ACCURACY: 0.5}, rows(np.eye(4)[:, :2]))
@@ -190,8 +200,10 @@ def test_nothing_differs(tmp_path, compared):
 
 
 def test_an_unknown_condition(compared):
-    with pytest.raises(ValueError, match=r"Expected argument `across` to hold names among .*but got \['model'\]"):
-        compared(values(), values(), across=["model"])
+    with pytest.raises(
+        ValueError, match=r"Expected argument `across` to hold names among .*but got \['splt'\]. Did you mean 'split'"
+    ):
+        compared(values(), values(), across=["splt"])
 
 
 def test_a_run_without_images(tmp_path):
