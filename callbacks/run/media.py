@@ -88,6 +88,12 @@ class PrototypeMedia(Callback):
         self.limit = limit
         self.explainer = explainer
 
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Refuse an explainer that does not support the model before it is trained."""
+        if stage == "fit" and self.explainer is not None:
+            with evaluation_mode(pl_module):
+                choose_explainer(self.explainer, cast(InterpretableModel, pl_module))
+
     @drawing("pictures of prototypes")
     def on_action_end(self, trainer: Trainer, module: LightningModule, action: str, report: dict[str, float]) -> None:
         """Draw after a projection, or once the last layer is solved that the phase enters with."""
