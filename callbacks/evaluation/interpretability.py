@@ -59,8 +59,9 @@ class Interpretability(Callback):
             of ``explainer``.
 
     Raises:
-        ValueError: for an unknown family or key, or a number out of range; during a pass, for non-finite model outputs,
-            with the sample ids, for repeated sample ids, and for an explainer that does not support the model.
+        ValueError: for an unknown family or key, a suite without any, or a number out of range; before a pass, if no
+            metric applies, sample ids repeat, or the explainer does not support the model; during it, for non-finite
+            model outputs, with the sample ids.
     """
 
     def __init__(  # noqa: PLR0913 - a command line sets these one by one
@@ -91,8 +92,10 @@ class Interpretability(Callback):
                 "Expected arguments `noise` to be from 0 to 1 and `memory_budget` to be above 0 GiB, but got "
                 f"{noise} and {memory_budget}."
             )
-        self.requested = suite if suite is not None else ["quanproto"]
+        self.requested = list(dict.fromkeys(suite)) if suite is not None else ["quanproto"]
         self.suite = resolve(self.requested)
+        if not self.suite:
+            raise ValueError("Expected argument `suite` to name at least one metric, but got none.")
         self.every_epoch = resolve(EVERY_EPOCH)
         self.now_and_then = resolve([*self.every_epoch, *(validation_suite or [])])
         if every_n_epochs == 1:
@@ -181,6 +184,12 @@ class Interpretability(Callback):
     def _start(self, trainer: Trainer, module: LightningModule, split: str, keys: list[str]) -> None:
         datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
         skipped = self.decide(module, datamodule, split, keys)
+        if not self.this_pass.metrics:
+            reasons = "; ".join(dict.fromkeys("; ".join(skipped.values()).split("; ")))
+            raise ValueError(
+                "Expected argument `suite` to name a metric that applies to this model and data, but none of "
+                f"{', '.join(self.requested)} does: {reasons}. `evaluate.py metrics` lists those that do."
+            )
         facts, observer = self.this_pass.setting.facts, self.this_pass.observer
         explainer, parts = observer.explainer, cast(PartsProtocol, self.this_pass.setting.protocol)
         if self.this_pass.reads_training:

@@ -93,6 +93,8 @@ def test_what_the_parser_refuses(argument, message, tmp_path, capsys):
         ("--checkpoint.monitor=general/accuracy", "Expected argument `monitor` to be a validation key"),
         ("--checkpoint.monitor=val/general/acc", "Expected argument `monitor` to be one of .*'val/general/accuracy'"),
         ("--checkpoint.mode=min", "`mode` to be 'max', because larger values of val/general/accuracy .* but got 'min'"),
+        ("--media.explainer=explanations.CoAM", "Expected argument `explainer` to support the model, but"),
+        ("--evaluation.suite=[]", "Expected argument `suite` to name at least one metric, but got none"),
         ("--evaluation.suite=[genral]", "Expected argument `suite` to hold names among .*'general'.*got .'genral'"),
         ("--data.image_size=8", "Expected argument `image_size` to be at least 16"),
         ("--data.batch_size=0", "Expected argument `batch_size` to be at least 1"),

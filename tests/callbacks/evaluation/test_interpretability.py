@@ -178,6 +178,14 @@ def test_what_does_not_apply_is_skipped_with_the_reason():
     assert list(evaluation.metrics) == ["general/accuracy"]
 
 
+def test_a_suite_of_which_nothing_applies_is_refused():
+    engine = Interpretability(["general/top3_accuracy", "localisation/energy", "localisation/energy"])
+    assert engine.requested == ["general/top3_accuracy", "localisation/energy"]
+    expected = "accuracy, localisation/energy does: num_classes: top-3 .*; object_mask.bounding_box: no segmentations"
+    with pytest.raises(ValueError, match=expected):
+        one_pass(engine, Model())
+
+
 def test_fewer_units_than_asked_for_are_all_used():
     evaluation = one_pass(Interpretability(["contrastivity/plc"], top_k=5), Model())
     assert evaluation.protocol["units_per_image"] == 2
@@ -258,6 +266,7 @@ def test_an_explainer_that_does_not_fit_is_refused():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ({"suite": []}, "`suite` to name at least one metric, but got none"),
         ({"suite": ["genral"]}, r"`suite` to hold names among .*got .'genral'"),
         ({"validation_suite": ["genral"]}, r"`suite` to hold names among .*got .'genral'"),
         ({"top_k": 0}, "`top_k` to be at least 1, but got 0"),
