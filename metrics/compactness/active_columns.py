@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 from torch import Tensor
 
 from metrics.primitives.checks import check_tensor
+
+
+def check_negligible(threshold: float) -> None:
+    """Refuse a magnitude that is negative or not finite, with a ``ValueError``."""
+    if not 0 <= threshold < math.inf:
+        raise ValueError(f"Expected argument `threshold` to be finite and at least 0, but got {threshold}.")
 
 
 def active_columns(matrix: Tensor, active: Tensor | None, name: str = "weight") -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from metrics.base import ModelValue
-from metrics.compactness.active_columns import finite_columns
+from metrics.compactness.active_columns import check_negligible, finite_columns
 from metrics.entry import MetricEntry, Words
 from metrics.primitives.checks import check_tensor
 from metrics.primitives.variants import Variant, check_variant
@@ -31,14 +31,15 @@ def global_size(
         weight: ``(K, U)`` float head weights without bias, or None for a model without them: every active unit counts.
         active: ``(U,)`` bool.
         presence: ``(K, U)`` 0/1 matrix of the hard slot assignment; takes the place of ``weight``.
-        threshold: entries above it are used.
+        threshold: entries above it are used, at least 0.
         variant: ``"quanproto"`` also takes raw assignment logits as ``presence``, as the published tables did.
 
     Returns:
         int64 scalar, lower is better.
 
     Raises:
-        ValueError: if a shape or dtype differs from the above, an entry is not finite, or ``presence`` is not 0/1.
+        ValueError: if a shape, dtype or ``threshold`` differs from the above, an entry is not finite, or ``presence``
+            is not 0/1.
 
     Example:
         >>> import torch
@@ -47,6 +48,7 @@ def global_size(
         tensor(3)
     """
     check_variant(variant)
+    check_negligible(threshold)
     name, matrix = ("weight", weight) if presence is None else ("presence", presence)
     if matrix is None:
         check_tensor("active", active, ("U",), "bool")
@@ -64,14 +66,14 @@ class GlobalSize(ModelValue):
     """Number of active units that any class uses (lower is better).
 
     Args:
-        threshold: entries above it are used.
+        threshold: entries above it are used, at least 0.
         variant: reading of the formula.
         kwargs: arguments of :class:`torchmetrics.Metric`.
 
     Inputs: ``weight``, ``active`` and ``presence`` of :func:`global_size`.
 
     Raises:
-        ValueError: if ``variant`` is unknown.
+        ValueError: if ``threshold`` is out of range or ``variant`` is unknown.
     """
 
     unit = "count"
@@ -81,6 +83,7 @@ class GlobalSize(ModelValue):
     def __init__(self, threshold: float = 1e-3, variant: Variant = "paper", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_variant(variant)
+        check_negligible(threshold)
         self.threshold = threshold
         self.variant: Variant = variant
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from metrics.base import ImageMean
 from metrics.entry import MetricEntry, Words
-from metrics.primitives.checks import check_tensor
+from metrics.primitives.checks import check_tensor, check_threshold
 
 
 def local_size(scores: Tensor, active: Tensor | None = None, threshold: float = 0.1) -> Tensor:
@@ -22,19 +22,20 @@ def local_size(scores: Tensor, active: Tensor | None = None, threshold: float = 
     Args:
         scores: ``(B, U)`` float.
         active: ``(U,)`` bool; None for all.
-        threshold: share of the largest score.
+        threshold: share of the largest score, in [0, 1).
 
     Returns:
         ``(B,)`` float64 counts, lower is better; NaN where the largest active score is not positive or one is not
         finite.
 
     Raises:
-        ValueError: if a shape or dtype differs from the above.
+        ValueError: if a shape, dtype or ``threshold`` differs from the above.
 
     Example:
         >>> local_size(torch.tensor([[2.0, 1.0, 0.3, 0.19], [-1.0, -2.0, -3.0, -4.0]]))
         tensor([3., nan], dtype=torch.float64)
     """
+    check_threshold(threshold)
     check_tensor("scores", scores, ("B", "U"), "float")
     eligible = scores.double()
     finite = eligible.isfinite()
@@ -51,7 +52,7 @@ class LocalSize(ImageMean):
 
     Args:
         active: ``(U,)`` bool; None for all.
-        threshold: share of the largest score.
+        threshold: share of the largest score, in [0, 1).
         kwargs: arguments of :class:`torchmetrics.Metric`.
 
     Inputs:
@@ -65,6 +66,7 @@ class LocalSize(ImageMean):
 
     def __init__(self, active: Tensor | None = None, threshold: float = 0.1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        check_threshold(threshold)
         self.register_buffer("active", active, persistent=False)
         self.threshold = threshold
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from metrics.base import ModelValue
-from metrics.compactness.active_columns import active_columns
+from metrics.compactness.active_columns import active_columns, check_negligible
 from metrics.entry import MetricEntry, Words
 
 
@@ -21,18 +21,19 @@ def negative_positive_ratio(weight: Tensor, active: Tensor | None = None, thresh
     Args:
         weight: ``(K, U)`` float head weights without bias.
         active: ``(U,)`` bool; None for all.
-        threshold: magnitude up to which a weight is negligible.
+        threshold: magnitude up to which a weight is negligible, at least 0.
 
     Returns:
         float64 scalar >= 0, lower is better; NaN without a positive weight or with a weight that is not finite.
 
     Raises:
-        ValueError: if a shape or dtype differs from the above.
+        ValueError: if a shape, dtype or ``threshold`` differs from the above.
 
     Example:
         >>> negative_positive_ratio(torch.tensor([[1.0, 0.0, -0.5, 0.0005], [0.0, 2.0, 0.0, 0.0]]))
         tensor(0.5000, dtype=torch.float64)
     """
+    check_negligible(threshold)
     columns = active_columns(weight, active)
     positive = (columns > threshold).sum()
     ratio = (columns < -threshold).sum().double() / positive
@@ -43,7 +44,7 @@ class NegativePositiveRatio(ModelValue):
     """Negative head weights per positive one (NPR, lower is better).
 
     Args:
-        threshold: magnitude up to which a weight is negligible.
+        threshold: magnitude up to which a weight is negligible, at least 0.
         kwargs: arguments of :class:`torchmetrics.Metric`.
 
     Inputs: ``weight`` and ``active`` of :func:`negative_positive_ratio`.
@@ -55,6 +56,7 @@ class NegativePositiveRatio(ModelValue):
 
     def __init__(self, threshold: float = 1e-3, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        check_negligible(threshold)
         self.threshold = threshold
 
     def update(self, weight: Tensor, active: Tensor | None = None) -> None:

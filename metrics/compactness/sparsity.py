@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from metrics.base import ModelValue
-from metrics.compactness.active_columns import active_columns
+from metrics.compactness.active_columns import active_columns, check_negligible
 from metrics.entry import MetricEntry, Words
 
 
@@ -20,18 +20,19 @@ def sparsity(weight: Tensor, active: Tensor | None = None, threshold: float = 1e
     Args:
         weight: ``(K, U)`` float head weights without bias.
         active: ``(U,)`` bool; None for all.
-        threshold: magnitude up to which a weight is negligible.
+        threshold: magnitude up to which a weight is negligible, at least 0.
 
     Returns:
         float64 scalar in [0, 1], higher is better; NaN without active units or with a weight that is not finite.
 
     Raises:
-        ValueError: if a shape or dtype differs from the above.
+        ValueError: if a shape, dtype or ``threshold`` differs from the above.
 
     Example:
         >>> sparsity(torch.tensor([[1.0, 0.0, -0.5, 0.0005], [0.0, 2.0, 0.0, 0.0]]))
         tensor(0.6250, dtype=torch.float64)
     """
+    check_negligible(threshold)
     columns = active_columns(weight, active)
     negligible = (columns.abs() <= threshold).double().mean()
     return negligible.masked_fill(~columns.isfinite().all(), torch.nan)
@@ -41,7 +42,7 @@ class Sparsity(ModelValue):
     """Share of head weights that are negligible (higher is better).
 
     Args:
-        threshold: magnitude up to which a weight is negligible.
+        threshold: magnitude up to which a weight is negligible, at least 0.
         kwargs: arguments of :class:`torchmetrics.Metric`.
 
     Inputs: ``weight`` and ``active`` of :func:`sparsity`.
@@ -53,6 +54,7 @@ class Sparsity(ModelValue):
 
     def __init__(self, threshold: float = 1e-3, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        check_negligible(threshold)
         self.threshold = threshold
 
     def update(self, weight: Tensor, active: Tensor | None = None) -> None:

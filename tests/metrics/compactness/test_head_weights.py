@@ -1,6 +1,7 @@
 """Metrics of the head of a model: what they have in common, and what is their own."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -141,6 +142,16 @@ def test_not_finite(bad):
     for kernel in (global_size, number_of_features):
         with pytest.raises(ValueError, match="`weight` to be finite in active columns"):
             kernel(weight, ALL)
+
+
+@pytest.mark.parametrize("threshold", [math.nan, math.inf, -1.0])
+def test_thresholds_that_mean_nothing(threshold):
+    kernels = (global_size, sparsity, negative_positive_ratio)
+    calls = [partial(kernel, WEIGHT, ALL, threshold=threshold) for kernel in kernels]
+    calls += [partial(kind, threshold=threshold) for kind in (GlobalSize, Sparsity, NegativePositiveRatio)]
+    for call in calls:
+        with pytest.raises(ValueError, match=f"`threshold` to be finite and at least 0, but got {threshold}"):
+            call()
 
 
 def test_errors():
