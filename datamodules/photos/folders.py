@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from datamodules.photos.problems import Problems
 
-EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff")
 PARTS = ("train", "val", "test")
 LIKE_PARTS = {*PARTS, "training", "valid", "validation", "testing"}
 

@@ -10,6 +10,8 @@ import pytest
 from PIL import EpsImagePlugin, Image
 
 from datamodules.photos.files import FORMATS, decode_image, locate, read_text
+from datamodules.photos.folders import images_below
+from datamodules.photos.problems import Problems
 from datamodules.photos.verify import picture_size
 from tests.photo_trees import cut
 from tests.photo_trees import noise_picture as picture
@@ -125,6 +127,14 @@ class TestDecode:
     def test_formats_whatever_the_name(self, tmp_path, kind):
         Image.new("RGB", (4, 3), (204, 51, 0)).save(tmp_path / "a.jpg", kind)
         assert decode_image(tmp_path / "a.jpg").shape == (3, 4, 3)
+
+    @pytest.mark.parametrize("name", ["a.gif", "a.tif", "a.TIFF"])
+    def test_the_first_of_several_frames(self, tmp_path, name):
+        """In class folders and in folders to predict."""
+        first, second = (Image.new("RGB", (4, 3), colour) for colour in ("#cc3300", "#0000ff"))
+        first.save(tmp_path / name, save_all=True, append_images=[second])
+        assert images_below(tmp_path, Problems("photos", "")) == [name]
+        assert (decode_image(tmp_path / name) == (204, 51, 0)).all()
 
     def test_missing(self, tmp_path):
         with pytest.raises(FileNotFoundError, match=r"none\.jpg"):
