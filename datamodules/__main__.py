@@ -6,8 +6,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from jsonargparse import ArgumentParser, Namespace
@@ -17,7 +15,7 @@ from datamodules.check.check import check_data
 from datamodules.check.report import new_folder, show_check, write_check
 from datamodules.export import Layout, export
 from datamodules.sketch_birds import SketchBirds
-from run_folder.messages import tidy_messages
+from run_folder.command_line import StrictParser, from_shell
 
 # what a run decides, not what the images are; `contexts` has another default for the layout nico
 SKIPPED = {"batch_size", "eval_batch_size", "num_workers", "seed", "task", "contexts"}
@@ -31,31 +29,29 @@ READERS = {
 }
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command.
+def main(args: list[str] | None = None) -> None:
+    """Run the command line, from the shell or in process.
 
-    Returns:
-        Exit status: 0, or 1 if data or arguments are wrong.
+    Raises:
+        ValueError: if data or arguments are wrong.
+        OSError: if something is missing, or a folder cannot be made.
     """
-    parser = ArgumentParser(prog="python -m datamodules", description="Verify or write data sets.")
+    parser = StrictParser(prog="python -m datamodules", description="Verify or write data sets.")
     commands = parser.add_subcommands(required=True)
     commands.add_subcommand("check", _check_parser(), help="verify a data root")
     commands.add_subcommand("export", _export_parser(), help="write SketchBirds in the layout of another data set")
-    config = parser.parse_args(arguments)
-    try:
-        if config.subcommand == "check":
-            instantiate = getattr(parser, "instantiate", None) or parser.instantiate_classes  # named so until 4.48
-            _check(instantiate(config).check)
-        else:
-            _export(config.export)
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    config = parser.parse_args(args)
+    if config.subcommand == "export":
+        _export(config.export)
+        return
+    if config.check.limit is not None and config.check.limit < 1:
+        raise ValueError(f"Expected argument `limit` to be at least 1, but got {config.check.limit}.")
+    instantiate = getattr(parser, "instantiate", None) or parser.instantiate_classes  # named so until 4.48
+    _check(instantiate(config).check)
 
 
 def _check_parser() -> ArgumentParser:
-    parser = ArgumentParser(description="Check every file, table, split and sample; write a report with pictures.")
+    parser = StrictParser(description="Check every file, table, split and sample; write a report with pictures.")
     parser.add_argument("--config", action="config", help="yaml with the key `data`")
     parser.add_subclass_arguments(ImageDataModule, "data", required=True, help="data module and its arguments")
     parser.add_argument("--limit", type=int | None, default=None, help="check only this many samples per split")
@@ -64,7 +60,7 @@ def _check_parser() -> ArgumentParser:
 
 
 def _export_parser() -> ArgumentParser:
-    parser = ArgumentParser(description="Write SketchBirds in the layout of another data set.")
+    parser = StrictParser(description="Write SketchBirds in the layout of another data set.")
     parser.add_argument("--layout", type=Layout, required=True, help="whose layout")
     parser.add_argument("--out", type=str, required=True, help="folder that is missing or empty")
     parser.add_argument("--contexts", type=int | None, default=None, help="backgrounds; nico: 4, else 0 (fixed)")
@@ -94,5 +90,4 @@ def _export(config: Namespace) -> None:
 
 
 if __name__ == "__main__":
-    tidy_messages()
-    sys.exit(main())
+    from_shell(main)

@@ -21,31 +21,31 @@ def check_cub(root, *flags):
 
 def test_check(cub_tree, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert check_cub(cub_tree()) == 0
+    check_cub(cub_tree())
     folder = tmp_path / "runs/check/cub200"
     assert sorted(path.name for path in folder.iterdir()) == ["check.json", "contact_sheet.png"]
     assert json.loads((folder / "check.json").read_text())["splits"]["test"]["checked"] == 8
     assert capsys.readouterr().out.startswith("Cub200: 24 images")  # progress goes to stderr
-    assert check_cub(cub_tree("again")) == 0
+    check_cub(cub_tree("again"))
     assert "runs/check/cub200-2/check.json" in capsys.readouterr().out
 
 
-def test_wrong_data(cub_tree, tmp_path, capsys):
+def test_wrong_data(cub_tree, tmp_path):
     root = cub_tree()
     cut(root / "CUB_200_2011/images/002.Bird_1/photo_3.jpg")
-    assert check_cub(root, "--out", str(tmp_path / "out")) == 1
-    error = capsys.readouterr().err
-    assert "photo_3.jpg" in error
-    assert "Traceback" not in error
+    with pytest.raises(ValueError, match=r"Expected .*photo_3\.jpg"):
+        check_cub(root, "--out", str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
 
-def test_folder_that_cannot_be_made_stops_before_the_work(cub_tree, tmp_path, monkeypatch, capsys):
+def test_folder_that_cannot_be_made_stops_before_the_work(cub_tree, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("datamodules.__main__.check_data", lambda *_: pytest.fail("the work has begun"))
     (tmp_path / "runs").touch()
-    assert check_cub(cub_tree()) == 1
-    assert "runs" in capsys.readouterr().err
+    with pytest.raises(OSError, match="runs"):
+        check_cub(cub_tree())
+    with pytest.raises(ValueError, match="`limit` to be at least 1, but got 0"):
+        check_cub(cub_tree("again"), "--limit", "0")
 
 
 def test_config_file(cub_tree, tmp_path):
@@ -53,25 +53,25 @@ def test_config_file(cub_tree, tmp_path):
         f"data:\n  class_path: datamodules.Cub200\n  init_args:\n    root: {cub_tree()}\n    image_size: 32\n"
     )
     out = tmp_path / "out"
-    assert main(["check", "--config", str(tmp_path / "data.yaml"), "--limit", "3", "--out", str(out)]) == 0
+    main(["check", "--config", str(tmp_path / "data.yaml"), "--limit", "3", "--out", str(out)])
     assert json.loads((out / "check.json").read_text())["splits"]["test"]["checked"] == 3
 
 
 def test_export_then_check(tmp_path, capsys):
     sizes = ["--train_size=72", "--val_size=12", "--test_size=12", "--image_size=32"]
     flags = ["--preset=tiny", "--num_birds=6", "--context_correlation=0", *sizes]
-    assert main(["export", "--layout", "nico", *flags, "--out", str(tmp_path / "nico")]) == 0
+    main(["export", "--layout", "nico", *flags, "--out", str(tmp_path / "nico")])
     assert f"check --data Nico --data.root {tmp_path / 'nico'}\n" in capsys.readouterr().out
     kinds = {path.name for path in (tmp_path / "nico").glob("*/*")}
     assert kinds == {"on grass", "in snow", "at water", "autumn"}
     flags = ["--data.root", str(tmp_path / "nico"), "--data.image_size", "32", "--out", str(tmp_path / "out")]
-    assert main(["check", "--data", "Nico", *flags]) == 0
+    main(["check", "--data", "Nico", *flags])
     assert json.loads((tmp_path / "out/check.json").read_text())["images"] == 96
 
 
 def test_export_with_contexts(tmp_path):
     flags = ["--preset=tiny", "--train_size=16", "--image_size=32", "--contexts=2", "--context_correlation=1"]
-    assert main(["export", "--layout", "nico", *flags, "--out", str(tmp_path / "nico")]) == 0
+    main(["export", "--layout", "nico", *flags, "--out", str(tmp_path / "nico")])
     train = {path.parts[-3:-1] for path in (tmp_path / "nico").rglob("train_*.jpg")}
     assert train == {(f"bird {i}", ("on grass", "in snow")[i % 2]) for i in range(8)}
 
@@ -87,23 +87,24 @@ def test_every_option_of_the_birds_has_a_flag(capsys):
     assert {"layout", "out", "image_size", "contexts"} <= flags
 
 
-def test_export_refuses_content(tmp_path, capsys):
+def test_export_refuses_content(tmp_path):
     (tmp_path / "mine").write_text("mine")
-    assert main(["export", "--layout", "cub", "--preset", "tiny", "--out", str(tmp_path)]) == 1
-    assert "has content" in capsys.readouterr().err
+    with pytest.raises(ValueError, match=r"Expected .*has content"):
+        main(["export", "--layout", "cub", "--preset", "tiny", "--out", str(tmp_path)])
 
 
 @pytest.mark.parametrize("flags", [[], ["check"], ["export", "--layout", "coco", "--out", "x"], ["tidy"]])
 def test_wrong_command_lines(flags, capsys):
-    with pytest.raises(SystemExit):
+    with pytest.raises(SystemExit, match="2"):
         main(flags)
-    assert "error" in capsys.readouterr().err
+    _, error = capsys.readouterr().err.splitlines()  # after a tip where to look
+    assert error.startswith("error: ")
 
 
 @pytest.mark.slow
 def test_as_a_process(tmp_path):
     command = [sys.executable, "-m", "datamodules", "check", "--data", "Cub200", "--data.root", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "to hold CUB_200_2011/images.txt" in done.stderr
     assert "Traceback" not in done.stderr
