@@ -93,11 +93,11 @@ class RunTrainer(Trainer):
         self.strategy.connect(model)
         content = self._checkpoint_connector.dump_checkpoint(weights_only=True)
         content |= {"callbacks": {}, "released": released | {"class_names": list(datamodule.class_names)}}
+        file = callbacks.RunCheckpoint.folder(self) / "last.ckpt"
+        callbacks.AtomicCheckpointIO().save_checkpoint(content, file)
         for callback in self.callbacks:  # type: ignore[attr-defined]
             if isinstance(callback, SaveConfig):
                 callback.save_config(self, model, "convert")
-        file = callbacks.RunCheckpoint.folder(self) / "last.ckpt"
-        callbacks.AtomicCheckpointIO().save_checkpoint(content, file)
         print(f"checkpoint: {file}\nevaluate it: python evaluate.py run --ckpt_path {file}")
 
 
