@@ -119,6 +119,9 @@ def _save(findings: Findings, folder: Path, loggers: Sequence[Logger], step: int
 
 @rank_zero_only
 def _write_pages(findings: Findings, folder: Path, checkpoint: Path) -> None:
+    if findings.no_pages:
+        print(f"no pages: {findings.no_pages}")
+        return
     try:
         with evaluation_mode(findings.subject.model):  # type: ignore[arg-type]
             print(f"report:      {build_report(findings.subject, read_evaluation(folder), folder / 'report')}")

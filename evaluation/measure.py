@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import torch
 from lightning import seed_everything
+from lightning.pytorch.utilities import rank_zero_warn
 from PIL.Image import Image
 from torch import Tensor
 
@@ -24,7 +25,7 @@ from evaluation.protocol import describe, refuse_unfit
 from evaluation.request import Request
 from evaluation.trained_model import TrainedModel
 from evaluation.trainer import quiet_trainer
-from reports.explained_model import ExplainedModel
+from reports.explained_model import ExplainedModel, no_pages
 from reports.pictures import Evaluated, evaluation_pictures
 from reports.results.schema import SCHEMA
 from reports.results.scores_file import UnitScores
@@ -40,6 +41,7 @@ class Findings:
         values: of the files of values, by name.
         pictures: by name.
         subject: what was evaluated.
+        no_pages: why the explainer of the evaluation makes no pages, or None.
         scores: of the units on every image, if requested.
     """
 
@@ -47,6 +49,7 @@ class Findings:
     values: dict[str, Rows]
     pictures: dict[str, Image]
     subject: ExplainedModel
+    no_pages: str | None = None
     scores: UnitScores | None = None
 
 
@@ -92,12 +95,28 @@ def measure(request: Request, hardware: Hardware, other: ImageDataModule | None 
     names = {"classes": classes, "concepts": datamodule.tables.concept_names}
     values = by_kind(evaluation.images, evaluation.predictions, evaluation.items, dataset.sample_ids, names)
     this_pass = request.engine.this_pass
-    subject = ExplainedModel(module, datamodule, this_pass.observer.explainer, class_names=classes)
+    reason = no_pages(this_pass.observer.explainer)
+    explainer = None if reason else this_pass.observer.explainer  # pictures do not need one
+    concepts = _concept_names(trained, module) if other else None
+    subject = ExplainedModel(module, datamodule, explainer, class_names=classes, concept_names=concepts)
     parts = (evaluation.metrics, evaluation.items, request.split, dataset, this_pass.named_units())
     pictures: dict[str, Image] = {}
     with evaluation_mode(module), drawing("pictures of the evaluation"):
         pictures = evaluation_pictures(Evaluated(subject, *parts, this_pass.observer.class_explainer))
-    return Findings(result, values, pictures, subject, _scores(evaluation.scores, values["images"], subject))
+    scores = _scores(evaluation.scores, values["images"], subject)
+    return Findings(result, values, pictures, subject, reason, scores)
+
+
+def _concept_names(trained: TrainedModel, module: Any) -> list[str]:
+    """Of the data that a model with concepts was trained on; none if they are gone."""
+    if module.units().concepts is None:
+        return []
+    try:
+        names: list[str] = replace(trained, data_changes={}).data().tables.concept_names
+    except (OSError, ValueError) as error:
+        rank_zero_warn(f"The concepts of the model have numbers instead of names, since its own data are gone: {error}")
+        return []
+    return names
 
 
 def _scores(keyed_scores: tuple[list[int], Tensor] | None, images: Rows, subject: ExplainedModel) -> UnitScores | None:

@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from explanations import Explainer, Targets, UnitView, choose_explainer, unit_view
-from explanations.choice import description
+from explanations.choice import description, supporting
 from explanations.unit_view import part_in, same_places
 from explanations.views import Box, draw_numbered, fit, scaled_box, to_image
 from lightning_modules.contract import InterpretableModel, ModelOutput
@@ -99,6 +99,11 @@ class ExplainedImage:
         return draw_numbered(picture, {number: scaled_box(box, self.whole, picture) for number, box in seen})
 
 
+def no_pages(explainer: Explainer) -> str | None:
+    """Why an explainer cannot make pages, which show units; None if it can."""
+    return None if "unit" in explainer.explains else f"explainer {explainer.key!r} explains classes only"
+
+
 class ExplainedModel:
     """Explains images and units, each picture made once.
 
@@ -109,12 +114,13 @@ class ExplainedModel:
         size: longer side of the pictures in pixels, at most 256.
         class_names: of the K logits; by default the data's.
         kept: file that caches what comparing an image with training images takes, or None.
+        concept_names: of the concepts that units stand for; by default the data's.
 
     Raises:
-        ValueError: if the explainer does not support the model, or the size is out of range.
+        ValueError: if the explainer does not support the model or explains no units, or the size is out of range.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it explains, how, and by which names
         self,
         model: InterpretableModel,
         datamodule: Any,
@@ -122,25 +128,35 @@ class ExplainedModel:
         size: int = 144,
         class_names: Sequence[str] | None = None,
         kept: Path | None = None,
+        concept_names: Sequence[str] | None = None,
     ) -> None:
         if not 32 <= size <= 256:
             raise ValueError(f"Expected argument `size` to be between 32 and 256 pixels, but got {size}.")
         self.model, self.datamodule, self.size, self.kept = model, datamodule, size, kept
         self.explainer = choose_explainer(explainer, model)
+        if reason := no_pages(self.explainer):
+            raise ValueError(
+                f"Expected argument `explainer` to explain units, which pages and pictures show, but {reason}. Use one "
+                f"of {', '.join(supporting(model, frozenset({'unit'})))}."
+            )
         self.explained_by = description(self.explainer)
         self.units = model.units()
         self.class_names: list[str] = list(class_names or datamodule.class_names)
         self.parts: list[str] = known_parts(self.units, datamodule)
-        self.concept_names: list[str] = datamodule.tables.concept_names
+        names = datamodule.tables.concept_names if concept_names is None else concept_names
+        self.concept_names: list[str] = list(names)
         self.sources = UnitSources(model, datamodule, self.explainer, self.class_names, size)
 
     def unit_name(self, unit: int) -> str:
         """What a unit is called: the concept or class it stands for, else its kind and number."""
         if self.units.kind == "class":
             return self.class_names[unit]
-        if self.units.concepts is not None and (concept := int(self.units.concepts[unit])) >= 0:
-            return self.concept_names[concept]
-        return f"{self.units.kind} {unit}"
+        return self.concept_name(unit) or f"{self.units.kind} {unit}"
+
+    def concept_name(self, unit: int) -> str | None:
+        """The concept that a unit stands for; None without one, or if the names of the concepts are unknown."""
+        concept = -1 if self.units.concepts is None else int(self.units.concepts[unit])
+        return self.concept_names[concept] if 0 <= concept < len(self.concept_names) else None
 
     @cached_property
     def _reference(self) -> Tensor | None:

@@ -32,10 +32,7 @@ def class_pictures(evaluated: Evaluated) -> dict[str, Image.Image]:
     weight = units.weight.detach().masked_fill(~units.active, 0).cpu().double()
     if not weight.any():
         return {}
-    features = [str(unit) for unit in range(weight.shape[1])]
-    if units.concepts is not None:
-        concepts = enumerate(units.concepts.tolist())
-        features = [tables.concept_names[concept] if concept >= 0 else str(unit) for unit, concept in concepts]
+    features = [subject.concept_name(unit) or str(unit) for unit in range(weight.shape[1])]
     pictures = {"class_features": class_feature_matrix(weight, class_names, features)}
     if "class_representation/structural_grounding" in keys and tables.class_attributes is not None:
         attributes = tables.class_attributes.cpu().double()

@@ -19,7 +19,7 @@ def test_a_full_disk_during_the_pages_names_file_and_command(monkeypatch, tmp_pa
     monkeypatch.setattr(evaluate, "read_evaluation", lambda folder: None)
     monkeypatch.setattr(evaluate, "build_report", fills_the_disk)
     monkeypatch.setattr(evaluate, "evaluation_mode", lambda model: nullcontext())
-    result = SimpleNamespace(subject=SimpleNamespace(model=None))
+    result = SimpleNamespace(no_pages=None, subject=SimpleNamespace(model=None))
     with pytest.raises(
         OSError, match=r"left: 'index.html'\); .*metrics.json is complete.*report --ckpt_path a.ckpt"
     ) as raised:

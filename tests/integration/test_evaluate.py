@@ -318,6 +318,21 @@ def test_other_data_than_the_run_s(evaluated_copy, other_birds):
     assert "other data than trained on (other.yaml, 3 of 8 classes)" in markdown(collect([whole]))
 
 
+def test_concepts_keep_their_names_on_data_without_any(tmp_path, other_birds, monkeypatch):
+    fit(tmp_path / "run", *GENERAL, "--trainer.max_epochs=1", model="ConceptBottleneck")
+    args = ["--suite", "compactness", "--data", str(other_birds), "--scores", "csv", "--report", "true"]
+    run_evaluation(tmp_path / "run", *args)
+    (scores,) = tmp_path.glob("run/evaluation/*/scores.csv")
+    names = load_datamodule(tmp_path / "run" / "checkpoints" / "last.ckpt").tables.concept_names
+    header = scores.read_text().splitlines()[0].split(",")
+    assert set(header[2:]) <= set(names)
+    assert header[2] in (scores.parent / "report" / "units.html").read_text()
+    monkeypatch.setattr(TrainedModel, "data", lambda trained: (_ for _ in ()).throw(FileNotFoundError("no photos")))
+    with pytest.warns(UserWarning, match=r"have numbers instead of names, since its own data are gone: no photos"):
+        run_evaluation(tmp_path / "run", *args, "--overwrite", "true")
+    assert scores.read_text().splitlines()[0].split(",")[2] == "concept 0"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -604,3 +619,14 @@ def test_pages_are_written_with_an_evaluation_and_again_on_their_own(evaluated_c
         evaluate.main([*[word.replace("last", "best") for word in command], "--evaluation", str(evaluation)])
     with pytest.raises(FileNotFoundError, match=r"there is no metrics\.json"):
         evaluate.main([*command, "--evaluation", str(evaluated_copy)])
+
+
+def test_an_explainer_of_classes_makes_no_pages(evaluated_copy, capsys):
+    classes_only = ["--explainer", "explanations.SummedMaps"]
+    run_evaluation(evaluated_copy, "--suite", "localisation/energy", "--limit", "4", "--report", "true", *classes_only)
+    assert "no pages: explainer 'ssm' explains classes only\n" in capsys.readouterr().out
+    assert not list(evaluated_copy.glob("evaluation/*ssm*/report"))
+    checkpoint = ["--ckpt_path", str(evaluated_copy / "checkpoints" / "best.ckpt"), "--allow_classes", "tests"]
+    for command in (["explain", "--sample", "test/00001"], ["report"]):
+        with pytest.raises(ValueError, match=r"`explainer` to explain units, .* classes only\. Use one of .*GradCAM"):
+            evaluate.main([*command, *checkpoint, *classes_only])

@@ -1,6 +1,7 @@
 """Pictures of class representations: what is where, in pixels."""
 
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import torch
@@ -8,6 +9,7 @@ from PIL import ImageChops
 
 from datamodules.sample import ClassTables
 from lightning_modules.contract import UnitTable
+from reports.explained_model import ExplainedModel
 from reports.pictures.class_representation import (
     BAR,
     CELL,
@@ -54,10 +56,12 @@ def test_pictures_of_many_features_and_of_what_was_measured():
 
     def pictures(keys, units):
         data = SimpleNamespace(tables=tables)
-        subject = SimpleNamespace(units=units, class_names=CLASSES, datamodule=data)
+        own = {"concept_names": ["a long name", "eye"]}  # of the model, whatever the data name
+        subject = SimpleNamespace(units=units, class_names=CLASSES, datamodule=data, **own)
+        subject.concept_name = partial(ExplainedModel.concept_name, subject)
         return class_pictures(Evaluated(subject, dict.fromkeys(keys), {}, "test", []))
 
-    tables = ClassTables(class_attributes=ATTRIBUTES, attribute_names=NAMES, concept_names=["a long name", "eye"])
+    tables = ClassTables(class_attributes=ATTRIBUTES, attribute_names=NAMES)
     assert list(pictures(KEYS, units)) == ["class_features", "nearest_classes"]
     (matrix,) = pictures(KEYS[:1], units).values()
     assert matrix.width == NAME_WIDTH + CELL + GAP  # unit 1 is not active
