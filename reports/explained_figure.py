@@ -53,7 +53,7 @@ def explain(
 
 
 def explained_figure(explained: ExplainedImage, subject: ExplainedModel) -> Image.Image:
-    """The strongest units for the predicted class, one line for each place in the image, ending with the logit.
+    """The strongest units for the class with the largest logit, one line for each place, ending with the logit.
 
     On the left, the image with the boxes of all lines by their numbers. A line shows where the unit looks (heat map,
     crop), the photo that stands for the unit (crop, photo), and what it adds to the logit less the mean over classes,
@@ -131,15 +131,16 @@ def _draw_value(picture: Image.Image, place: tuple[int, int], text: str, amount:
 
 
 def _title(explained: ExplainedImage, subject: ExplainedModel) -> str:
-    table = explained.tables[0][0]
     if explained.abstains:
         return f"{explained.sample_id}: the model abstains, no class has any evidence"
-    return f"{explained.sample_id}: predicted {subject.class_names[table.label]}, {100 * table.probability:.1f} %"
+    said = "predicted" if subject.threshold is None else "explained: the label with the largest logit,"
+    return f"{explained.sample_id}: {said} {subject.explained(explained)}"
 
 
 def _facts(explained: ExplainedImage, subject: ExplainedModel) -> list[str]:
     truth = [f"true: {', '.join(explained.truth)}"] if explained.truth else []
-    return [*truth, f"explained by {subject.explainer.key}"]
+    said = [] if subject.threshold is None else [f"predicted: {subject.named(explained.predictions)}"]
+    return [*truth, *said, f"explained by {subject.explainer.key}"]
 
 
 def _sums(table: AdditiveTable, subject: ExplainedModel) -> list[tuple[str, str, Amount | None]]:

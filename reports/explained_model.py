@@ -16,13 +16,13 @@ from explanations import Explainer, Targets, UnitView, choose_explainer, unit_vi
 from explanations.choice import description, supporting
 from explanations.unit_view import part_in, same_places
 from explanations.views import Box, draw_numbered, fit, scaled_box, to_image
-from lightning_modules.contract import InterpretableModel, ModelOutput
+from lightning_modules.contract import InterpretableModel, ModelOutput, predicted_classes
 from metrics.primitives.checks import check_at_least
 from metrics.primitives.intersection_over_union import box_intersection_over_union
 from metrics.primitives.places import places
 from reports.additive import AdditiveTable, Line, additive_tables, by_place, image_of
 from reports.cautions import best_similarities, cautions
-from reports.scan import labels_of
+from reports.scan import classes_of, cpu_threshold, labels_of
 from reports.unit_sources import Source, UnitSources, known_parts
 
 _CHUNK = 8  # images explained at once
@@ -68,8 +68,9 @@ class ExplainedImage:
         whole: the picture as the model sees it.
         photo: the same at the size of all pictures.
         truth: names of its classes, none if unknown.
-        predicted: the class with the largest logit.
-        correct: whether it is one of the image's; None if unknown.
+        predictions: the predicted classes: one, none where the model abstains, any number if multilabel.
+        correct: whether they are exactly those of the image; None if unknown.
+        mistakes: what the image shows instead, as :meth:`ExplainedModel.mistakes` says it.
         abstains: whether the model decides nothing.
         uncropped: whether it is a whole photo, for a model that was trained on crops.
         tables: of the classes with the largest logits, with their rows.
@@ -80,12 +81,18 @@ class ExplainedImage:
     whole: Image.Image
     photo: Image.Image
     truth: tuple[str, ...]
-    predicted: int
+    predictions: tuple[int, ...]
     correct: bool | None
+    mistakes: tuple[tuple[str, str], ...]
     abstains: bool
     uncropped: bool
     tables: list[tuple[AdditiveTable, list[Row]]]
     output: ModelOutput = field(repr=False)
+
+    @property
+    def label(self) -> int:
+        """The class with the largest logit, which is explained first."""
+        return self.tables[0][0].label
 
     def numbered(self, rows: Sequence[Row], size: int = 256) -> Image.Image:
         """The picture with the boxes of rows, by the numbers that the rows have; none of what is absent, in a tree.
@@ -140,7 +147,7 @@ class ExplainedModel:
                 f"of {', '.join(supporting(model, frozenset({'unit'})))}."
             )
         self.explained_by = description(self.explainer)
-        self.units = model.units()
+        self.units, self.threshold = model.units(), cpu_threshold(model)
         self.class_names: list[str] = list(class_names or datamodule.class_names)
         self.parts: list[str] = known_parts(self.units, datamodule)
         names = datamodule.tables.concept_names if concept_names is None else concept_names
@@ -157,6 +164,35 @@ class ExplainedModel:
         """The concept that a unit stands for; None without one, or if the names of the concepts are unknown."""
         concept = -1 if self.units.concepts is None else int(self.units.concepts[unit])
         return self.concept_names[concept] if 0 <= concept < len(self.concept_names) else None
+
+    def named(self, classes: Sequence[int]) -> str:
+        """The names of classes, "nothing" without any."""
+        return ", ".join(self.class_names[label] for label in classes) or "nothing"
+
+    def mistakes(self, predictions: Sequence[int], truth: Sequence[int]) -> tuple[tuple[str, str], ...]:
+        """What an image shows instead of what is predicted: what it "is", or which labels are "missing" or "surplus".
+
+        Args:
+            predictions: predicted classes.
+            truth: classes of the image.
+
+        Returns:
+            Word and names of classes, nothing for a right prediction.
+        """
+        if self.threshold is None:
+            return () if tuple(predictions) == tuple(truth) else (("is", self.named(truth)),)
+        apart = {"missing": [label for label in truth if label not in predictions]}
+        apart["surplus"] = [label for label in predictions if label not in truth]
+        return tuple((what, self.named(labels)) for what, labels in apart.items() if labels)
+
+    def answer(self, image: ExplainedImage) -> str:
+        """What the model predicts for an image: its class with the probability, or all labels."""
+        single = self.threshold is None and image.predictions
+        return self.explained(image) if single else self.named(image.predictions)
+
+    def explained(self, image: ExplainedImage) -> str:
+        """The class with the largest logit, which is explained, and its probability."""
+        return f"{self.class_names[image.label]}, {100 * image.tables[0][0].probability:.1f} %"
 
     @cached_property
     def _reference(self) -> Tensor | None:
@@ -209,18 +245,21 @@ class ExplainedModel:
             for table in own:
                 table.check(page, str(sample["sample_id"]), self.class_names[table.label])
         maps = self._maps(samples, images, tables)
+        predictions = classes_of(predicted_classes(output.logits.cpu(), "abstain" in output.extras, self.threshold))
         explained = []
         for index, (sample, own) in enumerate(zip(samples, tables, strict=True)):
             truth = labels_of(sample)[0] if "label" in sample or "labels" in sample else ()
+            known = bool(truth) or "labels" in sample
             explained.append(
                 ExplainedImage(
                     sample_id=str(sample["sample_id"]),
                     whole=(whole := to_image(sample["image"])),
                     photo=fit(whole, self.size),
                     truth=tuple(self.class_names[label] for label in truth),
-                    predicted=order[index][0],
-                    correct=order[index][0] in truth if truth else None,
-                    abstains="abstain" in output.extras and bool(output.extras["abstain"][index]),
+                    predictions=predictions[index],
+                    correct=predictions[index] == truth if known else None,
+                    mistakes=self.mistakes(predictions[index], truth) if known else (),
+                    abstains="abstain" in output.extras and not predictions[index],
                     uncropped=bool(sample.get("uncropped")),
                     tables=[self._lines(sample, table, maps[index], most) for table in own],
                     output=image_of(output, index),
@@ -281,9 +320,10 @@ class ExplainedModel:
         x0, y0, x1, y1 = view.box or (1, 1, 1, 1)
         own = bool(self.units.owner[line.unit, table.label])
         against = line.weight is not None and line.contribution.value * line.score < 0
+        kind = "class" if self.threshold is None else "label"
         flags = {
-            "of another class": self.units.kind == "prototype" and not own,
-            "counts against its own class": self.units.kind == "prototype" and own and against,
+            f"of another {kind}": self.units.kind == "prototype" and not own,
+            f"counts against its own {kind}": self.units.kind == "prototype" and own and against,
             "flat map": view.box is None,
             "box at the border": line.cell is None and (min(x0, y0) == 0 or x1 == width - 1 or y1 == height - 1),
             "this very image is its source": source is not None and source.sample_id == sample["sample_id"],

@@ -13,7 +13,7 @@ from lightning import LightningModule
 from torch import Tensor
 
 from callbacks.forward.walk import walk
-from lightning_modules.contract import InterpretableModel, ModelOutput
+from lightning_modules.contract import InterpretableModel, ModelOutput, predicted_classes
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class Scan:
         logits: ``(n, K)`` float64.
         scores: ``(n, U)`` float64.
         residual: ``(n, K)`` float64, parts of the logits that bypass the units, or None.
+        threshold: the decision threshold of a multilabel model, else None.
     """
 
     sample_ids: list[str]
@@ -33,24 +34,22 @@ class Scan:
     logits: Tensor
     scores: Tensor
     residual: Tensor | None = None
+    threshold: Tensor | None = None
 
     @cached_property
     def predicted(self) -> list[int]:
-        """The class with the largest logit of each image."""
+        """The class with the largest logit of each image, which alone is not the prediction if multilabel."""
         return [int(label) for label in self.logits.argmax(dim=1)]
 
-    @property
-    def multilabel(self) -> bool:
-        """Whether an image may have another number of classes than one."""
-        return any(len(truth) != 1 for truth in self.labels)
+    @cached_property
+    def predictions(self) -> list[tuple[int, ...]]:
+        """The predicted classes of each image: one, none without any decision, any number if multilabel."""
+        return classes_of(predicted_classes(self.logits, abstains=True, threshold=self.threshold))
 
     @cached_property
     def correct(self) -> list[bool]:
-        """Whether the predicted class is one of the image's; an image without any decision is wrong."""
-        decided = (self.logits.amax(dim=1) > self.logits.amin(dim=1)).tolist()
-        return [
-            label in truth and there for label, truth, there in zip(self.predicted, self.labels, decided, strict=True)
-        ]
+        """Whether exactly the classes of the image are predicted; an image without any decision is wrong."""
+        return [classes == truth for classes, truth in zip(self.predictions, self.labels, strict=True)]
 
     def strongest(self, unit: int, most: int) -> list[int]:
         """Positions of the images with the largest score of a unit, ties in their order."""
@@ -103,7 +102,8 @@ def scan(
             scores.append(seen.scores.double().cpu())
             if seen.residual is not None:
                 residual.append(seen.residual.double().cpu())
-    return Scan(names, labels, torch.cat(logits), torch.cat(scores), torch.cat(residual) if residual else None)
+    bypass = torch.cat(residual) if residual else None
+    return Scan(names, labels, torch.cat(logits), torch.cat(scores), bypass, cpu_threshold(model))
 
 
 def scan_evaluated(model: InterpretableModel, datamodule: Any, result: Mapping[str, Any]) -> tuple[Scan, Any]:
@@ -131,7 +131,7 @@ def scan_evaluated(model: InterpretableModel, datamodule: Any, result: Mapping[s
 def _refuse_another_model(seen: Scan, result: Mapping[str, Any]) -> None:
     """Refuse a model that gets another number of images right than the evaluation counted."""
     accuracy = result["metrics"].get("general/accuracy")
-    if seen.multilabel or not accuracy or accuracy["value"] is None:
+    if not accuracy or accuracy["value"] is None:
         return
     counted, right = round(accuracy["value"] * accuracy["n"]), sum(seen.correct)
     if accuracy["n"] != len(seen.sample_ids) or counted != right:
@@ -156,9 +156,21 @@ def loaders(datamodule: Any, split: str, limit: int | None) -> Iterator[Any]:
 def labels_of(batch: Any) -> list[tuple[int, ...]]:
     """The classes of each image of a batch or of a sample."""
     if "labels" in batch:
-        rows = batch["labels"] if batch["labels"].ndim == 2 else batch["labels"][None]
-        return [tuple(row.nonzero().flatten().tolist()) for row in rows]
-    return [(int(label),) for label in batch["label"].reshape(-1)]
+        return classes_of(batch["labels"] if batch["labels"].ndim == 2 else batch["labels"][None])
+    return classes_of(batch["label"].reshape(-1))
+
+
+def classes_of(chosen: Tensor) -> list[tuple[int, ...]]:
+    """The classes of each image, in ascending order, of ``(n, K)`` bool, or of ``(n,)`` int64 with -1 for none."""
+    if chosen.ndim == 2:
+        return [tuple(row.nonzero().flatten().tolist()) for row in chosen]
+    return [(label,) if label >= 0 else () for label in chosen.tolist()]
+
+
+def cpu_threshold(model: InterpretableModel) -> Tensor | None:
+    """The decision threshold of a multilabel model, in the memory in which outputs are compared; else None."""
+    threshold: Tensor | None = getattr(model, "decision_threshold", None)
+    return None if threshold is None else threshold.detach().cpu()
 
 
 def samples_of(dataset: Any, sample_ids: Sequence[str]) -> list[Any]:

@@ -14,6 +14,7 @@ from explanations.decision import against_others
 from reports.additive import TOLERANCE
 from reports.explained_model import ExplainedModel
 from reports.html.contents import Contents, contributions_of
+from reports.html.errors_page import missing_and_surplus
 from reports.html.site import Site
 from reports.scan import Scan
 
@@ -39,7 +40,8 @@ class ClassSheet:
         residual: mean parts of the logit that bypass the units, or None.
         logit: mean, the sum of all contributions where they add up.
         against: what the logit is compared with.
-        confusions: other class, number of images, and the units that contribute most to it there.
+        confusions: other class, number of images, and the units that contribute most to it there; none if multilabel.
+        mistakes: if multilabel, images that lack the label in the prediction, and images with it as a surplus.
     """
 
     label: int
@@ -52,6 +54,7 @@ class ClassSheet:
     logit: Ends
     against: str
     confusions: list[tuple[int, int, list[int]]]
+    mistakes: tuple[int, int] | None
 
 
 def class_pages(site: Site, contents: Contents, cards: Mapping[str, Any]) -> None:
@@ -102,7 +105,7 @@ def class_sheet(subject: ExplainedModel, seen: Scan, label: int) -> ClassSheet:
     for unit in listed:
         on_right, on_wrong = (None if mean is None else float(mean[unit]) for mean in means)
         lines.append((unit, None if weight is None else float(weight[label, unit]), on_right, on_wrong))
-    threshold = getattr(subject.model, "decision_threshold", None)  # there if multilabel
+    threshold = subject.threshold
     least = 0.0 if threshold is None else float(threshold)
 
     def ends(values: Tensor, less: float) -> Ends:
@@ -128,16 +131,17 @@ def class_sheet(subject: ExplainedModel, seen: Scan, label: int) -> ClassSheet:
         residual=residual,
         logit=logit,
         against="the mean over classes" if threshold is None else "the threshold",
-        confusions=_confusions(subject, seen, label, wrong),
+        confusions=_confusions(subject, seen, label, wrong) if threshold is None else [],
+        mistakes=None if threshold is None else missing_and_surplus(seen, label),
     )
 
 
 def _confusions(subject: ExplainedModel, seen: Scan, label: int, wrong: list[int]) -> list[tuple[int, int, list[int]]]:
     """The classes that images of a class are confused with, and the units that contribute most to them."""
-    counts = Counter(seen.predicted[row] for row in wrong if seen.predicted[row] != label)
+    counts = Counter(other for row in wrong for other in seen.predictions[row])
     confusions = []
     for other, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:CONFUSIONS]:
-        rows = [row for row in wrong if seen.predicted[row] == other]
+        rows = [row for row in wrong if seen.predictions[row] == (other,)]
         gap = (contributions_of(subject, seen, rows, other) - contributions_of(subject, seen, rows, label)).mean(dim=0)
         confusions.append((other, count, gap.argsort(descending=True, stable=True)[:SPEAKING].tolist()))
     return confusions

@@ -56,8 +56,8 @@ class Side:
     dataset: Any
 
     def predicted(self, row: int) -> str:
-        """Name of the predicted class of an image."""
-        return self.subject.class_names[self.seen.predicted[row]]
+        """Names of the predicted classes of an image."""
+        return self.subject.named(self.seen.predictions[row])
 
 
 def build_comparison(
@@ -167,10 +167,7 @@ def _images(site: Site, sides: Sequence[Side], rows: Sequence[int], groups: Sequ
 
 def _card(pair: Sequence[tuple[Side, ExplainedImage]], link: str) -> dict[str, Any]:
     first = pair[0][1]
-    said = [
-        (side.letter, "nothing" if image.abstains else side.subject.class_names[image.predicted], image.correct)
-        for side, image in pair
-    ]
+    said = [(side.letter, side.subject.named(image.predictions), image.correct) for side, image in pair]
     return {
         "picture": first.photo,
         "sample_id": first.sample_id,

@@ -35,7 +35,7 @@ class Contents:
         seen: what the model says of the evaluated images.
         dataset: of these images.
         rows: positions of the images with a page.
-        decided: ``(U,)`` float64, mean absolute contribution of every unit to the predicted class.
+        decided: ``(U,)`` float64, mean absolute contribution of every unit to the class with the largest logit.
         units: with a page, those that decide most first.
         image_links: sample id -> page.
         unit_links: unit -> page.
@@ -62,8 +62,8 @@ class Contents:
         if self.subject.units.kind == "class":
             return None
         output = _output(self.subject, self.seen, range(len(self.seen.sample_ids)))
-        multi_label = getattr(self.subject.model, "decision_threshold", None) is not None
-        decision = decide(self.subject.model, output, output.logits.argmax(dim=1), MOST, multi_label)
+        several = self.subject.threshold is not None
+        decision = decide(self.subject.model, output, output.logits.argmax(dim=1), MOST, several)
         share = float(decision_share(decision.contributions, decision.shown).nanmean())
         return None if math.isnan(share) else share
 
@@ -97,7 +97,7 @@ def choose_units(decided: Tensor, most: int) -> list[int]:
 
 
 def decided(subject: ExplainedModel, seen: Scan) -> Tensor:
-    """``(U,)`` float64, mean absolute contribution of every unit to the predicted class.
+    """``(U,)`` float64, mean absolute contribution of every unit to the class with the largest logit.
 
     Args:
         subject: the model.

@@ -47,8 +47,8 @@ def image_pages(site: Site, contents: Contents) -> dict[str, dict[str, Any]]:
             "picture": image.photo,
             "sample_id": image.sample_id,
             "link": link,
-            "predicted": "nothing" if image.abstains else subject.class_names[image.predicted],
-            "truth": ", ".join(image.truth),
+            "predicted": subject.named(image.predictions),
+            "notes": image.mistakes,
             "correct": image.correct,
         }
     site.page("images.html", "images", cards=cards.values(), total=len(seen.sample_ids))

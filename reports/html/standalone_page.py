@@ -12,7 +12,7 @@ from explanations.views import png
 from reports.explained_figure import explained_figure
 from reports.explained_model import ExplainedImage, ExplainedModel
 from reports.html.image_page import with_bars
-from reports.html.site import Site, key_of, percent
+from reports.html.site import Site, key_of
 from run_folder.atomic import write_whole
 
 
@@ -37,8 +37,7 @@ def write_explained(subject: ExplainedModel, samples: Sequence[Mapping[str, Any]
         name = next(each for each in numbered if not any(folder.glob(f"{each}.*")))
         write_whole(folder / f"{name}.png", png(explained_figure(explained, subject)))
         write_whole(folder / f"{name}.html", standalone_page(explained, subject))
-        said = f"{subject.class_names[explained.predicted]}, {percent(explained.tables[0][0].probability)}"
-        said = "the model abstains" if explained.abstains else said
+        said = "the model abstains" if explained.abstains else subject.answer(explained)
         lines.append(f"{explained.sample_id}: {said}, see {folder / name}.html and .png")
         lines += [f"  {caution}" for caution in subject.cautions(explained)]
     return lines

@@ -44,14 +44,14 @@ def way(subject: ExplainedModel, image: ExplainedImage) -> tuple[list[Step], Nod
     scores = image.output.scores.detach()
     reach = tree.log_reach(scores, hard=model.inference == "greedy").double().exp()[0]
     if model.inference == "distributed" and not tree.multilabel:
-        _check(image, subject.class_names[image.predicted], reach, tree.leaf_logits)
+        _check(image, subject.class_names[image.label], reach, tree.leaf_logits)
     steps, leaf = path(grow(model), scores[0])
     assert leaf.leaf is not None
     return steps, leaf, float(reach[leaf.leaf])
 
 
 def _check(image: ExplainedImage, class_name: str, reach: torch.Tensor, leaf_logits: torch.Tensor) -> None:
-    mixed = float((reach * leaf_logits.detach().double().softmax(dim=1)[:, image.predicted]).sum())
+    mixed = float((reach * leaf_logits.detach().double().softmax(dim=1)[:, image.label]).sum())
     said = image.tables[0][0].probability
     if abs(float(reach.sum()) - 1) > TOLERANCE or abs(mixed - said) > TOLERANCE:
         raise ValueError(

@@ -93,10 +93,11 @@ def parsed(text):
     return {row[0].split(" ")[0]: dict(zip(header, row, strict=True)) for row in body}
 
 
-def subject_of(name, birds, size=48, **options):
-    """An untrained model of eight classes."""
+def subject_of(name, birds, size=48, task="multiclass", **options):
+    """An untrained model of eight classes, or of the labels of multilabel data."""
     torch.manual_seed(3)
-    model = MODELS[name](num_classes=8, image_size=(32, 32)).eval()
+    several = {} if task == "multiclass" else {"task": task}
+    model = MODELS[name](num_classes=birds.num_classes, image_size=(32, 32), **several).eval()
     return ExplainedModel(model, birds, size=size, **options)
 
 

@@ -11,9 +11,11 @@ import pytest
 import torch
 from PIL import Image
 
+from reports.explained_model import ExplainedModel
 from reports.html import Limits, build_comparison, build_report
 from reports.html.class_page import class_sheet
 from reports.html.contents import choose_images, choose_units, decided
+from reports.html.standalone_page import standalone_page
 from reports.html.tree_page import way
 from reports.scan import Scan, scan
 from tests.lightning_modules.registry import tiny_birds
@@ -103,6 +105,49 @@ def test_two_models_side_by_side(birds, tmp_path):
     assert "<dd>evaluation, last.ckpt at step 3</dd>" in pages["index.html"]
     assert "<strong>+0.50</strong>" in pages["differences.html"]
     assert re.search(r"Both are wrong, each in its own way</th><td class=\"n\">4</td>", pages["index.html"])
+
+
+def test_several_labels_per_image_are_right_only_together(tmp_path):
+    data = tiny_birds(task="attributes")
+    names, ids = [HOSTILE, *data.class_names[1:]], data.dataset("test").sample_ids
+    model = subject_of("ProtoPNet", data, task="multilabel").model
+    logits = scan(model, data, "test").logits
+    model.decision_threshold.fill_(logits.median())
+    above = logits > model.decision_threshold
+    subject, seen = ExplainedModel(model, data, size=48, class_names=names), scan(model, data, "test")
+    assert seen.predictions == [tuple(row.nonzero().flatten().tolist()) for row in above]
+    assert not any(seen.correct)
+    assert all(replace(seen, labels=seen.predictions).correct)
+    image = subject.explain([data.dataset("test")[0]])[0]
+    assert (image.predictions, image.label, image.correct) == (seen.predictions[0], seen.predicted[0], False)
+    assert image.mistakes == subject.mistakes(seen.predictions[0], seen.labels[0])
+    assert subject.mistakes([1, 2, 3], [2, 4]) == (("missing", names[4]), ("surplus", f"{names[1]}, {names[3]}"))
+    assert {flag for _, rows in image.tables for row in rows for flag in row.flags} & {
+        "of another label", "of another class"} == {"of another label"}  # fmt: skip
+    entry = {"ci95": [None, None], "unit": "fraction", "higher_is_better": True, "n": 8}
+    with pytest.raises(ValueError, match="gets 3 of 8 images right, but this one gets 0 of 8"):
+        build_report(subject, files(metrics={"general/accuracy": {**entry, "value": 3 / 8}}), tmp_path / "other")
+    measured = files(metrics={"general/accuracy": {**entry, "value": 0.0}})
+    pages = pages_of(build_report(subject, measured, tmp_path / "report", LIMITS).parent)
+    assert "8 of 8 images are wrong" in pages["errors.html"]
+    assert re.search(r"missing in images.*<td class=\"n\">\d", pages["errors.html"], re.DOTALL)
+    assert "images get exactly their labels" in pages["index.html"]
+    assert "taken for" not in "".join(pages.values())
+    assert f"the label with the largest logit, {names[image.label]}" in standalone_page(image, subject)
+    sides = [(subject, measured), (subject_of("BagNet", data, task="multilabel"), measured)]
+    compared = replace(comparison_of(["ProtoPNet", "BagNet"], tmp_path, range(8), "a/b", HOSTILE), shared=ids)
+    first = build_comparison(sides, compared, tmp_path / "pages", 3).read_text("utf-8")
+    assert re.search(r"Both are wrong, each in its own way</th><td class=\"n\">8</td>", first)
+
+
+def test_who_abstains_is_ahead_by_nothing(tmp_path):
+    data = tiny_birds()
+    subject = subject_of("PIPNet", data)
+    subject.model.score_threshold.fill_(2.0)  # above every score
+    folder = build_report(subject, files(), tmp_path / "report", LIMITS).parent
+    errors = (folder / "errors.html").read_text("utf-8")
+    assert errors.count('<div class="grey">nothing <span') == 3
+    assert "ahead by" not in errors
 
 
 @pytest.mark.parametrize(
