@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -84,15 +83,8 @@ def run(  # noqa: PLR0913 - every argument is a flag
     from evaluation.request import Request
     from evaluation.trained_model import TrainedModel
 
-    engine = Interpretability(
-        suite.split(","),
-        explainer=explainer,
-        top_k=top_k,
-        variant=variant,
-        seed=seed,
-        memory_budget=memory_budget,
-        interface=interface,
-    )
+    how: dict[str, Any] = {"explainer": explainer, "top_k": top_k, "variant": variant, "seed": seed}
+    engine = Interpretability(suite.split(","), memory_budget=memory_budget, interface=interface, **how)
     trained = TrainedModel.of_flags(ckpt_path, data_root, allow_classes)
     request = Request(trained, engine, split, limit, overwrite, inference, report=report, scores=scores)
     evaluate(request, trainer, data=Path(data) if data else None)
@@ -270,7 +262,7 @@ def predict(  # noqa: PLR0913 - every argument is a flag
     from evaluation import predict
     from evaluation.trained_model import TrainedModel
 
-    _refuse_lost(image, crop)
+    _refuse_lost(crop, image)
     trained = TrainedModel.of_flags(ckpt_path, data_root, allow_classes)
     predict.predict(trained, trainer, image, crop or None, split, inference, Path(output) if output else None)
 
@@ -307,7 +299,7 @@ def explain(  # noqa: PLR0913 - every argument is a flag
 
     if not image and not sample:
         raise ValueError("Expected argument `image` or `sample` to name an image, but got none.")
-    _refuse_lost(image, crop, sample)
+    _refuse_lost(crop, image, *sample)
     trained = TrainedModel.of_flags(ckpt_path, data_root, allow_classes)
     subject = trained.explained(explainer, keep=True)
     samples: list[Any] = samples_of(subject.datamodule.dataset(split), sample) if sample else []
@@ -323,11 +315,10 @@ def explain(  # noqa: PLR0913 - every argument is a flag
         raise ValueError(" ".join(unread))
 
 
-def _refuse_lost(image: list[str], crop: list[int], sample: Sequence[str] = ()) -> None:
+def _refuse_lost(crop: list[int], image: list[str], *sample: str) -> None:
     """Refuse a crop of nothing, and empty names, as of unset variables: as a path they are the current folder."""
-    for name, words in (("image", image), ("sample", sample)):
-        if "" in words:
-            raise ValueError(f"Expected argument `{name}` to name images, but got ''.")
+    if "" in (*image, *sample):
+        raise ValueError("Expected arguments `image` and `sample` to name images, but got ''.")
     if crop and (sample or len(image) != 1 or Path(image[0]).is_dir()):
         raise ValueError("Expected a single `image` with `crop`, but got none, several, or a `sample`.")
 
@@ -366,18 +357,17 @@ class CommandLine(StrictParser):
     def add_function_arguments(self, function: Any, *args: Any, **options: Any) -> list[str]:
         """Add the arguments of a command."""
         if function in (table, figure):
-            self.add_argument(
-                "runs",
-                nargs="+",
-                type=str,
-                help="run folders, folders of runs or evaluations, metrics.json files, or folders of studies",
-            )
+            what = "run folders, folders of runs or evaluations, metrics.json files, or folders of studies"
+            self.add_argument("runs", nargs="+", type=str, help=what)
             options["skip"] = {"runs"}
-        several = {"image": "image files, or folders of images to predict", "sample": "ids of images of the data"}
-        for name in {predict: ["image"], explain: ["image", "sample"]}.get(function, []):
-            self.add_argument(f"--{name}", nargs="+", type=str, default=[], help=several[name])
+        several = {
+            predict: {"image": "image files, or folders of images"},
+            explain: {"image": "image files", "sample": "ids of images of the data"},
+        }
+        for name, what in several.get(function, {}).items():
+            self.add_argument(f"--{name}", nargs="+", type=str, default=[], help=what)
             options["skip"] = {*options.get("skip", ()), name}
-        if function in (predict, explain):
+        if function in several:
             what = "x, y, width and height in pixels, to which a single image is cropped first"
             self.add_argument("--crop", nargs=4, type=int, default=[], metavar=("X", "Y", "WIDTH", "HEIGHT"), help=what)
             options["skip"].add("crop")

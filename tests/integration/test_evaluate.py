@@ -562,7 +562,7 @@ def test_predict_writes_a_table_of_a_split_or_of_photos(evaluated_copy, tmp_path
     (tmp_path / "empty").mkdir()
     for bad, kind, message in (
         (["--image", str(flat), *crop], ValueError, "a single `image` with `crop`"),
-        (["--image", ""], ValueError, "`image` to name images, but got ''"),
+        (["--image", ""], ValueError, "to name images, but got ''"),
         (["--image"], SystemExit, "2"),
         (["--image", str(flat), "--split", "test"], ValueError, "`image` or `split`, but got both"),
         (["--image", str(tmp_path / "empty")], FileNotFoundError, "empty to hold images"),
@@ -586,7 +586,7 @@ def test_explain_writes_a_picture_and_a_page_for_photos_and_ids(evaluated_copy, 
         ([], "`image` or `sample` to name an image"),
         (["--image", "a", "b", "--crop", "1", "2", "3", "4"], "a single `image` with `crop`"),
         (["--sample", "test/00001", "--crop", "1", "2", "3", "4"], "a single `image` with `crop`"),
-        (["--sample", ""], "`sample` to name images, but got ''"),
+        (["--sample", ""], "to name images, but got ''"),
         (["--sample", "nothing"], "ids of the 33 images, such as 'test/00000', but got 'nothing'"),
         (["--image", str(tmp_path)], "there is none at"),
     ):

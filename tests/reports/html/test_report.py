@@ -136,7 +136,7 @@ def test_several_labels_per_image_are_right_only_together(tmp_path):
     assert f"the label with the largest logit, {names[image.label]}" in standalone_page(image, subject)
     sides = [(subject, measured), (subject_of("BagNet", data, task="multilabel"), measured)]
     compared = replace(comparison_of(["ProtoPNet", "BagNet"], tmp_path, range(8), "a/b", HOSTILE), shared=ids)
-    first = build_comparison(sides, compared, tmp_path / "pages", 3).read_text("utf-8")
+    first = build_comparison(sides, compared, tmp_path / "pages", Limits(images=3)).read_text("utf-8")
     assert re.search(r"Both are wrong, each in its own way</th><td class=\"n\">8</td>", first)
 
 

@@ -437,8 +437,8 @@ def test_what_the_data_lack_is_said():
         (other, "class_parts: the classes are not composed of parts"),
         (PlantedData(multi_label=True), "single_label: the data are multilabel"),
     ):
-        skipped = run(data, explainer=Ideal(), suite=("funnybirds/accuracy", "funnybirds/bi")).skipped
-        assert skipped == dict.fromkeys(("funnybirds/accuracy", "funnybirds/bi"), reason)
+        with pytest.raises(ValueError, match=f"none of funnybirds/accuracy, funnybirds/bi does: {reason}. `evaluate"):
+            run(data, explainer=Ideal(), suite=("funnybirds/accuracy", "funnybirds/bi"))
 
 
 def test_errors():
