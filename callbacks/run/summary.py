@@ -27,7 +27,7 @@ from run_folder.messages import counted
 from run_folder.trusted_classes import foreign_packages
 
 PLAIN_WIDTH = 120  # of a file: there is room for whole names
-LEFT_BEHIND = "checkpoints/ metrics.csv training.png prototypes/ explanations/"
+LEFT_BEHIND = "checkpoints/ metrics.csv training.png explanations/"
 
 
 class RunSummary(Callback):
@@ -165,7 +165,9 @@ def _actions(phase: Phase) -> str:
 
 def _places(trainer: Trainer, plan: PhasePlan) -> list[str]:
     """Where everything will lie."""
-    lines = [f"run folder  {escape(trainer.default_root_dir)}", f"            {LEFT_BEHIND}"]
+    actions = [action for phase in plan.phases for action in (*phase.on_enter, *phase.on_exit)]
+    prototypes = " prototypes/" if any(action.startswith("project") for action in actions) else ""
+    lines = [f"run folder  {escape(trainer.default_root_dir)}", f"            {LEFT_BEHIND}{prototypes}"]
     datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
     if (checkpoint := _checkpoint(trainer)) and datamodule.has_validation and (among := _chosen_among(plan)):
         lines.append(f"best.ckpt   the best {checkpoint.monitor}{escape(among)}")

@@ -76,7 +76,7 @@ FAMILY = Family(
     (*GLOBAL_IMPORTANCE, *_ranked(), ACCURACY, AUC, CALIBRATION_ERROR, RESIDUAL_SHARE),
     {
         **_PREDICTED,
-        "named_units": lambda facts: unless(facts.unit_concepts is not None, _NO_CONCEPTS),
+        "named_units": lambda facts: None if facts.unit_concepts is not None else facts.training or _NO_CONCEPTS,
         "class_concepts": lambda facts: (
             None
             if facts.class_concepts is not None

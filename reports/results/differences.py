@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from reports.results.metrics_json import UNRECORDED, Result
@@ -60,6 +60,19 @@ def named(differences: Mapping[str, Sequence[Any]]) -> list[str]:
         ['batch_size: 64 vs 32', 'phases.joint.epochs: 6 vs not stated']
     """
     return [f"{short_name(place)}: {' vs '.join(map(short, values))}" for place, values in differences.items()]
+
+
+def places(conditions: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    """The places of all conditions and of the blocks that hold them.
+
+    Example:
+        >>> list(places({"a": 1, "b": {"c": 2}}))
+        ['a', 'b', 'b.c']
+    """
+    for name, value in conditions.items():
+        yield (place := f"{path}.{name}" if path else name)
+        if isinstance(value, Mapping):
+            yield from places(value, place)
 
 
 def without(conditions: Mapping[str, Any], places: Collection[str], path: str = "") -> dict[str, Any]:

@@ -9,9 +9,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from reports.results.differences import without, words_apart
+from reports.results.differences import places, short_name, without, words_apart
 from reports.results.metrics_json import Measured, Result
 from reports.tables.names import group_name, run_names
+from run_folder.messages import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,9 @@ def groups_of(results: Sequence[Result], across: Sequence[str] = (), by_dataset:
     """
     for name in across:
         if all(without(result.conditions, [name]) == result.conditions for result in results):
-            raise ValueError(f"Expected argument `across` to name conditions of these runs, but got {name!r}.")
+            known = [short_name(place) for result in results for place in places(result.conditions)]
+            near = did_you_mean(name, known)
+            raise ValueError(f"Expected argument `across` to name conditions of these runs, but got {name!r}.{near}")
     names, members = run_names(results), dict[str, list[int]]()
     for index, result in enumerate(results):
         key = json.dumps(without(result.conditions, across), sort_keys=True)

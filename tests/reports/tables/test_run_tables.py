@@ -220,7 +220,7 @@ def test_runs_trained_otherwise_are_not_averaged(make):
     pooled = make(*runs, across=["batch_size", "model"])
     assert parsed(pooled)[F1][MEAN] == "23.33 ± 15.28"
     assert "- not the same in all runs: model.prototypes_per_class: 10 vs 3\n" in pooled
-    with pytest.raises(ValueError, match="`across` to name conditions of these runs, but got 'batchsize'"):
+    with pytest.raises(ValueError, match=r"conditions of these runs, but got 'batchsize'\. Did you mean 'batch_size'"):
         make(*runs, across=["batchsize"])
 
 
