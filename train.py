@@ -105,7 +105,7 @@ class TrainParser(StrictParser, LightningArgumentParser):
     """The parser of a training run."""
 
     def seed_of_data(self, seed_everything: int, data: Any) -> int:
-        """The seed of the data, which is that of the run; another one is refused rather than dropped."""
+        """The seed of the run, which the data share; a different one for the data is refused."""
         if data is None:  # a config may say null, which the parser refuses later
             return seed_everything
         kinds = getattr(locate(data["class_path"]), "__mro__", ())

@@ -86,7 +86,7 @@ class OneBatch(LightningDataModule):
     def train_dataloader(self) -> DataLoader[Any]:
         """The batch, again and again."""
         on_device = partial(with_float_images, device=self.trainer.strategy.root_device)
-        return DataLoader([self.batch] * self.steps, batch_size=None, collate_fn=on_device)  # type: ignore[arg-type]
+        return DataLoader(cast(Any, [self.batch] * self.steps), batch_size=None, collate_fn=on_device)
 
 
 class Clock(Callback):

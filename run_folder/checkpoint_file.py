@@ -59,7 +59,7 @@ def folder_of_run(path: Path) -> Path:
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder is that of a run."""
+    """Whether a folder holds a run."""
     return (folder / "config.yaml").exists() and any(folder.glob("checkpoints/*.ckpt"))
 
 

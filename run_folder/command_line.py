@@ -297,7 +297,7 @@ def _load_unique(text: str) -> Any:
 
 
 def _refuse_duplicates(text: str) -> None:
-    """Refuse yaml in which a key occurs twice, of which the parser would silently take the last, or without an end."""
+    """Refuse duplicate keys, where the parser would silently take the last value, and anchors that hold themselves."""
     nodes: list[tuple[Any, frozenset[int]]] = [(yaml.compose(text, Loader=yaml.CSafeLoader), frozenset())]
     seen = set()
     while nodes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from lightning import LightningModule, Trainer
 from lightning.pytorch.cli import SaveConfigCallback
@@ -33,7 +33,7 @@ class SaveConfig(SaveConfigCallback):
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Start the loggers on rank zero, once all settings have been checked; outside training, nothing is saved."""
         if trainer.is_global_zero:
-            check_split(trainer.datamodule.split_record(), _split_file(trainer))  # type: ignore[attr-defined]
+            check_split(_split_record(trainer), _split_file(trainer))
             for logger in trainer.loggers:
                 logger.log_hyperparams(json.loads(self.parser.dump(self.config, format="json")))
             if (Path(trainer.default_root_dir) / LAST).is_file():  # of a run that is resumed, perhaps after its end
@@ -46,7 +46,7 @@ class SaveConfig(SaveConfigCallback):
 
     def save_config(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Write the files."""
-        if (record := trainer.datamodule.split_record()) is not None:  # type: ignore[attr-defined]
+        if (record := _split_record(trainer)) is not None:
             write_whole(_split_file(trainer), _split_text(record))
         config = self.parser.dump(self.config, skip_none=False)
         write_whole(Path(trainer.default_root_dir) / "config.yaml", config)
@@ -68,6 +68,11 @@ def check_split(record: dict[str, Any] | None, path: Path) -> None:
             f"Expected the split this run began with, but {path} differs from what the data gives now. Restore the "
             "data, or start another run with `--experiment NAME`."
         )
+
+
+def _split_record(trainer: Trainer) -> dict[str, Any] | None:
+    record: dict[str, Any] | None = cast(Any, trainer).datamodule.split_record()
+    return record
 
 
 def _split_text(record: dict[str, Any]) -> str:

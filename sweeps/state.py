@@ -25,7 +25,7 @@ def state_of(run: Run) -> State:
 
 
 def check_settings(run: Run) -> None:
-    """Refuse a run that was begun with other settings, or outside the sweep; one without a checkpoint starts anew.
+    """Refuse a run that was begun with other settings or outside the sweep; without a checkpoint, it starts again.
 
     Raises:
         ValueError: naming the config or the flag that has changed.

@@ -54,7 +54,7 @@ class Summary:
         exclude: flags that lead to exclusion.
         family: the declared hypotheses.
         results: of all participants and of those who are kept, by arm or pair of arms, then by key.
-        bundle: its folder, as seen from that of the results; the one around it in files of older versions.
+        bundle: path of its folder from the folder of the results; older versions always wrote into the bundle.
     """
 
     schema: Literal[1]
