@@ -42,11 +42,11 @@ def main() -> None:
         origin = None if spec is None else spec.origin
         if origin != str(ROOT / name / "__init__.py"):
             _end(f"Expected `import {name}` to find {ROOT / name}, but it finds {origin}: uninstall or rename that.")
-    sys.argv = [str(ROOT / COMMANDS[command][1]), *map(_config_of_ours, arguments)]
+    sys.argv = [str(ROOT / COMMANDS[command][1]), *map(config_of_ours, arguments)]
     runpy.run_path(sys.argv[0], run_name="__main__")
 
 
-def _config_of_ours(argument: str) -> str:
+def config_of_ours(argument: str) -> str:
     """A path such as ``configs/quickstart.yaml``, also after ``--config=``, in our folder if not in this one."""
     flag, equals, path = argument.rpartition("=")
     ours = path.startswith("configs/") and not Path(path).exists() and (ROOT / path).is_file()

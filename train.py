@@ -17,8 +17,9 @@ from contextlib import ExitStack
 from inspect import signature
 from pathlib import Path
 from pydoc import locate
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
+import yaml
 from lightning import Callback, Trainer
 from lightning.pytorch.callbacks import Checkpoint, ProgressBar, Timer
 from lightning.pytorch.cli import ArgsType, LightningArgumentParser, LightningCLI
@@ -228,6 +229,39 @@ class TrainCLI(LightningCLI):
         self.summary.say_end(self.trainer, after_fit(self.trainer) if wanted else None)
 
 
+Cli = TypeVar("Cli", bound=TrainCLI)
+
+
+class SettingsReader(TrainCLI):
+    """Reads the settings of trainings from their command lines, and starts nothing."""
+
+    def parse_arguments(self, parser: LightningArgumentParser, args: ArgsType) -> None:
+        """Nothing: command lines follow one by one."""
+        self.config = {"subcommand": None}
+
+    def read(self, words: list[str]) -> dict[str, Any]:
+        """The content that the ``config.yaml`` of a run would have.
+
+        Args:
+            words: of its command line, after ``train.py``.
+
+        Raises:
+            SystemExit: from the parser, after a line that says what is wrong.
+            ValueError: for settings that Lightning would accept.
+        """
+        command = self.parser.parse_args(words)
+        config = command[command.subcommand]
+        _check_settings(config)
+        config.pop("ckpt_path", None)
+        content: dict[str, Any] = yaml.safe_load(self._parser(command.subcommand).dump(config, skip_none=False))
+        return content
+
+    def _set_seed(self) -> None:
+        """Nothing, and so do the steps that follow."""
+
+    before_instantiate_classes = instantiate_classes = after_instantiate_classes = _set_seed
+
+
 def _refuse_released(checkpoint: dict[str, Any], path: Path | str) -> None:
     if released := checkpoint.get("released"):
         raise ValueError(
@@ -274,7 +308,16 @@ def _check_settings(config: Any) -> None:
 
 def main(args: ArgsType = None) -> TrainCLI:
     """Run the command line, from the shell or in process."""
-    return TrainCLI(
+    return _run(TrainCLI, args)
+
+
+def settings_reader() -> SettingsReader:
+    """What reads the settings of trainings from their command lines, and starts nothing."""
+    return _run(SettingsReader)
+
+
+def _run(kind: type[Cli], args: ArgsType = None) -> Cli:
+    return kind(
         InterpretableModule,
         ImageDataModule,
         save_config_callback=SaveConfig,

@@ -12,11 +12,11 @@ from lightning.pytorch.cli import SaveConfigCallback
 
 from run_folder.atomic import write_whole
 from run_folder.checkpoint_file import folder_of_run, is_run, read_checkpoint
+from run_folder.settings import FREE_DATA_ARGUMENTS, changed_arguments
 
 LINKED_MODEL_ARGUMENTS = ("num_classes", "num_concepts", "image_size")  # facts of the data, checked there
 LAST = "checkpoints/last.ckpt"
 OF_A_RUN = ("config.yaml", "split.json", "metrics.csv", "checkpoints/*.ckpt", "evaluation")  # what it never overwrites
-FREE_DATA_ARGUMENTS = ("root", "num_workers", "eval_batch_size")  # change no result
 
 
 class SaveConfig(SaveConfigCallback):
@@ -178,38 +178,11 @@ def check_unchanged(path: Path, model: Mapping[str, Any], data: Mapping[str, Any
         ("data", data, checkpoint["datamodule_hyper_parameters"], FREE_DATA_ARGUMENTS),
     ):
         if (theirs := stored.get("_class_path")) != (ours := requested["class_path"]):
-            differing.append(f"{section}: {theirs} in the checkpoint, {ours} requested")
-        for name, value in requested.get("init_args", {}).items():
-            if name not in free and name in stored:
-                differing += _differences(f"{section}.{name}", _plain(stored[name]), _plain(value))
+            differing.append(f"{section}: {theirs} in the run, {ours} requested")
+        differing += changed_arguments(section, stored, requested.get("init_args", {}), free)
     if differing:
         raise ValueError(
             f"Expected the settings that {path} was trained with, but got others. {'; '.join(differing)}. Use the "
             "`config.yaml` next to the checkpoint, or start another run with `--experiment NAME`."
         )
     return checkpoint
-
-
-def _differences(key: str, stored: Any, requested: Any) -> list[str]:
-    """The differences, key by key."""
-    if stored == requested:
-        return []
-    if not (isinstance(stored, Mapping) and isinstance(requested, Mapping)):
-        return [f"{key}: {stored!r} in the checkpoint, {requested!r} requested"]
-    nothing = _Nothing()
-    pairs = {name: (stored.get(name, nothing), requested.get(name, nothing)) for name in {**stored, **requested}}
-    return [line for name, values in pairs.items() for line in _differences(f"{key}.{name}", *values)]
-
-
-class _Nothing:
-    """The value of a missing key, which equals null."""
-
-    def __repr__(self) -> str:
-        return "nothing"
-
-
-def _plain(value: Any) -> Any:
-    """Tuples and lists compare equal."""
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value

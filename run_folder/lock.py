@@ -6,13 +6,16 @@ import contextlib
 import fcntl
 import os
 import socket
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from lightning.pytorch.utilities import rank_zero_warn
-
 LOCK = ".lock"
+
+
+class FolderInUseError(ValueError):
+    """Another process holds the lock of a folder."""
 
 
 @contextlib.contextmanager
@@ -27,7 +30,7 @@ def only_process(folder: Path) -> Iterator[None]:
         folder: created if necessary.
 
     Raises:
-        ValueError: if another process holds the lock.
+        FolderInUseError: if another process holds the lock.
     """
     if not _is_rank_zero():
         yield
@@ -60,11 +63,11 @@ def _lock(folder: Path) -> IO[str]:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
             file.seek(0)
-            raise ValueError(
+            raise FolderInUseError(
                 f"Expected no other process in {folder}, but {file.read() or 'one'} is using it. Wait until it ends."
             ) from None
         except OSError as error:  # a network disk without locks
-            rank_zero_warn(f"{folder} cannot be locked ({error}): let no other process write there.")
+            warnings.warn(f"{folder} cannot be locked ({error}): let no other process write there.", stacklevel=2)
             return file
         with contextlib.suppress(FileNotFoundError):
             if os.fstat(file.fileno()).st_ino == path.stat().st_ino:  # not removed between opening and locking it

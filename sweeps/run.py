@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Self
 
+import yaml
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from run_folder.lock import FolderInUseError, only_process
 from run_folder.messages import counted, did_you_mean, in_words
-from sweeps.state import LOG, check_settings, last_line, note_settings, state_of
+from sweeps.state import LOG, check_settings, last_line, read_settings, state_of
 from sweeps.sweep import ROOT, Run, Sweep, read_sweep
 
 SECONDS_BETWEEN_LOOKS = 0.5
@@ -43,12 +48,13 @@ def run(
         raise ValueError(f"Expected argument `jobs` to be at least 1, but got {jobs}.")
     sweep = read_sweep(file, runs, flags)
     chosen = choose(sweep, only)
-    for each in chosen:
-        check_settings(each)
+    settings = read_settings(sweep.runs.values())
+    for each in sweep.runs.values():  # also of those that are not chosen: tables average over seeds and folds
+        check_settings(each, settings[each.name])
     if dry_run:
         print("\n".join(_planned(each) for each in chosen))
         return
-    work = Work(sweep, chosen, jobs)
+    work = Work(sweep, chosen, jobs, settings)
     work.go_on()
     _print_end(work)
     if work.failed:
@@ -76,39 +82,82 @@ def choose(sweep: Sweep, only: str | None) -> list[Run]:
     return chosen
 
 
-def start(each: Run, jobs: int) -> subprocess.Popen[bytes]:
+def start(each: Run, words: Sequence[str], jobs: int) -> subprocess.Popen[bytes]:
     """Train a run in a process of its own, from its last epoch if it has one, with its output in its log.
+
+    The log is locked as long as that process lives, so that no other sweep starts the same run.
 
     Args:
         each: the run.
+        words: of ``train.py fit``, for a fresh run.
         jobs: at a time, which share the cores.
 
     Returns:
         The process.
+
+    Raises:
+        FolderInUseError: if the run is already being trained.
     """
-    resume = state_of(each) == "begun"
-    note_settings(each)
     threads = str(max(1, (os.cpu_count() or 1) // jobs))
     environment = {"OMP_NUM_THREADS": threads, **os.environ, "PYTHONUNBUFFERED": "1"}
-    command = [sys.executable, str(ROOT / "protometry.py"), "train", *each.words(resume)]
+    each.folder.mkdir(parents=True, exist_ok=True)
     with (each.folder / LOG).open("ab") as log:
-        log.write(f"$ {each.command(resume)}\n".encode())
-        log.flush()
-        return subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
+        try:
+            fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise FolderInUseError(f"Expected no other sweep to train {each.folder}, but one does.") from None
+        except OSError:  # a network disk without locks, which the next line remarks on
+            pass
+        with only_process(each.folder):  # no training of another kind
+            resume = state_of(each) == "begun"
+            log.write(f"$ {each.command(resume)}\n".encode())
+            log.flush()
+            command = [sys.executable, str(ROOT / "protometry.py"), "train", "fit", *words]
+            command += ["--ckpt_path", "last"] if resume else []
+            return subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
 
 
-@contextmanager
-def ended_by_sigterm() -> Iterator[None]:
-    """Take SIGTERM for Ctrl-C, so that what is under way is ended first."""
+class Interrupts:
+    """Counts Ctrl-C and the signals that end a process instead of ending at once, so that trainings are ended first."""
 
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
+    def __enter__(self) -> Self:
+        self.count = 0
+        ending = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+        ignored = [number for number in ending if signal.getsignal(number) == signal.SIG_IGN]  # SIGHUP by nohup
+        self.before = {number: signal.signal(number, self._add) for number in ending if number not in ignored}
+        return self
 
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+
+    def _add(self, *_: object) -> None:
+        self.count += 1
+
+
+def end(processes: Mapping[str, subprocess.Popen[bytes]], interrupts: Interrupts, quiet: bool = False) -> None:
+    """End trainings with SIGTERM and wait for them; a further interrupt leaves those that do not end, and names them.
+
+    Args:
+        processes: by the name of the run.
+        interrupts: so far.
+        quiet: say nothing unless a training does not end.
+    """
+    alive, before = _alive(processes), interrupts.count
+    for process in processes.values():
+        process.send_signal(signal.SIGTERM)  # nothing if it has ended
+    if alive and not quiet:
+        print(f"stopping {alive}; another Ctrl-C does not wait for that", file=sys.stderr)
+    while alive and interrupts.count == before:
+        time.sleep(SECONDS_BETWEEN_LOOKS)
+        alive = _alive(processes)
+    if alive:
+        print(f"still running: {alive}; `kill -9 NUMBER` ends a process", file=sys.stderr)
+
+
+def _alive(processes: Mapping[str, subprocess.Popen[bytes]]) -> str:
+    alive = {name: process.pid for name, process in processes.items() if process.poll() is None}
+    return ", ".join(f"{name} (process {number})" for name, number in alive.items())
 
 
 @dataclass
@@ -134,13 +183,16 @@ class Work:
         sweep: the whole.
         chosen: the requested runs.
         jobs: at a time.
+        settings: of every run, by name, as they were at the start.
     """
 
     sweep: Sweep
     chosen: Sequence[Run]
     jobs: int
+    settings: Mapping[str, Mapping[str, Any]]
     failed: dict[str, str] = field(default_factory=dict)  # why, by name
     waiting: list[Run] = field(init=False)
+    elsewhere: set[str] = field(default_factory=set)  # names of runs that other processes train
     under_way: list[Training] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)  # that runs took
 
@@ -149,36 +201,68 @@ class Work:
         self.waiting = [each for each in self.chosen if state_of(each) != "done"]
 
     def go_on(self) -> None:
-        """Train until nothing is left; an interrupt ends the runs under way as SIGTERM does, after their epoch."""
+        """Train until nothing is left; however that ends, the runs under way are ended or named."""
         begun = sum(state_of(each) == "begun" for each in self.waiting)
         done = len(self.chosen) - len(self.waiting)
         said = f"{done} done, {begun} to resume, {len(self.waiting) - begun} to start"
         self.console.print(f"{self.sweep.name}: {counted(len(self.chosen), 'run')}, {said}")
-        try:
-            with (
-                ended_by_sigterm(),
-                Live(console=self.console, get_renderable=self._lines, transient=True, refresh_per_second=2),
-            ):
-                while self.waiting or self.under_way:
-                    self._start_ready()
-                    time.sleep(SECONDS_BETWEEN_LOOKS)
-                    self._look()
-        except KeyboardInterrupt:
-            self._stop()
-            raise ValueError("Expected the sweep to end, but it was stopped. The same command resumes it.") from None
+        with Interrupts() as interrupts, TemporaryDirectory(prefix="sweep-") as folder:
+            self.fixed = Path(folder)
+            try:
+                with Live(console=self.console, get_renderable=self._lines, transient=True, refresh_per_second=2):
+                    while (self.waiting or self.under_way) and not interrupts.count:
+                        self._start_ready()
+                        time.sleep(SECONDS_BETWEEN_LOOKS)
+                        self._look()
+            finally:
+                end({training.run.name: training.process for training in self.under_way}, interrupts)
+            if interrupts.count:
+                raise ValueError("Expected the sweep to end, but it was stopped. The same command resumes it.")
 
     def _start_ready(self) -> None:
         for each in list(self.waiting):
-            if lost := [name for name in each.needs if name in self.failed]:
+            try:
+                settled = self._is_settled(each)
+            except FolderInUseError as other:
+                settled = False
+                if each.name not in self.elsewhere:
+                    self.elsewhere.add(each.name)
+                    self.console.print(f"waiting  {each.name} is under way elsewhere: {other}", markup=False)
+            except (ValueError, OSError) as error:
+                settled = True
+                self._fail(each, str(error))
+            if settled:
                 self.waiting.remove(each)
-                self._fail(each, f"it needs {lost[0]}")
-            elif len(self.under_way) < self.jobs and all(state_of(self.sweep.runs[n]) == "done" for n in each.needs):
-                self.waiting.remove(each)
+
+    def _is_settled(self, each: Run) -> bool:
+        """Whether a run waits no longer, since it has just been started, or has been trained elsewhere.
+
+        Raises:
+            FolderInUseError: while it is being trained elsewhere.
+            ValueError: if it will not be trained.
+            OSError: for the same reason.
+        """
+        if lost := [name for name in each.needs if name in self.failed]:
+            raise ValueError(f"it needs {lost[0]}")
+        done = state_of(each) == "done"
+        if done or (len(self.under_way) < self.jobs and all(self._is_done(name) for name in each.needs)):
+            check_settings(each, self.settings[each.name])
+            if done:
+                self.console.print(f"done     {each.name}, elsewhere")
+            else:
                 self._start(each)
+            return True
+        return False
+
+    def _is_done(self, name: str) -> bool:
+        return state_of(self.sweep.runs[name]) == "done"
 
     def _start(self, each: Run) -> None:
         said = "resumed" if state_of(each) == "begun" else "started"
-        self.under_way.append(Training(each, start(each, self.jobs), time.monotonic()))
+        fixed = self.fixed / f"{each.name}.yaml"
+        fixed.write_text(yaml.safe_dump(self.settings[each.name], sort_keys=False), "utf-8")
+        process = start(each, ["--config", str(fixed)], self.jobs)
+        self.under_way.append(Training(each, process, time.monotonic()))
         self.console.print(f"{said}  {each.name}")
 
     def _look(self) -> None:
@@ -212,12 +296,6 @@ class Work:
         width = self.console.width
         lines = [f"{each.run.name}  {last_line(each.run)}" for each in self.under_way]
         return Text("\n".join(line[:width] for line in [*lines, f"{self.sweep.name}: {self._left()}"]))
-
-    def _stop(self) -> None:
-        for training in self.under_way:
-            training.process.send_signal(signal.SIGTERM)
-        for training in self.under_way:
-            training.process.wait()
 
 
 def _planned(each: Run) -> str:

@@ -1,20 +1,20 @@
-"""How far a run has got, read from its folder, and whether it was begun with the present settings."""
+"""How far a run has got, read from its folder, and whether it was begun with the settings requested now."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+from collections.abc import Iterable, Mapping
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from typing import Any, Literal
 
-import yaml
-
-from run_folder.atomic import write_whole
-from run_folder.schema import read_json
-from sweeps.sweep import ROOT, Run
+from protometry import config_of_ours
+from run_folder.command_line import read_yaml
+from run_folder.schema import check_content
+from run_folder.settings import changed_settings
+from sweeps.sweep import Run
 
 State = Literal["done", "begun", "missing"]
-RECORD, LOG = "sweep.json", "train.log"
-FREE_FLAGS = ("data.root", "data.num_workers", "data.eval_batch_size", "runs")  # change no result
+LOG = "train.log"
 
 
 def state_of(run: Run) -> State:
@@ -24,43 +24,60 @@ def state_of(run: Run) -> State:
     return "begun" if (run.folder / "checkpoints" / "last.ckpt").is_file() else "missing"
 
 
-def check_settings(run: Run) -> None:
-    """Refuse a run that was begun with other settings or outside the sweep; without a checkpoint, it starts again.
+def read_settings(runs: Iterable[Run]) -> dict[str, dict[str, Any]]:
+    """The settings of runs, parsed by ``train.py`` from their configs and flags.
+
+    Returns:
+        By name, the content that their ``config.yaml`` would have.
 
     Raises:
-        ValueError: naming the config or the flag that has changed.
+        ValueError: with everything that ``train.py`` would refuse, and the runs that it concerns.
     """
-    if state_of(run) == "missing":
+    from train import settings_reader  # imports Lightning, which takes seconds
+
+    reader = settings_reader()
+    settings: dict[str, dict[str, Any]] = {}
+    mistakes: dict[str, list[str]] = {}
+    for run in runs:
+        said = StringIO()
+        try:
+            with redirect_stderr(said), redirect_stdout(said):
+                settings[run.name] = reader.read([*map(config_of_ours, run.words(resume=False))])
+        except SystemExit as end:
+            line = said.getvalue().strip().partition("error: ")[2]
+            mistakes.setdefault(line if end.code else "they print something instead of training", []).append(run.name)
+        except ValueError as error:
+            mistakes.setdefault(str(error), []).append(run.name)
+    if mistakes:
+        lines = [f"those of {', '.join(names)} are not: {line}" for line, names in mistakes.items()]
+        raise ValueError(f"Expected flags as `train.py fit` takes them, but {'; '.join(lines)}")
+    return settings
+
+
+def check_settings(run: Run, settings: Mapping[str, Any]) -> None:
+    """Refuse a run that was begun with other settings; without a checkpoint, it starts from scratch.
+
+    Args:
+        run: whose ``config.yaml`` is compared.
+        settings: as they are now.
+
+    Raises:
+        ValueError: naming each argument that has changed, with both values.
+    """
+    file, state = run.folder / "config.yaml", state_of(run)
+    if state == "missing" or (state == "begun" and not file.is_file()):  # killed before the file was written
         return
-    record = run.folder / RECORD
-    if not record.is_file():
+    if not file.is_file():
         raise ValueError(
-            f"Expected {run.folder} to be free or a run of this sweep, but it holds another. Rename the sweep."
+            f"Expected {run.folder} to be free or a run of this sweep, but it lacks {file.name}. Rename the sweep."
         )
-    before, now = read_json(record, f"Remove {run.folder} to train it once more."), settings(run)
-    if changed := [name for name in {**before, **now} if before.get(name) != now.get(name)]:
+    before = read_yaml(file)
+    check_content(dict[str, Any], before, file, f"Remove {run.folder} to train it from scratch.")
+    if changed := changed_settings(before, settings):
         raise ValueError(
-            f"Expected {run.folder} to continue with the settings it began with, but {', '.join(changed)} "
-            f"{'has' if len(changed) == 1 else 'have'} changed since. Rename the sweep, or remove that folder."
+            f"Expected {run.folder} to have the settings of the sweep, but it has others. {'; '.join(changed)}. Rename "
+            "the sweep, or remove that folder."
         )
-
-
-def note_settings(run: Run) -> None:
-    """Write what a run is trained with, before it is."""
-    write_whole(run.folder / RECORD, json.dumps(settings(run), indent=1) + "\n")
-
-
-def settings(run: Run) -> dict[str, Any]:
-    """The content of a run's configs, and its flags, by name; without what changes no result."""
-    values: dict[str, Any] = {}
-    for flag, value in zip(*(iter(_pairs(run.arguments)),) * 2, strict=True):
-        if flag == "--config":
-            path = Path(value) if Path(value).is_file() else ROOT / value
-            values[value] = yaml.safe_load(path.read_text("utf-8"))
-        elif flag.removeprefix("--") not in FREE_FLAGS:
-            values[flag] = value
-    plain: dict[str, Any] = json.loads(json.dumps(values, default=str))
-    return plain
 
 
 def last_line(run: Run) -> str:
@@ -68,11 +85,3 @@ def last_line(run: Run) -> str:
     log = run.folder / LOG
     lines = [line for line in log.read_text("utf-8", "replace").splitlines() if line.strip()] if log.is_file() else []
     return lines[-1].strip() if lines else ""
-
-
-def _pairs(arguments: tuple[str, ...]) -> list[str]:
-    """Flags and values in turn, also those joined by an equals sign."""
-    words: list[str] = []
-    for word in arguments:
-        words += word.split("=", 1) if len(words) % 2 == 0 and "=" in word else [word]
-    return words

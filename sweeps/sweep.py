@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from protometry import config_of_ours
 from run_folder.command_line import read_yaml
 from run_folder.messages import did_you_mean
 from run_folder.names import check_name
@@ -176,7 +177,7 @@ def check_configs(paths: Sequence[str], where: str) -> None:
         FileNotFoundError: see above.
     """
     for path in paths:
-        if not (Path(path).is_file() or (path.startswith("configs/") and (ROOT / path).is_file())):
+        if not Path(config_of_ours(path)).is_file():
             raise FileNotFoundError(f"Expected `config` of {where} to be a file, but got {path}.")
 
 

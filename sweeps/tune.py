@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import csv
-import signal
+import json
+import math
 import time
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from run_folder.atomic import write_whole
 from run_folder.command_line import read_yaml
 from run_folder.csv_text import csv_text
+from run_folder.lock import only_process
 from run_folder.messages import counted
 from run_folder.names import check_name
 from run_folder.schema import check_content
-from sweeps.run import ended_by_sigterm, start
-from sweeps.state import LOG, check_settings, last_line
+from run_folder.settings import changed_settings
+from sweeps.run import Interrupts, end, start
+from sweeps.state import LOG, last_line, read_settings
 from sweeps.sweep import OF_THE_SWEEP, Name, Part, Run, check_configs, check_flags, split_flags, words_of
 
 if TYPE_CHECKING:
@@ -30,6 +35,7 @@ ACCURACY = "val/general/accuracy"
 SECONDS_BETWEEN_LOOKS = 1.0
 BEFORE_PRUNING = 5  # trials that are never stopped early, as in Optuna's own default
 MOST_FAILURES = 3  # at the beginning
+LARGEST = 2**53  # whole number that a float holds exactly, as the sampler needs
 MOST_SEEDS = 2**31  # each trial adds 1, and the sampler takes 32 bits
 OF_THE_TUNING = tuple(name for name in OF_THE_SWEEP if name not in ("seed_everything", "data.fold"))
 
@@ -43,6 +49,22 @@ class Parameter(BaseModel):
     high: int | float
     log: bool = False
     step: int | float | None = None
+
+    @model_validator(mode="after")
+    def _is_range(self) -> Self:
+        place = f"of {', '.join(self.flags)}"
+        for name, value in (("low", self.low), ("high", self.high), ("step", self.step or 0)):
+            if not abs(value) <= LARGEST:  # NaN, too
+                raise ValueError(f"`{name}` {place} is {value}, not a number of at most 2^53")
+        if self.step is not None and self.step <= 0:
+            raise ValueError(f"`step` {place} is {self.step}, not above 0")
+        if self.low > self.high:
+            raise ValueError(f"`low` {place} is {self.low}, above `high`, {self.high}")
+        if self.log and self.low <= 0:
+            raise ValueError(f"`low` {place} is {self.low}, not above 0 as `log` requires")
+        if self.log and self.step:
+            raise ValueError(f"`step` {place} goes with `log: false` only")
+        return self
 
     def suggest(self, name: str, trial: optuna.Trial) -> int | float:
         """A value for a trial."""
@@ -85,22 +107,23 @@ def tune(file: str, runs: str = "runs", trials: int | None = None, seed: int = 0
         flags: further flags of every trial, in quotes, such as where data lie: "--data.root DIR".
     """
     tuning = read_tuning(file, runs, flags)
-    from run_folder.lock import only_process  # imports Lightning, which takes seconds
-
     wanted = tuning.asked.trials if trials is None else trials
     if wanted < 1:
         raise ValueError(f"Expected argument `trials` to be at least 1, but got {trials}.")
     if not 0 <= seed < MOST_SEEDS:
         raise ValueError(f"Expected argument `seed` to be at least 0 and below 2^31, but got {seed}.")
+    settings = tuning.settings()
     with only_process(tuning.folder):
         study = _study(tuning, seed)
-        try:
-            with ended_by_sigterm():
-                while (done := sum(trial.state.is_finished() for trial in _trials(study))) < wanted:
-                    _try(study, tuning)
+        _check_settings(study, tuning, settings)
+        with Interrupts() as interrupts, TemporaryDirectory(prefix="tuning-") as folder:
+            fixed = Path(folder) / "config.yaml"
+            fixed.write_text(yaml.safe_dump(settings), "utf-8")
+            while not interrupts.count and (done := sum(one.state.is_finished() for one in _trials(study))) < wanted:
+                if _try(study, tuning, fixed, interrupts):
                     print(f"{done + 1}/{wanted}  {_progress(study)}", flush=True)
-        except KeyboardInterrupt:
-            raise ValueError("Expected the tuning to end, but it was stopped. The same command resumes it.") from None
+            if interrupts.count:
+                raise ValueError("Expected the tuning to end, but it was stopped. The same command resumes it.")
         _end(study, tuning)
 
 
@@ -123,16 +146,30 @@ class Tuning:
         """The folder of its trials."""
         return Path(self.runs) / self.asked.name
 
+    def own_flags(self, name: str, values: Mapping[str, Any]) -> list[str]:
+        """The flags that set a trial apart, with the given values of what is tuned."""
+        tuned = [(flag, values[key]) for key, parameter in self.asked.space.items() for flag in parameter.flags]
+        return [*(word for flag in tuned for word in words_of(*flag)), "--experiment", f"{self.asked.name}/{name}"]
+
     def run(self, name: str, values: Mapping[str, Any], tested: bool = False) -> Run:
         """The run with the given values of what is tuned, evaluated on the test images if asked."""
-        tuned = [(flag, values[key]) for key, parameter in self.asked.space.items() for flag in parameter.flags]
         words = [
             *(word for path in self.asked.config for word in ("--config", path)),
-            *(word for flag in [*self.asked.flags.items(), *tuned] for word in words_of(*flag)),
-            *(*self.further, "--runs", self.runs, "--experiment", f"{self.asked.name}/{name}"),
-            *("--test_after_fit", str(tested).lower()),
+            *(word for flag in self.asked.flags.items() for word in words_of(*flag)),
+            *(*self.further, "--runs", self.runs, "--test_after_fit", str(tested).lower()),
         ]
-        return Run(name, self.folder / name, tuple(words))
+        return Run(name, self.folder / name, (*words, *self.own_flags(name, values)))
+
+    def settings(self) -> dict[str, Any]:
+        """The settings of all trials, with the lowest values of what is tuned.
+
+        Raises:
+            ValueError: if ``train.py`` would refuse them, or the highest values.
+        """
+        space = self.asked.space.items()
+        low = self.run("the lowest values", {name: one.low for name, one in space})
+        high = self.run("the highest values", {name: one.high for name, one in space})
+        return read_settings([low, high])[low.name]
 
 
 def read_tuning(file: str | Path, runs: str = "runs", flags: str = "") -> Tuning:
@@ -154,7 +191,7 @@ def read_tuning(file: str | Path, runs: str = "runs", flags: str = "") -> Tuning
     check_configs(asked.config, str(file))
     tuned = [flag for parameter in asked.space.values() for flag in parameter.flags]
     check_flags([*asked.flags, *tuned], str(file), OF_THE_TUNING)
-    check_flags(further, "argument `flags`", OF_THE_TUNING)
+    check_flags(further, "argument `flags`", (*OF_THE_TUNING, *tuned))
     return Tuning(asked, runs, tuple(further))
 
 
@@ -162,23 +199,28 @@ def _study(tuning: Tuning, seed: int) -> optuna.Study:
     """The study of a tuning, in which a trial that was under way when it was killed is tried again, in the same run.
 
     Raises:
-        ValueError: without Optuna, or if that trial is still being trained.
+        ValueError: without Optuna, if that trial is still being trained, or if ``optuna.db`` is something else.
     """
-    from run_folder.lock import only_process  # imports Lightning, which takes seconds
-
     try:
         import optuna
+        from sqlalchemy.exc import SQLAlchemyError
     except ModuleNotFoundError:
         raise ValueError('Expected Optuna to be installed for a tuning: pip install -e ".[tune]".') from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    tuning.folder.mkdir(parents=True, exist_ok=True)
-    study = optuna.create_study(
-        storage=f"sqlite:///{(tuning.folder / 'optuna.db').absolute()}",
-        study_name=tuning.asked.name,
-        direction="maximize",
-        pruner=optuna.pruners.MedianPruner(BEFORE_PRUNING, tuning.asked.prune.after, tuning.asked.prune.every),
-        load_if_exists=True,
-    )
+    database = (tuning.folder / "optuna.db").absolute()
+    try:
+        study = optuna.create_study(
+            storage=f"sqlite:///{database}",
+            study_name=tuning.asked.name,
+            direction="maximize",
+            pruner=optuna.pruners.MedianPruner(BEFORE_PRUNING, tuning.asked.prune.after, tuning.asked.prune.every),
+            load_if_exists=True,
+        )
+    except (SQLAlchemyError, RuntimeError) as error:  # the latter for the database of another version of Optuna
+        reason = " ".join(str(error).splitlines()[:1])
+        raise ValueError(
+            f"Expected {database} to hold the trials of a tuning, but {reason}. Rename the tuning."
+        ) from error
     study.sampler = optuna.samplers.TPESampler(seed=seed + len(study.trials))  # other draws than before a kill
     for trial in study.get_trials(states=(optuna.trial.TrialState.RUNNING,)):
         run = trial.user_attrs.get("run")
@@ -188,13 +230,39 @@ def _study(tuning: Tuning, seed: int) -> optuna.Study:
     return study
 
 
+def _check_settings(study: optuna.Study, tuning: Tuning, settings: Mapping[str, Any]) -> None:
+    """Note with what a tuning begins, and refuse to continue it, or to name the best trial, with anything else.
+
+    Raises:
+        ValueError: naming each setting or parameter that has changed.
+    """
+    space = {name: one.model_dump() for name, one in tuning.asked.space.items()}
+    now = json.loads(json.dumps({"settings": settings, "space": space}))
+    before = study.user_attrs.get("begun with")
+    if before is None:
+        study.set_user_attr("begun with", now)
+        return
+    tuned = [
+        name for name in {**before["space"], **now["space"]} if before["space"].get(name) != now["space"].get(name)
+    ]
+    changed = [*changed_settings(before["settings"], now["settings"]), *(f"space.{name}" for name in tuned)]
+    if changed:
+        raise ValueError(
+            f"Expected {tuning.folder} to continue with the settings that it began with, but got others. "
+            f"{'; '.join(changed)}. Restore them, or rename the tuning."
+        )
+
+
 def _trials(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
     """The trials, of several in the same run the last one."""
     return list({trial.user_attrs.get("run", trial.number): trial for trial in study.trials}.values())
 
 
-def _try(study: optuna.Study, tuning: Tuning) -> None:
+def _try(study: optuna.Study, tuning: Tuning, fixed: Path, interrupts: Interrupts) -> bool:
     """One trial, to its end or until it is pruned; if it fails, the tuning continues.
+
+    Returns:
+        Whether it ended; otherwise it was interrupted.
 
     Raises:
         ValueError: if the first trials all failed.
@@ -206,32 +274,34 @@ def _try(study: optuna.Study, tuning: Tuning) -> None:
     name = trial.user_attrs.get("run") or f"trial{trial.number:03d}"
     trial.set_user_attr("run", name)
     run = tuning.run(name, values)
-    check_settings(run)
-    pruned, process = False, start(run, jobs=1)
+    pruned, process = False, start(run, ["--config", str(fixed), *tuning.own_flags(name, values)], jobs=1)
     try:
-        while process.poll() is None and not pruned:
+        while process.poll() is None and not pruned and not interrupts.count:
             time.sleep(SECONDS_BETWEEN_LOOKS)
             for epoch, accuracy in _accuracies(run):
                 if epoch not in study.trials[trial.number].intermediate_values:
                     trial.report(accuracy, epoch)
                     pruned = pruned or trial.should_prune()
     finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-            process.wait()
-    score = _score(run) if process.returncode == 0 else None
+        end({name: process}, interrupts, quiet=pruned)
+    if interrupts.count:
+        return False
+    score = _score(run) if process.returncode == 0 else math.nan
     if pruned:
         study.tell(trial, state=TrialState.PRUNED)
-    elif score is not None:
+    elif math.isfinite(score):
         study.tell(trial, score)
     else:
-        trial.set_user_attr("error", last_line(run))
+        ended = process.returncode == 0
+        trial.set_user_attr("error", "its validation accuracy is not a number" if ended else last_line(run))
         study.tell(trial, state=TrialState.FAIL)
         states = {one.state for one in _trials(study)}
         if states == {TrialState.FAIL} and len(_trials(study)) >= MOST_FAILURES:
+            reason = study.trials[trial.number].user_attrs["error"]
             raise ValueError(
-                f"Expected trials to end, but the first {MOST_FAILURES} failed: {last_line(run)} ({run.folder / LOG})"
+                f"Expected trials to end, but the first {MOST_FAILURES} failed: {reason} ({run.folder / LOG})"
             )
+    return True
 
 
 def _accuracies(run: Run) -> list[tuple[int, float]]:
@@ -244,14 +314,14 @@ def _accuracies(run: Run) -> list[tuple[int, float]]:
     return [(int(row["epoch"]), float(row[ACCURACY])) for row in rows]
 
 
-def _score(run: Run) -> float | None:
-    """The accuracy of the checkpoint that the run would be evaluated by: the best, or the last one without a best."""
+def _score(run: Run) -> float:
+    """The accuracy of the checkpoint that the run would be evaluated by: the best, or the last; NaN without any."""
     from run_folder.checkpoint_file import read_checkpoint
 
     states = read_checkpoint(run.folder / "checkpoints" / "last.ckpt", mmap=True)["callbacks"]
     best = next((state["best_score"] for state in states.values() if "best_score" in state), None)
     accuracies = _accuracies(run)
-    return best if best is not None else accuracies[-1][1] if accuracies else None
+    return float(best) if best is not None else accuracies[-1][1] if accuracies else math.nan
 
 
 def _progress(study: optuna.Study) -> str:
@@ -284,6 +354,7 @@ def _end(study: optuna.Study, tuning: Tuning) -> None:
     ]
     write_whole(folder / "trials.csv", csv_text([header, *([row.get(name) for name in header] for row in rows)]))
     _plot(study, folder)
+    _check_settings(study, tuning, tuning.settings())  # configs may have been edited, which the command names
     print(f"\nbest validation accuracy {100 * best.value:.2f} %, {best.user_attrs['run']} in {folder}/trials.csv")
     print(tuning.run("best", best.params, tested=True).command(resume=False))
 

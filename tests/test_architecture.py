@@ -56,9 +56,9 @@ ARROWS: dict[str, tuple[str, ...]] = {
         *("run_folder.atomic", "run_folder.command_line", "run_folder.csv_text", "run_folder.messages.counted"),
         "run_folder.messages.did_you_mean",
     ),
-    "sweeps": ("run_folder", "reports.results", "reports.tables"),
+    "sweeps": ("run_folder", "reports.results", "reports.tables", "train.settings_reader", "protometry.config_of_ours"),
 }
-SCRIPTS = ("train", "evaluate")  # may import every room; no room may import them
+SCRIPTS = ("train", "evaluate", "protometry")  # may import every room; only sweeps, which start `train`, import them
 HOUSE = {*(room.split(".")[0] for room in ARROWS), *SCRIPTS, "tests", "benchmarks"}
 
 # room -> third-party packages; rooms that are not listed are free

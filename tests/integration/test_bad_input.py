@@ -181,14 +181,14 @@ def test_a_run_within_another(run_copy, finished_run):
 @pytest.mark.parametrize(
     ("path", "argument", "message"),
     [
-        ("checkpoints/best.ckpt", "--model.preset=sketch", "model.preset: 'original' in the checkpoint, 'sketch' requ"),
-        ("last", "--model.prototypes_per_class=3", "model.prototypes_per_class: 2 in the checkpoint, 3 requested"),
-        ("last", "--model.phases.joint.epochs=1", "others. model.phases.joint.epochs: 2 in the checkpoint, 1 reques"),
-        ("last", "--model.phases.new=null", "others. model.phases.new: nothing in the checkpoint, None requested. Use"),
-        ("last", "--model=lightning_modules.Classifier", "model: tests.tiny_runs.NoisyProtoPNet in the checkpoint, "),
-        ("last", "--data.batch_size=8", "data.batch_size: 12 in the checkpoint, 8 requested"),
-        ("last", "--data.test_size=null", "data.test_size: 33 in the checkpoint, None requested"),
-        ("last", "--seed_everything=1", "data.seed: 0 in the checkpoint, 1 requested"),
+        ("checkpoints/best.ckpt", "--model.preset=sketch", "model.preset: 'original' in the run, 'sketch' requ"),
+        ("last", "--model.prototypes_per_class=3", "model.prototypes_per_class: 2 in the run, 3 requested"),
+        ("last", "--model.phases.joint.epochs=1", "others. model.phases.joint.epochs: 2 in the run, 1 reques"),
+        ("last", "--model.phases.new=null", "others. model.phases.new: nothing in the run, None requested. Use"),
+        ("last", "--model=lightning_modules.Classifier", "model: tests.tiny_runs.NoisyProtoPNet in the run, "),
+        ("last", "--data.batch_size=8", "data.batch_size: 12 in the run, 8 requested"),
+        ("last", "--data.test_size=null", "data.test_size: 33 in the run, None requested"),
+        ("last", "--seed_everything=1", "data.seed: 0 in the run, 1 requested"),
     ],
 )
 def test_changed_settings(path, argument, message, run_copy, finished_run):

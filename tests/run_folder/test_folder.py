@@ -150,12 +150,12 @@ def test_equal_settings(model, data, path):
 @pytest.mark.parametrize(
     ("model", "data", "message"),
     [
-        (changed(MODEL, preset="fast"), DATA, "model.preset: 'sketch' in the checkpoint, 'fast' requested"),
-        (changed(MODEL, phases=None), DATA, "model.phases: {'warm': {'epochs': 1}} in the checkpoint, None requested"),
+        (changed(MODEL, preset="fast"), DATA, "model.preset: 'sketch' in the run, 'fast' requested"),
+        (changed(MODEL, phases=None), DATA, "model.phases: {'warm': {'epochs': 1}} in the run, None requested"),
         (changed(MODEL, phases={"warm": {"epochs": 1}, "last": None}), DATA, "model.phases"),
-        (MODEL, changed(DATA, fold=None), "data.fold: 0 in the checkpoint, None requested"),
-        (MODEL, DATA | {"class_path": "datamodules.SketchBirds"}, "data: datamodules.Cub200 in the checkpoint, datamo"),
-        (changed(MODEL, preset="x"), changed(DATA, fold=1), "model.preset.*; data.fold: 0 in the checkpoint, 1 reque"),
+        (MODEL, changed(DATA, fold=None), "data.fold: 0 in the run, None requested"),
+        (MODEL, DATA | {"class_path": "datamodules.SketchBirds"}, "data: datamodules.Cub200 in the run, datamo"),
+        (changed(MODEL, preset="x"), changed(DATA, fold=1), "model.preset.*; data.fold: 0 in the run, 1 reque"),
     ],
 )
 def test_changed_settings(model, data, message, path):

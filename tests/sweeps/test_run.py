@@ -1,52 +1,53 @@
 """Runs of a sweep: what is missing is trained, what was killed continues, failures stop nothing, what is done stays."""
 
 import json
+import os
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 import yaml
 
-from sweeps import run as runner
+from run_folder.lock import LOCK
 from sweeps.__main__ import main
 from tests.reports.evaluated import content
+from tests.sweeps import stand_in
 
-# instead of protometry.py: a training that writes a checkpoint, and an evaluation
+# a training that writes a checkpoint and its settings, and an evaluation
 TRAINER = """
-import json, os, pathlib, sys, time
-words = dict(zip(sys.argv[3::2], sys.argv[4::2]))
-folder = pathlib.Path(words["--runs"], words["--experiment"])
+import json
 with (folder / "calls.txt").open("a") as calls:
-    calls.write(words.get("--ckpt_path", "fresh") + "\\n")
-if words.get("--fails") == "early":
-    raise ValueError("no such flag")
+    calls.write(settings.get("ckpt_path", "fresh") + "\\n")
+if settings.get("ignores") == "SIGTERM":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if settings.get("fails") == "early":
+    raise ValueError("no such luck at all")
 (folder / "checkpoints").mkdir(exist_ok=True)
 (folder / "checkpoints" / "last.ckpt").touch()
-print("phase joint 1/2 · epoch 1/2 · < 1 min left")
-if words.get("--fails") == "yes":
+settings.pop("ckpt_path", None)
+(folder / "config.yaml").write_text(yaml.safe_dump(settings))
+print("phase joint 1/2 · epoch 1/2 · < 1 min left", flush=True)
+if settings.get("fails") == "yes":
     raise ValueError("no such luck")
-if words.get("--fails") == "killed":
+if settings.get("fails") == "killed":
     os.kill(os.getpid(), 9)
-while words.get("--waits") == "yes" and not pathlib.Path(words["--runs"], "go").exists():
+if file := settings.get("edits"):
+    pathlib.Path(file).write_text("a: edited")
+while settings.get("waits") == "yes" and not (runs / "go").exists():
     time.sleep(0.02)
 (folder / "evaluation").mkdir()
-result = json.loads(pathlib.Path(words["--runs"], "result.json").read_text())
-(folder / "evaluation" / "metrics.json").write_text(json.dumps(result | {"seed": int(words["--seed_everything"])}))
+result = json.loads((runs / "result.json").read_text())
+(folder / "evaluation" / "metrics.json").write_text(json.dumps(result | {"seed": int(settings["seed_everything"])}))
 """
 
 
 @pytest.fixture
 def sweep(tmp_path, monkeypatch):
     """Writes the file of a sweep and gives the words of the command that runs it."""
-    (tmp_path / "protometry.py").write_text(TRAINER)
+    stand_in.install(monkeypatch, tmp_path, TRAINER)
     (tmp_path / "runs").mkdir()
     result = content({"general/accuracy": 0.5}, fold=None)
     (tmp_path / "runs" / "result.json").write_text(json.dumps(result))
-    monkeypatch.setattr(runner, "ROOT", tmp_path)
-    monkeypatch.setattr(runner, "SECONDS_BETWEEN_LOOKS", 0.01)
     config = tmp_path / "config.yaml"
     config.write_text("a: 1")
 
@@ -90,32 +91,115 @@ def test_a_failure_stops_nothing_but_the_runs_that_need_it(sweep, tmp_path, caps
     assert calls(tmp_path, "c-seed0") == ["fresh"]
 
 
-def test_a_stopped_sweep_goes_on(sweep, tmp_path, capsys):
+def checkpoints(folder, *names):
+    return [folder / "runs" / "s" / name / "checkpoints" / "last.ckpt" for name in names]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
+def test_a_stopped_sweep_ends_its_runs_and_goes_on(number, sweep, tmp_path, capsys):
     words = sweep(a={"--waits": "yes"})
-    go = f"import sys; from sweeps import run; run.ROOT = __import__('pathlib').Path({str(tmp_path)!r}); "
-    code = go + f"from sweeps.__main__ import main, from_shell; from_shell(lambda: main({[*words, '--jobs', '2']!r}))"
-    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
-    last = [tmp_path / "runs" / "s" / f"a-seed{seed}" / "checkpoints" / "last.ckpt" for seed in (0, 1)]
-    while not all(map(Path.exists, last)) and process.poll() is None:
-        time.sleep(0.02)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait() == 2
-    assert "The same command resumes it." in process.stderr.read()
-    (tmp_path / "runs" / "go").touch()
+    process = stand_in.start(tmp_path, [*words, "--jobs", "2"])
+    last = checkpoints(tmp_path, "a-seed0", "a-seed1")
+    stand_in.wait_for(lambda: all(map(Path.exists, last)), process)
+    process.send_signal(number)
+    _, error = process.communicate()
+    assert process.returncode == 2
+    assert "stopping a-seed0 (process" in error
+    assert "The same command resumes it." in error
     main([*words, "--dry_run"])
     assert capsys.readouterr().out.count("--ckpt_path last") == 2
+    (tmp_path / "runs" / "go").touch()
     main(words)
     assert calls(tmp_path, "a-seed1") == ["fresh", "last"]
+
+
+def test_a_run_that_does_not_end_is_named(sweep, tmp_path):
+    process = stand_in.start(tmp_path, [*sweep(a={"--waits": "yes", "ignores": "SIGTERM"}), "--only", "a-seed0"])
+    stand_in.wait_for(checkpoints(tmp_path, "a-seed0")[0].exists, process)
+    number = int((tmp_path / "runs" / "s" / "a-seed0" / LOCK).read_text().split()[1])
+    process.send_signal(signal.SIGTERM)
+    assert f"stopping a-seed0 (process {number}); another Ctrl-C" in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    assert f"still running: a-seed0 (process {number}); `kill -9" in process.communicate()[1]
+    os.kill(number, signal.SIGKILL)
 
 
 def test_changed_settings_are_refused(sweep, tmp_path):
     main(sweep(a={"--lr": 1, "data.root": "here"}))
     main(sweep(a={"--lr": 1, "data.root": "there"}))  # where data lie changes no result
-    with pytest.raises(ValueError, match=r"a-seed0 to continue .* but --lr has changed since. Rename the sweep"):
-        main(sweep(a={"--lr": 2, "data.root": "here"}))
+    with pytest.raises(ValueError, match=r"a-seed0 to have the settings .* lr: '1' in the run, '2' requested. Rename"):
+        main([*sweep(a={"--lr": 2, "data.root": "here"}), "--only", "a-seed1"])  # tables average over both
     (tmp_path / "config.yaml").write_text("a: 2")
-    with pytest.raises(ValueError, match=r"but .*config.yaml has changed since"):
+    with pytest.raises(ValueError, match="a: 1 in the run, 2 requested"):
         main(sweep(a={"--lr": 1, "data.root": "here"}))
+
+
+def test_settings_are_fixed_when_a_sweep_starts(sweep, tmp_path):
+    words = sweep(a={"edits": str(tmp_path / "config.yaml")})
+    main(words)
+    written = [yaml.safe_load((tmp_path / "runs" / "s" / f"a-seed{k}" / "config.yaml").read_text()) for k in (0, 1)]
+    assert [each["a"] for each in written] == [1, 1]
+    with pytest.raises(ValueError, match="a: 1 in the run, 'edited' requested"):
+        main(words)
+
+
+def test_a_run_under_way_elsewhere_is_waited_for(sweep, tmp_path):
+    words = sweep(a={"--waits": "yes"}, b={"--x": "{a}"})
+    with stand_in.start(tmp_path, words) as first:
+        stand_in.wait_for(checkpoints(tmp_path, "a-seed0")[0].exists, first)
+        second = stand_in.start(tmp_path, words)
+        stand_in.wait_for(lambda: "a-seed0 is under way elsewhere" in second.stdout.readline(), second)
+        (tmp_path / "runs" / "go").touch()
+        outputs = [process.communicate() for process in (first, second)]
+    assert [first.returncode, second.returncode] == [0, 0], outputs
+    assert all("done: ['a-seed0', 'a-seed1', 'b-seed0', 'b-seed1']" in out for out, _ in outputs)
+    assert [calls(tmp_path, f"{model}-seed{seed}") for model in "ab" for seed in (0, 1)] == [["fresh"]] * 4
+
+
+def test_the_settings_of_a_run_under_way_elsewhere_count(sweep, tmp_path):
+    first = stand_in.start(tmp_path, [*sweep(a={"--waits": "yes", "--k": 2}), "--only", "a-seed0"])
+    file = tmp_path / "runs" / "s" / "a-seed0" / "config.yaml"
+    stand_in.wait_for(file.exists, first)
+    other = sweep(a={"--waits": "yes", "--k": 1})
+    with pytest.raises(ValueError, match="k: '2' in the run, '1' requested"):
+        main(other)
+    file.rename(tmp_path / "written")  # as in the first moments of a training
+    second = stand_in.start(tmp_path, [*other, "--only", "a-seed0"])
+    stand_in.wait_for(lambda: "a-seed0 is under way elsewhere" in second.stdout.readline(), second)
+    (tmp_path / "written").rename(file)
+    out, _ = second.communicate()
+    (tmp_path / "runs" / "go").touch()
+    first.communicate()
+    assert [first.returncode, second.returncode] == [0, 1]
+    assert "k: '2' in the run, '1' requested" in out
+    assert "done: []" in out  # no numbers of the first
+
+
+def test_a_training_that_outlived_its_sweep_is_waited_for(sweep, tmp_path):
+    words = [*sweep(a={"--waits": "yes"}), "--only", "a-seed0"]
+    first = stand_in.start(tmp_path, words)
+    stand_in.wait_for(checkpoints(tmp_path, "a-seed0")[0].exists, first)
+    first.kill()
+    first.communicate()
+    second = stand_in.start(tmp_path, words)
+    stand_in.wait_for(lambda: "a-seed0 is under way elsewhere" in second.stdout.readline(), second)
+    (tmp_path / "runs" / "go").touch()
+    assert "done: ['a-seed0']" in second.communicate()[0]
+    assert calls(tmp_path, "a-seed0") == ["fresh"]
+
+
+def test_a_folder_that_cannot_be_used_fails_its_run_only(sweep, tmp_path, capsys):
+    words = sweep(a={}, b={}, c={})
+    folder = tmp_path / "runs" / "s"
+    folder.mkdir()
+    (folder / "a-seed1").touch()
+    (folder / "b-seed0").symlink_to("nowhere")
+    with pytest.raises(SystemExit, match="1"):
+        main(words)
+    out = capsys.readouterr().out
+    assert "a-seed1 failed: [Errno 17] File exists" in out
+    assert "b-seed0 failed: [Errno 17] File exists" in out
+    assert "test split, 4 runs" in out
 
 
 def test_a_start_that_failed_does_not_block_the_corrected_file(sweep, tmp_path):
@@ -128,7 +212,7 @@ def test_a_start_that_failed_does_not_block_the_corrected_file(sweep, tmp_path):
 def test_a_run_of_somebody_else_is_refused(sweep, tmp_path):
     (tmp_path / "runs" / "s" / "a-seed0" / "evaluation").mkdir(parents=True)
     (tmp_path / "runs" / "s" / "a-seed0" / "evaluation" / "metrics.json").touch()
-    with pytest.raises(ValueError, match="a-seed0 to be free or a run of this sweep, but it holds another"):
+    with pytest.raises(ValueError, match=r"a-seed0 to be free or a run of this sweep, but it lacks config.yaml"):
         main(sweep(a={}))
 
 

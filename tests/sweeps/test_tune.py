@@ -1,6 +1,8 @@
 """A tuning: trials that end, are pruned, fail or are killed, and the command of the best one."""
 
 import csv
+import math
+import os
 import shlex
 import subprocess
 import sys
@@ -11,27 +13,28 @@ import yaml
 
 import train
 from run_folder.lock import LOCK
-from sweeps import run as runner
 from sweeps import tune as tuner
 from sweeps.__main__ import main
 from sweeps.tune import read_tuning
+from tests.sweeps import stand_in
 from tests.tiny_runs import ROOT
 
-# instead of protometry.py: the accuracy of every epoch is 1 - (x - 3)^2 / 100; x = 9 fails
+# a training in which the accuracy of every epoch is 1 - (x - 3)^2 / 100; x = 9 fails
 TRAINER = """
-import pathlib, sys, time
-words = dict(zip(sys.argv[3::2], sys.argv[4::2]))
-folder, x = pathlib.Path(words["--runs"], words["--experiment"]), float(words["--x"])
+x = float(settings["x"])
 if x == 9:
     raise ValueError("no such luck")
 (folder / "checkpoints").mkdir(exist_ok=True)
 (folder / "checkpoints" / "last.ckpt").touch()
+if file := settings.get("edits"):
+    pathlib.Path(file).write_text("a: edited")
+print(words, settings.get("a"))
 with (folder / "metrics.csv").open("w") as table:
     table.write("epoch,val/general/accuracy\\n")
     for epoch in range(3):
-        table.write(f"{epoch},{1 - (x - 3) ** 2 / 100}\\n")
+        table.write(f"{epoch},{'nan' if settings.get('nan') else 1 - (x - 3) ** 2 / 100}\\n")
         table.flush()
-        time.sleep(float(words["--seconds"]))
+        time.sleep(float(settings["seconds"]))
 """
 
 
@@ -39,14 +42,13 @@ with (folder / "metrics.csv").open("w") as table:
 def tuning(tmp_path, monkeypatch):
     """Writes the file of a tuning and gives the words of its command."""
     pytest.importorskip("optuna")
-    (tmp_path / "protometry.py").write_text(TRAINER)
-    (tmp_path / "config.yaml").touch()
-    monkeypatch.setattr(runner, "ROOT", tmp_path)
+    stand_in.install(monkeypatch, tmp_path, TRAINER)
+    (tmp_path / "config.yaml").write_text("a: 1")
     monkeypatch.setattr(tuner, "SECONDS_BETWEEN_LOOKS", 0.05)
     monkeypatch.setattr(tuner, "_score", lambda run: tuner._accuracies(run)[-1][1])
 
     def write(low=0, high=8, seconds=0.0, **more):
-        space = {"x": {"flags": "x", "low": low, "high": high}}
+        space = {"x": {"flags": "x", "low": low, "high": high} | {k: more.pop(k) for k in ("log", "step") if k in more}}
         content = {"name": "t", "config": str(tmp_path / "config.yaml"), "space": space, "seconds": seconds} | more
         file = tmp_path / "tuning.yaml"
         file.write_text(yaml.safe_dump(content))
@@ -98,17 +100,51 @@ def test_trials_that_fail(tuning, tmp_path, capsys):
     assert "1/50  trial000  failed: ValueError: no such luck" in capsys.readouterr().out
 
 
+def test_accuracies_that_are_no_numbers_are_failures(tuning):
+    with pytest.raises(ValueError, match="the first 3 failed: its validation accuracy is not a number"):
+        main(tuning(nan="yes"))
+
+
+def test_what_has_changed_is_refused(tuning, tmp_path, capsys):
+    words = tuning(trials=1)
+    main([*words, "--flags=--data.root here"])
+    main([*words, "--flags=--data.root there"])
+    for more, said in (
+        ({"seconds": 1.0}, "seconds: '0.0' in the run, '1.0' requested"),
+        ({"high": 9}, "others. space.x. Restore"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            main([*tuning(**{"trials": 2} | more), "--flags=--data.root here"])
+
+
+def test_settings_are_fixed_when_a_tuning_starts(tuning, tmp_path, capsys):
+    with pytest.raises(ValueError, match="a: 1 in the run, 'edited' requested"):  # and the best command is not printed
+        main(tuning(trials=2, edits=str(tmp_path / "config.yaml")))
+    out = capsys.readouterr().out
+    assert "best validation accuracy" not in out
+    assert len(trials(tmp_path)) == 2
+    logs = [(tmp_path / "runs" / "t" / f"trial00{k}" / "train.log").read_text() for k in (0, 1)]
+    assert all(log.rstrip().endswith(" 1") for log in logs)
+
+
+@pytest.mark.parametrize("make", [lambda file: file.write_text("no database"), lambda file: file.mkdir()])
+def test_a_database_that_is_none(tuning, tmp_path, make):
+    words = tuning()
+    (tmp_path / "runs" / "t").mkdir(parents=True)
+    make(tmp_path / "runs" / "t" / "optuna.db")
+    with pytest.raises(ValueError, match=r"optuna.db to hold the trials of a tuning, but"):
+        main(words)
+
+
 def test_a_killed_trial_is_tried_again_in_its_run(tuning, tmp_path):
     words = [*tuning(seconds=2.0, trials=1)]
-    code = "import pathlib; from sweeps import run, tune; "
-    code += f"run.ROOT = pathlib.Path({str(tmp_path)!r}); tune._score = lambda run: tune._accuracies(run)[-1][1]; "
-    code += f"from sweeps.__main__ import main; main({words!r})"
-    process = subprocess.Popen([sys.executable, "-c", code])
+    process = stand_in.start(tmp_path, words)
     run = tmp_path / "runs" / "t" / "trial000"
-    while not (run / "metrics.csv").exists() and process.poll() is None:
-        time.sleep(0.05)
+    stand_in.wait_for((run / "metrics.csv").exists, process)
     process.kill()
-    process.wait()
+    process.communicate()
+    time.sleep(0.1)
+    os.kill(int((run / LOCK).read_text().split()[1]), 9)
     hold = f"import fcntl; file = open({str(run / LOCK)!r}, 'w'); fcntl.lockf(file, fcntl.LOCK_EX); print(); input()"
     with subprocess.Popen([sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as outlived:
         outlived.stdout.readline()
@@ -145,6 +181,7 @@ def test_the_published_spaces(file, monkeypatch):
     [
         (["--trials=0"], "Expected argument `trials` to be at least 1, but got 0"),
         (["--seed=-1"], r"Expected argument `seed` to be at least 0 and below 2\^31, but got -1"),
+        (["--flags=--x 2"], "Expected argument `flags` to leave out `--x`, which is set for every run"),
         (["--flags='x"], "Expected argument `flags` to be words of a shell, but got .*no closing quotation"),
     ],
 )
@@ -162,6 +199,13 @@ def test_mistakes_of_a_command(tuning, words, said, tmp_path):
         ({"space": {"x": {"flags": "x", "low": 1}}}, "it lacks `space.x.high`"),
         ({"runs": "here"}, "to leave out `runs`, which is set for every run"),
         ({"config": "nothing.yaml"}, "to be a file, but got nothing.yaml"),
+        ({"low": 3, "high": 2}, "`low` of x is 3, above `high`, 2"),
+        ({"log": True}, "`low` of x is 0, not above 0 as `log` requires"),
+        ({"log": True, "low": 1, "step": 1}, "`step` of x goes with `log: false` only"),
+        ({"step": 0}, "`step` of x is 0, not above 0"),
+        ({"step": -1}, "`step` of x is -1, not above 0"),
+        ({"high": math.nan}, r"`high` of x is nan, not a number of at most 2\^53"),
+        ({"high": math.inf}, r"`high` of x is inf, not a number of at most 2\^53"),
         ({"trials": 0}, "`trials`: input should be greater than or equal to 1, got 0"),
     ],
 )

@@ -1,0 +1,81 @@
+"""What differs between the settings of a run and those requested now, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+FREE_SETTINGS = ("runs", "experiment", "test_after_fit")  # change no result, and nor do these arguments of the data:
+FREE_DATA_ARGUMENTS = ("root", "num_workers", "eval_batch_size")
+
+
+def changed_settings(stored: Mapping[str, Any], requested: Mapping[str, Any]) -> list[str]:
+    """What differs between the ``config.yaml`` of a run and the settings requested now, besides what changes no result.
+
+    Args:
+        stored: content of ``config.yaml``.
+        requested: the same, as it would be written now.
+
+    Returns:
+        For every argument that differs, down to the keys of its mappings, its name and both values; arguments that
+        did not exist when the run began are left out.
+    """
+    differing = []
+    for section, now in requested.items():
+        before = stored.get(section, now)
+        if section in FREE_SETTINGS:
+            continue
+        if not (isinstance(before, Mapping) and isinstance(now, Mapping)):
+            differing += _differences(section, before, now)
+            continue
+        free = FREE_DATA_ARGUMENTS if section == "data" else ()
+        differing += changed_arguments(section, before, now, ("init_args",))
+        differing += changed_arguments(section, before.get("init_args", {}), now.get("init_args", {}), free)
+    return differing
+
+
+def changed_arguments(
+    section: str, stored: Mapping[str, Any], requested: Mapping[str, Any], free: tuple[str, ...] = ()
+) -> list[str]:
+    """The differences between arguments that both have.
+
+    Args:
+        section: of the settings, for the names.
+        stored: the arguments of a run.
+        requested: the arguments now.
+        free: names that may differ.
+
+    Returns:
+        Name and both values of each.
+    """
+    both = [name for name in requested if name in stored and name not in free]
+    return [
+        line
+        for name in both
+        for line in _differences(f"{section}.{name}", _plain(stored[name]), _plain(requested[name]))
+    ]
+
+
+def _differences(key: str, stored: Any, requested: Any) -> list[str]:
+    """The differences, key by key."""
+    if stored == requested:
+        return []
+    if not (isinstance(stored, Mapping) and isinstance(requested, Mapping)):
+        return [f"{key}: {stored!r} in the run, {requested!r} requested"]
+    nothing = _Nothing()
+    pairs = {name: (stored.get(name, nothing), requested.get(name, nothing)) for name in {**stored, **requested}}
+    return [line for name, values in pairs.items() for line in _differences(f"{key}.{name}", *values)]
+
+
+class _Nothing:
+    """The value of a missing key, which equals null."""
+
+    def __repr__(self) -> str:
+        return "nothing"
+
+
+def _plain(value: Any) -> Any:
+    """Tuples and lists compare equal."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
