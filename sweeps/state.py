@@ -9,12 +9,14 @@ from typing import Any, Literal
 
 from protometry import config_of_ours
 from run_folder.command_line import read_yaml
+from run_folder.messages import counted
 from run_folder.schema import check_content
 from run_folder.settings import changed_settings
 from sweeps.sweep import Run
 
 State = Literal["done", "begun", "missing"]
 LOG = "train.log"
+SHOWN = 3  # runs with the same mistake
 
 
 def state_of(run: Run) -> State:
@@ -45,13 +47,18 @@ def read_settings(runs: Iterable[Run]) -> dict[str, dict[str, Any]]:
                 settings[run.name] = reader.read([*map(config_of_ours, run.words(resume=False))])
         except SystemExit as end:
             line = said.getvalue().strip().partition("error: ")[2]
-            mistakes.setdefault(line if end.code else "they print something instead of training", []).append(run.name)
+            mistakes.setdefault(line if end.code else "a flag prints something instead of training", []).append(run.name)
         except ValueError as error:
             mistakes.setdefault(str(error), []).append(run.name)
     if mistakes:
-        lines = [f"those of {', '.join(names)} are not: {line}" for line, names in mistakes.items()]
-        raise ValueError(f"Expected flags as `train.py fit` takes them, but {'; '.join(lines)}")
+        lines = [f"{line.rstrip('.')} (in {_named(names)})" for line, names in mistakes.items()]
+        raise ValueError(f"Expected settings that `train.py fit` accepts, but it says: {'; '.join(lines)}.")
     return settings
+
+
+def _named(names: list[str]) -> str:
+    more = len(names) - SHOWN
+    return ", ".join(names[:SHOWN]) + (f" and {counted(more, 'more run')}" if more > 0 else "")
 
 
 def check_settings(run: Run, settings: Mapping[str, Any]) -> None:
