@@ -136,8 +136,8 @@ class PhotoTransform:
             left, top, right, bottom = (int(edge) for edge in photo.box + BOX_END)
         placement = place((bottom - top, right - left), self.size, self.geometry)
         if top or left:
-            placement = replace(placement, corner=(top, left))
-        image = placement.image(photo.image[top:bottom, left:right], self.resize_filter)
+            placement = replace(placement, corner=(top + placement.corner[0], left + placement.corner[1]))
+        image = placement.image(photo.image, self.resize_filter)
         if self.random:
             if seed is None:
                 raise ValueError("Expected argument `seed` to be an integer because augmentation is on, but got None.")
@@ -151,9 +151,9 @@ class PhotoTransform:
                     f"got {labels.shape[1]}x{labels.shape[0]}."
                 )
         if mask is not None:
-            mask = placement.labels(mask[top:bottom, left:right].view(np.uint8)).view(np.bool_)
+            mask = placement.labels(mask.view(np.uint8)).view(np.bool_)
         if codes is not None:
-            codes = placement.labels(codes[top:bottom, left:right])
+            codes = placement.labels(codes)
         return Photo(image, mask, codes, photo.points, photo.visible, photo.box), placement
 
 

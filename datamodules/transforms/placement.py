@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 GeometryPreset = Literal["stretch", "letterbox", "shorter_crop", "center_crop"]
 ResizeFilter = Literal["area", "linear"]
+LONG = 64  # times as long as the frame: a photo of which the resize makes more is cut first
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,10 @@ class Placement:
         """An image in the frame.
 
         Args:
-            image: ``(h, w, 3)`` uint8.
+            image: the photo, uncut, 3 channels of uint8.
             resize_filter: ``area`` averages in the directions in which the photo shrinks; ``linear`` samples.
         """
+        image = self._cut(image)
         if resize_filter == "area":  # a step of its own: OpenCV averages only where no direction grows
             shrunk = min(self.photo[0], self.resized[0]), min(self.photo[1], self.resized[1])
             image = _resized(image, shrunk, cv2.INTER_AREA)
@@ -53,9 +55,13 @@ class Placement:
         """A map of codes in the frame; each pixel takes the code at its centre (plain nearest takes the top left).
 
         Args:
-            labels: ``(h, w)`` uint8.
+            labels: as large as the photo, uint8.
         """
-        return self._placed(labels, cv2.INTER_NEAREST_EXACT)
+        return self._placed(self._cut(labels), cv2.INTER_NEAREST_EXACT)
+
+    def _cut(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        (top, left), (height, width) = self.corner, self.photo
+        return pixels[top : top + height, left : left + width]
 
     def _placed(self, pixels: NDArray[np.uint8], interpolation: int) -> NDArray[np.uint8]:
         pixels = _resized(pixels, self.resized, interpolation)
@@ -116,7 +122,31 @@ def place(photo: tuple[int, int], frame: tuple[int, int], geometry: GeometryPres
     resized = frame if scale is None else (max(1, round(photo[0] * scale)), max(1, round(photo[1] * scale)))
     spare = frame[0] - resized[0], frame[1] - resized[1]
     shift = tuple(pixels // 2 if pixels >= 0 else -(-pixels // 2) for pixels in spare)
-    return Placement(photo, resized, (shift[0], shift[1]), frame)
+    whole = Placement(photo, resized, (shift[0], shift[1]), frame)
+    return _middle(whole) if geometry == "shorter_crop" and max(resized) > LONG * max(frame) else whole
+
+
+def _middle(whole: Placement) -> Placement:
+    """The same pixels of the frame from the middle of a very long photo, whose resize could take gigabytes.
+
+    Its ends are some shorter sides away from what the frame shows. They lie at multiples of the shorter side, where
+    pixels begin before and after the resize.
+    """
+    axis = int(whole.photo[1] > whole.photo[0])  # the long one
+    side, unit = whole.photo[1 - axis], whole.frame[1 - axis]  # the shorter side, and what becomes of it
+    first = -whole.shift[axis] // unit - 1
+    count = -(-whole.frame[axis] // unit) + 3
+
+    def with_long(pair: tuple[int, int], value: int) -> tuple[int, int]:
+        return (value, pair[1]) if axis == 0 else (pair[0], value)
+
+    return Placement(
+        with_long(whole.photo, count * side),
+        with_long(whole.resized, count * unit),
+        with_long(whole.shift, whole.shift[axis] + first * unit),
+        whole.frame,
+        with_long(whole.corner, first * side),
+    )
 
 
 def inclusive_boxes(corners: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -44,6 +44,24 @@ def reference(frame, geometry, resize_filter, shape):
 
 
 @pytest.mark.parametrize("resize_filter", ["area", "linear"])
+@pytest.mark.parametrize(("shape", "frame"), [((4, 300), (8, 8)), ((5, 901), (10, 14)), ((8, 2000), (4, 4))])
+def test_a_very_long_photo_is_cut_before_it_is_resized(shape, frame, resize_filter):
+    """With the same pixels, labels and points, lying or standing; 2 x 50,000 pixels would need gigabytes."""
+    image = np.random.default_rng(0).integers(0, 256, (*shape, 3), dtype=np.uint8)
+    whole = reference(frame, "shorter_crop", resize_filter, shape)(image=image, mask=image[..., 0])
+    placement = place(shape, frame, "shorter_crop")
+    assert placement.resized[1] <= 8 * max(frame)
+    np.testing.assert_array_equal(placement.image(image, resize_filter), whole["image"])
+    np.testing.assert_array_equal(placement.labels(image[..., 0]), whole["mask"])
+    standing = place(shape[::-1], frame[::-1], "shorter_crop")
+    pixels = standing.image(image.swapaxes(0, 1).copy(), resize_filter).swapaxes(0, 1).astype(int)
+    assert abs(pixels - whole["image"]).max() <= 1
+    middle = place_points(np.array([[[shape[1] / 2, shape[0] / 2]]]), [placement])
+    np.testing.assert_allclose(middle[0, 0], (frame[1] / 2, frame[0] / 2), atol=0.5)
+    assert max(place((2, 50_000), (224, 224), "shorter_crop").resized) <= 8 * 224
+
+
+@pytest.mark.parametrize("resize_filter", ["area", "linear"])
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 def test_pixels_as_in_albumentations(geometry, resize_filter):
     generator = np.random.default_rng(0)
@@ -115,4 +133,4 @@ def test_never_less_than_a_pixel():
 
 def test_an_unchanged_photo_is_not_copied():
     image = np.zeros((20, 30, 3), np.uint8)
-    assert place((20, 30), (20, 30), "letterbox").image(image, "area") is image
+    assert np.shares_memory(place((20, 30), (20, 30), "letterbox").image(image, "area"), image)
