@@ -7,6 +7,7 @@ inclusive pixels (x0, y0, x1, y1).
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 
@@ -164,15 +165,15 @@ def font_of(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
     return ImageFont.load_default(size)
 
 
-def cut_text(text: str, size: int, width: int) -> str:
+def cut_text(text: str, size: int, width: float) -> str:
     """The text, or its beginning and an ellipsis where it is wider than ``width`` pixels.
 
     Args:
-        text: one line.
+        text: lines are joined to one.
         size: of the letters in pixels.
         width: in pixels.
     """
-    font = font_of(size)
+    font, text = font_of(size), " ".join(text.splitlines())
     if font.getlength(text) <= width:
         return text
     while text and font.getlength(text + "…") > width:
@@ -194,13 +195,13 @@ def write_text(  # noqa: PLR0913 - what, where and how
     Args:
         picture: changed in place.
         place: of the anchor, by default the upper left corner, in pixels.
-        text: one line.
+        text: lines are joined to one.
         size: of the letters in pixels.
         width: in pixels, above which the text is cut with an ellipsis.
         colour: any colour Pillow knows.
         anchor: as Pillow has it.
     """
-    cut = text if width is None else cut_text(text, size, width)
+    cut = cut_text(text, size, math.inf if width is None else width)
     ImageDraw.Draw(picture).text(place, cut, fill=colour, font=font_of(size), anchor=anchor)
 
 

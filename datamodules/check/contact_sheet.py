@@ -65,7 +65,8 @@ def contact_sheet(tiles: Sequence[Tile]) -> Image.Image:
 
 def _fitting(draw: ImageDraw.ImageDraw, text: str) -> str:
     """The text, its beginning cut off until it is as narrow as a tile."""
-    line = text.encode("latin-1", "replace").decode("latin-1")  # what Pillow's own font has
+    line = " ".join(text.splitlines())  # Pillow measures single lines only
+    line = line.encode("latin-1", "replace").decode("latin-1")  # what its own font has
     while draw.textlength(line) > TILE:
         line = f"...{line[4:]}"
     return line

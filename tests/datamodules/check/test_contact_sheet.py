@@ -27,6 +27,11 @@ def test_long_and_foreign_names_fit():
     assert (np.asarray(sheet(1, name, name))[:, GAP + TILE :] == 255).all()
 
 
+def test_names_of_several_lines_are_written_in_one():
+    drawn = [np.asarray(sheet(1, name, name)) for name in ("an\nant", "an ant")]
+    assert (drawn[0] == drawn[1]).all()
+
+
 def test_no_samples():
     with pytest.raises(ValueError, match="`tiles` to hold samples, but got none"):
         sheet(0)
