@@ -50,7 +50,7 @@ class ImageDataset(Dataset[Sample], ABC):
 
     @property
     def contents(self) -> list[str]:
-        """What tells each sample from others, in order: its id, and the size of its file where it has one."""
+        """What tells each sample from others, in order: its id, and what :class:`.PhotoDataset` knows of its file."""
         return self.sample_ids
 
     @property

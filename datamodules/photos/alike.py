@@ -1,4 +1,4 @@
-"""Photos that are in two parts of a split, and classes whose names are easily taken for one another."""
+"""Photos that are equal, or in two parts of a split, and classes whose names are easily taken for one another."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from datamodules.photos.problems import SHOWN
+
+MIDDLE = 2**16  # bytes
 
 
 def equal_photos(photos: Iterable[tuple[str, Path]]) -> list[list[str]]:
@@ -27,6 +29,13 @@ def equal_photos(photos: Iterable[tuple[str, Path]]) -> list[list[str]]:
             with path.open("rb") as file:
                 contents[hashlib.file_digest(file, "sha256").digest()].append(name)
     return [names for names in contents.values() if len(names) > 1]
+
+
+def middle_hash(path: Path) -> str:
+    """SHA-256 of the middle of a file, of up to 64 KiB."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - MIDDLE) // 2)
+        return hashlib.sha256(file.read(MIDDLE)).hexdigest()
 
 
 def in_two_parts(equal: Sequence[Sequence[str]], part_of: Mapping[str, str]) -> list[str]:

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from datamodules.dataset import ImageDataset, Index, epoch_and_position
+from datamodules.photos.alike import middle_hash
 from datamodules.photos.files import decode_image
 from datamodules.photos.problems import Problems
 from datamodules.photos.verify import ImageFile
@@ -20,8 +21,10 @@ from datamodules.sample import Batch, Capabilities, ClassTables, sample_key
 from datamodules.splits import Split
 from datamodules.transforms.photo import Photo, PhotoTransform, transform_seed
 from datamodules.transforms.placement import Placement, clipped_boxes, placed_boxes, placed_points
+from datamodules.views import stratified_rows
 
 AUGMENTED = "training images are augmented and carry no boxes, points, masks or maps"
+HASHED = 256  # files, by whose content data of equal names and sizes are told apart
 
 
 @dataclass(frozen=True)
@@ -90,9 +93,16 @@ class PhotoDataset(ImageDataset):
 
     @property
     def contents(self) -> list[str]:
-        """Ids of the photos and sizes of their files in bytes, in order."""
-        files = [self.table.files[row] for row in self.rows.tolist()]
-        return [f"{file.sample_id}\t{file.path.stat().st_size}" for file in files]
+        """Ids of the photos, sizes of their files in bytes, and for some a hash of the file, in order.
+
+        Files are hashed for at most 256 photos, drawn by class as in :class:`.Stratified`, by :func:`.middle_hash`:
+        where pixels are not compressed, other photos are as large.
+        """
+        files, hashed = [self.table.files[row] for row in self.rows.tolist()], [""] * len(self)
+        for position in stratified_rows(self.labels, self._keys, HASHED) if files else ():
+            hashed[position] = f"\t{middle_hash(files[position].path)}"
+        sizes = [f"{file.sample_id}\t{file.path.stat().st_size}" for file in files]
+        return [size + more for size, more in zip(sizes, hashed, strict=True)]
 
     @property
     def labels(self) -> NDArray[np.int64]:

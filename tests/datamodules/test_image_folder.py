@@ -9,6 +9,7 @@ from datamodules.image_folder import ImageFolder, ImageFolderDataset, read_class
 from datamodules.photos.class_attributes import read_attribute_table
 from datamodules.photos.folders import images_below
 from datamodules.photos.problems import Problems
+from datamodules.views import Stratified
 from tests.photo_trees import make_flat, make_folders, photo, write_attributes
 
 
@@ -323,3 +324,19 @@ def test_a_fingerprint_tells_test_images_and_classes_apart(tmp_path):
     with (root / "test/ant/0.jpg").open("ab") as file:
         file.write(b"\0")
     assert folder(root).fingerprint != one
+
+
+def test_a_fingerprint_tells_pixels_apart_in_files_of_equal_names_and_sizes(tmp_path):
+    """Also of some of the images, as where a model knows some of the classes."""
+
+    def contents(grey):
+        root = tmp_path / str(grey)
+        for name in ("ant", "bee", "cat"):
+            for i in range(3):
+                photo(root / name / f"{i}.bmp", grey)
+        data = folder(root, scheme="test")
+        return data.fingerprint, Stratified(data.dataset("test"), 3).contents
+
+    (one, some), (other, others) = contents(1), contents(2)
+    assert one != other
+    assert not set(some) & set(others)
