@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 from datamodules.nico.hsv_rule import Group, hsv_counts, hsv_group
 from datamodules.photos.cache import cache_folder, recall, remember
 from datamodules.photos.files import decode_image, open_image
-from datamodules.photos.folders import note_names_not_utf8
+from datamodules.photos.folders import note_names_not_utf8, visible_folders
 from datamodules.photos.problems import SHOWN, Problems
 from datamodules.progress import track
 
@@ -163,8 +163,7 @@ class _Looks(Dataset[Look]):
 
 def _folders(top: Path) -> list[Path]:
     """Folders that are not hidden, by name (paths sort by the rules of the platform)."""
-    inside = (path for path in top.iterdir() if path.is_dir() and not path.name.startswith("."))
-    return sorted(inside, key=lambda path: path.name)
+    return [top / name for name in visible_folders(top)]
 
 
 def _files(kind: Path) -> Iterator[Path]:

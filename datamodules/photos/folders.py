@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from lightning.pytorch.utilities import rank_zero_warn
+
 from datamodules.photos.problems import Problems
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff")
@@ -52,10 +54,10 @@ def images_below(folder: Path, problems: Problems) -> list[str]:
     """
     images: list[str] = []
     for place, folders, names in os.walk(folder, onerror=_stop, followlinks=True):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        for link in (Path(place, name) for name in folders):
-            if link.is_symlink() and _leads_up(link):
-                raise ValueError(f"Expected {link} to hold images, but it links to a folder above it. Remove the link.")
+        visible = [name for name in folders if not name.startswith(".")]
+        folders[:] = [name for name in visible if not _leads_up(Path(place, name))]
+        for name in sorted(set(visible) - set(folders)):
+            rank_zero_warn(f"{Path(place, name)} links to a folder above it and is left out.")
         above = Path(place).relative_to(folder).as_posix()
         prefix = "" if above == "." else f"{above}/"
         images += [prefix + name for name in names if name.lower().endswith(EXTENSIONS) and not name.startswith(".")]
@@ -64,10 +66,11 @@ def images_below(folder: Path, problems: Problems) -> list[str]:
 
 
 def visible_folders(folder: Path) -> list[str]:
-    """Sorted names of the folders in ``folder`` that are not hidden; empty if it is not a folder."""
+    """Sorted names of the folders in ``folder`` that are not hidden and link to none above; none if it is no folder."""
     if not folder.is_dir():
         return []
-    return sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    inside = (path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    return sorted(path.name for path in inside if not _leads_up(path))
 
 
 def split_folders(folder: Path) -> list[str]:
@@ -133,7 +136,9 @@ def by_prefix(folder: Path, problems: Problems) -> Placed:
 
 
 def _leads_up(link: Path) -> bool:
-    """Whether a link leads to a folder above it, by its own path or by links on the way to it."""
+    """Whether this is a link that leads to a folder above it, by its own path or by links on the way to it."""
+    if not link.is_symlink():
+        return False
     target = link.resolve()
     return link.parent.resolve().is_relative_to(target) or any(above.resolve() == target for above in link.parents)
 

@@ -7,7 +7,7 @@ import torch
 
 from datamodules.image_folder import ImageFolder, ImageFolderDataset, read_classes
 from datamodules.photos.class_attributes import read_attribute_table
-from datamodules.photos.folders import images_below
+from datamodules.photos.folders import images_below, visible_folders
 from datamodules.photos.problems import Problems
 from datamodules.views import Stratified
 from tests.photo_trees import make_flat, make_folders, photo, write_attributes
@@ -87,8 +87,11 @@ class TestLayouts:
         root = make_folders(tmp_path)
         (root / "ant/l").symlink_to(root / "bee")
         (root / "bee/l").symlink_to(root / "ant")
-        with pytest.raises(ValueError, match="l/l to hold images, but it links to a folder above it"):
-            images_below(root, Problems("toy", ""))
+        (root / "all").symlink_to(root)
+        with pytest.warns(UserWarning, match="links to a folder above it and is left out"):
+            found = images_below(root, Problems("toy", ""))
+        assert found == sorted([f"{place}/{i}.jpg" for place in ("ant", "ant/l", "bee", "bee/l") for i in range(8)])
+        assert visible_folders(root) == ["ant", "bee"]
 
     def test_a_photo_in_two_parts_is_warned_of_at_every_start(self, tmp_path, private_cache):
         root = make_folders(tmp_path / "root", {"train": 3, "val": 2, "test": 2}, ("ant", "Ant"))
