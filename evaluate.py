@@ -244,6 +244,7 @@ def predict(  # noqa: PLR0913 - every argument is a flag
     data_root: str | None = None,
     inference: str | None = None,
     allow_classes: str | None = None,
+    max_pixels: int | None = None,
 ) -> None:
     """Write a table with the prediction for every image, its probability, and the three most probable classes.
 
@@ -258,13 +259,15 @@ def predict(  # noqa: PLR0913 - every argument is a flag
         data_root: as in ``run``.
         inference: as in ``run``.
         allow_classes: as in ``run``.
+        max_pixels: of a photo, 160 million by default; larger ones are not read.
     """
     from evaluation import predict
     from evaluation.trained_model import TrainedModel
 
     _refuse_lost(crop, image)
     trained = TrainedModel.of_flags(ckpt_path, data_root, allow_classes)
-    predict.predict(trained, trainer, image, crop or None, split, inference, Path(output) if output else None)
+    table = Path(output) if output else None
+    predict.predict(trained, trainer, image, crop or None, split, inference, table, max_pixels)
 
 
 def explain(  # noqa: PLR0913 - every argument is a flag
@@ -277,6 +280,7 @@ def explain(  # noqa: PLR0913 - every argument is a flag
     output: str | None = None,
     data_root: str | None = None,
     allow_classes: str | None = None,
+    max_pixels: int | None = None,
 ) -> None:
     """Explain images: a picture and a page for each, with the contributions of units to the logit.
 
@@ -291,6 +295,7 @@ def explain(  # noqa: PLR0913 - every argument is a flag
         output: folder of the pictures and pages; ``explained`` in the run folder by default.
         data_root: as in ``run``.
         allow_classes: as in ``run``.
+        max_pixels: as in ``predict``.
     """
     from datamodules.photos.one_photo import read_photo
     from evaluation.trained_model import TrainedModel
@@ -306,7 +311,7 @@ def explain(  # noqa: PLR0913 - every argument is a flag
     unread = []
     for path in image:
         try:
-            samples.append(read_photo(path, subject.datamodule, crop or None))
+            samples.append(read_photo(path, subject.datamodule, crop or None, max_pixels))
         except (OSError, ValueError) as error:
             unread.append(str(error))
     if samples:

@@ -83,6 +83,7 @@ def predict(  # noqa: PLR0913 - what the flags of the command say
     split: EvaluatedSplit | None = None,
     inference: str | None = None,
     output: Path | None = None,
+    max_pixels: int | None = None,
 ) -> None:
     """Write a table of predictions, and print its path.
 
@@ -95,6 +96,7 @@ def predict(  # noqa: PLR0913 - what the flags of the command say
         inference: as in :meth:`TrainedModel.model`.
         output: the table, ``predictions.csv`` in the run folder by default; if the file exists, the new one gets a
             number.
+        max_pixels: of a photo, 160 million by default.
 
     Raises:
         ValueError: if both images and a split are named, or the data have no validation split to predict; after the
@@ -105,7 +107,7 @@ def predict(  # noqa: PLR0913 - what the flags of the command say
     module, datamodule = trained.model(inference), trained.data()
     names = trained.class_names or datamodule.class_names
     data = (
-        PhotoFiles(image, datamodule, names if threshold_of(module) is None else (), crop)
+        PhotoFiles(image, datamodule, names if threshold_of(module) is None else (), crop, max_pixels)
         if image
         else _split(datamodule, split or "test")
     )

@@ -7,22 +7,16 @@ python examples/explain_photo.py runs/quickstart/checkpoints/last.ckpt PHOTO
 import sys
 
 import torch
-from PIL import Image
-from torchvision.transforms.functional import pil_to_tensor
 
 from datamodules import load_datamodule
+from datamodules.photos.one_photo import read_photo
 from lightning_modules import load_model
 from reports import explain
 
 checkpoint, *photos = sys.argv[1:]
 model = load_model(checkpoint).eval()
 data = load_datamodule(checkpoint)
-if photos:
-    height, width = data.image_size
-    photo = Image.open(photos[0]).convert("RGB").resize((width, height))
-    sample = {"image": pil_to_tensor(photo) / 255, "sample_id": photos[0]}
-else:
-    sample = data.dataset("test")[0]
+sample = read_photo(photos[0], data) if photos else data.dataset("test")[0]
 
 with torch.no_grad():
     output = model(sample["image"][None])  # logits (1, K), scores (1, U) and maps (1, U, h, w) of the units

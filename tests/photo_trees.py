@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import hashlib
 import os
+import struct
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -143,6 +145,24 @@ def noise_picture(path: Path, size: tuple[int, int] = (20, 10), seed: int = 0, m
     shape = (size[1], size[0], 3) if mode == "RGB" else (size[1], size[0])
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)).save(path)
+    return path
+
+
+def claimed_png(path: Path, width: int, height: int = 1) -> Path:
+    """A PNG file of a few bytes whose header claims a size."""
+    chunks = ((b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)), (b"IDAT", zlib.compress(b"\0" * 9)))
+    packed = [
+        struct.pack(">I", len(d)) + n + d + struct.pack(">I", zlib.crc32(n + d)) for n, d in (*chunks, (b"IEND", b""))
+    ]
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(packed))
+    return path
+
+
+def turned(path: Path, pixels: np.ndarray) -> Path:
+    """A photo whose EXIF tag turns it by a quarter."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(pixels).save(path, exif=exif)
     return path
 
 

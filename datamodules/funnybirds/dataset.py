@@ -166,7 +166,7 @@ class FunnyBirdsDataset(PhotoDataset):
         part_map = self.table.part_map(row)
         if part_map is None:
             return photo
-        codes = label_codes(decode_image(part_map))
+        codes = label_codes(self.decoded(row, part_map))
         left, top, width, height = cv2.boundingRect(bird_pixels(codes).view(np.uint8))
         if width == 0 and not self._trained_on[row]:
             raise ValueError(

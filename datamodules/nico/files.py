@@ -29,7 +29,7 @@ REMEDY = (
     "that holds <class>/<context>/<image>, such as Animal, as `--data.root`."
 )
 PUBLISHED_MODES = ("RGB", "L", "RGBA")
-LOOK_VERSION = "nico 1"  # part of the cache key: change it whenever `_look` changes
+LOOK_VERSION = "nico 2"  # part of the cache key: change it whenever `_look` changes
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class _Looks(Dataset[Look]):
     def __getitem__(self, index: int) -> Look:
         path = self._folder / self._names[index]
         try:
-            image = decode_image(path)
+            image = decode_image(path, upright=True)
         except ValueError as error:
             return Look(None, False, str(error.__cause__ or error))
         with open_image(path) as photo:

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -71,6 +71,8 @@ class PhotoDataset(ImageDataset):
         rows: ``(n,)`` int64, the photos of this data set as indices into the table.
         training: whether samples are augmented and carry image, targets and ids only.
         multi_label: whether ``labels`` are the logits of a model.
+        upright: whether photos are turned as their EXIF tags say. Boxes, points, masks and what :meth:`mark` adds count
+            pixels as they are stored, so that photos with any of these stay as they are.
     """
 
     multi_label = False
@@ -79,6 +81,8 @@ class PhotoDataset(ImageDataset):
         self.table, self.transform = table, transform
         self.tables = ClassTables()
         self.training, self.seed = False, 0
+        annotated = table.boxes is not None or table.points is not None or type(self).mark is not PhotoDataset.mark
+        self.upright = not annotated and all(file.mask is None for file in table.files)
         self._choose(np.arange(len(table.files)))
 
     @property
@@ -215,8 +219,19 @@ class PhotoDataset(ImageDataset):
         except ValueError as error:
             raise ValueError(f"{self.table.files[row].path}: {error}") from error
 
+    def decoded(self, row: int, path: Path, mode: Literal["RGB", "L"] = "RGB") -> NDArray[np.uint8]:
+        """A photo, or what is annotated on it, see :func:`.decode_image`.
+
+        Raises:
+            ValueError: if it cannot be decoded, with the id to exclude.
+        """
+        try:
+            return decode_image(path, mode, self.upright)
+        except ValueError as error:
+            raise ValueError(f"{error} {self.table.files[row].remedy}") from error
+
     def _photo(self, row: int) -> Photo:
-        image = decode_image(self.table.files[row].path)
+        image = self.decoded(row, self.table.files[row].path)
         if self.table.boxes is None:
             return Photo(image)
         x0, y0, x1, y1 = self.table.boxes[row].tolist()
@@ -235,7 +250,7 @@ class PhotoDataset(ImageDataset):
         mask_file = self.table.files[row].mask
         if mask_file is None:
             return photo
-        mask = decode_image(mask_file, "L")
+        mask = self.decoded(row, mask_file, "L")
         return replace(photo, object_mask=mask > mask.max() / 2)  # grey steps say how many annotators agree
 
 

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Sequence
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import ExifTags, Image, ImageFile
 
 from datamodules.photos.problems import SHOWN
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")  # Pillow hands others to programs, as EPS to Ghostscript
+MAX_PIXELS = 160_000_000  # more than any camera makes; decoding takes up to ten bytes for each
+TURNS: dict[Any, Image.Transpose] = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}  # by the orientation in EXIF
+DARK = 64  # of 256; files of 16 bits with the values of a scanner or camera of 12 or 14 stay below
 
 
 def locate(root: str | Path, folder: str, marker: str | Sequence[str], remedy: str) -> Path:
@@ -70,52 +83,101 @@ def regular(path: Path) -> Path:
     return path
 
 
-def open_image(path: Path) -> Image.Image:
+def open_image(path: Path, max_pixels: int = MAX_PIXELS) -> ImageFile.ImageFile:
     """An image of the formats of photos, whatever its name says; its pixels are not read yet.
 
     Raises:
         OSError: if it is no such image, or there is no such file.
-        ValueError: if it is not a regular file.
+        ValueError: if it is not a regular file, or has more than ``max_pixels``.
     """
-    return Image.open(regular(path), formats=FORMATS)
+    with _pillows_limit(None):  # which warns of the photos of some cameras
+        image = Image.open(regular(path), formats=FORMATS)
+    if image.width * image.height > max_pixels:
+        image.close()
+        raise ValueError(
+            f"it has {image.width}x{image.height} pixels (width x height), more than `max_pixels` ({max_pixels:,}); "
+            "shrink it"
+        )
+    image.filename = ""  # else Pillow maps TIFF into memory, and garbles what its tag turns
+    return image
 
 
-def decode_image(path: Path, mode: Literal["RGB", "L"] = "RGB", upright: bool = False) -> NDArray[np.uint8]:
+def decode_image(
+    path: Path, mode: Literal["RGB", "L"] = "RGB", upright: bool = False, max_pixels: int = MAX_PIXELS
+) -> NDArray[np.uint8]:
     """Decode an image file completely (Pillow: OpenCV returns a picture for truncated files without a word).
 
-    Grey, palette and CMYK images become RGB, transparency is dropped, 16 bits are cut to the upper 8.
+    Grey, palette and CMYK images become RGB, what is transparent shows white, 16 bits are cut to the upper 8. Masks
+    lose their transparency.
 
     Args:
         path: the file.
         mode: ``RGB``, or ``L`` for masks.
-        upright: turn it as its EXIF tag says; the points and boxes of data sets count pixels as they are stored.
+        upright: turn it as its EXIF tag says, unless the tag cannot be read; Pillow itself turns TIFF in any case.
+        max_pixels: of an image that is decoded.
 
     Returns:
         ``(H, W, 3)`` or ``(H, W)`` uint8, writable.
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if it cannot be decoded, with the path and the decoder's words.
+        ValueError: if it cannot be decoded, with the path and the decoder's words; what to do depends on the caller.
     """
     try:
-        with open_image(path) as image:
+        with open_image(path, max_pixels) as image, _pillows_limit(max_pixels):
             pixels = _eight_bits(image)
-            pixels = ImageOps.exif_transpose(pixels) if upright else pixels
+            pixels = _on_white(pixels) if mode == "RGB" else pixels
+            turn = _turn(image) if upright else None
+            pixels = pixels if turn is None else pixels.transpose(turn)
             return np.array(pixels if pixels.mode == mode else pixels.convert(mode))  # convert always copies
     except FileNotFoundError:
         raise
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        words = "the file is empty" if path.is_file() and path.stat().st_size == 0 else str(error)
-        raise ValueError(
-            f"Expected {path} to be an image, but it cannot be decoded: {words}. Replace the file; a data set leaves "
-            "it out if `exclude` lists its id."
-        ) from error
+    except (OSError, SyntaxError, ValueError, MemoryError, Image.DecompressionBombError) as error:
+        words = str(error) or "it does not fit into memory"
+        if path.is_file() and path.stat().st_size == 0:
+            words = "the file is empty"
+        raise ValueError(f"Expected {path} to be an image, but it cannot be decoded: {words}.") from error
 
 
-def _eight_bits(image: Image.Image) -> Image.Image:
+@contextmanager
+def _pillows_limit(pixels: int | None) -> Iterator[None]:
+    """Another limit than Pillow's own, which is the same for all files."""
+    usual, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, pixels
+    try:
+        yield
+    finally:
+        Image.MAX_IMAGE_PIXELS = usual
+
+
+def _eight_bits(image: ImageFile.ImageFile) -> Image.Image:
     """The image with 8 bits per channel; Pillow itself would clip larger grey values to white."""
+    sixteen = image.format in ("PNG", "TIFF") and ";16" in str(image.tile)  # Pillow reads the upper 8 of colours
+    image.load()
+    pixels: Image.Image = image
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG"):  # Pillow 10 says I for both
-        return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-    if image.mode in ("I", "F"):
+        sixteen, pixels = True, Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    elif image.mode in ("I", "F"):
         raise ValueError("it has 32 bits per pixel, whose range is not known; save it with 8 bits per channel")
-    return image
+    if sixteen and np.asarray(pixels.convert("RGB")).max() < DARK:
+        raise ValueError(
+            "it uses less than a quarter of the range of 16 bits, so that it would be nearly black; save it with 8 "
+            "bits per channel"
+        )
+    return pixels
+
+
+def _on_white(image: Image.Image) -> Image.Image:
+    """The image as a viewer shows it: whatever colours a file holds where it is transparent, they are not seen."""
+    if not image.has_transparency_data:
+        return image
+    colours, white = image.convert("RGBA"), Image.new("RGB", image.size, "white")
+    white.paste(colours, mask=colours)
+    return white
+
+
+def _turn(image: Image.Image) -> Image.Transpose | None:
+    """What turns an image upright, by its EXIF tag; those that cannot be read turn nothing, as in viewers."""
+    try:
+        return TURNS.get(image.getexif().get(ExifTags.Base.Orientation))
+    except (SyntaxError, ValueError, struct.error):
+        return None

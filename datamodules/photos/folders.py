@@ -30,6 +30,16 @@ class Placed:
     keys: list[str]
 
 
+def is_utf8(name: str) -> bool:
+    r"""Whether the bytes of a name are UTF-8.
+
+    Example:
+        >>> is_utf8("鸟"), is_utf8("a\udcff")
+        (True, False)
+    """
+    return name.isprintable() or name.encode(errors="replace").decode() == name
+
+
 def note_names_not_utf8(names: Sequence[str], problems: Problems) -> None:
     """Note the names whose bytes are no UTF-8: they could not be printed, written down or hashed.
 
@@ -38,18 +48,19 @@ def note_names_not_utf8(names: Sequence[str], problems: Problems) -> None:
         problems: where they are noted.
     """
     for name in names:
-        if not name.isprintable() and name.encode(errors="replace").decode() != name:
+        if not is_utf8(name):
             problems.wrong(f"the name of {name!r} is not UTF-8; rename the file")
 
 
 def images_below(folder: Path, problems: Problems) -> list[str]:
     """All images in a folder and its folders, links included; hidden files and folders are ignored.
 
+    A link to a folder above it is left out with a warning: it would show the same images again, without end.
+
     Returns:
         Sorted relative POSIX paths of what has the extension of an image, in any case.
 
     Raises:
-        ValueError: if a link leads to a folder above it.
         OSError: if a folder cannot be read.
     """
     images: list[str] = []

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ class PhotoFiles(LightningDataModule):
         datamodule: whose evaluation transform, batch size and workers are used; its files are not read.
         class_names: of the K logits; none if no folder can say what a photo shows.
         crop: as in :func:`read_photo`, of every photo.
+        max_pixels: as in :func:`read_photo`.
 
     Raises:
         FileNotFoundError: if a folder holds no image.
@@ -43,11 +45,16 @@ class PhotoFiles(LightningDataModule):
         datamodule: ImageDataModule,
         class_names: Sequence[str] = (),
         crop: Sequence[int] | None = None,
+        max_pixels: int | None = None,
     ) -> None:
         super().__init__()
-        self.datamodule, self.crop = datamodule, crop
+        self.datamodule = datamodule
+        self.read = partial(read_photo, datamodule=datamodule, crop=crop, max_pixels=max_pixels)
         if crop is None and shows_crops(datamodule):
-            rank_zero_warn("The model was trained on crops and sees photos whole: give `--crop X Y WIDTH HEIGHT`.")
+            rank_zero_warn(
+                "The model was trained on crops and sees photos whole: give them one at a time with `--crop X Y WIDTH "
+                "HEIGHT`."
+            )
         number = {plain_name(name): index for index, name in enumerate(class_names)}
         number |= {name: index for index, name in enumerate(class_names)}  # where two differ in what is left out
         self.labels: dict[str, int] = {}  # by path
@@ -65,7 +72,7 @@ class PhotoFiles(LightningDataModule):
 
     def predict_dataloader(self) -> DataLoader[Any]:
         """Batches of image, ``sample_id``, ``sample_key`` and ``label``; ``unread`` says why photos are left out."""
-        photos = _Photos(self.labels, self.datamodule, self.crop)
+        photos = _Photos(self.labels, self.read)
         rank, world_size = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
         return DataLoader(
             photos,
@@ -79,8 +86,8 @@ class PhotoFiles(LightningDataModule):
 class _Photos(Dataset[Any]):
     """Samples, or the reason why there is none."""
 
-    def __init__(self, labels: dict[str, int], datamodule: ImageDataModule, crop: Sequence[int] | None) -> None:
-        self.labels, self.paths, self.datamodule, self.crop = labels, list(labels), datamodule, crop
+    def __init__(self, labels: dict[str, int], read: Callable[[str], dict[str, Any]]) -> None:
+        self.labels, self.paths, self.read = labels, list(labels), read
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -88,7 +95,7 @@ class _Photos(Dataset[Any]):
     def __getitem__(self, index: int) -> dict[str, Any] | str:
         path = self.paths[index]
         try:
-            sample = read_photo(path, self.datamodule, self.crop)
+            sample = self.read(path)
         except (OSError, ValueError) as error:
             return str(error)
         return sample | {"sample_id": path, "label": torch.tensor(self.labels[path])}

@@ -18,6 +18,7 @@ from datamodules import ImageDataModule, SketchBirds, SketchBirdsDataset
 from datamodules.check.sample import field_sizes, same_sample, sample_problems
 from datamodules.dataset import ImageLoader
 from datamodules.photos.data_module import PhotoDataModule
+from datamodules.photos.dataset import PhotoDataset
 from datamodules.splits import SPLITS
 from tests.datamodules.registry import SETS
 from tests.photo_trees import fingerprint
@@ -78,6 +79,14 @@ class TestModule:
         listed = [name for part in ids.values() for name in part]
         assert len(set(listed)) == len(listed)
         assert all(ids.values())
+
+    def test_photos_are_upright_unless_annotations_count_their_pixels(self, data):
+        flags = data.capabilities("test")
+        annotated = [
+            flags.missing(name) is None for name in ("object_mask", "part_points", "label_map", "bounding_box")
+        ]
+        dataset = data.dataset("test")
+        assert getattr(dataset, "upright", False) == (isinstance(dataset, PhotoDataset) and not any(annotated))
 
     def test_classes(self, data):
         data.setup("fit")

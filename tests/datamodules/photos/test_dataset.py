@@ -10,7 +10,7 @@ from datamodules.photos.dataset import AUGMENTED
 from datamodules.photos.verify import ImageFile
 from datamodules.transforms.photo import PhotoTransform
 from tests.datamodules.toy_photos import ToyDataset, make_toy
-from tests.photo_trees import noise_picture
+from tests.photo_trees import noise_picture, turned
 
 
 @pytest.fixture
@@ -43,6 +43,15 @@ class TestSamples:
         assert photos[5]["part_points"].tolist() == [[0, 0], [15, 18]]
         assert photos[5]["part_visible"].tolist() == [False, True]
         assert photos.capabilities().part_points is True
+
+    def test_annotated_pixels_are_read_as_they_are_stored(self, root):
+        """A point at the white corner of a photo whose EXIF tag would turn it; without points it is turned."""
+        pixels = np.zeros((30, 40, 3), np.uint8)
+        pixels[:15, :20] = 255
+        turned(root / "ant_0.png", pixels)
+        points = np.full((16, 1, 2), 5, np.float32)
+        assert ToyDataset(root, points=points)[0]["image"][:, 5, 5].tolist() == [1, 1, 1]
+        assert ToyDataset(root)[0]["image"][:, 5, 5].tolist() == [0, 0, 0]
 
     @pytest.mark.parametrize("box", [(40, 0, 50, 9), (0, 30, 9, 35), (-9, 0, -1, 9), (0, -5, 9, -1)])
     def test_box_of_another_photo(self, root, box):

@@ -7,11 +7,26 @@ from PIL import Image
 
 from datamodules.photos.one_photo import read_photo
 from tests.datamodules.toy_photos import Toy, make_toy
+from tests.datamodules.toy_photos import toy as toy_data
+from tests.photo_trees import turned
 
 
 @pytest.fixture
 def toy(tmp_path):
     return Toy(root=str(make_toy(tmp_path / "toy")))
+
+
+@pytest.mark.parametrize("pixels", [(10, 20, 3), (20, 10, 3)])
+def test_the_same_in_training_and_evaluation(tmp_path, pixels):
+    """One file is one image, however its EXIF tag turns it."""
+    pixels = np.random.default_rng(0).integers(0, 256, pixels, dtype=np.uint8)
+    root = make_toy(tmp_path / "toy")
+    turned(root / "ant_1.png", pixels)  # training
+    data = toy_data(root, augmentation="none")
+    alone = read_photo(root / "ant_1.png", data)["image"]
+    for split in ("train", "projection"):
+        dataset = data.dataset(split)
+        assert torch.equal(dataset[dataset.sample_ids.index("ant_1.png")]["image"], alone)
 
 
 def test_a_part_of_a_photo_is_what_a_file_of_that_part_would_be(tmp_path, toy):
