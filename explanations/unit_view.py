@@ -206,7 +206,7 @@ def part_in(box: Box | None, sample: Mapping[str, Any], part_names: Sequence[str
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
-def unit_tile(view: UnitView, caption: str = "") -> Image.Image:
+def unit_tile(view: UnitView, *caption: str) -> Image.Image:
     """The three pictures of a view side by side, above a caption.
 
     Args:
@@ -221,6 +221,6 @@ def unit_tile(view: UnitView, caption: str = "") -> Image.Image:
     for index, panel in enumerate((view.photo, view.heat, view.crop)):
         left = index * (size + GAP)
         tile.paste(panel, (left + (size - panel.width) // 2, (size - panel.height) // 2))
-    for index, line in enumerate(caption.splitlines()[:CAPTION_LINES]):
+    for index, line in enumerate(caption[:CAPTION_LINES]):
         write_text(tile, (0, size + index * (CAPTION_SIZE + GAP)), line, CAPTION_SIZE, tile.width)
     return tile

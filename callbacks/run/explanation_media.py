@@ -120,7 +120,7 @@ class ExplanationMedia(Callback):
                     unit, total = strongest.units[index], sum(strongest.contributions[each] for each in (index, *same))
                     view = unit_view(sample["image"], maps[index], TILE)
                     more = f" + {len(same)} at the same place" if same else ""
-                    tiles.append(unit_tile(view, f"unit {unit}{more}: contribution {total:+.2g}\n{view.legend}"))
+                    tiles.append(unit_tile(view, f"unit {unit}{more}: contribution {total:+.2g}", view.legend))
                     own = (strongest.scores, strongest.weights, strongest.contributions, strongest.raw)
                     others = " ".join(str(strongest.units[each]) for each in same)
                     figures = (rank, unit, *(values[index] for values in own), others, total, tiles[-1])
@@ -148,7 +148,7 @@ class ExplanationMedia(Callback):
                 ((view,),) = unit_views(explainer, model, sample["image"][None], ids, TILE, key)
                 weight = None if table.weight is None else table.weight[label, unit].item()
                 name = datamodule.class_names[label]
-                tiles.append(unit_tile(view, f"unit {unit} · {name}\nlargest value {value:.3g}, {view.legend}"))
+                tiles.append(unit_tile(view, f"unit {unit} · {name}", f"largest value {value:.3g}, {view.legend}"))
                 rows.append([*where.columns, moment, unit, name, sample["sample_id"], value, weight, tiles[-1]])
         suffix = "units" if moment == END else moment.replace(" ", "-")
         epoch, phase = where.columns

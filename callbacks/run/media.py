@@ -196,7 +196,7 @@ def draw_tiles(
         ((view,),) = unit_views(explainer, model, sample["image"][None], torch.tensor([[record.unit]]), TILE)
         part = part_in(view.box, sample, part_names)
         name = " · ".join([f"prototype {record.unit}", record.class_name, *([part] if part else [])])
-        tiles.append(unit_tile(view, f"{name}\n{record.figures}, {view.legend}"))
+        tiles.append(unit_tile(view, name, f"{record.figures}, {view.legend}"))
     return tiles
 
 

@@ -106,11 +106,13 @@ def test_part_names():
 
 def test_a_tile_has_the_same_size_for_every_caption_and_repeats_bit_for_bit():
     view = unit_view(*planted(), size=64)
-    tile, silent = unit_tile(view, "prototype 3\n" + "x" * 500), unit_tile(view)
+    tile, silent = unit_tile(view, "prototype 3", "x" * 500), unit_tile(view)
     assert tile.size == silent.size == (3 * 64 + 8, 64 + 32)
     assert tile.crop((0, 64, tile.width, tile.height)).getextrema()[0] == (0, 255)
     assert colours(silent.crop((0, 64, silent.width, silent.height))) == {WHITE}
-    assert png(tile) == png(unit_tile(unit_view(*planted(), size=64), "prototype 3\n" + "x" * 500))
+    assert png(tile) == png(
+        unit_tile(unit_view(*planted(), size=64), "prototype\n3", "x" * 500)
+    )  # a line break in a name
 
 
 def test_a_map_of_another_size_is_refused():
