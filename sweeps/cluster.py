@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import shlex
+import warnings
 from pathlib import Path
 
 import yaml
 
+from sweeps.state import read_settings
 from sweeps.sweep import ROOT, Sweep, groups, read_sweep
+
+LONGEST_ARRAY = 1001  # SLURM's own MaxArraySize
 
 
 def slurm(file: str, runs: str = "runs", flags: str = "") -> None:
@@ -22,7 +26,14 @@ def slurm(file: str, runs: str = "runs", flags: str = "") -> None:
         flags: further flags of every run, in quotes.
     """
     sweep = read_sweep(file, runs, flags)
+    read_settings(sweep.runs.values())  # refuses wrong flags
     elements = _elements(sweep)
+    if len(elements) > LONGEST_ARRAY:
+        warnings.warn(
+            f"{len(elements):,} elements: SLURM accepts {LONGEST_ARRAY:,} in an array unless a cluster allows more "
+            "(`scontrol show config | grep MaxArraySize`). Split the sweep into several files.",
+            stacklevel=2,
+        )
     lines = [
         "#!/bin/bash",
         f"#SBATCH --job-name={sweep.name.replace('/', '-')}",
@@ -45,6 +56,7 @@ def wandb(file: str, runs: str = "runs", flags: str = "") -> None:
         flags: further flags of every run, in quotes.
     """
     sweep = read_sweep(file, runs, flags)
+    read_settings(sweep.runs.values())  # refuses wrong flags
     content = {
         "name": sweep.name,
         "method": "grid",

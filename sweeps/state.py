@@ -47,7 +47,9 @@ def read_settings(runs: Iterable[Run]) -> dict[str, dict[str, Any]]:
                 settings[run.name] = reader.read([*map(config_of_ours, run.words(resume=False))])
         except SystemExit as end:
             line = said.getvalue().strip().partition("error: ")[2]
-            mistakes.setdefault(line if end.code else "a flag prints something instead of training", []).append(run.name)
+            mistakes.setdefault(line if end.code else "a flag prints something instead of training", []).append(
+                run.name
+            )
         except ValueError as error:
             mistakes.setdefault(str(error), []).append(run.name)
     if mistakes:

@@ -71,7 +71,7 @@ PACKAGES: dict[str, set[str]] = {
     },
     "lightning_modules": {"lightning", "torch", "torchvision", "scipy", "sklearn"},
     "explanations": {"torch", "PIL", "matplotlib"},
-    "sweeps": {"jsonargparse", "matplotlib", "optuna", "pydantic", "rich", "yaml"},
+    "sweeps": {"jsonargparse", "matplotlib", "optuna", "pydantic", "rich", "sqlalchemy", "yaml"},
 }
 
 

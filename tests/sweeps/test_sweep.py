@@ -6,6 +6,7 @@ import subprocess
 import pytest
 import yaml
 
+from sweeps import cluster
 from sweeps.__main__ import main
 from sweeps.sweep import ROOT, groups, read_sweep
 
@@ -100,8 +101,24 @@ def test_further_flags_are_those_of_every_run(tmp_path):
             read_sweep(file, "runs", wrong)
 
 
+@pytest.mark.parametrize("command", [["run", "--dry_run"], ["slurm"], ["wandb"]])
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ("--print_config", r"it says: a flag prints something instead of training \(in a\)"),
+        ("--data.presett tiny", r"it says: .* Option 'presett' is not accepted \(in a\)"),
+        ("--data.preset tny --trainer.max_steps 0", "it says: .*Got value: tny"),
+        ("--trainer.max_steps 0", "it says: Expected `trainer.max_steps` to be at least 1"),
+        ("--x", "it says: unrecognized arguments: --x"),
+    ],
+)
+def test_flags_that_the_training_would_refuse(tmp_path, command, flags, said):
+    with pytest.raises(ValueError, match=f"Expected settings that `train.py fit` accepts, but {said}"):
+        main([*command, str(write(tmp_path)), f"--flags={flags}"])
+
+
 def test_the_same_sweep_for_a_cluster(tmp_path, capsys):
-    tree = {"config": QUICK, "weights": "{box}/last.ckpt"}
+    tree = {"config": QUICK, "model.backbone.weights": "{box}/last.ckpt"}
     file = write(tmp_path, models={"box": QUICK, "tree": tree, "other": QUICK}, seeds=[0, 1])
     main(["slurm", str(file)])
     script = capsys.readouterr().out
@@ -110,8 +127,14 @@ def test_the_same_sweep_for_a_cluster(tmp_path, capsys):
     dry = script.replace("python -m sweeps", "printf '%s\\n' python -m sweeps")
     ran = subprocess.run(["bash", "-eu"], input=dry, capture_output=True, text=True, env={"SLURM_ARRAY_TASK_ID": "2"})
     assert ran.stdout.split() == ["python", "-m", "sweeps", "run", str(file), "--only", "box-seed1,tree-seed1"]
-    main(["wandb", str(file), "--runs", "there", "--flags=--x 1"])
+    main(["wandb", str(file), "--runs", "there", "--flags=--data.preset tiny"])
     agent = yaml.safe_load(capsys.readouterr().out)
     assert agent["parameters"]["only"]["values"][1] == "other-seed0"
     words = f"python -m sweeps run {file} --runs=there".split()
-    assert agent["command"] == ["${env}", *words, "--flags=--x 1", "${args}"]
+    assert agent["command"] == ["${env}", *words, "--flags=--data.preset tiny", "${args}"]
+
+
+def test_an_array_that_is_too_long_is_remarked_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(cluster, "read_settings", lambda runs: None)
+    with pytest.warns(UserWarning, match="1,002 elements: SLURM accepts 1,001 in an array"):
+        main(["slurm", str(write(tmp_path, seeds=[*range(1002)]))])
