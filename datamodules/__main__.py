@@ -7,8 +7,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from jsonargparse import ArgumentParser, Namespace
+import yaml
+from jsonargparse import ArgumentParser, Namespace, get_loader
 
 from datamodules.base import ImageDataModule
 from datamodules.check.check import check_data
@@ -50,9 +52,25 @@ def main(args: list[str] | None = None) -> None:
     _check(instantiate(config).check)
 
 
+class _CheckParser(StrictParser):
+    """Takes every config that ``train.py fit`` takes, and of one with the key ``data`` nothing about model and run."""
+
+    def parse_string(self, content: str, *args: Any, **options: Any) -> Namespace:
+        """Parse the text of a config.
+
+        Returns:
+            The settings.
+        """
+        settings = get_loader("yaml")(content)
+        if isinstance(settings, dict) and "data" in settings:
+            content = yaml.safe_dump({key: settings[key] for key in ("data", "limit", "out") if key in settings})
+        config: Namespace = super().parse_string(content, *args, **options)
+        return config
+
+
 def _check_parser() -> ArgumentParser:
-    parser = StrictParser(description="Check every file, table, split and sample; write a report with pictures.")
-    parser.add_argument("--config", action="config", help="yaml with the key `data`")
+    parser = _CheckParser(description="Check every file, table, split and sample; write a report with pictures.")
+    parser.add_argument("--config", action="config", help="yaml with the key `data`, such as that of a run")
     parser.add_subclass_arguments(ImageDataModule, "data", required=True, help="data module and its arguments")
     parser.add_argument("--limit", type=int | None, default=None, help="check only this many samples per split")
     parser.add_argument("--out", type=str | None, default=None, help="new folder; runs/check/<data set> by default")

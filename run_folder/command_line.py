@@ -34,7 +34,11 @@ TOO_LARGE = re.compile("can't allocate memory|out of memory|[Oo]verflow when unp
 # what survivors of a distributed run say, over gloo and over NCCL
 PROCESS_LOST = re.compile(r"gloo.*(?:closed by peer|reset by peer|Broken pipe)|remote process exited")
 WITH_CLASSES = ("callbacks", "datamodules", "explanations", "lightning_modules")  # that yaml files and flags name
-READING: ContextVar[str] = ContextVar("config file being read", default="")
+READING: ContextVar[tuple[str, Path]] = ContextVar("config file being read: its name as given, and its path")
+# what the parser says of settings of a class that nothing has named
+WITHOUT_CLASS = re.compile(
+    r'Parser key "([\w.]+)": (?:Not a valid subclass of (\w+).*|Expected an instantiatable class, but [\w.]*?(\w+) is )'
+)
 # what the parser says of a union besides why its members do not fit
 AROUND_A_UNION = re.compile(
     r"Does not validate against any|Subtypes: |Errors:$|Given value|Expected a <class 'NoneType'>"
@@ -177,7 +181,7 @@ class StrictParser(ArgumentParser):
 
     def parse_path(self, cfg_path: Any, *args: Any, **options: Any) -> Namespace:
         """Parse a config file, which errors then name."""
-        token = READING.set(str(cfg_path))
+        token = READING.set((str(cfg_path), Path(cfg_path).absolute()))  # the parser works in its folder
         try:
             config: Namespace = super().parse_path(cfg_path, *args, **options)
             return config
@@ -198,12 +202,25 @@ class StrictParser(ArgumentParser):
         text = text.replace("Expected a <class 'list'>", "Expected a list, such as '[one, two]'")
         head, required, keys = text.partition("arguments are required: ")
         text = head + required + re.sub(r"\b\w+\.", "", keys)  # without the name of the command
-        if file := READING.get():
+        file, path = READING.get(("", None))
+        if "Given value: {'class_path'" not in message:
+            text = WITHOUT_CLASS.sub(lambda found: _without_class(found, path), text)
+        if file:
             text = text.replace('"<unicode string>"', file)
             text = text if file in text else f"{file}: {text}"
         if near := "" if "Did you mean" in text else _suggestion(text):  # the error of a parser within this one
             text = f"{text.rstrip('.')}.{near}"
         super().error(text, ex)
+
+
+def _without_class(found: re.Match[str], config: Path | None) -> str:
+    """The error about settings of a class that nothing names; the first line of our configs says what goes in front."""
+    key, kind = found[1], found[2] or found[3]
+    text = f"Expected `{key}` to name a subclass of {kind}, but got settings without a `class_path`."
+    first = config.read_text("utf-8").partition("\n")[0] if config else ""
+    if first.startswith("# python "):
+        return f"{text} They go behind a config that has it: `{first.removeprefix('# ')}`."
+    return f"{text} Put `--{key} CLASS` or a config that has it in front{', or add it there' if config else ''}."
 
 
 def _suggestion(text: str) -> str:

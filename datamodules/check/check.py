@@ -120,8 +120,9 @@ def check_data(data: ImageDataModule, limit: int | None = None) -> DataCheck:
         >>> found.images, found.record()["splits"]["test"]["checked"]
         (384, 2)
     """
+    _ = data.num_classes, data.num_concepts  # which `train.py fit` asks for before anything else
     data.prepare_data()
-    data.setup("test")
+    data.setup("fit")
     name = type(data).__name__
     problems = Problems(f"the data of {name}", "Replace the files named above, or list their ids in `exclude`.")
     record = data.split_record()

@@ -67,6 +67,8 @@ def show_check(check: DataCheck) -> str:
     for split, entry in record["splits"].items():
         span = f"{entry['per_class']['min']}-{entry['per_class']['max']}"
         lines.append(f"{split:<12}{entry['samples']:>9}{entry['checked']:>9}{span:>12}  {entry['ids_sha256'][:16]}")
+    if "train" not in record["splits"]:
+        lines += ["", "no training images: for `evaluate.py run --data`, not for `train.py fit`"]
     lines += ["", f"content sha256  {check.content_sha256 or 'unknown: not all samples were looked at'}"]
     lines += [f"split sha256    {check.split_sha256 or 'none: the data set defines its own split'}", ""]
     for name in next(iter(record["splits"].values()))["flags"]:

@@ -12,7 +12,7 @@ import pytest
 from datamodules import SketchBirds
 from datamodules.__main__ import main
 from datamodules.base import ImageDataModule
-from tests.photo_trees import cut
+from tests.photo_trees import cut, make_folders
 
 
 def check_cub(root, *flags):
@@ -55,6 +55,48 @@ def test_config_file(cub_tree, tmp_path):
     out = tmp_path / "out"
     main(["check", "--config", str(tmp_path / "data.yaml"), "--limit", "3", "--out", str(out)])
     assert json.loads((out / "check.json").read_text())["splits"]["test"]["checked"] == 3
+
+
+def test_the_config_of_a_run_is_checked_as_it_trains(tmp_path):
+    """Another data set takes over what the config says of splits, and ``fit`` refuses it just so."""
+    data = "data: {class_path: Cub200, init_args: {scheme: official}}"
+    (tmp_path / "run.yaml").write_text(f"model: {{class_path: x.Y}}\ntrainer: {{accelerator: cpu}}\n{data}")
+    flags = [
+        "--config",
+        str(tmp_path / "run.yaml"),
+        "--data=ImageFolder",
+        f"--data.root={make_folders(tmp_path / 'a')}",
+    ]
+    with pytest.raises(ValueError, match="`scheme` to be 'cv70', as the image folder has no official split"):
+        main(["check", *flags, f"--out={tmp_path / 'out'}"])
+    main(["check", *flags, f"--out={tmp_path / 'out'}", "--data.scheme=cv70", "--data.image_size=16"])
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "said"),
+    [
+        (
+            "# python train.py fit --config a.yaml --config b.yaml\n# More.\ndata: {init_args: {root: x}}",
+            [],
+            "error: FILE: Expected `data` to name a subclass of ImageDataModule, but got settings without a "
+            "`class_path`. They go behind a config that has it: `python train.py fit --config a.yaml --config b.yaml`.",
+        ),
+        (
+            "data: {root: x}",
+            [],
+            "without a `class_path`. Put `--data CLASS` or a config that has it in front, or add it",
+        ),
+        ("limit: 3", ["--data.root=x"], "without a `class_path`. Put `--data CLASS` or a config that has it in front."),
+        ("data: {class_path: datamodules.ImageDataModule}", [], "but datamodules.ImageDataModule is abstract"),
+    ],
+)
+def test_settings_of_no_class(text, flags, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/b.yaml").write_text(text)
+    with pytest.raises(SystemExit):
+        main(["check", "--config", "in/b.yaml", *flags])
+    assert said.replace("FILE", "in/b.yaml") in capsys.readouterr().err
 
 
 def test_export_then_check(tmp_path, capsys):

@@ -74,7 +74,9 @@ class TestFindings:
 
     def test_photos_for_test_only(self, tmp_path):
         data = ImageFolder(str(make_folders(tmp_path / "photos")), scheme="test", image_size=16)
-        record = check_data(data).record()
+        found = check_data(data)
+        assert "no training images: for `evaluate.py run --data`" in show_check(found)
+        record = found.record()
         assert list(record["splits"]) == ["test"]
         assert record["splits"]["test"]["per_class"] == {"min": 8, "max": 8}
 
