@@ -16,7 +16,7 @@ from datamodules.photos.download import Archive
 from datamodules.photos.files import locate, read_text
 from datamodules.photos.folders import by_folder
 from datamodules.photos.problems import Problems
-from datamodules.photos.verify import ImageFile
+from datamodules.sample import nfc
 from datamodules.transforms.photo import PhotoTransform
 
 FOLDER = "Animals_with_Attributes2"
@@ -120,7 +120,7 @@ def _read_photos(folder: Path) -> PhotoTable:
         dataset="awa2",
         folder=folder,
         class_names=names,
-        files=[ImageFile(path, folder / path) for path in placed.paths],
+        files=placed.files(folder),
         labels=np.array([index[key] for key in placed.keys], dtype=np.int64),
     )
 
@@ -163,7 +163,7 @@ def _names(folder: Path, name: str, problems: Problems) -> list[str]:
         if len(row) != 2 or row[0] != str(number):
             problems.wrong(f"{name}, row {number}: expected `{number} name`, but got {' '.join(row)!r}")
             return []
-    names = [row[1].strip() for row in rows]
+    names = [nfc(row[1].strip()) for row in rows]
     if not names or len(set(names)) != len(names):
         problems.wrong(f"{name}: expected different names, but got {len(set(names))} in {len(names)} rows")
     return names

@@ -14,7 +14,7 @@ from datamodules import splits
 from datamodules.arguments import check_choice
 from datamodules.photos.data_module import PhotoDataModule
 from datamodules.photos.dataset import PhotoDataset, PhotoTable
-from datamodules.photos.files import locate
+from datamodules.photos.files import locate, on_disk
 from datamodules.photos.problems import Problems
 from datamodules.photos.verify import ImageFile, Mark
 from datamodules.transforms.photo import Crop, PhotoTransform
@@ -148,7 +148,9 @@ def read_cars(root: str) -> CarTable:
         dataset="cars196",
         folder=folder,
         class_names=[str(name) for name in names],
-        files=[ImageFile(paths[row], folder / paths[row], sources=(f"{places[row]} names it", "")) for row in order],
+        files=[
+            ImageFile(paths[row], on_disk(folder, paths[row]), sources=(f"{places[row]} names it", "")) for row in order
+        ],
         labels=numbers[order, 4].astype(np.int64) - 1,
         boxes=numbers[order, :4] - 1,
         is_test=is_test[order],

@@ -15,7 +15,7 @@ from datamodules.arguments import check_choice
 from datamodules.photos.class_attributes import AttributedDataset, read_attribute_table
 from datamodules.photos.data_module import PhotoDataModule
 from datamodules.photos.dataset import PhotoTable
-from datamodules.photos.files import read_text
+from datamodules.photos.files import folders_below, read_text
 from datamodules.photos.folders import (
     EXTENSIONS,
     PARTS,
@@ -26,7 +26,7 @@ from datamodules.photos.folders import (
     visible_folders,
 )
 from datamodules.photos.problems import SHOWN, Problems
-from datamodules.photos.verify import ImageFile
+from datamodules.sample import nfc
 from datamodules.transforms.photo import PhotoTransform
 from run_folder.messages import did_you_mean
 
@@ -157,7 +157,7 @@ def _read(
         dataset="image_folder",
         folder=folder,
         class_names=names,
-        files=[ImageFile(path, folder / path) for path in placed.paths],
+        files=placed.files(folder),
         labels=np.array([index[key] for key in placed.keys], dtype=np.int64),
         is_test=np.array([path.startswith(held_out) for path in placed.paths]) if parts else None,
     )
@@ -170,10 +170,10 @@ def _find(root: str, layout: Layout, parts: bool) -> Path:
         raise FileNotFoundError(f"Expected argument `root` to be a folder, but there is none at {folder}.")
     inside = visible_folders(folder)
     if layout == "flat":
-        if not any(path.suffix.lower() in EXTENSIONS for path in folder.iterdir()):
+        if not _holds_images(folder):
             raise FileNotFoundError(
                 f"Expected argument `root` to hold images for `layout: flat`, but {folder} holds "
-                f"{_some(inside)}.{_use([folder / name for name in inside])}"
+                f"{_some(inside)}.{_use([place for place in folders_below(folder) if _holds_images(place)])}"
             )
         return folder
     if alike := misnamed_split_folders(folder):
@@ -191,8 +191,11 @@ def _find(root: str, layout: Layout, parts: bool) -> Path:
         name for name in inside if split_folders(folder / name) or (inside == [name] and visible_folders(folder / name))
     ]
     if deeper or len(inside) < 2:
-        hint = [folder / name for name in deeper] or (
-            [above.parent] if above.name in split_folders(above.parent) else [above]
+        below = folders_below(folder)
+        hint = (
+            [place for place in below if split_folders(place)]
+            or [place for place in below if len(visible_folders(place)) > 1]
+            or ([above.parent] if above.name in split_folders(above.parent) else [above])
         )
         raise FileNotFoundError(
             f"Expected argument `root` to hold class folders, but {folder} holds {_some(inside)}.{_use(hint)}"
@@ -208,7 +211,7 @@ def _classes(folder: Path, layout: Layout, class_file: str | None) -> tuple[list
         placed = by_prefix(folder, Problems(TITLE, REMEDY))
         keys = sorted(set(placed.keys))
     else:
-        keys = visible_folders(folder / "train" if split_folders(folder) else folder)
+        keys = [nfc(name) for name in visible_folders(folder / "train" if split_folders(folder) else folder)]
     return keys, keys
 
 
@@ -227,7 +230,7 @@ def read_classes(path: Path) -> tuple[list[str], list[str]]:
     """
     if not path.is_file():
         raise FileNotFoundError(f"Expected argument `class_file` to be a file, but there is none at {path}.")
-    lines = [line.strip() for line in read_text(path).splitlines() if line.strip()]
+    lines = [nfc(line.strip()) for line in read_text(path).splitlines() if line.strip()]
     pairs = [line.split(maxsplit=1) if WNID.fullmatch(line.split()[0]) else [line] for line in lines]
     keys = [pair[0] for pair in pairs]
     if len(set(keys)) != len(keys) or not keys:
@@ -235,6 +238,10 @@ def read_classes(path: Path) -> tuple[list[str], list[str]]:
         got = f"{twice!r} several times" if keys else "none"
         raise ValueError(f"Expected {path} to name different classes, one per line, but got {got}.")
     return keys, [pair[-1] for pair in pairs]
+
+
+def _holds_images(folder: Path) -> bool:
+    return any(path.suffix.lower() in EXTENSIONS for path in folder.iterdir())
 
 
 def _some(names: list[str]) -> str:

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from datamodules.dataset import ImageDataset, Index
-from datamodules.sample import Batch
+from datamodules.sample import Batch, nfc
 from datamodules.views import Chosen
 
 SHOWN = 5
@@ -23,7 +23,7 @@ def plain_name(name: str) -> str:
         >>> plain_name("001.Black_footed_Albatross"), plain_name("black-footed albatross")
         ('black footed albatross', 'black footed albatross')
     """
-    return " ".join(re.sub(r"[\W_]+", " ", re.sub(r"^\d+\.", "", name)).casefold().split())
+    return " ".join(re.sub(r"[\W_]+", " ", re.sub(r"^\d+\.", "", nfc(name))).casefold().split())
 
 
 def match_classes(names: Sequence[str], trained: Sequence[str]) -> list[int]:

@@ -7,6 +7,7 @@ are RGB float in [0, 1]: normalisation is the first layer of the model.
 from __future__ import annotations
 
 import hashlib
+import unicodedata
 from dataclasses import dataclass, field, fields
 from typing import Annotated, NamedTuple, NotRequired, TypedDict, get_args, get_origin, get_type_hints
 
@@ -70,6 +71,18 @@ FIELDS: dict[str, Field] = {
     name: (get_args(hint)[0] if get_origin(hint) is NotRequired else hint).__metadata__[0]
     for name, hint in get_type_hints(_Tensors, include_extras=True).items()
 }
+
+
+def nfc(name: str) -> str:
+    """A name of a class, file or cell with composed letters, Unicode's form NFC.
+
+    Whatever is compared or kept is in this form: macOS may write é as two code points, and so do archives made there.
+
+    Example:
+        >>> nfc("cafe\u0301") == "caf\u00e9"
+        True
+    """
+    return unicodedata.normalize("NFC", name)
 
 
 def sample_key(sample_id: str) -> int:

@@ -10,12 +10,14 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
+
+from datamodules.sample import nfc
 
 Split = Literal["train", "projection", "val", "test"]
 SPLITS: tuple[Split, ...] = ("train", "projection", "val", "test")
@@ -269,21 +271,42 @@ def require_same_data_set(splits: Splits, dataset: str) -> None:
         raise ValueError(f"Expected argument `split_file` to be a split of {dataset}, but got one of {splits.dataset}.")
 
 
-def require_same_content(splits: Splits, population: Population) -> None:
+def require_same_content(splits: Splits, population: Population, file: str, folder: Path) -> Splits:
     """Stop if a split was made of other samples.
 
+    Args:
+        splits: content of ``file``.
+        population: the samples there are.
+        file: the split file, of a run or given by the user.
+        folder: of the samples.
+
+    Returns:
+        The split, with its ids in the form :func:`.nfc`.
+
     Raises:
-        ValueError: with how many ids are new or gone and the first of them.
+        ValueError: with how many samples are gone or new and the first of them.
     """
     require_same_data_set(splits, population.dataset)
-    if splits.content_sha256 == population.content_sha256:
-        return
-    listed = [*splits.test, *splits.rest, *(name for part in splits.val for name in part)]
-    known, present = set(listed), set(population.ids)
-    new = [name for name in population.ids if name not in known]
-    gone = [name for name in listed if name not in present]
-    first = f"; the first is {(new + gone)[0]!r}" if new or gone else ", but some belong to another class"
+    written = {nfc(name): name for name in [*splits.test, *splits.rest, *(name for val in splits.val for name in val)]}
+    as_written = replace(population, ids=[written.get(name, name) for name in population.ids])
+    if splits.content_sha256 == as_written.content_sha256:
+        test, rest, exclude, *val = (
+            [nfc(name) for name in part] for part in (splits.test, splits.rest, splits.exclude, *splits.val)
+        )
+        content = population.content_sha256
+        return replace(splits, content_sha256=content, test=test, rest=rest, exclude=exclude, val=val)
+    present = set(population.ids)
+    changes = {
+        "gone": [name for name in written if name not in present],
+        "new": [name for name in population.ids if name not in written],
+    }
+    found = [
+        f"{len(names)} {'is' if len(names) == 1 else 'are'} {what}, such as {names[0]!r}"
+        for what, names in changes.items()
+        if names
+    ]
     raise ValueError(
-        f"Expected argument `split_file` to be a split of the samples under `root`, but {len(new)} ids are new and "
-        f"{len(gone)} are gone{first}. Use the data, `classes` and `exclude` the split was made with, or drop it."
+        f"Expected {folder} to hold the samples that were there when {file} was written, but "
+        f"{', and '.join(found) or 'some are in other classes'}. Restore them, with the "
+        "same `classes` and `exclude`, or train again; a `split_file` of your own can be left out."
     )

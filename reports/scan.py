@@ -13,6 +13,7 @@ from lightning import LightningModule
 from torch import Tensor
 
 from callbacks.forward.walk import walk
+from datamodules.sample import nfc
 from lightning_modules.contract import InterpretableModel, ModelOutput, predicted_classes
 
 
@@ -184,10 +185,10 @@ def samples_of(dataset: Any, sample_ids: Sequence[str]) -> list[Any]:
         ValueError: if the data set has no such sample.
     """
     place = {name: index for index, name in enumerate(dataset.sample_ids)}
-    if unknown := [name for name in sample_ids if name not in place]:
+    if unknown := [name for name in sample_ids if nfc(name) not in place]:
         known = dataset.sample_ids
         raise ValueError(
             f"Expected ids of the {len(known)} images, such as {known[0]!r}, but got {unknown[0]!r}. Look them up in "
             "images.csv of an evaluation."
         )
-    return [dataset[place[name]] for name in sample_ids]
+    return [dataset[place[nfc(name)]] for name in sample_ids]

@@ -30,8 +30,10 @@ from datamodules.cub200.rows import (
     text_rows,
 )
 from datamodules.photos.dataset import PhotoTable
+from datamodules.photos.files import on_disk
 from datamodules.photos.problems import Problems
 from datamodules.photos.verify import ImageFile, Mark
+from datamodules.sample import nfc
 from datamodules.transforms.placement import inclusive_boxes
 
 
@@ -125,8 +127,8 @@ def _image_files(folder: Path, images: list[tuple[int, str]]) -> list[ImageFile]
     return [
         ImageFile(
             str(image),
-            folder / "images" / path,
-            masks / Path(path).with_suffix(".png") if masks else None,
+            on_disk(folder / "images", path),
+            on_disk(masks, str(Path(path).with_suffix(".png"))) if masks else None,
             sources=sources,
         )
         for image, path in images
@@ -212,5 +214,5 @@ def _check_paths(
         if path in first:
             problems.wrong(f"{IMAGES}: {path} is listed for image {first[path]} and again for image {image}")
         first.setdefault(path, image)
-        if path.split("/")[0] != names[label]:
+        if nfc(path.split("/")[0]) != nfc(names[label]):
             problems.wrong(f"{IMAGES}, image {image}: expected {path} to lie in {names[label]}/, the class of {LABELS}")

@@ -11,7 +11,7 @@ from datamodules.nico.hsv_rule import Group
 from datamodules.photos.dataset import PhotoDataset, PhotoTable
 from datamodules.photos.problems import Problems
 from datamodules.photos.verify import ImageFile
-from datamodules.sample import ClassTables
+from datamodules.sample import ClassTables, nfc
 from datamodules.transforms.photo import PhotoTransform, PhotoVariant
 
 
@@ -63,12 +63,12 @@ def _read(root: str, variant: PhotoVariant, num_workers: int) -> tuple[NicoTable
     looks = dict(zip(names, look_at_photos(folder, names, num_workers), strict=True))
     warn_left_alone(folder, [name for name, look in looks.items() if look.group is None], "do not decode")
     kept = {name: look.group for name, look in looks.items() if look.group and _keeps(look, variant)}
-    labels = [class_names.index(name.split("/")[0]) for name in kept]
+    labels = [class_names.index(nfc(name.split("/")[0])) for name in kept]
     problems = Problems(f"NICO in {folder}", "Replace the photos that do not decode, or move the folder away.")
     for label in sorted(set(range(len(class_names))) - set(labels)):
         problems.wrong(f"class {class_names[label]!r} has 0 photos that can be used")
     problems.raise_any()
-    contexts = [name.split("/")[1] for name in kept]
+    contexts = [nfc(name.split("/")[1]) for name in kept]
     context_names = sorted(set(contexts))
     table = NicoTable(
         dataset="nico",

@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import torch
 from lightning.pytorch.utilities import rank_zero_warn
@@ -18,10 +18,11 @@ from torch.utils.data import DataLoader, Dataset
 
 from datamodules.nico.hsv_rule import Group, hsv_counts, hsv_group
 from datamodules.photos.cache import cache_folder, recall, remember
-from datamodules.photos.files import decode_image, open_image
-from datamodules.photos.folders import note_names_not_utf8, visible_folders
+from datamodules.photos.files import decode_image, folders_below, open_image
+from datamodules.photos.folders import note_equal_names, note_names_not_utf8, visible_folders
 from datamodules.photos.problems import SHOWN, Problems
 from datamodules.progress import track
+from datamodules.sample import nfc
 
 EXTENSIONS = (".jpg", ".jpeg", ".png")
 REMEDY = (
@@ -65,8 +66,9 @@ def find_folder(root: str) -> Path:
     if candidates:
         names = ", ".join(folder.name for folder in candidates)
         raise ValueError(f"Expected argument `root` to be one set of classes, but {top} holds {names}. Choose one.")
+    deeper = [place for place in folders_below(top) if _photos_at(place, 2)]
     above = zip((1, 0), top.resolve().parents, strict=False)  # if `root` is a class or a context
-    near = [place for depth, place in above if _photos_at(top, depth) and _photos_at(place, 2)]
+    near = [*deeper, *(place for depth, place in above if _photos_at(top, depth) and _photos_at(place, 2))]
     holds = ", ".join(sorted(path.name for path in top.iterdir())[:SHOWN]) or "nothing"
     advice = f"Use `--data.root {near[0]}`." if near else REMEDY
     raise FileNotFoundError(
@@ -75,12 +77,12 @@ def find_folder(root: str) -> Path:
 
 
 def read_classes(root: str) -> list[str]:
-    """The class folders in alphabetic order.
+    """The names of the class folders in alphabetic order.
 
     Raises:
         FileNotFoundError: if the folder is not found.
     """
-    return [folder.name for folder in _folders(find_folder(root))]
+    return [nfc(folder.name) for folder in _folders(find_folder(root))]
 
 
 def read_photos(folder: Path) -> list[str]:
@@ -103,9 +105,11 @@ def read_photos(folder: Path) -> list[str]:
         if len(photos) == before:
             problems.wrong(f"class {kind.name!r} has 0 photos in its contexts")
     note_names_not_utf8(photos, problems)
+    paths = [PurePosixPath(name) for name in photos]
+    note_equal_names(folder, {str(place) for path in paths for place in (path, *path.parents)}, problems)
     problems.raise_any()
     warn_left_alone(folder, sorted(others), "are not jpg, jpeg or png in a context folder")
-    return sorted(photos)
+    return sorted(photos, key=nfc)
 
 
 def look_at_photos(folder: Path, names: Sequence[str], num_workers: int) -> list[Look]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from datamodules.photos.dataset import PhotoDataset, PhotoTable
 from datamodules.photos.files import read_text
-from datamodules.sample import Batch, Capabilities, ClassTables
+from datamodules.sample import Batch, Capabilities, ClassTables, nfc
 from datamodules.splits import Split
 from datamodules.transforms.photo import PhotoTransform
 
@@ -54,7 +54,7 @@ def read_attribute_table(path: Path, classes: list[str]) -> ClassAttributes:
     if not path.is_file():
         raise FileNotFoundError(f"Expected argument `attribute_table` to be a file, but there is none at {path}.")
     try:
-        header, *lines = [row for row in csv.reader(io.StringIO(read_text(path), newline="")) if row] or [[""]]
+        header, *lines = [row for row in csv.reader(io.StringIO(nfc(read_text(path)), newline="")) if row] or [[""]]
     except csv.Error as error:
         raise ValueError(f"Expected {path} to be a comma-separated table, but {error}; is a quote open?") from error
     names, rows = header[1:], {line[0]: line[1:] for line in lines}

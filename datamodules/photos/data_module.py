@@ -22,7 +22,7 @@ from datamodules.photos.download import Archive, is_free
 from datamodules.photos.download import download as download_archives
 from datamodules.photos.problems import Problems
 from datamodules.photos.verify import Verify, verify_images
-from datamodules.sample import Capabilities, ClassTables
+from datamodules.sample import Capabilities, ClassTables, nfc
 from datamodules.splits import Split
 from datamodules.transforms.photo import Augmentation, Crop, PhotoTransform, PhotoVariant, geometric_part
 from datamodules.transforms.placement import GeometryPreset
@@ -75,7 +75,7 @@ class PhotoDataModule(ImageDataModule, ABC):
         self.root = root
         self.fold = fold
         self.split_file = split_file
-        self.exclude = list(exclude)
+        self.exclude = [nfc(name) for name in exclude]
         self.geometry: GeometryPreset = geometry
         self.variant: PhotoVariant = variant
         self.augmentation: Augmentation = augmentation
@@ -136,7 +136,13 @@ class PhotoDataModule(ImageDataModule, ABC):
             assert self.promised_classes is not None
             self._promised = True
             return self.promised_classes
-        return len(self.class_names)
+        names = self.class_names
+        if len(names) < 2:
+            raise ValueError(
+                f"Expected {self.photos.table.folder} to hold at least 2 classes, but got only "
+                f"{', '.join(names) or 'none'}. Add another one, or pass another folder as `--data.root`."
+            )
+        return len(names)
 
     @property
     def num_concepts(self) -> int:
@@ -233,7 +239,7 @@ class PhotoDataModule(ImageDataModule, ABC):
         if self.split_file:
             given = splits.read_splits(self.split_file)
             splits.require_same_data_set(given, table.dataset)
-            recorded = given.exclude
+            recorded = [nfc(name) for name in given.exclude]
         known = Counter(file.sample_id for file in table.files)
         twice = [name for name, count in known.items() if count > 1]
         if twice:
@@ -252,9 +258,8 @@ class PhotoDataModule(ImageDataModule, ABC):
     def _given_splits(self, population: splits.Population) -> splits.Splits | None:
         if not self.split_file:
             return None
-        given = splits.read_splits(self.split_file)
-        splits.require_same_content(given, population)
-        return given
+        folder = self.photos.table.folder
+        return splits.require_same_content(splits.read_splits(self.split_file), population, self.split_file, folder)
 
     @property
     def fixed_training_images(self) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import stat
 import struct
+import unicodedata
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageFile
 
 from datamodules.photos.problems import SHOWN
+from datamodules.sample import nfc
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")  # Pillow hands others to programs, as EPS to Ghostscript
 MAX_PIXELS = 160_000_000  # more than any camera makes; decoding takes up to ten bytes for each
@@ -29,6 +31,17 @@ TURNS: dict[Any, Image.Transpose] = {
 DARK = 64  # of 256; files of 16 bits with the values of a scanner or camera of 12 or 14 stay below
 
 
+def folders_below(root: Path) -> list[Path]:
+    """The folders in a folder and in these, by name; none of those that are hidden or cannot be read."""
+
+    def inside(place: Path) -> list[Path]:
+        with suppress(OSError):
+            return sorted(path for path in place.iterdir() if path.is_dir() and not path.name.startswith("."))
+        return []
+
+    return [*inside(root), *(deeper for place in inside(root) for deeper in inside(place))]
+
+
 def locate(root: str | Path, folder: str, marker: str | Sequence[str], remedy: str) -> Path:
     """Find the official folder of a data set: ``root`` itself or ``root/folder``.
 
@@ -36,7 +49,8 @@ def locate(root: str | Path, folder: str, marker: str | Sequence[str], remedy: s
         The folder that holds a ``marker``.
 
     Raises:
-        FileNotFoundError: saying what lies there instead, and where the data is if ``root`` is one level off.
+        FileNotFoundError: saying what lies there instead, and where the data is if it is above ``root`` or up to two
+            levels below.
     """
     root = Path(root).expanduser()
     markers = [marker] if isinstance(marker, str) else list(marker)
@@ -50,13 +64,19 @@ def locate(root: str | Path, folder: str, marker: str | Sequence[str], remedy: s
     if not root.is_dir():
         raise FileNotFoundError(f"Expected argument `root` to be a folder, but there is none at {root}. {remedy}")
     entries = sorted(path.name for path in root.iterdir())
-    near = [root.resolve().parent, *(root / name for name in entries)]
+    near = [*folders_below(root), *root.resolve().parents]
     candidates = [place for place in near if holds_data(place) or holds_data(place / folder)]
     holds = ", ".join(entries[:SHOWN]) + (", ..." if len(entries) > SHOWN else "") if entries else "nothing"
-    advice = f"The data is one level off: use `--data.root {candidates[0]}`." if candidates else remedy
+    advice = f"The data is at another level: use `--data.root {candidates[0]}`." if candidates else remedy
     raise FileNotFoundError(
         f"Expected argument `root` to hold {folder}/{markers[0]}, but {root} holds {holds}. {advice}"
     )
+
+
+def on_disk(folder: Path, name: str) -> Path:
+    """The file that a table names, whichever way the disk encodes the letters of its name (see :func:`.nfc`)."""
+    spellings = [name] if name.isascii() else [name, nfc(name), unicodedata.normalize("NFD", name)]
+    return next((folder / path for path in spellings if (folder / path).exists()), folder / name)
 
 
 def read_text(path: Path) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -11,6 +11,8 @@ from typing import NoReturn
 from lightning.pytorch.utilities import rank_zero_warn
 
 from datamodules.photos.problems import Problems
+from datamodules.photos.verify import ImageFile
+from datamodules.sample import nfc
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff")
 PARTS = ("train", "val", "test")
@@ -22,12 +24,16 @@ class Placed:
     """Images that belong to a class by their place.
 
     Args:
-        paths: relative POSIX paths, sorted.
-        keys: the class of each.
+        paths: relative POSIX paths as the disk has them, sorted.
+        keys: the class of each, in the form :func:`.nfc`.
     """
 
     paths: list[str]
     keys: list[str]
+
+    def files(self, folder: Path) -> list[ImageFile]:
+        """The images of a folder by their ids, which are their paths."""
+        return [ImageFile(path, folder / path) for path in self.paths]
 
 
 def is_utf8(name: str) -> bool:
@@ -52,6 +58,20 @@ def note_names_not_utf8(names: Sequence[str], problems: Problems) -> None:
             problems.wrong(f"the name of {name!r} is not UTF-8; rename the file")
 
 
+def note_equal_names(place: Path, names: Iterable[str], problems: Problems) -> None:
+    """Note the names in a folder that only differ in how their letters are encoded, see :func:`.nfc`.
+
+    Args:
+        place: the folder.
+        names: of the files and folders in it.
+        problems: where they are noted.
+    """
+    first: dict[str, str] = {}
+    for name in sorted(names):
+        if (known := first.setdefault(nfc(name), name)) != name:
+            problems.wrong(f"{place} holds {nfc(name)!r} twice, as {known!a} and as {name!a}; keep one of them")
+
+
 def images_below(folder: Path, problems: Problems) -> list[str]:
     """All images in a folder and its folders, links included; hidden files and folders are ignored.
 
@@ -71,9 +91,11 @@ def images_below(folder: Path, problems: Problems) -> list[str]:
             rank_zero_warn(f"{Path(place, name)} links to a folder above it and is left out.")
         above = Path(place).relative_to(folder).as_posix()
         prefix = "" if above == "." else f"{above}/"
-        images += [prefix + name for name in names if name.lower().endswith(EXTENSIONS) and not name.startswith(".")]
+        inside = [name for name in names if name.lower().endswith(EXTENSIONS) and not name.startswith(".")]
+        note_equal_names(Path(place), [*folders, *inside], problems)
+        images += [prefix + name for name in inside]
     note_names_not_utf8(images, problems)
-    return sorted(images)
+    return sorted(images, key=nfc)
 
 
 def visible_folders(folder: Path) -> list[str]:
@@ -81,7 +103,7 @@ def visible_folders(folder: Path) -> list[str]:
     if not folder.is_dir():
         return []
     inside = (path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
-    return sorted(path.name for path in inside if not _leads_up(path))
+    return sorted((path.name for path in inside if not _leads_up(path)), key=nfc)
 
 
 def split_folders(folder: Path) -> list[str]:
@@ -107,11 +129,11 @@ def by_folder(folder: Path, parts: Sequence[str], problems: Problems) -> Placed:
     Args:
         folder: the data set.
         parts: folders in it that hold class folders, or none if it holds them itself.
-        problems: where images outside class folders and class folders without images are noted.
+        problems: where images outside class folders, class folders without images, and names or levels that are wrong
+            are noted.
     """
-    places = {
-        f"{part}/{name}" if part else name: name for part in parts or [""] for name in visible_folders(folder / part)
-    }
+    names = [(part, name) for part in parts or [""] for name in visible_folders(folder / part)]
+    places = {f"{part}/{name}" if part else name: nfc(name) for part, name in names}
     depth = 1 + bool(parts)
     paths, keys, seen = [], [], set()
     for path in images_below(folder, problems):
@@ -126,6 +148,10 @@ def by_folder(folder: Path, parts: Sequence[str], problems: Problems) -> Placed:
         seen.add(place)
         paths.append(path)
         keys.append(places[place])
+    if len(set(keys)) == 1 and all(path.count("/") > depth for path in paths):
+        wrapper, inner = paths[0].split("/")[:depth], paths[0].split("/")[depth]
+        remedy = f"move it up, into {wrapper[0]}/" if parts else f"use `--data.root {folder / wrapper[0]}`"
+        problems.wrong(f"all images lie one folder too deep, as in {'/'.join([*wrapper, inner])}/; {remedy}")
     for place in sorted(places.keys() - seen):
         problems.wrong(f"class {places[place]!r} has 0 images in {place}/")
     return Placed(paths, keys)
@@ -142,7 +168,7 @@ def by_prefix(folder: Path, problems: Problems) -> Placed:
             problems.wrong(f"{path} does not begin with its class and `_`")
             continue
         paths.append(path)
-        keys.append(name)
+        keys.append(nfc(name))
     return Placed(paths, keys)
 
 

@@ -22,6 +22,7 @@ from datamodules.photos.alike import equal_photos
 from datamodules.photos.cache import cache_folder, recall, remember
 from datamodules.photos.files import decode_image, open_image
 from datamodules.photos.problems import Problems
+from datamodules.sample import nfc
 
 Verify = Literal["decode", "header", "none"]
 VERSION = 2  # part of the cache key: change it whenever `decode_image` refuses more
@@ -59,7 +60,7 @@ class ImageFile:
     """One image of a data set; a subclass may have more to check.
 
     Args:
-        sample_id: its id.
+        sample_id: its id; kept in the form :func:`.nfc`.
         path: where it lies.
         mask: its object mask, or None.
         marks: boxes and visible points that must lie on it.
@@ -71,6 +72,9 @@ class ImageFile:
     mask: Path | None = None
     marks: tuple[Mark, ...] = ()
     sources: tuple[str, str] = ("", "")
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sample_id", nfc(self.sample_id))
 
     @property
     def paths(self) -> tuple[Path, ...]:

@@ -95,9 +95,11 @@ class TestBadInput:
 
     @pytest.mark.parametrize("place", ["..", "Animals_with_Attributes2/JPEGImages"])
     def test_wrong_root(self, root, place):
-        with pytest.raises(FileNotFoundError, match=r"one level off: use `--data\.root .*(awa2|Attributes2)`"):
+        with pytest.raises(FileNotFoundError, match=r"at another level: use `--data\.root .*(awa2|Attributes2)`"):
             animals((root / place).resolve()).prepare_data()
-        with pytest.raises(FileNotFoundError, match=r"to hold Animals_with_Attributes2/predicates\.txt.*one level off"):
+        with pytest.raises(
+            FileNotFoundError, match=r"to hold Animals_with_Attributes2/predicates\.txt.*at another level"
+        ):
             animals((root / place).resolve()).setup()
 
     def test_folder_of_another_data_set_with_classes(self, cub_tree):

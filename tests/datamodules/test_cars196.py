@@ -66,7 +66,7 @@ class TestLayouts:
     @pytest.mark.parametrize("place", ["..", "stanford_cars/cars_train"])
     def test_wrong_root(self, root, place):
         with pytest.raises(
-            FileNotFoundError, match=r"hold stanford_cars/devkit/cars_meta\.mat, but .*one level off: use"
+            FileNotFoundError, match=r"hold stanford_cars/devkit/cars_meta\.mat, but .*at another level: use"
         ):
             cars((root / place).resolve()).prepare_data()
 

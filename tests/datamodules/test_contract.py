@@ -7,7 +7,9 @@ import contextlib
 import json
 import os
 import pickle
+import re
 import shutil
+import unicodedata
 
 import pytest
 import torch
@@ -20,8 +22,10 @@ from datamodules.dataset import ImageLoader
 from datamodules.photos.data_module import PhotoDataModule
 from datamodules.photos.dataset import PhotoDataset
 from datamodules.splits import SPLITS
-from tests.datamodules.registry import SETS
-from tests.photo_trees import fingerprint
+from tests.cub_tree import make_cub
+from tests.datamodules.registry import FLAT, SETS, TABLE, Made
+from tests.nico_tree import make_nico
+from tests.photo_trees import edit, fingerprint, make_awa2, make_flat, make_folders, write_attributes
 
 SIZE = (24, 32)
 
@@ -134,6 +138,74 @@ def files(request, tmp_path_factory):
     before = fingerprint(root)
     yield SETS[request.param], root
     assert fingerprint(root) == before
+
+
+def test_a_root_at_another_level_is_refused_with_the_right_one(files, tmp_path):
+    made, original = files
+    shutil.copytree(original.parent, tmp_path / "a/b")
+    data, refused = made.read(tmp_path / "a/b/root"), 0
+    classes, folder = data.num_classes, data.photos.table.folder
+    deepest = max(path.parent for path in folder.rglob("*.*[gG]"))
+    inside = [place for place in (deepest, *deepest.parents) if place.is_relative_to(folder)]
+    for place in (tmp_path / "a", tmp_path / "a/b", *inside):
+        try:
+            found = type(data)(**{**data.hparams, "root": str(place)}).num_classes
+        except FileNotFoundError as error:
+            (named,) = re.findall(r" `--data\.root (.*?)`", str(error))
+            found, refused = type(data)(**{**data.hparams, "root": named}).num_classes, refused + 1
+        assert found == classes, place
+    assert refused >= len(inside)  # all but those that hold the official folder and the one in it, and two above
+
+
+ACCENTED = "caf\u00e9"
+
+
+def accented_nico(root):
+    make_nico(root, 2, (ACCENTED, "dog"))
+    for context in root.glob("*/autumn"):
+        context.rename(context.with_name(ACCENTED))
+
+
+def accented_cub(root):
+    folder = make_cub(root, masks=True) / "CUB_200_2011"
+    for table in ("classes.txt", "images.txt"):
+        edit(folder / table, lambda text: text.replace("Bird_1", ACCENTED))
+    for place in (folder / "images", root / "segmentations"):
+        (place / "002.Bird_1").rename(place / f"002.{ACCENTED}")
+
+
+def accented_attributes(root):
+    make_folders(root, classes=(ACCENTED, "bee"))
+    write_attributes(root.with_suffix(".csv"), {ACCENTED: [1, 1, 0], "bee": [1, 1, 1]})
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        Made(lambda root: make_awa2(root, (ACCENTED, "bat")), "AwA2", {"task": "single"}),
+        Made(accented_cub, "Cub200"),
+        Made(lambda root: make_folders(root, {"train": 4, "test": 2}, (ACCENTED, "bee")), "ImageFolder"),
+        Made(lambda root: make_flat(root, classes=(ACCENTED, "bee")), "ImageFolder", FLAT),
+        Made(accented_attributes, "ImageFolder", TABLE),
+        Made(accented_nico, "Nico"),
+    ],
+    ids=lambda made: f"{made.kind} {made.module}",
+)
+def test_composed_and_decomposed_names_are_the_same(made, tmp_path):
+    root = tmp_path / "composed"
+    made.write(root)
+    shutil.copytree(root, other := tmp_path / "decomposed")
+    if (table := root.with_suffix(".csv")).exists():
+        shutil.copy(table, other.with_suffix(".csv"))
+    for path in sorted(other.rglob("*"), reverse=True):
+        path.rename(path.with_name(unicodedata.normalize("NFD", path.name)))
+    one, two = made.read(root, image_size=SIZE), made.read(other, image_size=SIZE)
+    two.prepare_data()
+    assert two.split_record() == one.split_record()
+    assert two.photos.table.class_names == one.photos.table.class_names
+    assert two.tables.context_names == one.tables.context_names
+    assert [same_sample(one.dataset("test")[i], two.dataset("test")[i]) for i in range(3)] == [True] * 3
+    assert fingerprint(root, times=False) != fingerprint(other, times=False)
 
 
 class TestPlain:
@@ -269,7 +341,7 @@ class TestFiles:
         again = made.read(root, split_file=str(path))
         assert again.split_record() == record
         first = record["test"][0]
-        with pytest.raises(ValueError, match=f"0 ids are new and 1 are gone; the first is '{first}'"):
+        with pytest.raises(ValueError, match=rf"split\.json was written, but 1 is gone, such as '{first}'\. Restore"):
             made.read(root, split_file=str(path), exclude=[first]).setup()
         path.write_text(json.dumps({**record, "dataset": "birds"}))
         with pytest.raises(

@@ -227,7 +227,7 @@ CASES = {
         "a mask cut": cut("segmentations/002.Bird_1/photo_3.png", 0.8),
         "masks as a link to themselves": link_loop("segmentations").says(None),
         "no masks": remove_folder("segmentations").says(None),
-        "the root of the photos": nothing.says("one level off", at=C + "images"),
+        "the root of the photos": nothing.says("at another level", at=C + "images"),
         "no root": nothing.says("there is none at", at="elsewhere"),
         "a file as root": nothing.says("there is none at", at="attributes.txt"),
         "main folder as a link to itself": link_loop("CUB_200_2011").says("images.txt"),

@@ -5,6 +5,7 @@ import shutil
 import pytest
 import torch
 
+from datamodules.check.check import check_data
 from datamodules.image_folder import ImageFolder, ImageFolderDataset, read_classes
 from datamodules.photos.class_attributes import read_attribute_table
 from datamodules.photos.folders import images_below, visible_folders
@@ -270,6 +271,39 @@ class TestRoot:
     def test_values(self, tmp_path, name, value):
         with pytest.raises(ValueError, match=f"`{name}` to be one of .*, but got '{value}'"):
             folder(tmp_path, **{name: value})
+
+
+class TestTooDeepOrTooFew:
+    def test_one_folder_too_deep(self, tmp_path):
+        root = make_folders(tmp_path / "parts", {"train/images": 4, "test/images": 2})
+        with pytest.raises(
+            ValueError, match=r"1 problem:\n.* one folder too deep, as in test/images/ant/; move it up, into"
+        ):
+            folder(root).num_classes  # noqa: B018
+        root = make_folders(tmp_path / "plain/photos")
+        (root.parent / "labels").mkdir()
+        with pytest.raises(
+            ValueError, match=rf"too deep, as in photos/ant/; use `--data\.root {root}`\.\n  class 'lab"
+        ):
+            folder(root.parent).num_classes  # noqa: B018
+
+    def test_one_class(self, tmp_path):
+        data = folder(make_folders(tmp_path / "root", {"train": 4, "test": 2}, ("ant",)))
+        for check in (check_data, lambda data: data.num_classes):
+            with pytest.raises(ValueError, match=r"Expected .*root to hold at least 2 classes, but got only ant\. Add"):
+                check(data)
+        assert len(data.dataset("test")) == 2  # such as test images of a model that knows other classes, too
+
+    def test_two_encodings_of_one_name(self, tmp_path):
+        names = ("caf\u00e9", "cafe\u0301")
+        for layout, root in (
+            ("folders", make_folders(tmp_path / "a", None, names)),
+            ("flat", make_flat(tmp_path / "b", 1, names)),
+        ):
+            with pytest.raises(
+                ValueError, match=r"holds 'caf\u00e9\S*' twice, as 'cafe.u0301\S*' and as 'caf.xe9\S*'; keep"
+            ):
+                folder(root, layout=layout).setup()
 
 
 class TestRealData:

@@ -16,7 +16,7 @@ from tests.photo_trees import edit
 class TestBadInput:
     def test_wrong_root(self, funnybirds_tree, tmp_path):
         root = funnybirds_tree("home/FunnyBirds")
-        with pytest.raises(FileNotFoundError, match=rf"holds 0, 1, .*one level off: use `--data\.root {root}`"):
+        with pytest.raises(FileNotFoundError, match=rf"holds 0, 1, .*at another level: use `--data\.root {root}`"):
             module(root / "test").num_classes  # noqa: B018
         module(root.parent).prepare_data()  # the folder that holds FunnyBirds/ is right
         with pytest.raises(FileNotFoundError, match=rf"holds home\. .* use `--data\.root {root.parent}`"):

@@ -121,7 +121,7 @@ class TestSplits:
         assert len(names) == 14
         assert not {"bee_5.png", "bee_7.png"} & names
         (root / "bee_6.png").unlink()
-        with pytest.raises(ValueError, match=r"0 ids are new and 1 are gone; the first is 'bee_6\.png'"):
+        with pytest.raises(ValueError, match=r"but 1 is gone, such as 'bee_6\.png'\. Restore"):
             toy(root, split_file=str(split_file)).setup()
 
     def test_repeated_ids(self, root):
