@@ -34,7 +34,31 @@ def confusion_cells(
     return cells, all_finite(logits, dim=1).long()
 
 
-class ConfusionMean(ItemMean):
+class ClassMean(ItemMean):
+    """Mean over classes or labels, some of which may have no image.
+
+    Args:
+        kwargs: arguments of :class:`torchmetrics.Metric`.
+    """
+
+    @abstractmethod
+    def images(self) -> Tensor:
+        """``(K,)`` int64 images of every class or label that count."""
+
+    def summary(self) -> dict[str, float]:
+        """The value with its interval; every process has to call it.
+
+        Returns:
+            What :meth:`SummaryMetric.summary` returns, and the number of classes or labels ``without_images``, if there
+            are any.
+        """
+        summary = super().summary()
+        with self.sync_context(dist_sync_fn=self.dist_sync_fn, should_sync=self._to_sync):
+            lacking = int((self.images() == 0).sum())
+        return {**summary, "without_images": lacking} if lacking else summary
+
+
+class ConfusionMean(ClassMean):
     """Mean over classes of a statistic of the confusion table; its interval is over the images of each class.
 
     Args:
@@ -79,9 +103,13 @@ class ConfusionMean(ItemMean):
         """``(K,)`` float64, NaN where undefined."""
         return self.statistic(self.confusion)
 
+    def images(self) -> Tensor:
+        """``(K,)`` int64 images of every class."""
+        return self.confusion.sum(dim=1)
+
     def _interval_of(self, values: Tensor, undefined: Tensor) -> tuple[Tensor, Tensor]:
         value = values.sum() / (~undefined).sum()
-        return stratified_wilson_interval(value, self.confusion.diagonal(), self.confusion.sum(dim=1))
+        return stratified_wilson_interval(value, self.confusion.diagonal(), self.images())
 
 
 def balanced_accuracy(confusion: Tensor) -> Tensor:

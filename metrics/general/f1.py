@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metrics.base import AveragedOver, ItemMean
+from metrics.base import AveragedOver
 from metrics.entry import MetricEntry, Words
 from metrics.general.accuracy import check_label_sets
-from metrics.general.balanced_accuracy import ConfusionMean
+from metrics.general.balanced_accuracy import ClassMean, ConfusionMean
 from metrics.primitives.checks import check_at_least
 
 
@@ -70,7 +70,7 @@ class F1Score(ConfusionMean):
     statistic = staticmethod(f1_score)
 
 
-class LabelF1Score(ItemMean):
+class LabelF1Score(ClassMean):
     """Mean F1 over the labels that are true or predicted anywhere (higher is better).
 
     A label is predicted where its logit exceeds ``threshold``. Interval: over labels.
@@ -124,6 +124,10 @@ class LabelF1Score(ItemMean):
     def values(self) -> Tensor:
         """``(K,)`` float64, NaN where undefined."""
         return label_f1_score(*self.counts)
+
+    def images(self) -> Tensor:
+        """``(K,)`` int64 images of every label."""
+        return self.counts[0] + self.counts[2]
 
 
 F1 = MetricEntry(

@@ -13,6 +13,7 @@ from metrics.suite import ENTRIES, FAMILIES
 from reports.html.contents import Contents
 from reports.html.site import Site
 from reports.markdown import interval, number, printed_unit
+from reports.results.metrics_json import without_images
 
 LINKED = 3  # images on either end
 BETTER = {True: "higher", False: "lower", None: ""}
@@ -31,6 +32,7 @@ class MetricRow:
         value: printed with its unit.
         interval: printed, empty without one.
         count: of the values averaged.
+        lacking: how many classes have no image, in words, or empty.
         better: which values are better, in a word.
         best: the best values among the images shown.
         worst: the worst of them.
@@ -42,6 +44,7 @@ class MetricRow:
     value: str
     interval: str
     count: int
+    lacking: str
     better: str
     best: Ends
     worst: Ends
@@ -79,6 +82,7 @@ def _row(contents: Contents, key: str, entry: Mapping[str, Any], otherwise: str)
         value=f"{number(value, unit)} {printed_unit(unit)}".strip(),
         interval=interval(low, high, unit),
         count=entry["n"],
+        lacking=without_images(entry),
         better=BETTER[entry["higher_is_better"]],
         best=best,
         worst=worst,

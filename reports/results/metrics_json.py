@@ -11,6 +11,7 @@ from typing import Any
 
 from reports.results.schema import Entry, MetricsFile
 from run_folder.atomic import write_whole
+from run_folder.messages import counted
 from run_folder.schema import check_content, read_json
 
 # protocol fields that say on what machine, or what was found, not how it was measured
@@ -217,6 +218,17 @@ def read_content(file: Path) -> dict[str, Any]:
     content = read_json(file, REMEDY)
     check_content(MetricsFile, content, file, REMEDY)
     return {"limit": None, "training": None, "other_data": None, **content}
+
+
+def without_images(entry: Mapping[str, Any]) -> str:
+    """How many of the classes or labels that a value is averaged over have no image, in words; empty if all have one.
+
+    Example:
+        >>> without_images({"averaged_over": "class", "without_images": 2})
+        '2 classes have no image'
+    """
+    lacking = entry.get("without_images", 0)
+    return f"{counted(lacking, entry['averaged_over'])} {'has' if lacking == 1 else 'have'} no image" if lacking else ""
 
 
 def with_baselines(metrics: Mapping[str, Any]) -> dict[str, Any]:

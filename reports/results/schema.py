@@ -27,6 +27,7 @@ class Entry(Record):
     unit: str
     higher_is_better: bool | None
     averaged_over: str = "none"
+    without_images: Count = 0
 
     @model_validator(mode="after")
     def _bounds_are_in_order(self) -> Entry:

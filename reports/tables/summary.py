@@ -15,7 +15,7 @@ from rich.table import Table
 
 from metrics.page import arrow
 from reports.markdown import interval, number, printed_unit
-from reports.results.metrics_json import incomplete_training, with_baselines
+from reports.results.metrics_json import incomplete_training, with_baselines, without_images
 from reports.results.scores_file import Format
 
 NEXT_REASON = re.compile(r"; (?=[\w@|]+: )")  # a reason may hold a semicolon, but begins with its need
@@ -64,7 +64,11 @@ def print_summary(result: dict[str, Any], folder: Path) -> None:
         where += f"\n{mark}"
     console.print(_table(result, where, console.width))
     plain: Any = {"highlight": False, "soft_wrap": True, "markup": False}  # names may hold [ and ]
-    for line in by_reason(result["skipped"]):
+    lacking: dict[str, list[str]] = {}
+    for key, entry in result["metrics"].items():
+        lacking.setdefault(without_images(entry), []).append(key)
+    said = [f"{text}: {'; '.join(listed(keys))}" for text, keys in lacking.items() if text]
+    for line in [*said, *by_reason(result["skipped"])]:
         console.print(line, **plain)
     run_folder = folder.parent if folder.name == "evaluation" else folder.parent.parent
     for name, path in (

@@ -38,7 +38,11 @@ def test_hand_case():
     assert table(LOGITS, LABELS).dtype == torch.int64
     # class 0 has no sample; classes 1 and 2: tp 1, fn 1
     summary = updated(BalancedAccuracy(3), HAND).summary()
-    assert (summary["value"], summary["n"], summary["skipped"]) == (0.5, 2, 1)
+    assert (summary["value"], summary["n"], summary["skipped"], summary["without_images"]) == (0.5, 2, 1, 1)
+    assert (
+        "without_images"
+        not in updated(BalancedAccuracy(3), {"logits": LOGITS, "labels": torch.arange(len(LOGITS)) % 3}).summary()
+    )
     values = updated(BalancedAccuracy(3), HAND).values().tolist()
     assert values == pytest.approx([NAN, 0.5, 0.5], nan_ok=True)
     constant = {"logits": torch.zeros(3, 3), "labels": torch.arange(3)}

@@ -56,11 +56,15 @@ def test_hand_cases():
     metric = updated(F1Score(3), HAND)
     assert metric.values().tolist() == pytest.approx([0, 2 / 3, 2 / 3], abs=1e-12)
     assert (metric.summary()["value"], metric.summary()["n"]) == (pytest.approx(4 / 9, abs=1e-12), 3)
+    assert metric.summary()["without_images"] == 1
     # label 2: tp 1, fp 1
     metric = updated(LabelF1Score(3), HAND_SETS)
     assert metric.counts.tolist() == [[2, 2, 1], [0, 0, 1], [0, 0, 0]]
     assert metric.values().tolist() == pytest.approx([1, 1, 2 / 3], abs=1e-12)
     assert metric.compute().item() == pytest.approx(8 / 9, abs=1e-12)
+    assert "without_images" not in metric.summary()
+    nobody = {"logits": MULTI_LOGITS, "labels": torch.zeros(3, 3, dtype=torch.bool)}
+    assert updated(LabelF1Score(3), nobody).summary()["without_images"] == 3
     # the threshold is strict: at 1 only the logit 2 remains, {2}, {}, {}
     assert updated(LabelF1Score(3, 1.0), HAND_SETS).counts.tolist() == [[0, 0, 1], [0, 0, 0], [2, 2, 0]]
 

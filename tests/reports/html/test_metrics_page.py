@@ -19,7 +19,7 @@ def test_what_is_shown_of_a_metric():
     measured = {
         "continuity/psc": entry(0.25, False),
         "continuity/of_a_user": entry(None, None, ""),
-        "own/size": entry(2.0, True, "cells"),
+        "own/size": entry(2.0, True, "cells") | {"averaged_over": "label", "without_images": 2},
     }
     values = ImageValues(["a", "b", "c", "d"], ["continuity/psc"], np.array([[0.1], [0.3], [np.nan], [0.2]]))
     links = {name: f"{name}.html" for name in "abc"}  # d has no page
@@ -31,5 +31,6 @@ def test_what_is_shown_of_a_metric():
     assert (psc.name, unknown.name) == ("Prototype similarity change", "of_a_user")
     assert (psc.value, psc.better, psc.interval) == ("25.00 %", "lower", "")
     assert (psc.best[0], psc.worst[0]) == (("a", "a.html"), ("b", "b.html"))
+    assert (psc.lacking, size.lacking) == ("", "2 labels have no image")
     assert (unknown.value, unknown.better, unknown.best) == ("undefined", "", [])
     assert (nothing, size.question, size.value, size.better) == ("", "", "2.00 cells", "higher")

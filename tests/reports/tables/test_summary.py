@@ -25,8 +25,13 @@ def test_names_with_brackets_are_printed_as_they_are(tmp_path, capsys):
 def test_values_have_the_units_of_all_tables(tmp_path, capsys, monkeypatch, columns, line):
     monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal
     monkeypatch.setenv("COLUMNS", columns)
-    result = content({"general/f1": entry(0.5, 0.4, 0.6), "b/b": entry(float("nan"), unit="cells")}, other_data=None)
+    lacking = entry(0.5, 0.4, 0.6) | {"averaged_over": "class", "without_images": 1}
+    result = content(
+        {"general/f1": lacking, "general/balanced_accuracy": lacking, "b/b": entry(float("nan"), unit="cells")},
+        other_data=None,
+    )
     print_summary(result, tmp_path)
     said = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).split())
     assert f"general/f1 ↑ {line}" in said
     assert "undefined – 10" in said
+    assert "1 class has no image: general/f1, balanced_accuracy" in said
