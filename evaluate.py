@@ -306,7 +306,7 @@ def explain(  # noqa: PLR0913 - every argument is a flag
         raise ValueError("Expected argument `image` or `sample` to name an image, but got none.")
     _refuse_lost(crop, image, *sample)
     trained = TrainedModel.of_flags(ckpt_path, data_root, allow_classes)
-    subject = trained.explained(explainer, keep=True)
+    subject = trained.explained(explainer)
     samples: list[Any] = samples_of(subject.datamodule.dataset(split), sample) if sample else []
     unread = []
     for path in image:

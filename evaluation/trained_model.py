@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -93,7 +92,6 @@ class TrainedModel:
         explainer: Explainer | None = None,
         size: int = 144,
         inference: str | None = None,
-        keep: bool = False,
     ) -> ExplainedModel:
         """The model with the data of its run, for pages and pictures.
 
@@ -101,13 +99,8 @@ class TrainedModel:
             explainer: by default PRP where it supports the model, else upsampled maps.
             size: longer side of pictures in pixels.
             inference: as in :meth:`model`.
-            keep: the highest similarities of training images in the run folder, a file for every content of the
-                checkpoint, for later explanations.
         """
-        model, file = self.model(inference), self.path.stat()
-        key = hashlib.sha256(f"{file.st_size} {file.st_mtime_ns} {inference}".encode()).hexdigest()[:8]
-        kept = self.run_folder / "explained" / f"similarities-{self.path.stem}-{key}.json" if keep else None
-        return ExplainedModel(model, self.data(), explainer, size, self.class_names, kept)
+        return ExplainedModel(self.model(inference), self.data(), explainer, size, self.class_names)
 
     def chosen_evaluation(self) -> Path:
         """The folder of the preferred evaluation of this checkpoint on the data of its run.

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 from collections.abc import Sequence
-from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from datamodules.photos.cache import cache_folder, recall, remember
 from explanations.views import Box
 from reports.unit_sources import UnitSources
-from run_folder.atomic import write_whole
 from run_folder.messages import counted
 
 NEARLY_ALL = 0.75  # of the image, above which a box says little about where a unit looks
@@ -64,21 +65,30 @@ def share(box: Box | None, size: tuple[int, int]) -> float:
     return (x1 - x0 + 1) * (y1 - y0 + 1) / (size[0] * size[1])
 
 
-def best_similarities(sources: UnitSources, kept: Path | None) -> Tensor:
+def best_similarities(sources: UnitSources) -> Tensor:
     """The highest unit score of each of up to 1,000 training images, drawn by class.
+
+    They are remembered in the cache folder, for these weights, arguments and images.
 
     Args:
         sources: of the units.
-        kept: file in which they are looked up, and kept; one that cannot be read or written is as good as none.
 
     Returns:
         ``(n,)`` float64.
     """
-    if kept is not None:
-        with contextlib.suppress(OSError, ValueError):
-            return torch.tensor(json.loads(kept.read_text()), dtype=torch.float64)
+    remembered = cache_folder() / "similarities" / f"{_fingerprint(sources.model, sources.datamodule)}.json"
+    with contextlib.suppress(ValueError):  # nothing is remembered, or half a file after a crash
+        return torch.tensor(json.loads(recall(remembered) or b""), dtype=torch.float64)
     best = sources.training.scores.amax(dim=1)
-    if kept is not None:
-        with contextlib.suppress(OSError):
-            write_whole(kept, json.dumps(best.tolist()) + "\n")
+    remember(remembered, json.dumps(best.tolist()).encode())
     return best
+
+
+def _fingerprint(model: Any, datamodule: Any) -> str:
+    """Of everything that decides the scores of training images."""
+    settings = [sorted(part.hparams.items(), key=str) for part in (model, datamodule)]
+    digest = hashlib.sha256(repr([type(model), *settings, datamodule.dataset("projection").contents]).encode())
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -120,26 +119,24 @@ class ExplainedModel:
         explainer: makes the maps; by default PRP where it supports the model, else upsampled maps.
         size: longer side of the pictures in pixels, at most 256.
         class_names: of the K logits; by default the data's.
-        kept: file that caches what comparing an image with training images takes, or None.
         concept_names: of the concepts that units stand for; by default the data's.
 
     Raises:
         ValueError: if the explainer does not support the model or explains no units, or the size is out of range.
     """
 
-    def __init__(  # noqa: PLR0913 - what it explains, how, and by which names
+    def __init__(
         self,
         model: InterpretableModel,
         datamodule: Any,
         explainer: Explainer | None = None,
         size: int = 144,
         class_names: Sequence[str] | None = None,
-        kept: Path | None = None,
         concept_names: Sequence[str] | None = None,
     ) -> None:
         if not 32 <= size <= 256:
             raise ValueError(f"Expected argument `size` to be between 32 and 256 pixels, but got {size}.")
-        self.model, self.datamodule, self.size, self.kept = model, datamodule, size, kept
+        self.model, self.datamodule, self.size = model, datamodule, size
         self.explainer = choose_explainer(explainer, model)
         if reason := no_pages(self.explainer):
             raise ValueError(
@@ -198,7 +195,7 @@ class ExplainedModel:
     def _reference(self) -> Tensor | None:
         """The highest similarity of each of some training images; None where scores are not similarities."""
         similar = self.units.kind == "prototype" and self.sources.there
-        return best_similarities(self.sources, self.kept) if similar else None
+        return best_similarities(self.sources) if similar else None
 
     def cautions(self, explained: ExplainedImage) -> list[str]:
         """What to know before the explanation of an image is read.

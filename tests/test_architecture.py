@@ -49,6 +49,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         *("explanations", "metrics", "lightning_modules.contract", "datamodules.sample", "run_folder"),
         "callbacks.forward",  # images that were evaluated are shown again in forwards of the same size, bit for bit
         "callbacks.evaluation.predictions",
+        "datamodules.photos.cache",  # what a model says of training images is remembered there
     ),
     "studies": (
         *("explanations", "metrics.functional", "lightning_modules.contract", "datamodules.sample"),

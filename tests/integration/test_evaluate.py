@@ -584,9 +584,7 @@ def test_explain_writes_a_picture_and_a_page_for_photos_and_ids(evaluated_copy, 
     evaluate.main(["explain", *checkpoint, "--image", str(photo), "--sample", "test/00001", "test/00002"])
     names = sorted(path.name for path in (evaluated_copy / "explained").iterdir())
     stems = ["my-photo-png", "test-00001", "test-00002"]
-    (kept,) = (evaluated_copy / "explained").glob("similarities-best-*.json")
-    assert names == sorted([kept.name, *(f"{stem}.{ending}" for stem in stems for ending in ("html", "png"))])
-    assert len(json.loads(kept.read_text())) == 48  # training images
+    assert names == [f"{stem}.{ending}" for stem in stems for ending in ("html", "png")]
     for bad, message in (
         ([], "`image` or `sample` to name an image"),
         (["--image", "a", "b", "--crop", "1", "2", "3", "4"], "a single `image` with `crop`"),

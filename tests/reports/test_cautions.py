@@ -1,11 +1,13 @@
 """When a picture says that it should not be trusted."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 
+from datamodules import SketchBirds
 from reports.cautions import best_similarities, cautions
+from reports.explained_model import ExplainedModel
+from reports.scan import scan
+from tests.lightning_modules.registry import MODELS, tiny_birds
 
 HUNDRED = torch.arange(1, 101) / 100
 LARGE, SMALL = (0, 0, 9, 7), (0, 0, 9, 6)  # 80 and 70 of 100 pixels
@@ -28,10 +30,29 @@ def test_what_to_know_before_an_explanation_is_read(boxes, best, uncropped, said
         assert cautions(boxes, (10, 10), best, None, uncropped) == []
 
 
-def test_similarities_of_training_images_are_computed_once(tmp_path):
-    kept, scores = tmp_path / "explained" / "similarities.json", torch.tensor([[0.25, 0.5], [1.0, 0.75]])
-    known = SimpleNamespace(training=SimpleNamespace(scores=scores.double()))
-    assert best_similarities(known, None).tolist() == best_similarities(known, kept).tolist() == [0.5, 1.0]
-    assert best_similarities(SimpleNamespace(), kept).tolist() == [0.5, 1.0]  # without a look at the images
-    kept.write_text("[0.5,")
-    assert best_similarities(known, kept).tolist() == [0.5, 1.0]
+def test_similarities_of_training_images_are_computed_once(tmp_path, monkeypatch):
+    """Also by ``reports.explain``, which knows no run folder; again for other weights, arguments or images."""
+    monkeypatch.setenv("PROTOMETRY_CACHE", str(tmp_path))
+    scanned = []
+    monkeypatch.setattr("reports.unit_sources.scan", lambda *asked: scanned.append(1) or scan(*asked))
+
+    def scans(model, data):
+        before = len(scanned)
+        subject = ExplainedModel(model, data, size=48)
+        best = best_similarities(subject.sources).tolist()
+        return len(scanned) - before, best
+
+    def built(**options):
+        torch.manual_seed(3)
+        return MODELS["ProtoPNet"](num_classes=8, image_size=(32, 32), **options).eval()
+
+    (first, best), (second, again) = scans(built(), tiny_birds()), scans(built(), tiny_birds())
+    assert (first, second, best) == (1, 0, again)
+    (file,) = (tmp_path / "similarities").iterdir()
+    file.write_text("[0.5,")
+    changed = built()
+    with torch.no_grad():
+        changed.prototypes.vectors.add_(1e-4)
+    more = SketchBirds("tiny", image_size=32, train_size=17)
+    for model, data in ((built(), tiny_birds()), (changed, tiny_birds()), (built(), more)):
+        assert [scans(model, data)[0] for _ in range(2)] == [1, 0]
