@@ -140,7 +140,7 @@ class PhotoDataModule(ImageDataModule, ABC):
         if len(names) < 2:
             raise ValueError(
                 f"Expected {self.photos.table.folder} to hold at least 2 classes, but got only "
-                f"{', '.join(names) or 'none'}. Add another one, or pass another folder as `--data.root`."
+                f"{', '.join(names) or 'none'}. Add photos of another class, or pass another `--data.root`."
             )
         return len(names)
 

@@ -290,7 +290,9 @@ class TestTooDeepOrTooFew:
     def test_one_class(self, tmp_path):
         data = folder(make_folders(tmp_path / "root", {"train": 4, "test": 2}, ("ant",)))
         for check in (check_data, lambda data: data.num_classes):
-            with pytest.raises(ValueError, match=r"Expected .*root to hold at least 2 classes, but got only ant\. Add"):
+            with pytest.raises(
+                ValueError, match=r"Expected .*root to hold at least 2 classes, but got only ant\. Add photos"
+            ):
                 check(data)
         assert len(data.dataset("test")) == 2  # such as test images of a model that knows other classes, too
 
