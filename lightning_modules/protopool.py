@@ -266,13 +266,13 @@ class ProtoPool(ComparesPatches, LinearHead, InterpretableModule):
         return self.linear(slots.flatten(1))  # type: ignore[no-any-return]
 
     def units(self) -> UnitTable:
-        """Prototypes, owned by every class that has a slot on them; weights summed over the slots."""
-        presence = self.slots.presence()
+        """Prototypes, if active owned by every class that has a slot on them; weights summed over the slots."""
+        presence, active = self.slots.presence(), self.prototypes.active.clone()
         weight = self.linear.weight.view(self.num_classes, self.num_classes, self.slots_per_class)
         return UnitTable(
             kind="prototype",
-            active=self.prototypes.active.clone(),
-            owner=presence.T,
+            active=active,
+            owner=presence.T & active[:, None],
             pool="focal",
             weight=torch.einsum("kcs,cus->ku", weight, self.slots.hard()),
             vectors=self.prototypes.vectors,

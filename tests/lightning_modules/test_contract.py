@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
@@ -24,18 +24,19 @@ from callbacks import AtomicCheckpointIO, Interpretability
 from callbacks.phases.projection import project
 from callbacks.phases.pruning import Prunable
 from callbacks.phases.ranks import state_hash
+from callbacks.phases.schedule import ACTIONS
 from callbacks.phases.selection import select_features
 from lightning_modules import InterpretableModule
 from lightning_modules.contract import (
     FitsConcepts,
+    FitsHead,
     InterpretableModel,
     ModelOutput,
     Projectable,
     ScoresUnits,
     SelectsFeatures,
-    UnitTable,
 )
-from lightning_modules.phases import PhasePlan
+from lightning_modules.phases import FIT_HEAD, PhasePlan
 from metrics.suite import resolve
 from tests.engine_runs import run_engine, values
 from tests.lightning_modules.registry import MODELS, tiny_birds, tiny_trainer
@@ -100,12 +101,43 @@ def assert_equal_tables(first: Any, second: Any) -> None:
             assert a == b, field.name
 
 
-def assert_consistent(table: UnitTable) -> None:
-    """Inactive units own no decision."""
+def assert_consistent(model: InterpretableModule) -> None:
+    """Inactive units score nothing and own no decision; contributions add up."""
+    output, table = seen(model, images()), model.units()
     dead = ~table.active
     assert not table.owner[dead].any()
+    assert (output.scores[:, dead] == 0).all()
     if table.weight is not None:
         assert (table.weight[:, dead] == 0).all()
+    bias = model.head(torch.zeros(1, output.scores.shape[1]))[0]
+    for classes in (torch.arange(4), torch.full((4,), output.logits.shape[1] - 1)):
+        shares, rows = model.contributions(output, classes), torch.arange(4)
+        assert shares.shape == output.scores.shape
+        assert (shares[:, dead] == 0).all()
+        if table.weight is None:
+            continue
+        close(shares, table.weight[classes] * output.scores)
+        residual = output.extras.get("residual", torch.zeros_like(output.logits))
+        expected = (output.logits - residual)[rows, classes] - bias[classes]
+        terms, size = shares.shape[1], shares.detach().abs().sum(1).max().item()
+        close(shares.sum(1), expected, rtol=0, atol=tolerance(terms, size))
+
+
+def after_every_action(model: InterpretableModule, folder: Path) -> Iterator[str]:
+    """The names of the actions of a plan that suit the model, each as soon as it has changed it."""
+    strategy = SimpleNamespace(broadcast=lambda value: value, barrier=lambda: None)
+    trainer = SimpleNamespace(datamodule=tiny_birds(), default_root_dir=folder, strategy=strategy, loggers=[],
+                              is_global_zero=True, current_epoch=0)  # fmt: skip
+    for name in [*model.actions, *ACTIONS]:
+        if name == FIT_HEAD and not isinstance(model, FitsHead):
+            continue
+        try:
+            ACTIONS[name](trainer, model) if name in ACTIONS else getattr(model, name)(trainer)
+        except TypeError as error:
+            if not str(error).startswith("Expected a model"):
+                raise
+            continue
+        yield name
 
 
 class ContractTest:
@@ -201,20 +233,6 @@ class ContractTest:
         residual = output.extras.get("residual", torch.zeros(()))  # what no unit explains
         assert torch.equal(any_model.head(output.scores) + residual, output.logits)
 
-    def test_contributions_add_up(self, any_model):
-        output, weight = seen(any_model, images()), any_model.units().weight
-        bias = any_model.head(torch.zeros(1, output.scores.shape[1]))[0]
-        for classes in (torch.arange(4), torch.full((4,), K - 1)):
-            shares, rows = any_model.contributions(output, classes), torch.arange(4)
-            assert shares.shape == output.scores.shape
-            if weight is None:
-                continue
-            close(shares, weight[classes] * output.scores)
-            residual = output.extras.get("residual", torch.zeros_like(output.logits))
-            expected = (output.logits - residual)[rows, classes] - bias[classes]
-            terms, size = shares.shape[1], shares.detach().abs().sum(1).max().item()
-            close(shares.sum(1), expected, rtol=0, atol=tolerance(terms, size))
-
     def test_inactive_units_are_silent(self, model):
         if not isinstance(model, Prunable):
             pytest.skip("no unit can be deactivated")
@@ -229,11 +247,16 @@ class ContractTest:
             assert (model.contributions(output, torch.full((4,), label))[:, dead] == 0).all()
 
     def test_units_agree_with_each_other(self, any_model):
-        table = any_model.units()
-        assert_consistent(table)
-        assert (seen(any_model, images()).scores[:, ~table.active] == 0).all()
-        assert table.active.any()
-        assert table.owner.any(dim=0).all(), "a class without any unit"
+        assert_consistent(any_model)
+        assert any_model.units().owner.any(dim=0).all(), "a class without any unit"
+
+    def test_units_agree_after_every_action(self, model, tmp_path):
+        done = []
+        for name in after_every_action(model, tmp_path):
+            assert_consistent(model)
+            done.append(name)
+        planned = {name for phase in model.plan.phases for name in (*phase.on_enter, *phase.on_exit)}
+        assert planned <= {*done}
 
     def test_probabilities(self, any_model):
         output = seen(any_model, images())
@@ -306,7 +329,7 @@ class ContractTest:
         tiny_trainer(watch, Interpretability(), limit_train_batches=1).fit(model, datamodule=data)
         assert watch.names == [phase.name for phase in model.plan.phases]
         assert all(torch.isfinite(loss) for loss in watch.losses)
-        assert_consistent(model.units())
+        assert_consistent(model)
         again = build(**options)
         assert again.task == "multilabel"
         assert again.decision_threshold == 0
@@ -381,7 +404,7 @@ class ContractTest:
                 assert set(rates) == set(phase.trainable), phase.name
                 noticeable = {name for name, rate in rates.items() if rate > 1e-6}  # OneCycle ends near 0
                 assert noticeable <= moved <= set(phase.trainable), phase.name
-            assert_consistent(model.units())
+            assert_consistent(model)
 
 
 @cache
