@@ -199,8 +199,9 @@ class PosthocCBM(InterpretableModule):
         bank = fit_concept_bank(embeddings, concepts, options)
         if (learnt := int(bank.found.sum())) < 2:
             raise ValueError(
-                f"Expected at least 2 concepts that some training images show and others do not, but got {learnt} of "
-                f"{self.num_concepts}. Choose other concepts, or more classes."
+                f"Expected at least 2 concepts that some training images show and others do not, and whose embeddings "
+                f"differ, but got {learnt} of {self.num_concepts}. Choose other concepts, more classes, or a backbone "
+                "that tells the images apart."
             )
         for name in ("vectors", "intercepts", "examples", "accuracies", "margins"):
             getattr(self, name).copy_(getattr(bank, name))

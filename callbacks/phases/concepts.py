@@ -7,9 +7,9 @@ from typing import Any
 
 from lightning import LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_info
-from torch import distributed
 
 from callbacks.phases.embeddings import embed_training_images
+from callbacks.phases.ranks import solved_on_first
 from lightning_modules.contract import FitsConcepts
 from run_folder.atomic import write_whole
 from run_folder.csv_text import csv_text
@@ -39,18 +39,8 @@ def fit_concepts(trainer: Trainer, module: LightningModule) -> dict[str, float]:
     datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
     folder = Path(trainer.default_root_dir)
     images = embed_training_images(trainer, module, folder / "embeddings")
-    outcome: dict[str, float] | ValueError = {}
-    if trainer.is_global_zero:
-        try:
-            outcome = module.fit_concepts(images.embeddings, images.concepts, images.targets, datamodule.seed)
-        except ValueError as error:  # the other processes must not wait for ever
-            outcome = error
-    outcome = trainer.strategy.broadcast(outcome)
-    if isinstance(outcome, ValueError):
-        raise outcome
-    if distributed.is_initialized():
-        for tensor in (*module.parameters(), *module.buffers()):
-            distributed.broadcast(tensor.detach(), src=0)
+    training = images.embeddings, images.concepts, images.targets
+    outcome = solved_on_first(trainer, module, lambda: module.fit_concepts(*training, datamodule.seed))
     names = datamodule.tables.concept_names
     if trainer.is_global_zero:
         _write(module, names, folder / "concepts.csv")

@@ -8,9 +8,10 @@ from typing import Any, cast
 import torch
 from lightning import LightningModule, Trainer
 from matplotlib.figure import Figure
-from torch import Tensor, distributed
+from torch import Tensor
 
 from callbacks.forward.walk import walk
+from callbacks.phases.ranks import solved_on_first
 from callbacks.run.drawing import drawing
 from explanations.charts import BLUE, ORANGE, chart, styled, to_picture
 from explanations.views import png
@@ -66,19 +67,16 @@ def fit_head(trainer: Trainer, module: LightningModule) -> dict[str, float]:
     Returns:
         The penalty chosen, its objective, violation of the optimality conditions, weights per class, units left, and
         the others of :meth:`~lightning_modules.heads.linear_head.LinearHead.fit_head`.
+
+    Raises:
+        ValueError: on all processes, if no last layer can be solved on these scores.
     """
     datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
     plan = cast(InterpretableModel, module).phases()
     spec = plan.phases[plan.locate(trainer.current_epoch)[0]].head
     training = _scores(module, datamodule, datamodule.projection_dataloader(), soft=True)
     validation = _scores(module, datamodule, datamodule.val_dataloader()) if datamodule.has_validation else None
-    path: list[dict[str, Any]] = []
-    if trainer.is_global_zero:
-        path = cast(FitsHead, module).fit_head(training, validation, spec)
-    path = trainer.strategy.broadcast(path)
-    if distributed.is_initialized():
-        for tensor in (*module.parameters(), *module.buffers()):
-            distributed.broadcast(tensor.detach(), src=0)
+    path = solved_on_first(trainer, module, lambda: cast(FitsHead, module).fit_head(training, validation, spec))
     if trainer.is_global_zero and trainer.loggers:  # a run without a logger writes no files
         _write(path, Path(trainer.default_root_dir))
     return next({name: value for name, value in row.items() if name != "chosen"} for row in path if row["chosen"])
@@ -105,7 +103,9 @@ def _write(path: list[dict[str, Any]], folder: Path) -> None:
 
 @styled
 def path_figure(path: list[dict[str, Any]]) -> Figure:
-    """What validation says of every penalty, with its standard error, above the weights it leaves a class.
+    """What validation says of every penalty, with its standard error, beside the weights it leaves a class.
+
+    Penalties for which the layer was not solved as precisely as promised have a cross.
 
     Args:
         path: rows of :meth:`~lightning_modules.heads.linear_head.LinearHead.fit_head`, at least two.
@@ -119,8 +119,11 @@ def path_figure(path: list[dict[str, Any]]) -> Figure:
         penalties, [r["validation"] for r in path], [r["standard_error"] for r in path], color=ORANGE, marker="o"
     )
     lower.plot(penalties, [row["weights_per_class"] for row in path], "o-", color=BLUE)
-    for axes, title in ((upper, "validation"), (lower, "weights per class")):
-        axes.set(xscale="log", xlabel="penalty; dotted: chosen", ylabel=title)
+    unsolved = [row for row in path if not row["solved"]]
+    label = "penalty; dotted: chosen" + ("; ×: not solved" if unsolved else "")
+    for axes, name in ((upper, "validation"), (lower, "weights_per_class")):
+        axes.plot([row["penalty"] for row in unsolved], [row[name] for row in unsolved], "kx", zorder=3)
+        axes.set(xscale="log", xlabel=label, ylabel=name.replace("_", " "))
         axes.axvline(chosen, color="black", linestyle=":")
     lower.set(yscale="log")
     return figure

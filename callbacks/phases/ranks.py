@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
+from typing import TypeVar, cast
 
 import torch
-from lightning import LightningModule
+from lightning import LightningModule, Trainer
 from torch import distributed, nn
+
+Result = TypeVar("Result")
 
 
 def broadcast_buffers(module: nn.Module) -> None:
@@ -18,6 +22,35 @@ def broadcast_buffers(module: nn.Module) -> None:
     if distributed.is_initialized():
         for buffer in module.buffers():
             distributed.broadcast(buffer, src=0)
+
+
+def solved_on_first(trainer: Trainer, module: nn.Module, solve: Callable[[], Result]) -> Result:
+    """Let the first process change a model, and give all others its result, parameters and buffers.
+
+    Args:
+        trainer: of the run.
+        module: what ``solve`` changes.
+        solve: called on the first process only.
+
+    Returns:
+        What ``solve`` returned.
+
+    Raises:
+        ValueError: on all processes, if ``solve`` refuses its input.
+    """
+    outcome: Result | ValueError | None = None
+    if trainer.is_global_zero:
+        try:
+            outcome = solve()
+        except ValueError as error:  # the other processes must not wait for ever
+            outcome = error
+    outcome = trainer.strategy.broadcast(outcome)
+    if isinstance(outcome, ValueError):
+        raise outcome
+    if distributed.is_initialized():
+        for tensor in (*module.parameters(), *module.buffers()):
+            distributed.broadcast(tensor.detach(), src=0)
+    return cast(Result, outcome)
 
 
 def state_hash(module: nn.Module) -> int:

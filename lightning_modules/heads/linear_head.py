@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lightning_modules.contract import UnitTable
-from lightning_modules.heads.sparse_head import Problem, SparseHead, Terms, fit_sparse_head
+from lightning_modules.heads.sparse_head import Problem, SparseHead, Terms, fit_sparse_head, refuse_broken, vary
 from lightning_modules.phases import HeadSpec
 
 HALVINGS = 12  # of the penalty at which all weights are 0: the path tried on validation images
@@ -54,37 +54,40 @@ class LinearHead:
 
         Returns:
             A row for each penalty tried, the largest first: penalty, objective, violation, passes over the images,
-            weights_per_class and units used, validation (the accuracy or, for several labels, minus the loss), its
-            standard_error, and whether it is chosen: the largest penalty within a standard error of the best.
+            weights_per_class and units used, solved (1 if the violation is as small as promised, else 0), validation
+            (the accuracy or, for several labels, minus the loss), its standard_error, and whether it is chosen: of
+            those solved, the largest penalty within a standard error of the best.
+
+        Raises:
+            ValueError: if a score is not finite, or no score differs between the training images.
         """
         active = self.units().active
         scores = training[0].to(active.device)[:, active]
+        _refuse_alike(scores)
         problem, targets = self._terms(active, spec), self._targets(training[1].to(active.device))
 
         def posed(penalty: float) -> Problem:
             return Problem(scores, targets, self.num_classes, penalty, spec.l1_ratio, problem)
 
         seen = None if validation is None else (validation[0].to(scores)[:, active], validation[1].to(active.device))
+        if seen is not None:
+            refuse_broken(seen[0])
         rows: list[dict[str, Any]] = []
         heads: list[SparseHead] = []
         for penalty in [spec.penalty] if spec.penalty is not None else _halvings(posed(1.0)):
-            posed_now = posed(penalty)
-            start = heads[-1] if heads else None
-            heads.append(fit_sparse_head(posed_now, (ROUGH if spec.penalty is None else FINE) * penalty, start=start))
-            rows.append(_row(penalty, posed_now, heads[-1]) | self._validated(heads[-1], seen))
+            posed_now, promised = posed(penalty), (ROUGH if spec.penalty is None else FINE) * penalty
+            heads.append(fit_sparse_head(posed_now, promised, start=heads[-1] if heads else None))
+            rows.append(_row(penalty, posed_now, heads[-1], promised) | self._validated(heads[-1], seen))
             if len(rows) - 1 - _best(rows) >= PATIENCE:
                 break
         chosen = _sparsest(rows)
         if spec.penalty is None:
             penalty, posed_now = rows[chosen]["penalty"], posed(rows[chosen]["penalty"])
             heads[chosen] = fit_sparse_head(posed_now, FINE * penalty, start=heads[chosen])
-            rows[chosen] = _row(penalty, posed_now, heads[chosen]) | self._validated(heads[chosen], seen)
+            rows[chosen] = _row(penalty, posed_now, heads[chosen], FINE * penalty)
+            rows[chosen] |= self._validated(heads[chosen], seen)
         head, penalty = heads[chosen], rows[chosen]["penalty"]
-        if head.violation > 10 * FINE * penalty:
-            rank_zero_warn(
-                f"The last layer violates its optimality conditions by {head.violation:.1e} after {head.evaluations} "
-                f"passes, with a penalty of {penalty:.1e}. Raise `head.penalty` of the phase."
-            )
+        _warn_of_unsolved(rows, chosen)
         if empty := int((head.weight == 0).all(dim=1).sum()):
             rank_zero_warn(
                 f"A penalty of {penalty:.1e} leaves {empty} of {self.num_classes} classes without any weight. Lower "
@@ -119,6 +122,17 @@ class LinearHead:
         return {"validation": values.mean().item(), "standard_error": spread}
 
 
+def _refuse_alike(scores: Tensor) -> None:
+    """Refuse scores with which no last layer can tell images apart."""
+    refuse_broken(scores)
+    if not vary(scores).any():
+        raise ValueError(
+            "Expected the score of some active unit to vary over the training images, but got the same scores for all "
+            f"{len(scores)} images, which no last layer can tell apart. Earlier phases have collapsed: lower their "
+            "learning rates, or train them longer."
+        )
+
+
 def _halvings(problem: Problem) -> list[float]:
     """Penalties below the smallest one for which all weights are 0."""
     classes, units = problem.shape
@@ -129,7 +143,7 @@ def _halvings(problem: Problem) -> list[float]:
     return [largest / 2**step for step in range(1, HALVINGS + 1)]
 
 
-def _row(penalty: float, problem: Problem, head: SparseHead) -> dict[str, float]:
+def _row(penalty: float, problem: Problem, head: SparseHead, promised: float) -> dict[str, float]:
     return {
         "penalty": penalty,
         "objective": problem.objective(head.weight, head.bias),
@@ -137,18 +151,33 @@ def _row(penalty: float, problem: Problem, head: SparseHead) -> dict[str, float]
         "passes": float(head.evaluations),
         "weights_per_class": (head.weight != 0).double().sum(dim=1).mean().item(),
         "units": float((head.weight != 0).any(dim=0).sum()),
+        "solved": float(head.violation <= promised),
     }
 
 
+def _warn_of_unsolved(rows: list[dict[str, float]], chosen: int) -> None:
+    row, others = rows[chosen], [f"{row['penalty']:.1e}" for row in rows if not row["solved"]]
+    if not row["solved"]:
+        rank_zero_warn(
+            f"The last layer violates its optimality conditions by {row['violation']:.1e} after {row['passes']:.0f} "
+            f"passes, more than {FINE} of its penalty of {row['penalty']:.1e}. Raise `head.penalty` of the phase."
+        )
+    elif others:
+        rank_zero_warn(
+            f"The last layer was not solved for {len(others)} of {len(rows)} penalties, which were not chosen: "
+            f"{', '.join(others)}."
+        )
+
+
 def _best(rows: list[dict[str, float]]) -> int:
-    values = [row.get("validation", 0.0) for row in rows]
-    return values.index(max(values))
+    """The first of the best rows among those solved, or among all if none is."""
+    return max(range(len(rows)), key=lambda index: (rows[index]["solved"], rows[index].get("validation", 0.0)))
 
 
 def _sparsest(rows: list[dict[str, float]]) -> int:
-    """The first row within a standard error of the best."""
+    """The first row within a standard error of the best, and as well solved."""
     if len(rows) == 1:
         return 0
     best = rows[_best(rows)]
     least = best["validation"] - best["standard_error"]
-    return next(index for index, row in enumerate(rows) if row["validation"] >= least)
+    return next(i for i, row in enumerate(rows) if row["solved"] == best["solved"] and row["validation"] >= least)

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 _BLOCK = 2**26  # logits at once: 512 MiB
+_STEPS = 5  # a hundredfold of precision apart, until the solution is as precise as promised
 
 
 @dataclass(frozen=True)
@@ -55,12 +56,15 @@ class Problem:
     """Mean cross-entropy + λ Σ_ku h_ku (α|W_ku| + (1 - α)/2 W_ku²) of the head W s + b.
 
     Args:
-        scores: ``(n, U)`` float, s, on the device to compute on. Standardised here, columns that are constant become 0.
+        scores: ``(n, U)`` float, s, on the device to compute on. Standardised here, columns that do not vary become 0.
         targets: ``(n,)`` int64 classes, or ``(n, K)`` float probabilities, possibly times a weight of the image.
         num_classes: K.
         penalty: λ >= 0.
         l1_ratio: α in [0, 1]; 0 for squares only.
         terms: h and everything else.
+
+    Raises:
+        ValueError: if a score is not finite.
     """
 
     def __init__(
@@ -72,12 +76,13 @@ class Problem:
         l1_ratio: float = 0.99,
         terms: Terms | None = None,
     ) -> None:
+        refuse_broken(scores)
         self.terms = terms = terms or Terms()
         self.scores = scores.double()
         self.mean, self.deviation = torch.zeros_like(self.scores[0]), torch.ones_like(self.scores[0])
         if terms.standardize:
             deviation, self.mean = torch.std_mean(self.scores, dim=0, correction=0)
-            self.deviation = torch.where(deviation > 1e-12 * self.scores.abs().amax(dim=0), deviation, torch.inf)
+            self.deviation = torch.where(vary(scores), deviation, torch.inf)
             self.scores = (self.scores - self.mean) / self.deviation
         self.targets = targets.to(scores.device)
         self.shape = (num_classes, scores.shape[1])
@@ -129,12 +134,36 @@ class Problem:
         _, slope, offset = self.smooth(weight, bias)
         at_zero, l1 = -slope if self.terms.nonnegative else slope.abs(), self.l1 * self.heavier
         excess = torch.where(weight == 0, at_zero - l1, (slope + l1 * weight.sign()).abs())
-        return max(0.0, excess.max().item(), offset.abs().max().item())
+        return torch.cat([excess.flatten(), offset.abs()]).max().clamp_min(0.0).item()
 
     def on_raw_scores(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
         """The same head for unstandardised scores: weight ``(K, U)`` and bias ``(K,)``, 0 where they were 0."""
         weight = weight / self.deviation
         return weight, bias - weight @ self.mean
+
+
+def refuse_broken(scores: Tensor) -> None:
+    """Refuse scores ``(n, U)`` that are not finite, by which no head can be solved or judged.
+
+    Raises:
+        ValueError: with the number of images.
+    """
+    if broken := int((~scores.isfinite()).any(dim=1).sum()):
+        raise ValueError(
+            f"Expected finite scores, but got NaN or infinity for {broken} of {len(scores)} images. The model that "
+            "gives them is damaged, or its training diverged."
+        )
+
+
+def vary(scores: Tensor) -> Tensor:
+    """``(U,)`` bool, the scores ``(n, U)`` of a unit differ between images by more than their rounding errors.
+
+    Example:
+        >>> vary(torch.tensor([[0.1, 7.0, 0.0], [0.2, 7.0 + 5e-7, 0.0]]))
+        tensor([ True, False, False])
+    """
+    least, largest = scores.aminmax(dim=0)
+    return largest - least > 4 * torch.finfo(scores.dtype).eps * scores.abs().amax(dim=0)
 
 
 def _softmax_loss(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -197,14 +226,24 @@ def fit_sparse_head(
     if start is not None:
         parts = signs * start.weight if signed and not split else (signs * start.weight).clamp_min(0.0)
         first = torch.cat([parts.flatten(), start.bias]).cpu()
-    most_of_weight = torch.where(problem.fixed, 0.0, torch.inf).double().expand(len(signs), -1, -1).flatten().cpu()
-    most_of_bias = torch.full((classes,), torch.inf if problem.terms.bias else 0.0, dtype=torch.float64)
-    least_of_weight = -most_of_weight if signed and not split else torch.zeros_like(most_of_weight)
-    bounds = Bounds(
-        torch.cat([least_of_weight, -most_of_bias]).numpy(), torch.cat([most_of_weight, most_of_bias]).numpy()
-    )
-    options = {"gtol": tolerance, "ftol": 0.0, "maxiter": most, "maxfun": most, "maxcor": 20}
-    solution = minimize(value_and_gradient, first.numpy(), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-    parts, bias = unpack(solution.x)
-    weight = (signs * parts).sum(dim=0)
-    return SparseHead(weight, bias, problem.violation(weight, bias), int(solution.nfev))
+    bounds = _bounds(problem, len(signs), signed and not split)
+    options = {"ftol": 0.0, "maxiter": most, "maxfun": most, "maxcor": 20}
+    flat, passes = first.numpy(), 0
+    for step in range(_STEPS):  # parts below `gtol` may stay whatever their gradient, as all do for large scores
+        options["gtol"] = tolerance / 100**step
+        solution = minimize(value_and_gradient, flat, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        flat, passes = solution.x, passes + int(solution.nfev)
+        parts, bias = unpack(flat)
+        weight = (signs * parts).sum(dim=0)
+        violation = problem.violation(weight, bias)
+        if violation <= tolerance or passes >= most:
+            break
+    return SparseHead(weight, bias, violation, passes)
+
+
+def _bounds(problem: Problem, parts: int, negative: bool) -> Bounds:
+    """Bounds of all parts of the weights, which may be negative or not, and of the biases; what is fixed stays at 0."""
+    weight = torch.where(problem.fixed, 0.0, torch.inf).double().expand(parts, -1, -1).flatten().cpu()
+    bias = torch.full(problem.shape[:1], torch.inf if problem.terms.bias else 0.0, dtype=torch.float64)
+    least = torch.cat([-weight if negative else torch.zeros_like(weight), -bias])
+    return Bounds(least.numpy(), torch.cat([weight, bias]).numpy())

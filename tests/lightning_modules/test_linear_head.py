@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from lightning_modules import ProtoPNet, ProtoPool
+from lightning_modules.heads import linear_head
 from lightning_modules.heads.linear_head import _sparsest
 from lightning_modules.heads.sparse_head import Problem, Terms, fit_sparse_head
 from lightning_modules.phases import HeadSpec
@@ -56,7 +57,10 @@ def test_a_class_that_reads_its_own_reads_no_others(spec):
 
 def test_the_sparsest_within_a_standard_error_of_the_best():
     values = [(0.8, 0.03), (0.93, 0.02), (0.94, 0.02), (0.95, 0.015), (0.94, 0.02)]
-    assert _sparsest([{"validation": value, "standard_error": error} for value, error in values]) == 2
+    rows = [{"validation": value, "standard_error": error, "solved": 1.0} for value, error in values]
+    assert _sparsest(rows) == 2
+    assert _sparsest([*rows[:2], rows[2] | {"solved": 0.0}, *rows[3:]]) == 3
+    assert _sparsest([row | {"solved": 0.0} for row in rows]) == 2
     model = protopnet()
     path = model.fit_head((scores(), LABELS), (scores(1), LABELS), HeadSpec())
     (chosen,) = (row for row in path if row["chosen"])
@@ -74,6 +78,53 @@ def test_classes_without_any_weight_are_reported():
     with pytest.warns(UserWarning, match=r"A penalty of 1.0e\+00 leaves 4 of 4 classes without any weight. Lower"):
         model.fit_head((scores(), LABELS), None, HeadSpec(1.0))
     assert not model.units().active.any()
+
+
+@pytest.mark.parametrize("spec", [HeadSpec(), HeadSpec(0.02)])
+def test_scores_that_no_head_can_be_solved_on_are_refused(spec):
+    model, broken = protopnet(), scores()
+    before, broken[3, 1] = model.linear.weight.clone(), torch.nan
+    alike = torch.full_like(broken, 3.3) * (1 + 1e-7 * torch.rand(80, U))  # but for the rounding of float32
+    for training, validation, reason in [
+        (broken, scores(1), r"finite scores, but got NaN or infinity for 1 of 80 images"),
+        (scores(), broken, r"finite scores, but got NaN or infinity for 1 of 80 images"),
+        (alike, scores(1), r"some active unit to vary over the training images, but got the same scores for all 80"),
+    ]:
+        with pytest.raises(ValueError, match=reason):
+            model.fit_head((training, LABELS), (validation, LABELS), spec)
+    assert torch.equal(model.linear.weight, before)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+def test_the_solution_is_as_precise_as_promised_for_large_scores(scale):
+    """Weights of large scores are below the tolerance of the solver, which may leave them wherever they are."""
+    path = protopnet().fit_head((scale * scores(), LABELS), (scale * scores(1), LABELS), HeadSpec())
+    for row in path:
+        assert row["violation"] <= (1e-3 if row["chosen"] else 0.05) * row["penalty"]
+        assert row["solved"] == 1
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        ([0], r"not solved for 1 of \d penalties, which were not chosen: 1.9e-01"),
+        (range(99), r"by 1.0e\+00 after 5 passes, more than 0.001 of its penalty of 1.9e-01. Raise"),
+    ],
+)
+def test_a_penalty_that_is_not_solved_is_marked_and_not_chosen_without_a_warning(broken, message, monkeypatch):
+    """The first of the path, which would have been chosen, or all."""
+    done = []
+
+    def solve(problem, *args, **options):
+        head = fit_sparse_head(problem, *args, **options)
+        done.append(problem.l1)
+        return replace(head, violation=1.0) if len(set(done)) - 1 in broken else head
+
+    monkeypatch.setattr(linear_head, "fit_sparse_head", solve)
+    with pytest.warns(UserWarning, match=message):
+        path = protopnet().fit_head((scores(), LABELS), (scores(1), LABELS), HeadSpec())
+    assert [row["solved"] for row in path] == [float(index not in broken) for index in range(len(path))]
+    assert [row["chosen"] for row in path].index(True) == (1 if len(broken) == 1 else 0)
 
 
 def test_class_weights_count_images_several_times():

@@ -127,6 +127,12 @@ def test_optimality_conditions_by_their_definition(data):
     assert 0 < (head.weight == 0).double().mean() < 1
 
 
+def test_a_violation_that_is_not_a_number_is_not_0(data):
+    problem = Problem(*data, K, 0.02)
+    for place in (torch.zeros(K, U), torch.full((K, U), torch.nan)):
+        assert math.isnan(problem.violation(place.double(), torch.full((K,), torch.nan).double()))
+
+
 def test_above_the_largest_gradient_no_score_is_read(data):
     scores, labels = data
     x = Problem(scores, labels, K, 1.0).scores

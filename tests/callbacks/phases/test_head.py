@@ -15,10 +15,11 @@ from tests.tiny_runs import fit, last
 LAST = {"warm": None, "joint": None, "joint2": None, "last2": None, "last": {"on_enter": ["fit_head"]}}
 
 
-def solved(folder, phases=LAST, **data):
+def solved(folder, phases=LAST, change=lambda model: None, sent=None, **data):
     torch.manual_seed(0)
     model = TINY_PROTOPNET(num_classes=8, image_size=(32, 32), preset="original", phases=phases)
-    strategy = SimpleNamespace(broadcast=lambda value: value)
+    change(model)
+    strategy = SimpleNamespace(broadcast=lambda value: (sent if sent is not None else []).append(value) or value)
     trainer = SimpleNamespace(datamodule=tiny_birds(**data), default_root_dir=folder, strategy=strategy,
                               is_global_zero=True, current_epoch=0, loggers=[1])  # fmt: skip
     return model, fit_head(trainer, model)
@@ -36,12 +37,22 @@ def test_the_path_is_written_and_does_not_depend_on_the_batches(tmp_path):
     assert {name: float(chosen[name]) for name in report} == pytest.approx(report)
     assert (tmp_path / "a" / "head_path.png").stat().st_size > 1000
     path = [{name: float(value) for name, value in row.items() if name != "chosen"} for row in rows]
-    picture = to_picture(path_figure([row | {"chosen": index == 1} for index, row in enumerate(path)]))
-    assert picture.size == (1520, 420)
+    path = [row | {"chosen": index == 1} for index, row in enumerate(path)]
+    pictures = [to_picture(path_figure([*path[:-1], path[-1] | {"solved": marked}])) for marked in (0.0, 1.0)]
+    assert pictures[0].size == (1520, 420)
+    assert pictures[0] != pictures[1]
     fixed = {**LAST, "last": {**LAST["last"], "head": {"penalty": chosen and float(chosen["penalty"])}}}
     _, report = solved(tmp_path / "c", fixed)
     assert report["objective"] == pytest.approx(float(chosen["objective"]), rel=1e-6)
     assert not (tmp_path / "c" / "head_path.png").exists()
+
+
+def test_a_refusal_reaches_all_processes(tmp_path):
+    """Those that wait for the solution of the first."""
+    sent = []
+    with pytest.raises(ValueError, match="some active unit to vary over the training images"):
+        solved(tmp_path, change=lambda model: model.addon[-2].weight.data.zero_(), sent=sent)
+    assert [type(value) for value in sent] == [ValueError]
 
 
 def test_plans_that_cannot_be_solved_are_refused_before_training(tmp_path):
