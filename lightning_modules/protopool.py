@@ -94,7 +94,8 @@ class ProtoPool(ComparesPatches, LinearHead, InterpretableModule):
 
     Raises:
         ValueError: if the pool is smaller than the slots of a class, a count or the temperature is not positive,
-            ``focal`` does not go with ``similarity``, or the plan trains the assignment after hardening it.
+            ``focal`` does not go with ``similarity``, the plan trains the assignment after hardening it, or the images
+            have one cell only.
 
     Example:
         >>> model = ProtoPool(num_classes=4, image_size=(32, 32), num_prototypes=6, slots_per_class=2)
@@ -193,6 +194,12 @@ class ProtoPool(ComparesPatches, LinearHead, InterpretableModule):
         tau = preset_temperature if temperature is None else temperature
         _check_sizes(num_prototypes, slots_per_class, prototype_channels, epochs, tau)
         _check_plan(self.plan)
+        if self.geometry.grid == (1, 1):
+            raise ValueError(
+                "Expected argument `image_size` to give the backbone more than one cell, because a focal similarity is "
+                f"the largest of the cells minus their mean, and always 0 for one, but got {self.image_size}. Use "
+                "larger images, or another backbone."
+            )
         self.addon = addon_layers(self.backbone.out_channels, prototype_channels, addon=addon)
         self.prototypes = PrototypeLayer(num_prototypes, prototype_channels, similarity, epsilon)
         epochs = max(1, round(epochs * self.hparams["epoch_scale"]))

@@ -27,6 +27,7 @@ from metrics.primitives.checks import check_choice
 LOSSES = {"cross_entropy": 1.0}
 PRUNE = "prune_tree"
 DEEPEST = 20  # a million leaves
+PUBLISHED_DEPTH = 9  # for the 200 classes of CUB
 FINISH = (PRUNE, "project")  # in this order: a node that is cut off needs no patch
 MODES: tuple[Inference, ...] = get_args(Inference)
 
@@ -65,12 +66,13 @@ class ProtoTree(ComparesPatches, InterpretableModule):
     gradient as group ``head`` at the rate of the prototypes, and the tree is not pruned.
 
     Args:
-        depth: decisions per path; the tree has 2^depth - 1 nodes and 2^depth leaves, at least one for every class.
+        depth: decisions per path; the tree has 2^depth - 1 nodes and 2^depth leaves, at least one for every class. By
+            default 9, or as many as more than 512 classes need.
         prototype_channels: D, channels of the add-on and of the prototypes.
         inference: of evaluation mode: ``distributed`` mixes all leaves, ``sample_max`` takes the most probable leaf,
             ``greedy`` goes right where the score exceeds one half. May be changed at any time; training is distributed.
         prune_threshold: ``prune_tree`` cuts subtrees in which no class of any leaf has a larger probability; by
-            default max(0.01, 2/K).
+            default max(0.01, 2/K), and 3/4 for two classes, halfway between chance and certainty.
         kwargs: arguments of :class:`~lightning_modules.interpretable.InterpretableModule`.
 
     Raises:
@@ -114,14 +116,16 @@ class ProtoTree(ComparesPatches, InterpretableModule):
 
     def __init__(
         self,
-        depth: int = 9,
+        depth: int | None = None,
         prototype_channels: int = 256,
         inference: Inference = "distributed",
         prune_threshold: float | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        threshold = max(0.01, 2 / self.num_classes) if prune_threshold is None else prune_threshold
+        depth = max(PUBLISHED_DEPTH, _least_depth(self.num_classes)) if depth is None else depth
+        chance = 1 / self.num_classes
+        threshold = max(0.01, min(2 * chance, (1 + chance) / 2)) if prune_threshold is None else prune_threshold
         _check(depth, self.num_classes, prototype_channels, inference, threshold)
         self.inference: Inference = inference
         self.prune_threshold = threshold
@@ -292,9 +296,12 @@ def _leaves_by_gradient(plan: PhasePlan) -> PhasePlan:
     return plan.override({phase.name: changed(phase) for phase in plan.phases})
 
 
+def _least_depth(classes: int) -> int:
+    return (classes - 1).bit_length()
+
+
 def _check(depth: int, classes: int, channels: int, inference: str, prune_threshold: float) -> None:
-    least = (classes - 1).bit_length()
-    if depth < least:
+    if depth < (least := _least_depth(classes)):
         raise ValueError(
             f"Expected argument `depth` to be at least {least}, which gives one leaf to each of the {classes} classes, "
             f"but got {depth}, which gives {2 ** max(depth, 0)} leaves."

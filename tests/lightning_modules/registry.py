@@ -38,9 +38,9 @@ SHORT = {  # of preset "original": warm, joint, last with one epoch each
 
 
 def tiny_prototree(**options: Any) -> ProtoTree:
-    """A tree whose leaves, but for the last two, know one class; of a new one no leaf does, so no unit would matter."""
+    """A tree whose every leaf knows one class; those of a new one are all alike, so that no unit would matter."""
     model = ProtoTree(depth=5, prototype_channels=8, **options)
-    leaves = torch.arange(30)
+    leaves = torch.arange(32)
     with torch.no_grad():
         model.tree.leaf_logits[leaves, leaves % model.num_classes] = 4.0
     return model

@@ -371,6 +371,8 @@ def test_pruning_reports_and_deactivates():
 
 
 @pytest.mark.parametrize(("classes", "options", "threshold"), [
+    (2, {}, 0.75),  # between chance and certainty
+    (3, {}, 2 / 3),
     (8, {}, 0.25),  # 2/K
     (200, {"depth": 8}, 0.01),  # both
     (400, {"depth": 9}, 0.01),  # the original's

@@ -33,7 +33,8 @@ def facts(num_classes=5, multi_label=False, has_weight=True, missing=lambda flag
         "class_parts": torch.arange(num_classes)[:, None].expand(-1, 3),
     }  # fmt: skip
     owner = torch.ones(6, num_classes, dtype=torch.bool)
-    return Facts(num_classes, multi_label, ACTIVE, owner, missing, **(options | changes))
+    base = {"active": ACTIVE, "owner": owner, "missing": missing}
+    return Facts(num_classes, multi_label, **(base | options | changes))
 
 
 def test_suites():
