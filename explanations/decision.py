@@ -1,4 +1,4 @@
-"""Contributions to the decision for a class, as softmax or sigmoid reads the logits, and which an explanation shows."""
+"""Contributions to the decision for a class, above the mean over classes, and which of them an explanation shows."""
 
 from __future__ import annotations
 
@@ -27,9 +27,11 @@ class Decision:
 
 
 def against_others(values: Tensor, multi_label: bool, dim: int = 0) -> Tensor:
-    """Values of all classes less their mean over classes, which softmax does not see.
+    """Values of all classes less their mean over classes, which a softmax of the logits does not see.
 
-    A sigmoid sees each logit by itself: with multilabel data, values stay as they are.
+    A sigmoid sees each logit by itself: with multilabel data, values stay as they are. PIPNet's softmax reads
+    log(1 + o^e) of its logits o, and does see the mean of o: there, values say by how much a class stands out from the
+    average class, as its arg-max does.
 
     Args:
         values: float, with K classes along ``dim``.

@@ -24,7 +24,8 @@ class Amount:
     """The contribution of a line, in three sums.
 
     Args:
-        value: to the logit less the mean over classes, which softmax does not see; if multilabel, less the threshold.
+        value: to the logit less the mean over classes (:func:`explanations.decision.against_others`); if multilabel,
+            less the threshold.
         raw: to the logit itself.
         rival: to the logit minus the logit of the class it is compared with.
     """

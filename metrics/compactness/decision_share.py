@@ -66,7 +66,8 @@ DECISION_SHARE = MetricEntry(
         "share of the probability of the class that the path shown gives, by the likelier branch at every node",
         source="ours",
         misread="A model of few units has a large share without being understood. Bias and residual are not units and "
-        "are left out. The path through a ProtoTree has up to as many units as the tree has levels, whatever k is. An "
+        "are left out. PIPNet's c_u add to o, and its softmax reads log(1 + o²), which does change with the mean over "
+        "classes. The path through a ProtoTree has up to as many units as the tree has levels, whatever k is. An "
         "explanation adds to the k largest those that look at the same places.",
     ),
     needs=("decision",),

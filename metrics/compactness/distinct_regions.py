@@ -91,8 +91,8 @@ DISTINCT_REGIONS = MetricEntry(
         "intersection over union ≤ 0.5 with the region of every unit counted before",
         source="ours",
         misread="The most is k. Different places need not be different parts, nor lie on the object, and noise "
-        "rarely looks at the same place twice: read it with `background_overlap`. These are the units with the largest "
-        "scores; an explanation shows those with the largest contributions.",
+        "rarely looks at the same place twice: random maps get 5 of 5. Read it with `background_overlap`. These are "
+        "the units with the largest scores; an explanation shows those with the largest contributions.",
     ),
     lambda _: DistinctRegions(quantile=None),
     needs=("explainer",),

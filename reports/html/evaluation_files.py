@@ -8,7 +8,9 @@ from typing import Any
 
 from PIL import Image
 
-from reports.results.metrics_json import read_content
+from explanations.control import Random
+from reports.results.metrics_json import Measured, Result, read_content, read_metrics
+from reports.results.runs import evaluations
 from reports.results.values_csv import NAMED_BY, ImageValues, read_values
 
 
@@ -21,12 +23,14 @@ class EvaluationFiles:
         images: values of images, or None.
         items: "units", "classes" or "concepts" -> name -> key -> value, NaN where undefined.
         figures: name -> picture.
+        control: key -> the same metric of random maps, where the run was evaluated with them, too.
     """
 
     result: dict[str, Any]
     images: ImageValues | None = None
     items: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     figures: dict[str, Image.Image] = field(default_factory=dict)
+    control: dict[str, Measured] = field(default_factory=dict)
 
 
 def read_evaluation(folder: Path) -> EvaluationFiles:
@@ -56,4 +60,23 @@ def read_evaluation(folder: Path) -> EvaluationFiles:
         with Image.open(path) as picture:
             figures[path.stem] = picture.convert("RGB")
     images = read_values(folder / "images.csv") if (folder / "images.csv").is_file() else None
-    return EvaluationFiles(read_content(file), images, items, figures)
+    return EvaluationFiles(read_content(file), images, items, figures, _control(read_metrics(file)))
+
+
+def _control(own: Result) -> dict[str, Measured]:
+    """Metrics of random maps on the same images, by the newest such evaluation of the run; none of a control."""
+    if own.explainer in (None, Random.key):
+        return {}
+    others = (other for other in evaluations(own.run) if other.explainer == Random.key)
+    return next((other.metrics for other in others if _differ_by_explainer(own, other)), {})
+
+
+def _differ_by_explainer(one: Result, other: Result) -> bool:
+    """Whether nothing else sets two evaluations apart; what depends on the suite, only one may say."""
+    own, theirs = (
+        {"checkpoint": each.checkpoint, "step": each.step, "seed": each.seed, **each.conditions}
+        for each in (one, other)
+    )
+    shared = (own.keys() & theirs.keys()) - {"explainer", "explained_by"}
+    unsaid = {name for name in shared & one.protocol.keys() if None in (own[name], theirs[name])}
+    return all(own[name] == theirs[name] for name in shared - unsaid)

@@ -33,6 +33,7 @@ class MetricRow:
         interval: printed, empty without one.
         count: of the values averaged.
         lacking: how many classes have no image, in words, or empty.
+        control: the value of random maps, printed; empty where there is none, or it is the same.
         better: which values are better, in a word.
         best: the best values among the images shown.
         worst: the worst of them.
@@ -45,6 +46,7 @@ class MetricRow:
     interval: str
     count: int
     lacking: str
+    control: str
     better: str
     best: Ends
     worst: Ends
@@ -66,7 +68,8 @@ def metrics_page(site: Site, contents: Contents) -> dict[str, tuple[str, list[Me
         question = FAMILIES[family].question if family in FAMILIES else ""
         metrics = families.setdefault(family, (question, []))[1]
         metrics.append(_row(contents, key, entry, question))
-    site.page("metrics.html", "metrics", families=families, result=contents.files.result)
+    controlled = any(metric.control for _, metrics in families.values() for metric in metrics)
+    site.page("metrics.html", "metrics", families=families, result=contents.files.result, controlled=controlled)
     return families
 
 
@@ -74,19 +77,25 @@ def _row(contents: Contents, key: str, entry: Mapping[str, Any], otherwise: str)
     """One metric; metrics that the suite does not know ask what their family asks."""
     value, (low, high), unit = entry["value"], entry["ci95"], entry["unit"]
     best, worst = _ends(contents, key, entry["higher_is_better"])
+    control = contents.files.control.get(key)
     words, short = ENTRIES[key].words if key in ENTRIES else None, key.split("/", 1)[1]
     return MetricRow(
         name=words.name if words and words.name else short,
         key=short,
         question=words.question if words else otherwise,
-        value=f"{number(value, unit)} {printed_unit(unit)}".strip(),
+        value=_printed(value, unit),
         interval=interval(low, high, unit),
         count=entry["n"],
         lacking=without_images(entry),
+        control="" if control is None or control.value == value else _printed(control.value, unit),
         better=BETTER[entry["higher_is_better"]],
         best=best,
         worst=worst,
     )
+
+
+def _printed(value: float | None, unit: str) -> str:
+    return f"{number(value, unit)} {printed_unit(unit)}".strip()
 
 
 def _ends(contents: Contents, key: str, higher: bool | None) -> tuple[Ends, Ends]:

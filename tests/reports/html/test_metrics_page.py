@@ -4,15 +4,22 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
 from metrics.suite import ENTRIES, FAMILIES
+from reports.html.evaluation_files import read_evaluation
 from reports.html.metrics_page import metrics_page
+from reports.results.metrics_json import Measured, write_metrics
 from reports.results.values_csv import ImageValues
-from tests.reports.evaluated import evaluation_files
+from tests.reports.evaluated import content, evaluation_files, write_run
 
 
 def entry(value, higher, unit="fraction"):
     return {"value": value, "ci95": [None, None], "n": 4, "unit": unit, "higher_is_better": higher}
+
+
+def measured_as(value):
+    return Measured(value, None, None, "fraction", None)
 
 
 def test_what_is_shown_of_a_metric():
@@ -23,14 +30,39 @@ def test_what_is_shown_of_a_metric():
     }
     values = ImageValues(["a", "b", "c", "d"], ["continuity/psc"], np.array([[0.1], [0.3], [np.nan], [0.2]]))
     links = {name: f"{name}.html" for name in "abc"}  # d has no page
-    contents = SimpleNamespace(files=replace(evaluation_files(metrics=measured), images=values), image_links=links)
+    random = {"continuity/psc": measured_as(0.2), "own/size": measured_as(2.0)}
+    files = replace(evaluation_files(metrics=measured), images=values, control=random)
+    contents = SimpleNamespace(files=files, image_links=links)
     shown = metrics_page(SimpleNamespace(page=lambda *args, **context: None), contents)
     (question, (psc, unknown)), (nothing, (size,)) = shown["continuity"], shown["own"]
     assert question == unknown.question == FAMILIES["continuity"].question
     assert (psc.key, psc.question) == ("psc", ENTRIES["continuity/psc"].words.question)
     assert (psc.name, unknown.name) == ("Prototype similarity change", "of_a_user")
     assert (psc.value, psc.better, psc.interval) == ("25.00 %", "lower", "")
+    assert (psc.control, unknown.control, size.control) == ("20.00 %", "", "")  # the last is the same
     assert (psc.best[0], psc.worst[0]) == (("a", "a.html"), ("b", "b.html"))
     assert (psc.lacking, size.lacking) == ("", "2 labels have no image")
     assert (unknown.value, unknown.better, unknown.best) == ("undefined", "", [])
     assert (nothing, size.question, size.value, size.better) == ("", "", "2.00 cells", "higher")
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "found"),
+    [
+        ({}, {}, True),
+        ({"protocol": {"top_k": 5, "interface": None}}, {"protocol": {"top_k": 5, "interface": "ssm"}}, True),
+        ({"protocol": {"top_k": 5}}, {"protocol": {"top_k": 4}}, False),
+        ({}, {"step": 3}, False),
+        ({}, {"split": "val"}, False),
+        ({}, {"limit": 5}, False),
+        ({}, {"explainer": "grad_cam"}, False),
+        ({"explainer": "random"}, {}, False),
+        ({"explainer": None}, {}, False),
+    ],
+)
+def test_the_control_is_another_evaluation_of_the_same_images(own, other, found, tmp_path):
+    folder = write_run(tmp_path / "run", {"continuity/psc": 0.25}, **({"explainer": "prp"} | own))
+    random = content({"continuity/psc": 0.5}, **({"explainer": "random"} | other))
+    write_metrics(random, folder / "evaluation" / "last-test-explainer=random")
+    control = read_evaluation(folder / "evaluation").control
+    assert {key: measured.value for key, measured in control.items()} == ({"continuity/psc": 0.5} if found else {})
