@@ -5,6 +5,9 @@ from __future__ import annotations
 import inspect
 import math
 from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
 from itertools import count
 from typing import Any, ClassVar, Literal
 
@@ -13,7 +16,7 @@ from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.utilities import rank_zero_warn
 
-from metrics.primitives.checks import check_tensor
+from metrics.primitives.checks import check_argument, check_tensor
 from metrics.primitives.intervals import Range, mean_interval, ratio_interval, wilson_interval
 
 __all__ = ["ImageMean", "ImageRatio", "ItemMean", "ModelValue", "PartsMetric", "SummaryMetric"]
@@ -25,8 +28,26 @@ Interval = Literal["mean", "wilson"]
 _SERIALS = count()
 
 
+@contextmanager
+def all_or_nothing(metric: Metric) -> Iterator[None]:
+    """Puts a metric, and those it holds, back if a batch is refused halfway, so that a retry counts it once.
+
+    Updates replace states, or write to them once nothing can be refused any more: references will do, without a copy.
+    """
+    before = [(part, vars(part).copy()) for part in metric.modules()]
+    try:
+        yield
+    except BaseException:
+        for part, attributes in before:
+            vars(part).clear()
+            vars(part).update(attributes)
+        raise
+
+
 class ReportedMetric(Metric):
     """A metric that an evaluation feeds and reports.
+
+    ``update`` takes a batch whole or, with an error, not at all, and only tensors on the device of the metric.
 
     Attributes:
         reads: argument names of ``update``, taken from its signature.
@@ -42,10 +63,30 @@ class ReportedMetric(Metric):
     unit: str
     averaged_over: AveragedOver
     value_range: Range = (-math.inf, math.inf)
+    _kinds: dict[str, str]  # annotations of what it reads
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        cls.reads = tuple(inspect.signature(cls.update).parameters)[1:]
+        parameters = list(inspect.signature(cls.update).parameters.values())[1:]
+        cls.reads = tuple(parameter.name for parameter in parameters)
+        cls._kinds = {parameter.name: str(parameter.annotation) for parameter in parameters}
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Add a batch and return its value."""
+        with all_or_nothing(self):
+            return super().forward(*args, **kwargs)
+
+    def _wrap_update(self, update: Callable[..., None]) -> Callable[..., None]:
+        add = super()._wrap_update(update)
+
+        @wraps(update)
+        def checked(*args: Any, **kwargs: Any) -> None:
+            for name, value in [*zip(self.reads, args, strict=False), *kwargs.items()]:
+                check_argument(name, value, self._kinds.get(name, ""), self.device)
+            with all_or_nothing(self):
+                add(*args, **kwargs)
+
+        return checked
 
 
 class SeparateMetric(ReportedMetric):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from metrics.general.accuracy import accuracy, subset_accuracy
-from metrics.primitives.checks import check_labels, check_tensor
+from metrics.primitives.checks import check_ids, check_labels, check_tensor
 from metrics.primitives.intersection_over_union import mask_intersection_over_union
 from metrics.primitives.regions import percentile_mask
 
@@ -14,7 +14,7 @@ from metrics.primitives.regions import percentile_mask
 def _check_scores(scores: Tensor, perturbed_scores: Tensor, target_ids: Tensor) -> None:
     check_tensor("scores", scores, ("B", "U"), "float")
     check_tensor("perturbed_scores", perturbed_scores, tuple(scores.shape), "float")
-    check_tensor("target_ids", target_ids, (scores.shape[0],), "int64")
+    check_ids("target_ids", target_ids, (len(scores),), scores.shape[1])
 
 
 def _positive_scores(scores: Tensor, target_ids: Tensor) -> tuple[Tensor, Tensor]:

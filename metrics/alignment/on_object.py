@@ -10,7 +10,7 @@ from torch import Tensor
 
 from metrics.base import AveragedOver, ItemMean
 from metrics.entry import MetricEntry, Words
-from metrics.primitives.checks import check_tensor
+from metrics.primitives.checks import check_ids, check_tensor
 from metrics.primitives.owned_units import add_at_units
 from metrics.primitives.peaks import peak_cells
 from metrics.primitives.regions import is_flat, value_range
@@ -94,7 +94,7 @@ class OnObject(ItemMean):
     def update(self, maps: Tensor, unit_ids: Tensor, object_masks: Tensor) -> None:
         """Add a batch."""
         share = peak_object_share(maps, object_masks)
-        check_tensor("unit_ids", unit_ids, tuple(share.shape), "int64")
+        check_ids("unit_ids", unit_ids, tuple(share.shape), len(self.shown))
         counted = (unit_ids >= 0) & share.isfinite()
         hits = torch.stack([share > 0, share >= SHARES["on_object"], share > SHARES["mostly"]], dim=2)
         self.hits = add_at_units(self.hits, unit_ids, hits & counted[:, :, None])

@@ -91,7 +91,7 @@ class PartConsistency(ItemMean):
 
     def update(self, owned_ids: Tensor, owned_peaks: Tensor, part_locations: Tensor, part_visible: Tensor) -> None:
         """Add a batch."""
-        check_owned_units(owned_ids, owned_peaks, part_locations, part_visible)
+        check_owned_units(owned_ids, owned_peaks, part_locations, part_visible, len(self.hits))
         hits = part_hits(owned_peaks, part_locations, part_visible, self.image_size, self.half_width)
         owned = (owned_ids >= 0)[:, :, None]
         self.hits = add_at_units(self.hits, owned_ids, hits & owned)

@@ -134,8 +134,8 @@ class PartPurity(ItemMean):
         self, scores: Tensor, unit_boxes: Tensor, part_locations: Tensor, part_visible: Tensor, sample_ids: Tensor
     ) -> None:
         """Add a batch."""
-        images, num_units = sample_ids.shape[0], self.active.shape[0]
         check_tensor("sample_ids", sample_ids, ("B",), "int64")
+        images, num_units = len(sample_ids), len(self.active)
         check_tensor("scores", scores, (images, num_units), "float")
         check_tensor("unit_boxes", unit_boxes, (images, num_units, 4), "int64")
         check_tensor("part_locations", part_locations, (images, self.num_parts, 2), "float")

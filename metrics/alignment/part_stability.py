@@ -102,7 +102,7 @@ class PartStability(ItemMean):
         part_visible: Tensor,
     ) -> None:
         """Add a batch with one draw of the noise."""
-        check_owned_units(owned_ids, owned_peaks, part_locations, part_visible)
+        check_owned_units(owned_ids, owned_peaks, part_locations, part_visible, len(self.total))
         check_tensor("perturbed_owned_peaks", perturbed_owned_peaks, tuple(owned_peaks.shape), "int64")
         parts = (part_locations, part_visible, self.image_size, self.half_width)
         clean, noisy = part_hits(owned_peaks, *parts), part_hits(perturbed_owned_peaks, *parts)

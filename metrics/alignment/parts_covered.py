@@ -119,7 +119,7 @@ class PartsCovered(ItemMean):
 
     def update(self, owned_ids: Tensor, owned_peaks: Tensor, part_locations: Tensor, part_visible: Tensor) -> None:
         """Add a batch."""
-        check_owned_units(owned_ids, owned_peaks, part_locations, part_visible)
+        check_owned_units(owned_ids, owned_peaks, part_locations, part_visible, len(self.hits))
         nearest = nearest_parts(owned_peaks, part_locations, part_visible, self.image_size, self.half_width)
         nearest, visible = merge_parts(nearest, part_visible[:, None].expand_as(nearest), self.groups)
         owned = (owned_ids >= 0)[:, :, None]

@@ -11,8 +11,7 @@ from torch import Tensor
 from metrics.base import ImageMean
 from metrics.change.both_perturbations import both_perturbations
 from metrics.entry import Words
-from metrics.primitives.checks import check_tensor
-from metrics.primitives.ranking import unit_ranks
+from metrics.primitives.ranking import check_scores, unit_ranks
 
 
 def prototype_rank_change(
@@ -36,9 +35,7 @@ def prototype_rank_change(
     Raises:
         ValueError: if a shape or dtype differs from the above.
     """
-    check_tensor("scores", scores, (len(unit_ids), "U"), "float")
-    slots = () if perturbed_scores.ndim == 2 else (unit_ids.shape[-1],)
-    check_tensor("perturbed_scores", perturbed_scores, (len(scores), *slots, scores.shape[1]), "float")
+    check_scores(scores, perturbed_scores, unit_ids)
     ranks, perturbed = unit_ranks(scores, unit_ids, active), unit_ranks(perturbed_scores, unit_ids, active)
     return (perturbed - ranks).abs().double().masked_fill((ranks < 0) | (perturbed < 0), torch.nan)
 

@@ -11,7 +11,7 @@ from metrics.base import ImageMean
 from metrics.change.both_perturbations import both_perturbations
 from metrics.entry import Words
 from metrics.primitives.checks import check_tensor
-from metrics.primitives.ranking import gather_units
+from metrics.primitives.ranking import check_scores, gather_units
 
 
 def prototype_similarity_change(scores: Tensor, perturbed_scores: Tensor) -> Tensor:
@@ -62,6 +62,7 @@ class PrototypeSimilarityChange(ImageMean):
 
     def update(self, scores: Tensor, perturbed_scores: Tensor, unit_ids: Tensor, valid: Tensor | None = None) -> None:
         """Add a batch."""
+        check_scores(scores, perturbed_scores, unit_ids)
         if perturbed_scores.ndim == 3:
             images = perturbed_scores.flatten(end_dim=1)  # one row per perturbed image, with one unit each
             perturbed = gather_units(images, unit_ids.reshape(-1, 1)).view(unit_ids.shape)

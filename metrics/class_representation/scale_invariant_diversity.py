@@ -94,7 +94,7 @@ class ScaleInvariantDiversity(ImageMean):
 
     def update(self, unit_maps: Tensor, logits: Tensor) -> None:
         """Add a batch."""
-        check_tensor("logits", logits, (len(unit_maps), len(self.weight)), "float")
+        check_tensor("logits", logits, ("B", len(self.weight)), "float")
         values = scale_invariant_diversity(unit_maps, self.weight, logits.argmax(dim=1), self.k)
         self._accumulate(values, logits.isfinite().all(dim=1))
 

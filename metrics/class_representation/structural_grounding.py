@@ -149,6 +149,9 @@ class StructuralGrounding(ModelValue):
 
     def update(self, weight: Tensor, active: Tensor | None = None) -> None:
         """Measure the model."""
+        check_tensor("weight", weight, (len(self.class_attributes), "U"), "float")
+        if active is not None:
+            check_tensor("active", active, (weight.shape[1],), "bool")
         used = weight if active is None else weight.masked_fill(~active, 0)
         value, self.pairs_left_out = _grounding_sums(used, self.class_attributes, self.pairs)
         self._store(value)

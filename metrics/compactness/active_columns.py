@@ -16,9 +16,8 @@ def check_negligible(threshold: float) -> None:
 
 
 def active_columns(matrix: Tensor, active: Tensor | None, name: str = "weight") -> Tensor:
-    """The columns of the active units of a ``(K, U)`` matrix; all if ``active`` is None."""
-    if matrix.ndim != 2:
-        raise ValueError(f"Expected argument `{name}` to be of shape (K, U), but got {tuple(matrix.shape)}.")
+    """The columns of the active units of a ``(K, U)`` float matrix; all if ``active`` is None."""
+    check_tensor(name, matrix, ("K", "U"), "float")
     if active is None:
         return matrix
     check_tensor("active", active, (matrix.shape[1],), "bool")

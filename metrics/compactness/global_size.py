@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from metrics.base import ModelValue
@@ -53,6 +54,8 @@ def global_size(
     if matrix is None:
         check_tensor("active", active, ("U",), "bool")
         return active.sum()
+    if presence is not None and presence.dtype in (torch.bool, torch.int64):
+        matrix = presence.double()
     columns = finite_columns(matrix, active, name)
     if variant == "quanproto":
         return (columns > threshold).any(dim=0).sum()

@@ -10,7 +10,7 @@ from torch import Tensor
 from metrics.base import AveragedOver, ItemMean
 from metrics.entry import MetricEntry, Words
 from metrics.primitives.boxes import bounding_boxes, points_in_boxes
-from metrics.primitives.checks import check_tensor
+from metrics.primitives.checks import check_ids, check_tensor
 from metrics.primitives.owned_units import add_at_units
 from metrics.primitives.regions import clip_saliency, clipped_range
 from metrics.primitives.variants import Variant, check_variant
@@ -119,7 +119,7 @@ class PartCoverageConsistency(ItemMean):
         """Add a batch."""
         num_units, num_parts = self.hits.shape
         check_tensor("saliency", saliency, ("B", "k", "H", "W"), "float")
-        check_tensor("unit_ids", unit_ids, tuple(saliency.shape[:2]), "int64")
+        check_ids("unit_ids", unit_ids, tuple(saliency.shape[:2]), num_units)
         check_tensor("part_locations", part_locations, (saliency.shape[0], num_parts, 2), "float")
         check_tensor("part_visible", part_visible, (saliency.shape[0], num_parts), "bool")
         clipped = saliency if self.quantile is None else clip_saliency(saliency, self.quantile)

@@ -13,7 +13,7 @@ from metrics.concepts.corrections import CORRECTIONS, Correction
 from metrics.concepts.prediction import PREDICTED
 from metrics.entry import MetricEntry, Words
 from metrics.general.accuracy import accuracy
-from metrics.primitives.checks import check_labels, check_tensor
+from metrics.primitives.checks import check_at_least, check_labels, check_tensor
 
 
 def intervention_curve(intervened_logits: Tensor, labels: Tensor) -> Tensor:
@@ -144,6 +144,9 @@ class InterventionFinal(ImageMean):
 
     def update(self, intervened_logits: Tensor, labels: Tensor) -> None:
         """Add a batch."""
+        check_tensor("intervened_logits", intervened_logits, ("B", "T", "S", "K"), "float")
+        for axis in (1, 2):
+            check_at_least(f"intervened_logits.shape[{axis}]", intervened_logits.shape[axis], 1)
         first, last = intervention_curve(intervened_logits[:, :1, [0, -1]], labels)[:, 0].unbind(dim=1)
         undefined = ~(first.isfinite() & last.isfinite())
         self._accumulate(last.masked_fill(undefined, torch.nan))

@@ -133,8 +133,8 @@ class ConceptLocation(RankedConcepts, ImageRatio):
         image_size: tuple[int, int],
     ) -> None:
         """Add a batch."""
-        images = len(logits)
         check_tensor("logits", logits, ("B", len(self.weight)), "float")
+        images = len(logits)
         check_tensor("concept_maps", concept_maps, (images, self.weight.shape[1], "h", "w"), "float")
         check_tensor("part_locations", part_locations, (images, "N", 2), "float")
         check_tensor("part_visible", part_visible, (images, part_locations.shape[1]), "bool")

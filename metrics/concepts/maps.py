@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from metrics.primitives.checks import check_tensor
+from metrics.primitives.checks import check_image_size, check_tensor
 from metrics.primitives.chunks import image_chunks
 
 PARTS_PER_IMAGE = 12  # a region of alpha = 1 is the share of one of twelve parts (Aysel et al. 2025)
@@ -69,6 +69,7 @@ def point_ranks(maps: Tensor, points: Tensor, visible: Tensor, image_size: tuple
     check_tensor("maps", maps, ("B", "k", "h", "w"), "float")
     check_tensor("visible", visible, (*maps.shape[:2], "S"), "bool")
     check_tensor("points", points, (*visible.shape, 2), "float")
+    check_image_size(image_size)
     height, width = image_size
     column, row = points.floor().unbind(dim=-1)
     inside = visible & (row >= 0) & (row < height) & (column >= 0) & (column < width)

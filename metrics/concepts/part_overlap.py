@@ -125,8 +125,8 @@ class ConceptMaskIntersectionOverUnion(RankedConcepts, ImageRatio):
 
     def update(self, scores: Tensor, logits: Tensor, concept_maps: Tensor, part_masks: Tensor) -> None:
         """Add a batch."""
-        images = len(logits)
         check_tensor("logits", logits, ("B", len(self.weight)), "float")
+        images = len(logits)
         check_tensor("concept_maps", concept_maps, (images, self.weight.shape[1], "h", "w"), "float")
         check_tensor("part_masks", part_masks, (images, "G", "H", "W"), "bool")
         check_parts("part_masks", part_masks.shape[1], self.num_parts)

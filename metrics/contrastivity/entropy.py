@@ -11,7 +11,7 @@ from torch import Tensor
 from metrics.base import AveragedOver
 from metrics.entry import MetricEntry, Words
 from metrics.kept_scores import KeptScores
-from metrics.primitives.checks import check_at_least, check_tensor
+from metrics.primitives.checks import check_at_least, check_ids, check_tensor
 from metrics.primitives.chunks import image_chunks
 from metrics.primitives.variants import Variant, check_variant
 
@@ -141,12 +141,13 @@ class PrototypeEntropy(KeptScores):
     def update(self, scores: Tensor, unit_ids: Tensor | None = None) -> None:
         """Add a batch."""
         check_tensor("scores", scores, ("B", self.num_units), "float")
+        if unit_ids is not None:
+            check_ids("unit_ids", unit_ids, (len(scores), "k"), self.num_units)
         nothing = -torch.inf
         kept = scores.detach().float().nan_to_num(nan=nothing, posinf=nothing, neginf=nothing)
         self._append(kept)
         self.dropped = self.dropped + ((kept == nothing) & self.active).count_nonzero()
         if unit_ids is not None:
-            check_tensor("unit_ids", unit_ids, (scores.shape[0], "k"), "int64")
             ids = unit_ids.flatten()
             self.shown = self.shown.scatter_add(0, ids.clamp(min=0), (ids >= 0).long())
 

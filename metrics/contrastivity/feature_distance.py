@@ -146,6 +146,7 @@ class AverageFeatureDistance(ItemMean):
         """Add a batch."""
         num_classes, num_channels = self.direction_sums.shape
         check_tensor("latent", latent, ("B", num_channels, "h", "w"), "float")
+        check_labels(labels, len(latent), num_classes)
         features = nearest_features(latent.detach(), maps)
         sums, counts = feature_direction_sums(
             features.flatten(0, 1), labels.repeat_interleave(features.shape[1]), num_classes

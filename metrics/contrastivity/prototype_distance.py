@@ -118,9 +118,8 @@ class AveragePrototypeDistance(ItemMean):
 
     def update(self, unit_ids: Tensor, labels: Tensor) -> None:
         """Add a batch."""
-        check_tensor("unit_ids", unit_ids, ("B", "k"), "int64")
+        check_ids("unit_ids", unit_ids, ("B", "k"), self.membership.shape[1])
         check_labels(labels, len(unit_ids), len(self.membership))
-        check_ids("unit_ids", unit_ids, self.membership.shape[1])
         filled = unit_ids >= 0
         cells = labels[:, None] * self.membership.shape[1] + unit_ids.clamp(min=0)
         with torch.inference_mode():  # in place, wherever the state was made: it has K times U entries

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from metrics.entry import Words
 from metrics.funnybirds.threshold_mean import ThresholdMean
-from metrics.primitives.checks import check_ids, check_tensor
+from metrics.primitives.checks import check_labels, check_tensor
 
 
 def minimal_sufficient_sets(class_parts: Tensor) -> Tensor:
@@ -76,10 +76,9 @@ def controlled_synthetic_data_check(
     """
     check_tensor("label_parts", label_parts, ("B", "T", "N"), "bool")
     images, _, parts = label_parts.shape
-    check_tensor("labels", labels, (images,), "int64")
+    check_labels(labels, images, len(sufficient_sets))
     check_tensor("predictions", predictions, (images,), "int64")
     check_tensor("sufficient_sets", sufficient_sets, ("K", "Q", parts), "bool")
-    check_ids("labels", labels, len(sufficient_sets))
     sets = sufficient_sets[labels].double()
     sizes = sets.sum(dim=2)[:, None]
     shares = (label_parts.double() @ sets.transpose(1, 2) / sizes).masked_fill(sizes == 0, -torch.inf)

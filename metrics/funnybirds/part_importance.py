@@ -85,8 +85,7 @@ def check_instances(image: Tensor, instance_masks: Tensor, instance_part: Tensor
     """Refuse masks and parts of instances that do not fit ``(B, H, W)`` images."""
     images, height, width = image.shape
     check_tensor("instance_masks", instance_masks, (images, "I", height, width), "bool")
-    check_tensor("instance_part", instance_part, (images, instance_masks.shape[1]), "int64")
-    check_ids("instance_part", instance_part, num_parts)
+    check_ids("instance_part", instance_part, (images, instance_masks.shape[1]), num_parts)
 
 
 def slots(instance_part: Tensor, num_parts: int) -> Tensor:

@@ -71,13 +71,14 @@ def deletion_check(predicted_parts: Tensor, kept_predictions: Tensor, prediction
         >>> deletion_check(parts, torch.tensor([[9, 4, 9, 4]]), torch.tensor([4])).tolist()
         [[1.0, 0.0]]
     """
-    return 1 - _agrees(~predicted_parts, kept_predictions, predictions)
+    return 1 - _agrees(predicted_parts, kept_predictions, predictions, removed=True)
 
 
-def _agrees(kept: Tensor, kept_predictions: Tensor, predictions: Tensor) -> Tensor:
-    """``(B, T)`` float64, whether the prediction with only some parts kept is the image's; NaN if unknown."""
-    check_tensor("predicted_parts", kept, ("B", "T", "N"), "bool")
-    images, _, parts = kept.shape
+def _agrees(predicted_parts: Tensor, kept_predictions: Tensor, predictions: Tensor, removed: bool = False) -> Tensor:
+    """``(B, T)`` float64, whether the prediction with these parts kept, or removed, is the image's; NaN if unknown."""
+    check_tensor("predicted_parts", predicted_parts, ("B", "T", "N"), "bool")
+    images, _, parts = predicted_parts.shape
+    kept = ~predicted_parts if removed else predicted_parts
     check_tensor("kept_predictions", kept_predictions, (images, 2**parts), "int64")
     check_tensor("predictions", predictions, (images,), "int64")
     then = kept_predictions.gather(1, subset_codes(kept))

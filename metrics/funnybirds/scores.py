@@ -32,7 +32,7 @@ _COMPLETENESS = ("csdc", "pc", "dc", "d")  # the components of completeness, at 
 _SAME = {"correctness": "sd", "contrastivity": "ts"}  # a number under another name
 
 
-class FunnyBirdsScores(WrapperMetric, PartsMetric):
+class FunnyBirdsScores(PartsMetric, WrapperMetric):
     """The checks of important parts at one threshold, the scores of part importance, and what sums them up.
 
     Source: Hesse et al. (2023) and Opłatek et al. (2024), see :func:`metrics.functional.funnybirds_aggregate` and the
@@ -89,6 +89,8 @@ class FunnyBirdsScores(WrapperMetric, PartsMetric):
 
     def update(self, **fields: Tensor) -> None:
         """Add a batch."""
+        if missing := [name for name in self.reads if name not in fields]:
+            raise TypeError(f"Expected arguments {list(self.reads)}, but got none for {missing}.")
         for check in self._each().values():
             check.update(**{name: fields[name] for name in check.reads})
 

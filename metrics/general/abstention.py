@@ -6,6 +6,7 @@ from torch import Tensor
 
 from metrics.base import ImageMean
 from metrics.entry import MetricEntry, Words
+from metrics.primitives.checks import check_tensor
 
 
 class Abstention(ImageMean):
@@ -35,6 +36,7 @@ class Abstention(ImageMean):
 
     def update(self, abstained: Tensor) -> None:
         """Add a batch."""
+        check_tensor("abstained", abstained, ("B",), "bool")
         self._accumulate(abstained.double())
 
 

@@ -13,10 +13,12 @@ from metrics.primitives.checks import check_labels, check_tensor
 from metrics.primitives.regions import all_finite
 
 
-def check_single_label(logits: Tensor, labels: Tensor) -> None:
+def check_single_label(logits: Tensor, labels: Tensor, abstained: Tensor | None) -> None:
     """Refuse what is not ``(B, K)`` float logits with ``(B,)`` int64 labels in ``[0, K)``, with a ``ValueError``."""
     check_tensor("logits", logits, ("B", "K"), "float")
     check_labels(labels, *logits.shape)
+    if abstained is not None:
+        check_tensor("abstained", abstained, (len(logits),), "bool")
 
 
 def check_label_sets(logits: Tensor, labels: Tensor) -> None:
@@ -57,7 +59,7 @@ def accuracy(logits: Tensor, labels: Tensor, abstained: Tensor | None = None) ->
         >>> accuracy(torch.tensor([[2.0, 2.0, 0.0], [1.0, 3.0, 0.0]]), torch.tensor([1, 1]))
         tensor([0., 1.], dtype=torch.float64)
     """
-    check_single_label(logits, labels)
+    check_single_label(logits, labels, abstained)
     best, predicted = logits.max(dim=1)
     return zero_one((own_logits(logits, labels) == best) & (predicted == labels), logits, abstained)
 

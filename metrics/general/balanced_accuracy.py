@@ -23,7 +23,7 @@ def confusion_cells(
 
     The last column counts images without a prediction; an image with a logit that is not finite adds 0.
     """
-    check_single_label(logits, labels)
+    check_single_label(logits, labels, abstained)
     if logits.shape[1] != num_classes:
         raise ValueError(
             f"Expected argument `logits` to have num_classes = {num_classes} columns, but got {logits.shape[1]}."

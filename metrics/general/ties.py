@@ -7,7 +7,7 @@ from torch import Tensor
 
 from metrics.base import ImageMean
 from metrics.entry import MetricEntry, Words
-from metrics.primitives.checks import check_tensor
+from metrics.primitives.checks import check_at_least, check_tensor
 from metrics.primitives.regions import all_finite
 
 
@@ -38,6 +38,9 @@ class Ties(ImageMean):
     def update(self, logits: Tensor, abstained: Tensor | None = None) -> None:
         """Add a batch."""
         check_tensor("logits", logits, ("B", "K"), "float")
+        check_at_least("logits.shape[1]", logits.shape[1], 1)
+        if abstained is not None:
+            check_tensor("abstained", abstained, (len(logits),), "bool")
         tied = (logits == logits.amax(dim=1, keepdim=True)).sum(dim=1) > 1
         tied = tied if abstained is None else tied & ~abstained
         self._accumulate(tied.double().masked_fill(~all_finite(logits, dim=1), torch.nan))

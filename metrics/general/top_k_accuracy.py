@@ -35,7 +35,7 @@ def top_k_accuracy(logits: Tensor, labels: Tensor, k: int = 3, abstained: Tensor
         >>> top_k_accuracy(torch.tensor([[2.0, 2.0, 0.0], [2.0, 2.0, 0.0]]), torch.tensor([1, 2]), k=2)
         tensor([1., 0.], dtype=torch.float64)
     """
-    check_single_label(logits, labels)
+    check_single_label(logits, labels, abstained)
     if not 1 <= k < logits.shape[1]:
         raise ValueError(
             f"Expected argument `k` to be at least 1 and below the number of classes {logits.shape[1]}, but got {k}."

@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 _DTYPES = {"int64": torch.int64, "bool": torch.bool}
+_GRID = ("H", "W", "h", "w", "h'", "w'")  # axes of maps and images, which have at least one cell
+
+
+def check_argument(name: str, value: Any, kind: str, device: torch.device) -> None:
+    """Refuse what is no tensor where the annotation ``kind`` wants one, and a tensor on another device.
+
+    Raises:
+        TypeError: if it is no tensor.
+        ValueError: if it is elsewhere.
+    """
+    if not isinstance(value, Tensor):
+        if "Tensor" in kind and not (value is None and "None" in kind):
+            raise TypeError(f"Expected argument `{name}` to be a tensor, but got {type(value).__name__}.")
+    elif value.device != device:
+        raise ValueError(
+            f"Expected argument `{name}` to be on {device}, as the metric is, but got a tensor on {value.device}. "
+            "Move either with `.to`."
+        )
 
 
 def check_tensor(
@@ -18,7 +37,7 @@ def check_tensor(
     Args:
         name: the argument's name, for the message.
         value: the argument.
-        shape: expected sizes; a letter such as ``"B"`` takes any size.
+        shape: expected sizes; a letter such as ``"B"`` takes any size, one of a grid (``"H"``, ``"h"``) from 1.
         kind: expected dtype; ``"float"`` takes any floating-point dtype.
 
     Raises:
@@ -30,7 +49,8 @@ def check_tensor(
         ValueError: Expected argument `labels` to be of shape (4,) and dtype int64, but got (3,) torch.float32.
     """
     same_shape = value.ndim == len(shape) and all(
-        isinstance(wanted, str) or wanted == size for wanted, size in zip(shape, value.shape, strict=True)
+        size >= (wanted in _GRID) if isinstance(wanted, str) else wanted == size
+        for wanted, size in zip(shape, value.shape, strict=True)
     )
     same_kind = value.is_floating_point() if kind == "float" else value.dtype == _DTYPES[kind]
     if not (same_shape and same_kind):
@@ -58,8 +78,9 @@ def check_values(allowed: Tensor, message: str) -> None:
         raise ValueError(message)
 
 
-def check_ids(name: str, ids: Tensor, size: int) -> None:
-    """Refuse ids that are not below ``size``, as :func:`check_values` does; negative ones are empty slots."""
+def check_ids(name: str, ids: Tensor, shape: tuple[int | str, ...], size: int) -> None:
+    """Refuse what is not int64 ids of that shape below ``size``, with a ``ValueError``; negative is an empty slot."""
+    check_tensor(name, ids, shape, "int64")
     check_values(ids < size, f"Expected argument `{name}` to hold ids below {size}, but got larger ones.")
 
 
@@ -91,6 +112,16 @@ def check_saliency(saliency: Tensor, object_masks: Tensor) -> None:
     check_tensor("saliency", saliency, ("B", "k", "H", "W"), "float")
     images, _, height, width = saliency.shape
     check_tensor("object_masks", object_masks, (images, height, width), "bool")
+
+
+def check_image_size(image_size: tuple[int, int]) -> None:
+    """Refuse what is not two numbers of pixels, with a ``ValueError``."""
+    if not (isinstance(image_size, Sequence) and len(image_size) == 2 and all(map(_is_length, image_size))):
+        raise ValueError(f"Expected argument `image_size` to be (H, W) in whole pixels, but got {image_size!r}.")
+
+
+def _is_length(side: Any) -> bool:
+    return isinstance(side, int) and side > 0
 
 
 def check_last_axis(name: str, value: Tensor, size: int) -> None:

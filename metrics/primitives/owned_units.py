@@ -5,12 +5,14 @@ from __future__ import annotations
 from torch import Tensor
 
 from metrics.primitives.boxes import points_in_boxes, window_boxes
-from metrics.primitives.checks import check_tensor
+from metrics.primitives.checks import check_ids, check_tensor
 
 
-def check_owned_units(owned_ids: Tensor, owned_peaks: Tensor, part_locations: Tensor, part_visible: Tensor) -> None:
+def check_owned_units(
+    owned_ids: Tensor, owned_peaks: Tensor, part_locations: Tensor, part_visible: Tensor, num_units: int
+) -> None:
     """Refuse a record whose owned units and parts do not fit together, with a ``ValueError``."""
-    check_tensor("owned_ids", owned_ids, ("B", "M"), "int64")
+    check_ids("owned_ids", owned_ids, ("B", "M"), num_units)
     check_tensor("owned_peaks", owned_peaks, (*owned_ids.shape, 2), "int64")
     check_tensor("part_visible", part_visible, (owned_ids.shape[0], "N"), "bool")
     check_tensor("part_locations", part_locations, (*part_visible.shape, 2), "float")

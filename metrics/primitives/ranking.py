@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from metrics.primitives.checks import check_at_least, check_tensor
+from metrics.primitives.checks import check_at_least, check_ids, check_tensor
 
 
 def top_units(scores: Tensor, k: int = 5, active: Tensor | None = None) -> Tensor:
@@ -66,7 +66,7 @@ def gather_units(values: Tensor, unit_ids: Tensor) -> Tensor:
     """
     if values.ndim < 2:
         raise ValueError(f"Expected argument `values` to have shape (B, U, ...), but got {tuple(values.shape)}.")
-    check_tensor("unit_ids", unit_ids, (values.shape[0], "k"), "int64")
+    check_ids("unit_ids", unit_ids, (values.shape[0], "k"), values.shape[1])
     empty = unit_ids < 0
     rows = torch.arange(values.shape[0], device=values.device)[:, None]
     gathered = values[rows, unit_ids.clamp(min=0)]
@@ -75,6 +75,14 @@ def gather_units(values: Tensor, unit_ids: Tensor) -> Tensor:
     if empty.any():
         raise TypeError(f"Expected argument `values` to be float where a slot is empty, but got {values.dtype}.")
     return gathered
+
+
+def check_scores(scores: Tensor, perturbed_scores: Tensor, unit_ids: Tensor) -> None:
+    """Refuse scores, clean and perturbed, that do not fit together or to the selected units, with a ``ValueError``."""
+    check_tensor("scores", scores, ("B", "U"), "float")
+    check_tensor("unit_ids", unit_ids, (len(scores), "k"), "int64")
+    slots = () if perturbed_scores.ndim == 2 else (unit_ids.shape[1],)
+    check_tensor("perturbed_scores", perturbed_scores, (len(scores), *slots, scores.shape[1]), "float")
 
 
 def unit_ranks(scores: Tensor, unit_ids: Tensor, active: Tensor | None = None) -> Tensor:
@@ -98,7 +106,7 @@ def unit_ranks(scores: Tensor, unit_ids: Tensor, active: Tensor | None = None) -
         >>> unit_ranks(torch.tensor([[1.0, 3.0, 3.0, 2.0]]), torch.tensor([[1, 2, 3, -1]]))
         tensor([[ 0,  0,  2, -1]])
     """
-    check_tensor("unit_ids", unit_ids, ("B", "k"), "int64")
+    check_ids("unit_ids", unit_ids, ("B", "k"), scores.shape[-1])
     per_slot = scores[:, None].expand(-1, unit_ids.shape[1], -1) if scores.ndim == 2 else scores
     check_tensor("scores", per_slot, (*unit_ids.shape, "U"), "float")
     own = per_slot.gather(2, unit_ids.clamp(min=0)[:, :, None])

@@ -173,10 +173,6 @@ class TestImageMean:
         record = {"values": torch.tensor([[NAN, 1.0]]), "valid": torch.tensor([[True, False]])}
         check_undefined(Values, record, skipped=2)
 
-    def test_errors(self):
-        with pytest.raises(ValueError, match="`valid` to be of shape"):
-            Values().update(torch.zeros(2, 3), torch.ones(2, dtype=torch.bool))
-
 
 class TestImageRatio:
     def test_hand_case(self):

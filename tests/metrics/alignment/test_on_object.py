@@ -1,6 +1,5 @@
 from typing import ClassVar
 
-import pytest
 import torch
 
 from metrics import OnObject
@@ -65,9 +64,3 @@ class TestOnObject(MetricTests):
         assert shares == [0.25, 0, 0.5, 1]
         summary = metric.summary()
         assert [summary[name] for name in ("touching", "value", "mostly")] == [0.75, 0.75, 0.25]
-
-    def test_errors(self):
-        with pytest.raises(ValueError, match=r"`object_masks` to be of shape \(11, H, W\) and dtype bool"):
-            updated(OnObject(UNITS), RECORD | {"object_masks": RECORD["object_masks"].float()})
-        with pytest.raises(ValueError, match=r"`unit_ids` to be of shape \(11, 3\)"):
-            updated(OnObject(UNITS), RECORD | {"unit_ids": RECORD["unit_ids"][:, :2]})

@@ -39,10 +39,3 @@ def test_by_hand(dtype):
     assert decision_share(values.expand(2, 4), torch.tensor([[False] * 4, [True] * 4])).tolist() == [0, 1]
     assert decision_share(values[:, :0], shown[:, :0]).isnan().all()  # no units
     assert decision_share(values[:0], shown[:0]).shape == (0,)
-
-
-def test_errors():
-    with pytest.raises(ValueError, match="`contributions` to be of shape"):
-        decision_share(torch.zeros(3), torch.ones(3, dtype=torch.bool))
-    with pytest.raises(ValueError, match="`shown` to be of shape"):
-        decision_share(torch.zeros(1, 3), torch.ones(1, 2, dtype=torch.bool))

@@ -143,17 +143,8 @@ def test_edges():
 
 
 def test_errors():
-    data = one_image()
     with pytest.raises(ValueError, match="`variant` to be one of"):
         PartCoverageConsistency(1, 3, variant="published")
-    for name, value, text in (
-        ("saliency", torch.zeros(1, 4, 4), "`saliency` to be of shape"),
-        ("unit_ids", torch.zeros(1, 2, dtype=torch.int64), r"`unit_ids` to be of shape \(1, 1\)"),
-        ("part_locations", torch.zeros(1, 2, 2), r"`part_locations` to be of shape \(1, 3, 2\)"),
-        ("part_visible", torch.zeros(1, 3), r"`part_visible` to be of shape \(1, 3\) and dtype bool"),
-    ):
-        with pytest.raises(ValueError, match=text):
-            updated(PartCoverageConsistency(1, 3), data | {name: value})
     hits, shown = torch.tensor([[1, 1]]), torch.tensor([1])
     for arguments, text in (
         ((hits.float(), hits, shown), r"`hits` to be of shape \(U, N\) and dtype int64"),

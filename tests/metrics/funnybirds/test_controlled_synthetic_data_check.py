@@ -52,5 +52,5 @@ def test_all_parts_hold_every_set_and_no_parts_none():
 
 def test_a_label_without_a_class():
     parts, label = booleans(0, 2, 3, 4), torch.zeros(2, dtype=torch.int64)
-    with pytest.raises(ValueError, match="`labels` to hold ids below 1"):
+    with pytest.raises(ValueError, match="`labels` to hold values from 0 to 0"):
         controlled_synthetic_data_check(parts, label + 1, label, parts[:1])
