@@ -1,6 +1,6 @@
 """What one unit saw of one image, drawn the same way in sheets, reports, loggers and studies.
 
-Three pictures: the photo with the box of what the unit saw most of, the explainer's map over it, and a crop that is
+Three pictures: the photo with the box around what the unit saw most of, the explainer's map over it, and a crop that is
 large enough to recognise what it shows.
 """
 

@@ -69,7 +69,7 @@ class PrototypeMedia(Callback):
 
     Writes ``prototypes/<phase>-epoch<NN>.png``, one group of tiles per class, and a table of all active prototypes
     with the same name and ending ``.csv`` into the run folder; sends the tiles to the loggers as ``media/prototypes``.
-    A tile is the source photo with the box of what the prototype saw most of, the map of the explainer and a crop
+    A tile is the source photo with the box around what the prototype saw most of, the map of the explainer and a crop
     (:func:`~explanations.unit_view.unit_view`). Where the data have masks, ``on_object`` of the table is the share of
     the cell that is object; no model sees a mask. A file that is already there with other content stays, and the new
     one gets a number.

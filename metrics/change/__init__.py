@@ -28,8 +28,8 @@ COMPLETENESS = Family(
     "completeness",
     "Noise is added everywhere except where the unit looks: does its explanation stay the same?",
     (VLC, VAC, *_COMPLETENESS),
-    about="Noise of sd 0.05 outside the box of each unit's top 5 % of relevance; mean over the top-5 units of an "
-    "image, then over images.",
+    about="Noise of sd 0.05 outside the box around each unit's top 5 % of relevance; mean over the top-5 units of "
+    "an image, then over images.",
 )
 CONTINUITY = Family(
     "continuity",

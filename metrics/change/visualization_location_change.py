@@ -95,7 +95,7 @@ VLC = MetricEntry(
     "completeness/vlc",
     VisualizationLocationChange,
     Words(
-        question="How far does the box of what a unit saw most of move?",
+        question="How far does the box around what a unit saw most of move?",
         name="Visualization location change",
         formula="mean of 1 − IoU(b, b′), the boxes around the top 5 % of relevance, without and with noise outside b",
         source="[S25] 4, [S24]",
