@@ -55,8 +55,10 @@ class ReportedMetric(Metric):
         higher_is_better: direction of the source paper.
         averaged_over: what ``n`` counts; ``"none"`` for a number of the model.
         value_range: smallest and largest possible value, which the interval does not leave.
+        undefined: what else there is to say where nothing was defined.
     """
 
+    undefined: str | None = None
     is_differentiable = False
     full_state_update = False
     reads: tuple[str, ...]
@@ -70,6 +72,11 @@ class ReportedMetric(Metric):
         parameters = list(inspect.signature(cls.update).parameters.values())[1:]
         cls.reads = tuple(parameter.name for parameter in parameters)
         cls._kinds = {parameter.name: str(parameter.annotation) for parameter in parameters}
+
+    def nothing_measured(self, skipped: int) -> str:
+        """Why the value is NaN, given the number of undefined entries."""
+        text = f"nothing it could measure among {skipped} entries"
+        return f"{text}, since {self.undefined}" if self.undefined else text
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Add a batch and return its value."""
@@ -154,9 +161,7 @@ class SummaryMetric(SeparateMetric):
         """
         value, n, skipped = self._estimate()
         if n == 0 and self.update_called:  # torchmetrics itself warns where update was never called
-            rank_zero_warn(
-                f"{type(self).__name__} is NaN: nothing it could measure among {int(skipped)} entries.", UserWarning
-            )
+            rank_zero_warn(f"{type(self).__name__} is NaN: {self.nothing_measured(int(skipped))}.", UserWarning)
         return value
 
     def summary(self) -> dict[str, float]:

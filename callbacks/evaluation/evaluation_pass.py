@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from callbacks.evaluation.clean_view import Clean, Setting, ViewProtocol
 from callbacks.evaluation.predictions import Prediction, as_predictions, of_predicted
+from callbacks.evaluation.same_picture import SamePicture, without_values
 from callbacks.evaluation.views import VIEWS
 from callbacks.forward.observer import Observer, Seen
 from lightning_modules.contract import predicted_classes
@@ -31,7 +33,7 @@ class Evaluation:
 
     Args:
         metrics: key -> value, ci95, n, skipped, unit, higher_is_better, averaged_over, and what else a metric says of
-            itself.
+            itself; a ``reason`` where the value is NaN.
         skipped: key -> why it was not computed.
         explainer: key of the explainer, or None if nothing was explained.
         protocol: how the numbers were made.
@@ -81,6 +83,7 @@ class EvaluationPass:
         reads = frozenset((ENTRIES[key].view, name) for key, metric in metrics.items() for name in metric.reads)
         self.setting = Setting(facts, reads, seed, noise, protocol=protocol)
         self.ties = Ties().to(facts.active.device)  # always, since ties make other metrics meaningless
+        self.same_picture = SamePicture()
         self._views = VIEWS if protocol is None else VIEWS | {protocol.view: protocol.views}
         self._images: list[tuple[Tensor, dict[str, Tensor]]] = []
         self._predictions: list[tuple[Tensor, Tensor, Tensor]] = []  # their labels, predictions, probabilities
@@ -106,6 +109,7 @@ class EvaluationPass:
             ValueError: if an output of the model is not finite, with the sample ids.
         """
         clean = Clean(batch, self.observer, self.setting)
+        self.same_picture.add(batch["image"])
         for name, metrics in self._by_view.items():
             for view in self._views[name](clean) if name != TRAINING else ():
                 for metric in metrics:
@@ -142,7 +146,11 @@ class EvaluationPass:
         return self.setting.named, self.setting.concepts
 
     def entries(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Key and result of every metric over all processes, in the form of :attr:`Evaluation.metrics`."""
+        """Key and result of every metric over all processes, in the form of :attr:`Evaluation.metrics`.
+
+        Where all images are the same picture, only what the labels say and facts of the model are defined.
+        """
+        same = self.same_picture.reason()
         summaries = {id(metric): metric.summary() for _, metric in self._distinct()}
         for key, metric in self.metrics.items():
             summary: Any = summaries[id(metric)]
@@ -151,20 +159,29 @@ class EvaluationPass:
                 summary, unit = summary[part], metric.units[part]
             else:
                 unit = metric.unit
-            summary = dict(summary)
+            reason = same if self._compares_images(key, metric) else None
+            summary = dict(summary) if reason is None else without_values(summary)
+            value, skipped = summary.pop("value"), int(summary.pop("skipped"))
+            why = {"reason": reason or metric.nothing_measured(skipped)} if math.isnan(value) else {}
             yield (
                 key,
                 {
-                    "value": summary.pop("value"),
+                    "value": value,
                     "ci95": [summary.pop("low"), summary.pop("high")],
                     "n": int(summary.pop("n")),
-                    "skipped": int(summary.pop("skipped")),
+                    "skipped": skipped,
                     "unit": unit,
                     "higher_is_better": metric.higher_is_better,
                     "averaged_over": metric.averaged_over,
                     **summary,
+                    **why,
                 },
             )
+
+    def _compares_images(self, key: str, metric: AnyMetric) -> bool:
+        """Whether the number says how explanations differ between the evaluated images."""
+        other = isinstance(metric, ModelValue) or ENTRIES[key].view == TRAINING
+        return not (other or key.startswith("general/"))
 
     def gather_images(self) -> tuple[dict[int, dict[str, float]], dict[int, Prediction], bool]:
         """The images of all processes.

@@ -124,6 +124,7 @@ class Contrastiveness(KeptScores):
     unit = "fraction"
     value_range = (0.0, 1.0)
     averaged_over: AveragedOver = "unit"
+    undefined = "the scores of every unit are the same on all images"
     higher_is_better = True
     units: Tensor
 

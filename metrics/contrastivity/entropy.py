@@ -13,6 +13,7 @@ from metrics.entry import MetricEntry, Words
 from metrics.kept_scores import KeptScores
 from metrics.primitives.checks import check_at_least, check_ids, check_tensor
 from metrics.primitives.chunks import image_chunks
+from metrics.primitives.regions import is_flat
 from metrics.primitives.variants import Variant, check_variant
 
 _NEGLIGIBLE_SHARE = 1e-3  # bins below it are dropped by the published tables
@@ -79,9 +80,10 @@ def prototype_entropy(scores: Tensor, bins: int = 10, variant: Variant = "paper"
 class PrototypeEntropy(KeptScores):
     """Mean over active units of the entropy of their scores (lower is better).
 
-    Scores are scaled by their maximum over the test set. A unit whose scores are nowhere positive is undefined; scores
-    that are not finite are left out and counted. With ``variant="quanproto"`` only units that were in some ``unit_ids``
-    are averaged.
+    Scores are scaled by their maximum over the test set. A unit whose scores are nowhere positive is undefined, and so
+    are all units of several images if the scores of none differ, up to rounding: 0 would be the best value. Scores that
+    are not finite are left out and counted. With ``variant="quanproto"`` only units that were in some ``unit_ids`` are
+    averaged.
 
     The scores of all images are kept, as float32, because the maximum that scales a unit is known only at the end:
     N·U·4 bytes on every process once it synchronises, 46 MB for 5 794 images and 2 000 units, and up to twice as much
@@ -112,6 +114,7 @@ class PrototypeEntropy(KeptScores):
     unit = "bits"
     value_range = (0.0, math.log2(10))
     averaged_over: AveragedOver = "unit"
+    undefined = "the scores of every unit are the same on all images, or nowhere positive"
     higher_is_better = False
     active: Tensor
     shown: Tensor
@@ -156,7 +159,15 @@ class PrototypeEntropy(KeptScores):
         averaged = self.active
         if self.variant == "quanproto":
             averaged = averaged & ((self.shown > 0) | (self.shown == 0).all())
-        return prototype_entropy(self.scores, self.bins, self.variant).masked_fill(~averaged, torch.nan)
+        alike = (~averaged | self._is_constant()).all() & (len(self.scores) > 1)
+        return prototype_entropy(self.scores, self.bins, self.variant).masked_fill(~averaged | alike, torch.nan)
+
+    def _is_constant(self) -> Tensor:
+        """``(U,)`` bool, whether the finite scores of a unit are all equal."""
+        edge = self.scores.new_full((1, self.num_units), -torch.inf)
+        high = torch.cat([self.scores, edge]).amax(dim=0)
+        low = torch.cat([self.scores.masked_fill(self.scores.isinf(), torch.inf), -edge]).amin(dim=0)
+        return is_flat(low, high)
 
 
 ENTROPY = MetricEntry(

@@ -95,6 +95,9 @@ def average_feature_distance(features: Tensor, labels: Tensor, num_classes: int,
     return feature_distance_of_sums(*feature_direction_sums(features, labels, num_classes), mode)
 
 
+_UNDEFINED = {"inter": "fewer than two classes have features", "intra": "no class has two features"}
+
+
 class AverageFeatureDistance(ItemMean):
     """Mean over classes of the cosine distance of their features to others or to each other (AFD, higher is better).
 
@@ -137,6 +140,7 @@ class AverageFeatureDistance(ItemMean):
         check_at_least("num_classes", num_classes, 1)
         check_at_least("num_channels", num_channels, 1)
         self.mode: Mode = mode
+        self.undefined = _UNDEFINED[mode]
         self.add_state(
             "direction_sums", torch.zeros(num_classes, num_channels, dtype=torch.float64), dist_reduce_fx="sum"
         )

@@ -63,6 +63,12 @@ def average_prototype_distance(
     return distance.masked_fill(broken.any(), torch.nan)
 
 
+_UNDEFINED = {
+    "inter": "each class has all units among the top units of its images, which leaves none to compare them with",
+    "intra": "no class has two units among the top units of its images",
+}
+
+
 class AveragePrototypeDistance(ItemMean):
     """Mean over classes of the cosine distance of their units to all others or to each other (APD, higher is better).
 
@@ -109,6 +115,7 @@ class AveragePrototypeDistance(ItemMean):
         if active is not None:
             check_tensor("active", active, (vectors.shape[0],), "bool")
         self.mode: Mode = mode
+        self.undefined = _UNDEFINED[mode]
         self.register_buffer("vectors", vectors.detach(), persistent=False)
         self.register_buffer("active", active, persistent=False)
         # uint8, since NCCL and atomic maxima of CUDA know no bool

@@ -29,7 +29,7 @@ class MetricRow:
         name: in words.
         key: of the result, without its family.
         question: what it asks.
-        value: printed with its unit.
+        value: printed with its unit, or why it is undefined.
         interval: printed, empty without one.
         count: of the values averaged.
         lacking: how many classes have no image, in words, or empty.
@@ -83,7 +83,7 @@ def _row(contents: Contents, key: str, entry: Mapping[str, Any], otherwise: str)
         name=words.name if words and words.name else short,
         key=short,
         question=words.question if words else otherwise,
-        value=_printed(value, unit),
+        value=f"undefined: {entry['reason']}" if entry.get("reason") else _printed(value, unit),
         interval=interval(low, high, unit),
         count=entry["n"],
         lacking=without_images(entry),

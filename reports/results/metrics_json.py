@@ -41,6 +41,7 @@ class Measured:
         high: upper bound, or None.
         unit: such as ``"fraction"``.
         higher_is_better: direction, or None.
+        reason: why the value is undefined; None where it is not, and in older files.
     """
 
     value: float | None
@@ -48,6 +49,7 @@ class Measured:
     high: float | None
     unit: str
     higher_is_better: bool | None
+    reason: str | None = None
 
 
 @dataclass(frozen=True)
@@ -201,7 +203,7 @@ def read_metrics(file: Path) -> Result:
     metrics = {}
     for key, row in rows.items():
         low, high = row["ci95"]
-        metrics[key] = Measured(row["value"], low, high, row["unit"], row["higher_is_better"])
+        metrics[key] = Measured(row["value"], low, high, row["unit"], row["higher_is_better"], row.get("reason"))
     rest = {each.name: content[each.name] for each in fields(Result) if each.name not in ("path", "metrics", "others")}
     return Result(path=file, metrics=metrics, **rest)
 

@@ -86,5 +86,7 @@ def _missing(group: Group) -> list[str]:
         for reason in dict.fromkeys(result.skipped[key] for result in group.results if key in result.skipped):
             notes.setdefault(f"{where}, because {reason}", []).append(key)
         if undefined := sum(entry.value is None for entry in entries):
-            notes.setdefault(f"undefined in {undefined} of {len(entries)} results", []).append(key)
+            reasons = dict.fromkeys(entry.reason for entry in entries if entry.value is None and entry.reason)
+            because = f", because {'; '.join(reasons)}" if reasons else ""
+            notes.setdefault(f"undefined in {undefined} of {len(entries)} results{because}", []).append(key)
     return [f"{text}: {', '.join(names)}" for text, names in notes.items()]

@@ -68,7 +68,8 @@ def print_summary(result: dict[str, Any], folder: Path) -> None:
     for key, entry in result["metrics"].items():
         lacking.setdefault(without_images(entry), []).append(key)
     said = [f"{text}: {'; '.join(listed(keys))}" for text, keys in lacking.items() if text]
-    for line in [*said, *by_reason(result["skipped"])]:
+    undefined = {key: entry["reason"] for key, entry in result["metrics"].items() if entry.get("reason")}
+    for line in (*said, *by_reason(result["skipped"]), *by_reason(undefined, "undefined")):
         console.print(line, **plain)
     run_folder = folder.parent if folder.name == "evaluation" else folder.parent.parent
     for name, path in (
@@ -84,11 +85,12 @@ def print_summary(result: dict[str, Any], folder: Path) -> None:
             console.print(f"{name + ':':<12} {path}", **plain)
 
 
-def by_reason(skipped: Mapping[str, str]) -> list[str]:
+def by_reason(skipped: Mapping[str, str], what: str = "not applicable") -> list[str]:
     """A line for each reason why metrics do not apply, with their names by family; of several reasons, the first.
 
     Args:
         skipped: key of each such metric, and the reasons.
+        what: they are.
 
     Example:
         >>> by_reason({"concepts/auc": "units: none", "concepts/ece": "units: none; weight: no matrix"})
@@ -97,7 +99,7 @@ def by_reason(skipped: Mapping[str, str]) -> list[str]:
     keys: dict[str, list[str]] = {}
     for key, reasons in skipped.items():
         keys.setdefault(NEXT_REASON.split(reasons)[0], []).append(key)
-    return [f"not applicable, because {reason}: {'; '.join(listed(names))}" for reason, names in keys.items()]
+    return [f"{what}, because {reason}: {'; '.join(listed(names))}" for reason, names in keys.items()]
 
 
 def listed(keys: Iterable[str]) -> list[str]:

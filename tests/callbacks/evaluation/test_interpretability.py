@@ -1,5 +1,6 @@
 """The evaluation callback: what it computes, skips, refuses and logs. The model answers from a table."""
 
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -51,9 +52,9 @@ class Model(nn.Module):
         self.logged[key] = value
 
 
-def batches(size=4, images=4):
+def batches(size=4, images=4, same=False):
     for part in torch.arange(images).split(size):
-        pixels = (part / 255)[:, None, None, None].expand(-1, 3, 8, 8).contiguous()
+        pixels = (part * (not same) / 255)[:, None, None, None].expand(-1, 3, 8, 8).contiguous()
         yield {
             "image": pixels,
             "second_view": pixels,
@@ -111,6 +112,30 @@ def test_the_entries_of_an_evaluation(size):
     assert npr["value"] == pytest.approx(0.5)  # one negative weight, two positive ones
     assert evaluation.skipped == {}
     assert evaluation.explainer is None
+
+
+@pytest.mark.parametrize("size", [1, 3, 4])
+def test_one_picture_all_over_tells_nothing_of_explanations(size):
+    asked = ["general/accuracy", "compactness", "continuity", "contrastivity"]
+    for same in (True, False):
+        evaluation = one_pass(Interpretability(asked), Model(), size=size, same=same)
+        reason = "all 4 images are the same picture"
+        told = {key for key, entry in evaluation.metrics.items() if entry.get("reason") == reason}
+        of_model = {key for key in evaluation.metrics if evaluation.metrics[key]["averaged_over"] == "none"}
+        assert told == (set(evaluation.metrics) - of_model - {"general/accuracy"} if same else set())
+        assert len(told) > 10 or not same
+        assert all(math.isnan(evaluation.metrics[key]["value"]) for key in told)
+        assert {evaluation.metrics[key]["n"] for key in told} <= {0}
+    alone = one_pass(Interpretability(["contrastivity/plc"]), Model(), run=trainer(NAMES[:1]), images=1)
+    assert "reason" not in alone.metrics["contrastivity/plc"]
+
+
+def test_an_undefined_value_has_a_reason():
+    engine = Interpretability(["continuity/psc"])
+    model = Model()
+    model.outputs["scores"] = -model.outputs["scores"]
+    entry = one_pass(engine, model).metrics["continuity/psc"]
+    assert (entry["n"], entry["reason"]) == (0, "nothing it could measure among 8 entries")
 
 
 def test_the_value_of_every_image_is_kept():

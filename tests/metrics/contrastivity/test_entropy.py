@@ -187,6 +187,16 @@ def test_ends_and_edges():
     assert prototype_entropy(torch.tensor([[1.0], [0.5], [0.55]])).item() == pytest.approx(slow_entropy([1, 0.5, 0.55]))
 
 
+def test_scores_that_never_differ_are_not_the_best():
+    some = torch.tensor([0.3, 2.0, 0.0]).repeat(8, 1)
+    constant = some * (1 + 1e-6 * torch.rand(8, 3, generator=torch.Generator().manual_seed(0)))
+    some[0, 1] = 1
+    with pytest.warns(UserWarning, match="is NaN: .*, since the scores of every unit are the same on all images"):
+        assert updated(PrototypeEntropy(3), {"scores": constant}).compute().isnan()
+    assert updated(PrototypeEntropy(3), {"scores": some}, 3).summary()["n"] == 2  # in whole, as in the paper
+    assert updated(PrototypeEntropy(3), {"scores": some[:1]}).compute() == 0
+
+
 def test_scale_order_and_other_units_change_nothing():
     scores = torch.rand(30, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     before, expected = scores.clone(), prototype_entropy(scores)

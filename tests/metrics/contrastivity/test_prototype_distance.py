@@ -173,6 +173,14 @@ def test_the_classes_of_units_are_noted_in_place_in_one_byte_each():
     assert (kept.dtype, kept.max().item()) == (torch.uint8, 1)
 
 
+@pytest.mark.parametrize("classes", [1, 2])
+def test_without_units_of_other_classes_there_is_a_reason(classes):
+    shown = {"unit_ids": torch.tensor([[0, 1], [2, 3]]).repeat(classes, 1), "labels": torch.arange(2 * classes) // 2}
+    with pytest.warns(UserWarning, match=f"is NaN: .* {classes} entries, since each class has all units among"):
+        assert updated(AveragePrototypeDistance(VECTORS, classes), shown).compute().isnan()
+    assert updated(AveragePrototypeDistance(VECTORS, classes, "intra"), shown).compute().isfinite()
+
+
 def test_errors():
     inter = build("inter")()
     for call, text in (

@@ -14,8 +14,8 @@ from reports.results.values_csv import ImageValues
 from tests.reports.evaluated import content, evaluation_files, write_run
 
 
-def entry(value, higher, unit="fraction"):
-    return {"value": value, "ci95": [None, None], "n": 4, "unit": unit, "higher_is_better": higher}
+def entry(value, higher, unit="fraction", **more):
+    return {"value": value, "ci95": [None, None], "n": 4, "unit": unit, "higher_is_better": higher, **more}
 
 
 def measured_as(value):
@@ -25,7 +25,7 @@ def measured_as(value):
 def test_what_is_shown_of_a_metric():
     measured = {
         "continuity/psc": entry(0.25, False),
-        "continuity/of_a_user": entry(None, None, ""),
+        "continuity/of_a_user": entry(None, None, "", reason="no pair"),
         "own/size": entry(2.0, True, "cells") | {"averaged_over": "label", "without_images": 2},
     }
     values = ImageValues(["a", "b", "c", "d"], ["continuity/psc"], np.array([[0.1], [0.3], [np.nan], [0.2]]))
@@ -42,7 +42,7 @@ def test_what_is_shown_of_a_metric():
     assert (psc.control, unknown.control, size.control) == ("20.00 %", "", "")  # the last is the same
     assert (psc.best[0], psc.worst[0]) == (("a", "a.html"), ("b", "b.html"))
     assert (psc.lacking, size.lacking) == ("", "2 labels have no image")
-    assert (unknown.value, unknown.better, unknown.best) == ("undefined", "", [])
+    assert (unknown.value, unknown.better, unknown.best) == ("undefined: no pair", "", [])
     assert (nothing, size.question, size.value, size.better) == ("", "", "2.00 cells", "higher")
 
 

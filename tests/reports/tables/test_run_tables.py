@@ -125,14 +125,15 @@ def test_what_stands_beside_a_metric_follows_it(make):
 
 
 def test_undefined_values_are_no_numbers(make):
-    text = make(({F1: 0.5, NPR: None}, {}), ({F1: None, NPR: None}, {}), ({F1: 0.7, NPR: None}, {}))
+    nothing = entry(None) | {"reason": "no pair"}
+    text = make(({F1: 0.5, NPR: nothing}, {}), ({F1: None, NPR: None}, {}), ({F1: 0.7, NPR: None}, {}))
     rows = parsed(text)
     assert (rows[F1][MEAN], rows[F1]["n"]) == ("60.00 ± 14.14", "2/3")
     assert (rows[NPR][MEAN], rows[NPR]["n"]) == ("undefined", "0/3")
     alone = make(({F1: entry(0.5, 0.4, 0.6)}, {}), ({F1: None}, {}))
     assert parsed(alone)[F1][MEAN] == "50.00 [40.00, 60.00]"
     assert "- undefined in 1 of 3 results: general/f1\n" in text
-    assert "- undefined in 3 of 3 results: compactness/npr" in text
+    assert "- undefined in 3 of 3 results, because no pair: compactness/npr" in text
 
 
 def test_what_does_not_apply_says_why(make):

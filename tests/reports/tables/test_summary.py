@@ -30,8 +30,10 @@ def test_values_have_the_units_of_all_tables(tmp_path, capsys, monkeypatch, colu
         {"general/f1": lacking, "general/balanced_accuracy": lacking, "b/b": entry(float("nan"), unit="cells")},
         other_data=None,
     )
+    result["metrics"]["b/b"]["reason"] = "all 8 images are the same picture"
     print_summary(result, tmp_path)
     said = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).split())
     assert f"general/f1 ↑ {line}" in said
     assert "undefined – 10" in said
     assert "1 class has no image: general/f1, balanced_accuracy" in said
+    assert "undefined, because all 8 images are the same picture: b/b" in said
