@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from jsonargparse import auto_cli
@@ -19,6 +18,7 @@ from evaluation.hardware import Hardware
 from reports.limits import Limits
 from run_folder.command_line import StrictParser, from_shell
 from run_folder.first_look import FirstLook, look_at
+from run_folder.user_path import user_path
 
 if TYPE_CHECKING:  # each command imports its own modules, which help and refusals do not need
     from callbacks.evaluation.funnybirds.interface import Interface
@@ -87,7 +87,7 @@ def run(  # noqa: PLR0913 - every argument is a flag
     engine = Interpretability(suite.split(","), memory_budget=memory_budget, interface=interface, **how)
     trained = TrainedModel.of_flags(ckpt_path, data_root, allow_classes)
     request = Request(trained, engine, split, limit, overwrite, inference, report=report, scores=scores)
-    evaluate(request, trainer, data=Path(data) if data else None)
+    evaluate(request, trainer, data=user_path(data) if data else None)
 
 
 def report(  # noqa: PLR0913 - every argument is a flag
@@ -117,9 +117,9 @@ def report(  # noqa: PLR0913 - every argument is a flag
     from reports.html import build_report
 
     trained = TrainedModel.of_flags(ckpt_path, data_root, allow_classes)
-    folder = Path(evaluation) if evaluation else trained.chosen_evaluation()
+    folder = user_path(evaluation) if evaluation else trained.chosen_evaluation()
     subject, files = trained.evaluated(folder, explainer, size)
-    print(f"report: {build_report(subject, files, Path(output) if output else folder / 'report', limits)}")
+    print(f"report: {build_report(subject, files, user_path(output) if output else folder / 'report', limits)}")
 
 
 def table(
@@ -178,7 +178,7 @@ def figure(
     from reports.tables.paper_rows import of_keys
     from studies.analysis.hive import sections_of
 
-    file, names = Path(output), metric.split(",") if metric else []
+    file, names = user_path(output), metric.split(",") if metric else []
     check_output(file)
     asked = of_headings(paper_table(published), names) if published else of_keys(names, collect(runs))
     print(f"figure: {save(draw(kind, asked, sections_of(asked, runs)), file)}")
@@ -230,7 +230,7 @@ def compare(  # noqa: PLR0913 - every argument is a flag
             raise
         print(f"\nno pages: {error}")
         return
-    folder = Path(output) if output else comparison_folder(*compared.results)
+    folder = user_path(output) if output else comparison_folder(*compared.results)
     print(f"\npages: {build_comparison(evaluated, compared, folder, limits)}")
 
 
@@ -266,7 +266,7 @@ def predict(  # noqa: PLR0913 - every argument is a flag
 
     _refuse_lost(crop, image)
     trained = TrainedModel.of_flags(ckpt_path, data_root, allow_classes)
-    table = Path(output) if output else None
+    table = user_path(output) if output else None
     predict.predict(trained, trainer, image, crop or None, split, inference, table, max_pixels)
 
 
@@ -315,7 +315,7 @@ def explain(  # noqa: PLR0913 - every argument is a flag
         except (OSError, ValueError) as error:
             unread.append(str(error))
     if samples:
-        print("\n".join(write_explained(subject, samples, Path(output or trained.run_folder / "explained"))))
+        print("\n".join(write_explained(subject, samples, user_path(output or trained.run_folder / "explained"))))
     if unread:
         raise ValueError(" ".join(unread))
 
@@ -324,7 +324,7 @@ def _refuse_lost(crop: list[int], image: list[str], *sample: str) -> None:
     """Refuse a crop of nothing, and empty names, as of unset variables: as a path they are the current folder."""
     if "" in (*image, *sample):
         raise ValueError("Expected arguments `image` and `sample` to name images, but got ''.")
-    if crop and (sample or len(image) != 1 or Path(image[0]).is_dir()):
+    if crop and (sample or len(image) != 1 or user_path(image[0]).is_dir()):
         raise ValueError("Expected a single `image` with `crop`, but got none, several, or a `sample`.")
 
 

@@ -47,6 +47,7 @@ from run_folder.folder import (
 from run_folder.lock import only_process
 from run_folder.names import check_name, run_name
 from run_folder.schema import check_content
+from run_folder.user_path import shown
 
 ALWAYS = {
     "schedule": callbacks.PhaseSchedule,
@@ -99,7 +100,7 @@ class RunTrainer(Trainer):
         for callback in self.callbacks:  # type: ignore[attr-defined]
             if isinstance(callback, SaveConfig):
                 callback.save_config(self, model, "convert")
-        print(f"checkpoint: {file}\nevaluate it: python evaluate.py run --ckpt_path {file}")
+        print(f"checkpoint: {shown(file)}\nevaluate it: python evaluate.py run --ckpt_path {shown(file)}")
 
 
 class TrainParser(StrictParser, LightningArgumentParser):
@@ -165,7 +166,7 @@ class TrainCLI(LightningCLI):
         data, model = config.data.as_dict(), config.model.as_dict()
         name = run_name(model["class_path"], data["class_path"], data["init_args"].get("fold"), config.seed_everything)
         name = check_name(name if config.experiment is None else config.experiment)
-        folder = Path(config.runs) / name
+        folder = Path(config.runs).absolute() / name  # one place, whatever changes the working folder later
         fitting = self.subcommand in ("fit", "convert")
         if not fitting and self.ckpt_path is None:
             raise ValueError("Expected argument `ckpt_path` to name a checkpoint or to be `last`, but got none.")
@@ -181,7 +182,7 @@ class TrainCLI(LightningCLI):
             check_content(Resumable, checkpoint, path, REMEDY)
         self.requested = config.clone()
         if self.subcommand != "convert":
-            config.ckpt_path = str(path) if path else None
+            config.ckpt_path = str(Path(path).absolute()) if path else None
         config.trainer.default_root_dir = str(folder)
         if self.subcommand == "convert" and (backbone := model["init_args"].get("backbone")):
             config.model.init_args.backbone = {**backbone, "weights": None}  # they document where training started

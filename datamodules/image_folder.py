@@ -29,6 +29,7 @@ from datamodules.photos.problems import SHOWN, Problems
 from datamodules.sample import nfc
 from datamodules.transforms.photo import PhotoTransform
 from run_folder.messages import did_you_mean
+from run_folder.user_path import user_path
 
 TITLE = "the image folder"
 REMEDY = "Fix the folder or list what is not wanted in `exclude`."
@@ -67,7 +68,7 @@ class ImageFolderDataset(AttributedDataset):
         folder = _find(root, layout, parts)
         self.parts = split_folders(folder) if layout == "folders" else []
         keys, names = _classes(folder, layout, class_file)
-        attributes = None if attribute_table is None else read_attribute_table(Path(attribute_table), keys)
+        attributes = None if attribute_table is None else read_attribute_table(user_path(attribute_table), keys)
         table = _read(folder, self.parts, layout, (keys, names), class_file or f"{folder}/train")
         super().__init__(table, transform or PhotoTransform(), attributes, attribute_table is not None)
 
@@ -165,7 +166,7 @@ def _read(
 
 def _find(root: str, layout: Layout, parts: bool) -> Path:
     """``root``, if photos can be in it."""
-    folder = Path(root).expanduser()
+    folder = user_path(root)
     if not folder.is_dir():
         raise FileNotFoundError(f"Expected argument `root` to be a folder, but there is none at {folder}.")
     inside = visible_folders(folder)
@@ -206,7 +207,7 @@ def _find(root: str, layout: Layout, parts: bool) -> Path:
 def _classes(folder: Path, layout: Layout, class_file: str | None) -> tuple[list[str], list[str]]:
     """Keys (names of folders, or beginnings of file names) and names of the classes, in order."""
     if class_file is not None:
-        return read_classes(Path(class_file))
+        return read_classes(user_path(class_file))
     if layout == "flat":
         placed = by_prefix(folder, Problems(TITLE, REMEDY))
         keys = sorted(set(placed.keys))

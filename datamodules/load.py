@@ -20,6 +20,7 @@ from datamodules.splits import Split
 from run_folder.checkpoint_file import folder_of_run, read_checkpoint
 from run_folder.messages import counted
 from run_folder.trusted_classes import made_as_stored, stored_class
+from run_folder.user_path import expand_paths, user_path
 
 
 def load_datamodule(path: str | Path, *, allow_classes: Sequence[str] = (), **changes: Any) -> ImageDataModule:
@@ -44,7 +45,7 @@ def load_datamodule(path: str | Path, *, allow_classes: Sequence[str] = (), **ch
         ValueError: if the file is not a checkpoint of this project, or names a class that is not allowed or not a data
             module, or if the data module has no argument of a name in ``changes``.
     """
-    path = Path(path)
+    path = user_path(path)
     stored = read_checkpoint(path, mmap=True)["datamodule_hyper_parameters"]
     kind = stored_class(stored, ImageDataModule, path, allow_classes)  # type: ignore[type-abstract]
     if unknown := [name for name in changes if name not in stored]:
@@ -76,8 +77,9 @@ def read_datamodule(config: Path, image_size: Sequence[int], **changes: Any) -> 
         ValueError: if the file is no such config, or if there is no such class, it is no data module or does not take
             the arguments.
     """
+    config = user_path(config)
     try:
-        content = yaml.safe_load(config.read_text(encoding="utf-8"))
+        content = expand_paths(yaml.safe_load(config.read_text(encoding="utf-8")))
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise ValueError(
             f"Expected argument `data` to be a yaml file as in configs/data, but {' '.join(str(error).split())}."
@@ -108,7 +110,7 @@ def read_datamodule(config: Path, image_size: Sequence[int], **changes: Any) -> 
         raise ValueError(
             f"Expected `image_size` in {config} to be the model's, {list(image_size)}, but got {given}. Leave it out."
         )
-    if name == "ImageFolder" and not split_folders(Path(str(arguments.get("root"))).expanduser()):
+    if name == "ImageFolder" and not split_folders(user_path(str(arguments.get("root")))):
         arguments.setdefault("scheme", "test")
     try:
         return kind(**arguments)

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from datamodules.sample import nfc
+from run_folder.user_path import user_path
 
 Split = Literal["train", "projection", "val", "test"]
 SPLITS: tuple[Split, ...] = ("train", "projection", "val", "test")
@@ -239,7 +240,7 @@ def read_splits(path: str | Path) -> Splits:
         FileNotFoundError: if there is no such file.
         ValueError: if it is not a split of this schema.
     """
-    path = Path(path)
+    path = user_path(path)
     if not path.is_file():
         raise FileNotFoundError(f"Expected argument `split_file` to be a split.json, but there is no file {path}.")
     try:

@@ -30,6 +30,7 @@ from reports.results.values_csv import write_all_values
 from reports.tables.summary import print_summary, suite_table
 from run_folder.lock import only_process
 from run_folder.trusted_classes import foreign_packages
+from run_folder.user_path import shown
 
 
 def evaluate(
@@ -124,7 +125,8 @@ def _write_pages(findings: Findings, folder: Path, checkpoint: Path) -> None:
         return
     try:
         with evaluation_mode(findings.subject.model):  # type: ignore[arg-type]
-            print(f"report:      {build_report(findings.subject, read_evaluation(folder), folder / 'report')}")
+            pages = build_report(findings.subject, read_evaluation(folder), folder / "report")
+            print(f"report:      {shown(pages)}")
     except OSError as error:
         if error.errno is None:  # one of ours, which says what to do
             raise

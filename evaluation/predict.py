@@ -26,6 +26,7 @@ from reports.results.values_csv import Cell, prediction_cells
 from run_folder.atomic import write_new
 from run_folder.csv_text import csv_text
 from run_folder.processes import gathered
+from run_folder.user_path import user_path
 
 MOST = 3  # classes that are named with their probabilities
 
@@ -118,7 +119,7 @@ def predict(  # noqa: PLR0913 - what the flags of the command say
     rows = {name: cells for read, _ in batches for name, cells in read.items()}
     unread = [reason for _, reasons in batches for reason in reasons]
     if rows:
-        _write("file" if image else "sample_id", rows, output or trained.run_folder / "predictions.csv")
+        _write("file" if image else "sample_id", rows, user_path(output or trained.run_folder / "predictions.csv"))
     if unread:
         count = len(unread) + len(rows)
         raise ValueError(f"Expected images, but {len(unread)} of {count} files are not: {' '.join(unread)}")

@@ -17,6 +17,7 @@ from reports.html import EvaluationFiles, read_evaluation
 from reports.results.metrics_json import Result
 from reports.results.runs import evaluations
 from run_folder.checkpoint_file import folder_of_run, read_checkpoint
+from run_folder.user_path import user_path
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,9 @@ class TrainedModel:
     path: Path
     data_changes: Mapping[str, Any] = field(default_factory=dict)
     allow_classes: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", user_path(self.path))
 
     @classmethod
     def of_flags(cls, ckpt_path: str | Path, data_root: str | None, allow_classes: str | None) -> TrainedModel:

@@ -10,6 +10,7 @@ from typing import Any
 from lightning_modules.interpretable import InterpretableModule
 from run_folder.checkpoint_file import read_checkpoint
 from run_folder.trusted_classes import made_as_stored, stored_class
+from run_folder.user_path import user_path
 
 
 def load_model(path: str | Path, *, allow_classes: Sequence[str] = (), **changes: Any) -> InterpretableModule:
@@ -36,6 +37,7 @@ def load_model(path: str | Path, *, allow_classes: Sequence[str] = (), **changes
         ValueError: if the file is damaged or foreign, names a class that is not allowed or not a model, holds the
             weights of another model, or if the model lacks an argument in ``changes``.
     """
+    path = user_path(path)
     checkpoint = read_checkpoint(path, mmap=True)
     stored = checkpoint["hyper_parameters"]
     kind = stored_class(stored, InterpretableModule, path, allow_classes)  # type: ignore[type-abstract]

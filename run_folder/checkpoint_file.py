@@ -12,6 +12,7 @@ import torch
 from run_folder.checkpoint_schema import Checkpoint, is_bounded
 from run_folder.first_look import check_checkpoint
 from run_folder.schema import check_content
+from run_folder.user_path import user_path
 
 REMEDY = "Use another checkpoint of the run."
 
@@ -30,6 +31,7 @@ def read_checkpoint(path: str | Path, **options: Any) -> dict[str, Any]:
         FileNotFoundError: if there is no such file.
         ValueError: if it is truncated, holds anything but tensors and plain types, or was not written by this project.
     """
+    path = user_path(path)
     check_checkpoint(path)
     try:
         _check_records(path)

@@ -20,6 +20,7 @@ from jsonargparse import ArgumentParser, Namespace, get_loader, set_loader
 
 from run_folder.freed_memory import keep_freed_memory
 from run_folder.messages import did_you_mean, tidy_lightning, tidy_messages
+from run_folder.user_path import expand_paths
 
 REMEDIES = {
     **dict.fromkeys(
@@ -150,20 +151,20 @@ def trainer_settings() -> Iterator[None]:
 
 
 class StrictParser(ArgumentParser):
-    """A parser that accepts only finite numbers, and reports errors in one line with the file."""
+    """A parser that accepts only finite numbers, expands ``~``, and reports errors in one line with the file."""
 
     def parse_args(self, args: Any = None, namespace: Any = None, **options: Any) -> Namespace:  # type: ignore[override]
         """Parse a command line.
 
         Returns:
-            The settings, all of whose numbers are finite.
+            The settings, all of whose numbers are finite, with home folders for ``~``.
         """
         given = sys.argv[1:] if args is None else args
         if isinstance(given, list) and (odd := [word for word in given if not _is_utf8(str(word))]):
             self.error(f"Expected arguments in UTF-8, but got {odd[0]!a}. Rename that file or folder.")
         if args:
             args = [_merged(word, namespace) for word in args]
-        config: Namespace = super().parse_args(args, namespace, **options)
+        config: Namespace = expand_paths(super().parse_args(args, namespace, **options))
         if not_finite := [f"{value} as `{key}`" for key, value in _not_finite(config)]:
             self.error(f"Expected finite numbers only, but got {', '.join(not_finite)}.")
         return config
@@ -176,7 +177,7 @@ class StrictParser(ArgumentParser):
         """
         if isinstance(cfg_obj, Namespace | dict) and isinstance(cfg_obj.get("phases"), dict):
             cfg_obj["phases"] = _over(_phases(namespace), cfg_obj["phases"])
-        config: Namespace = super().parse_object(cfg_obj, namespace, **options)
+        config: Namespace = expand_paths(super().parse_object(cfg_obj, namespace, **options))
         return config
 
     def parse_path(self, cfg_path: Any, *args: Any, **options: Any) -> Namespace:

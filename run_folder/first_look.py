@@ -18,6 +18,7 @@ from typing import Any, get_args, get_type_hints
 from jsonargparse import ArgumentParser, auto_parser
 
 from run_folder.command_line import StrictParser, expect_interrupt, read_yaml
+from run_folder.user_path import expand_paths
 
 PATHS = ("runs", "run", "other", "evaluation", "data")  # arguments that name what a command reads, some by a pattern
 
@@ -80,16 +81,16 @@ def look_at_names(commands: Mapping[str, str]) -> None:
     flags = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     flags.add_argument("-c", "--config", action="append", default=[])
     flags.add_argument("--ckpt_path")
-    given, _ = flags.parse_known_args(words)
-    for file in given.config:
+    given = expand_paths(vars(flags.parse_known_args(words)[0]))
+    for file in given["config"]:
         if file.endswith((".yaml", ".yml", ".json")):
             _look_at_config(parser, file)
-    _look_for(parser, None if given.ckpt_path == "last" else given.ckpt_path)
+    _look_for(parser, None if given["ckpt_path"] == "last" else given["ckpt_path"])
 
 
 def _look_at_config(parser: ArgumentParser, file: str) -> None:
     try:
-        read_yaml(Path(file).expanduser())
+        read_yaml(file)
     except FileNotFoundError:
         parser.error(f"Expected argument `config` to be a file, but {file} does not exist.")
     except (OSError, ValueError) as error:

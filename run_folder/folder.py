@@ -13,6 +13,7 @@ from lightning.pytorch.cli import SaveConfigCallback
 from run_folder.atomic import write_whole
 from run_folder.checkpoint_file import folder_of_run, is_run, read_checkpoint
 from run_folder.settings import FREE_DATA_ARGUMENTS, changed_arguments
+from run_folder.user_path import user_path
 
 LINKED_MODEL_ARGUMENTS = ("num_classes", "num_concepts", "image_size")  # facts of the data, checked there
 LAST = "checkpoints/last.ckpt"
@@ -90,14 +91,14 @@ def given_folder(save_dir: str | None) -> str:
         save_dir: the run folder, which the command line fills in.
 
     Returns:
-        The same.
+        The same, with the home folder for ``~``.
 
     Raises:
         ValueError: without a folder.
     """
     if not save_dir:
         raise ValueError(f"Expected argument `save_dir` to be the run folder, but got {save_dir!r}.")
-    return save_dir
+    return str(user_path(save_dir))
 
 
 def resume_path(folder: Path, ckpt_path: str | None) -> Path | None:

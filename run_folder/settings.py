@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from run_folder.user_path import expand_paths
+
 FREE_SETTINGS = ("runs", "experiment", "test_after_fit")  # change no result, and nor do these arguments of the data:
 FREE_DATA_ARGUMENTS = ("root", "num_workers", "eval_batch_size")
 
@@ -75,7 +77,7 @@ class _Nothing:
 
 
 def _plain(value: Any) -> Any:
-    """Tuples and lists compare equal."""
+    """Tuples and lists compare equal, and so do the two ways to write a home folder."""
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else expand_paths(value)

@@ -102,6 +102,12 @@ def is_below(name: str, prefix: str) -> bool:
     return name == prefix or name.startswith(f"{prefix}.")
 
 
+def test_home_folders_are_expanded_in_one_place():
+    rooms = (path for room in ARROWS for path in (ROOT / room).rglob("*.py"))
+    names = [p.relative_to(ROOT).as_posix() for p in [*rooms, *ROOT.glob("*.py")] if "expanduser" in p.read_text()]
+    assert names == ["run_folder/user_path.py"]
+
+
 def violations(source: str, path: Path) -> list[str]:
     """Imports of a source file that the plan does not allow."""
     room = room_of(path)

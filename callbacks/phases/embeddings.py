@@ -23,6 +23,7 @@ from callbacks.forward.walk import walk
 from callbacks.phases.ranks import state_hash
 from datamodules.sample import sample_key
 from run_folder.atomic import write_whole
+from run_folder.user_path import shown
 
 KEY = "key.json"  # written last: where it is, the files are whole
 LOADING = {"batch_size", "eval_batch_size", "num_workers", "_class_path", "_instantiator"}  # changes no embedding
@@ -73,7 +74,7 @@ def embed_training_images(trainer: Trainer, module: LightningModule, folder: Pat
         trainer.strategy.barrier()
         if trainer.is_global_zero:
             write_whole(folder / KEY, json.dumps(key, indent=1) + "\n")
-        rank_zero_info(f"Embeddings of {len(names)} training images: {folder}")
+        rank_zero_info(f"Embeddings of {len(names)} training images: {shown(folder)}")
     targets = "class_targets" if "class_targets" in shapes else "label"
     return Embedded(*(_mapped(folder, name) for name in ("embeddings", targets, "concepts")))
 

@@ -25,6 +25,7 @@ from lightning_modules.phases import Phase, PhasePlan
 from run_folder.lock import LOCK
 from run_folder.messages import counted
 from run_folder.trusted_classes import foreign_packages
+from run_folder.user_path import shown
 
 PLAIN_WIDTH = 120  # of a file: there is room for whole names
 LEFT_BEHIND = "checkpoints/ metrics.csv training.png explanations/"
@@ -74,11 +75,11 @@ class RunSummary(Callback):
             if evaluated and (entry := (result := evaluated[0])["metrics"].get(ACCURACY.removeprefix("val/"))):
                 accuracy, images = printed(ACCURACY, entry["value"]), counted(entry["n"], "image")
                 lines.append(f"{result['split']:<11} general/accuracy {accuracy} on {images}")
-            lines.append(f"checkpoint  {path}")
+            lines.append(f"checkpoint  {shown(path)}")
         if (curves := Path(trainer.default_root_dir) / "training.png").exists():
-            lines.append(f"curves      {curves}")
+            lines.append(f"curves      {shown(curves)}")
         if any(path.name != LOCK for path in Path(trainer.default_root_dir).glob("*")):
-            lines.append(f"run folder  {trainer.default_root_dir}")
+            lines.append(f"run folder  {shown(trainer.default_root_dir)}")
         if checkpoint is not None:
             parts = (trainer.lightning_module, getattr(trainer, "datamodule", None))
             packages = foreign_packages([getattr(part, "hparams", None) for part in parts])
@@ -109,14 +110,14 @@ def _chosen_among(plan: PhasePlan) -> str:
 def _pages(checkpoint: Path, evaluated: tuple[dict[str, Any], Path] | None, packages: list[str]) -> list[str]:
     """Where the pages of the evaluation lie, or the command that makes them; nothing if nothing is explained."""
     allowed = f" --allow_classes {','.join(packages)}" if packages else ""
-    command = f"python evaluate.py {{}} --ckpt_path {shlex.quote(str(checkpoint))}{allowed}"
+    command = f"python evaluate.py {{}} --ckpt_path {shlex.quote(shown(checkpoint))}{allowed}"
     if evaluated is None:
         return [f"evaluate    {command.format('run')}"]
     result, folder = evaluated
     if not result["explainer"]:
         return []
     whole = (folder / "report" / "manifest.json").exists()  # written last
-    return [f"pages       {folder / 'report' / 'index.html' if whole else command.format('report')}"]
+    return [f"pages       {shown(folder / 'report' / 'index.html') if whole else command.format('report')}"]
 
 
 def _about(trainer: Trainer, module: LightningModule) -> list[str]:
@@ -167,7 +168,7 @@ def _places(trainer: Trainer, plan: PhasePlan) -> list[str]:
     """Where everything will lie."""
     actions = [action for phase in plan.phases for action in (*phase.on_enter, *phase.on_exit)]
     prototypes = " prototypes/" if any(action.startswith("project") for action in actions) else ""
-    lines = [f"run folder  {escape(trainer.default_root_dir)}", f"            {LEFT_BEHIND}{prototypes}"]
+    lines = [f"run folder  {escape(shown(trainer.default_root_dir))}", f"            {LEFT_BEHIND}{prototypes}"]
     datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
     if (checkpoint := _checkpoint(trainer)) and datamodule.has_validation and (among := _chosen_among(plan)):
         lines.append(f"best.ckpt   the best {checkpoint.monitor}{escape(among)}")
@@ -176,7 +177,7 @@ def _places(trainer: Trainer, plan: PhasePlan) -> list[str]:
             mode = "failed" if logger.failed else "offline" if logger.is_offline else "online"
             lines.append(f"W&B         {mode}, run {logger.run_id} of project {escape(str(logger.name))}")
         elif isinstance(logger, RunTensorBoardLogger):
-            lines.append(f"TensorBoard tensorboard --logdir {escape(logger.log_dir)}")
+            lines.append(f"TensorBoard tensorboard --logdir {escape(shown(logger.log_dir))}")
     return [*lines, ""]
 
 

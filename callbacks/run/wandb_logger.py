@@ -23,6 +23,7 @@ from lightning.pytorch.utilities import rank_zero_info, rank_zero_only, rank_zer
 from PIL import Image
 
 from run_folder.folder import given_folder
+from run_folder.user_path import shown
 
 CHECKPOINT_KEY = "logger_run_ids"
 BEST_KEY = "logger_best_values"
@@ -216,7 +217,7 @@ class RunWandbLogger(WandbLogger):
             os.environ.pop("WANDB_DATA_DIR", None)
         if self.is_offline and not self._hinted:
             self._hinted = True
-            rank_zero_info(f"W&B was offline. Upload the run with: wandb sync {self._folder / 'wandb'}")
+            rank_zero_info(f"W&B was offline. Upload the run with: wandb sync {shown(self._folder / 'wandb')}")
 
 
 class _NotStarted:

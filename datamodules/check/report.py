@@ -9,6 +9,7 @@ from pathlib import Path
 from datamodules.base import ImageDataModule
 from datamodules.check.check import DataCheck, file_name
 from datamodules.check.contact_sheet import contact_sheet
+from run_folder.user_path import user_path
 
 
 def new_folder(out: str | None, data: ImageDataModule) -> Path:
@@ -27,9 +28,9 @@ def new_folder(out: str | None, data: ImageDataModule) -> Path:
         OSError: if it cannot be made.
     """
     names = (f"{file_name(data)}-{number}" if number > 1 else file_name(data) for number in count(1))
-    folder = Path(out).expanduser() if out else next(filter(_is_free, (Path("runs/check") / name for name in names)))
+    folder = user_path(out) if out else next(filter(_is_free, (Path("runs/check") / name for name in names)))
     root = data.hparams.get("root")
-    if root is not None and folder.resolve().is_relative_to(Path(root).expanduser().resolve()):
+    if root is not None and folder.resolve().is_relative_to(user_path(root).resolve()):
         raise ValueError(f"Expected argument `out` to lie outside the data, but {folder} is below {root}.")
     if not _is_free(folder):
         raise ValueError(

@@ -15,6 +15,7 @@ from typing import Literal, get_args
 from datamodules.arguments import check_choice
 from datamodules.photos.download import is_free
 from datamodules.sketch_birds import SketchBirds
+from run_folder.user_path import user_path
 
 Layout = Literal["cub", "cars196", "funnybirds", "awa2", "nico"]
 
@@ -36,7 +37,7 @@ def export(layout: Layout, birds: SketchBirds, out: Path) -> None:
     check_choice("layout", layout, get_args(Layout))
     if birds.task != "classes":
         raise ValueError(f"Expected argument `task` to be 'classes' for an export, but got {birds.task!r}.")
-    out = out.expanduser().resolve()
+    out = user_path(out).resolve()
     if not is_free(out):
         raise ValueError(f"Expected argument `out` to be a folder that is missing or empty, but {out} has content.")
     write = getattr(importlib.import_module(f"datamodules.export.{layout}"), f"export_{layout}")

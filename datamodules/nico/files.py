@@ -23,6 +23,7 @@ from datamodules.photos.folders import note_equal_names, note_names_not_utf8, vi
 from datamodules.photos.problems import SHOWN, Problems
 from datamodules.progress import track
 from datamodules.sample import nfc
+from run_folder.user_path import user_path
 
 EXTENSIONS = (".jpg", ".jpeg", ".png")
 REMEDY = (
@@ -55,7 +56,7 @@ def find_folder(root: str) -> Path:
         FileNotFoundError: saying what lies there instead.
         ValueError: if several subfolders do, such as Animal and Vehicle.
     """
-    top = Path(root).expanduser()
+    top = user_path(root)
     if not top.is_dir():
         raise FileNotFoundError(f"Expected argument `root` to be a folder, but there is none at {top}. {REMEDY}")
     if _photos_at(top, 2):

@@ -8,12 +8,14 @@ from pathlib import Path
 
 from lightning.pytorch.utilities import rank_zero_warn
 
+from run_folder.user_path import user_path
+
 
 def cache_folder() -> Path:
     """Where results about data are remembered: ``PROTOMETRY_CACHE``, or the user's cache folder."""
     chosen = os.environ.get("PROTOMETRY_CACHE")
     if chosen:
-        return Path(chosen)
+        return user_path(chosen)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "protometry"
 
 

@@ -15,6 +15,8 @@ from pathlib import Path, PureWindowsPath
 
 from torch.hub import download_url_to_file
 
+from run_folder.user_path import user_path
+
 LARGEST_RATIO = 20  # photos are compressed already; what unpacks to more is not an archive of photos
 MOST_MEMBERS = 1_000_000
 
@@ -41,7 +43,7 @@ class Archive:
 
 def is_free(root: Path) -> bool:
     """Whether ``root`` is missing or an empty folder."""
-    root = root.expanduser()
+    root = user_path(root)
     return not root.exists() or (root.is_dir() and not any(root.iterdir()))
 
 
@@ -65,7 +67,7 @@ def download(archives: Sequence[Archive], root: Path, check: Callable[[Path], No
     """
     if not is_free(root):
         raise ValueError(f"Expected argument `root` to be missing or empty for a download, but {root} has content.")
-    root = root.expanduser().resolve()  # a link stays, what it leads to is filled
+    root = user_path(root).resolve()  # a link stays, what it leads to is filled
     root.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{root.name}.", dir=root.parent) as temporary:
         unpacked = Path(temporary) / "unpacked"

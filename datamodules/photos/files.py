@@ -16,6 +16,7 @@ from PIL import ExifTags, Image, ImageFile
 
 from datamodules.photos.problems import SHOWN
 from datamodules.sample import nfc
+from run_folder.user_path import user_path
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")  # Pillow hands others to programs, as EPS to Ghostscript
 MAX_PIXELS = 160_000_000  # more than any camera makes; decoding takes up to ten bytes for each
@@ -52,7 +53,7 @@ def locate(root: str | Path, folder: str, marker: str | Sequence[str], remedy: s
         FileNotFoundError: saying what lies there instead, and where the data is if it is above ``root`` or up to two
             levels below.
     """
-    root = Path(root).expanduser()
+    root = user_path(root)
     markers = [marker] if isinstance(marker, str) else list(marker)
 
     def holds_data(place: Path) -> bool:

@@ -15,6 +15,7 @@ from datamodules.photos.files import MAX_PIXELS, decode_image
 from datamodules.photos.folders import is_utf8
 from datamodules.sample import sample_key
 from datamodules.transforms.photo import Photo, PhotoTransform
+from run_folder.user_path import user_path
 
 
 def read_photo(
@@ -41,7 +42,7 @@ def read_photo(
         FileNotFoundError: if there is no such file.
         ValueError: if it is not an image or too large, or the crop does not lie on it.
     """
-    path = Path(path).expanduser()
+    path = user_path(path)
     if not path.is_file():
         raise FileNotFoundError(f"Expected argument `image` to be an image file, but there is none at {path}.")
     if not is_utf8(str(path)):

@@ -18,6 +18,7 @@ from datamodules.matching import plain_name, some
 from datamodules.photos.folders import images_below
 from datamodules.photos.one_photo import read_photo, shows_crops
 from datamodules.photos.problems import Problems
+from run_folder.user_path import user_path
 
 UNKNOWN = -1  # the label of a photo in no folder of a class
 
@@ -60,7 +61,7 @@ class PhotoFiles(LightningDataModule):
         self.labels: dict[str, int] = {}  # by path
         elsewhere: list[str] = []
         for path in paths:
-            for file, folders in _files(Path(path).expanduser()):
+            for file, folders in _files(user_path(path)):
                 matches = [number.get(name, number.get(plain_name(name), UNKNOWN)) for name in folders]
                 self.labels[str(file)] = next((label for label in matches if label != UNKNOWN), UNKNOWN)
                 elsewhere += folders[:1] if self.labels[str(file)] == UNKNOWN else ()

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torchvision.models import WeightsEnum, get_model_weights, list_models
 
+from run_folder.user_path import user_path
+
 _CLASSIFIERS = ("fc.", "classifier.")  # torchvision's names for what a backbone leaves out
 _BACKBONE_PREFIX = "net."
 _MODEL_PREFIX = "backbone."  # in the checkpoint of a model with a backbone
@@ -57,7 +59,7 @@ def _locate(name: str, weights: str) -> Path:
     for choice in choices:
         if choice.name == weights:
             return _cached(choice)
-    file = Path(weights).expanduser()
+    file = user_path(weights)
     if not file.is_file():
         named = f"one of {[choice.name for choice in choices]} or " if choices else ""
         raise FileNotFoundError(

@@ -12,6 +12,7 @@ from lightning_modules.prototree import ProtoTree
 from lightning_modules.released import pipnet, protopnet, protopool, prototree
 from lightning_modules.released.format import Format
 from lightning_modules.released.load import load_in_format
+from run_folder.user_path import user_path
 
 FORMATS: dict[type[InterpretableModule], Format] = {
     ProtoPNet: protopnet.FORMAT,
@@ -43,7 +44,7 @@ def load_released(model: InterpretableModule, file: str | Path) -> dict[str, str
     """
     for kind, form in FORMATS.items():
         if isinstance(model, kind):
-            return load_in_format(model, Path(file), form)
+            return load_in_format(model, user_path(file), form)
     known = ", ".join(kind.__name__ for kind in FORMATS)
     raise ValueError(f"Expected argument `model` to be one of {known}, but got {type(model).__name__}.")
 

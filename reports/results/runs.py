@@ -12,6 +12,7 @@ from typing import Any
 from reports.results.differences import differing, short, short_name
 from reports.results.metrics_json import Result, read_metrics
 from run_folder.messages import counted
+from run_folder.user_path import user_path
 
 NOT_READ = "not read, to be named by their own folders"
 FOLDERS = ("evaluation", "checkpoints")  # of a run
@@ -36,7 +37,7 @@ def collect(paths: Sequence[str | Path]) -> list[Result]:
     """
     if not paths:
         raise ValueError("Expected argument `runs` to name at least one run, but got none.")
-    results = [read(path) for named in paths for path in _runs_in(Path(named))]
+    results = [read(path) for named in paths for path in _runs_in(user_path(named))]
     seen: set[Path] = set()
     for result in results:
         if result.path.resolve() in seen:
@@ -70,7 +71,7 @@ def read(path: str | Path) -> Result:
         FileNotFoundError: if there is none.
         ValueError: if a file is not strict JSON of this schema.
     """
-    path = Path(path)
+    path = user_path(path)
     if path.is_file():
         return read_metrics(path)
     results = evaluations(path)

@@ -17,6 +17,7 @@ from metrics.page import arrow
 from reports.markdown import interval, number, printed_unit
 from reports.results.metrics_json import incomplete_training, with_baselines, without_images
 from reports.results.scores_file import Format
+from run_folder.user_path import shown
 
 NEXT_REASON = re.compile(r"; (?=[\w@|]+: )")  # a reason may hold a semicolon, but begins with its need
 SHOWN = ("metric", "unit", "value", "95 %", "n")
@@ -82,7 +83,7 @@ def print_summary(result: dict[str, Any], folder: Path) -> None:
         ("checkpoints", run_folder / "checkpoints"),
     ):
         if path.exists():
-            console.print(f"{name + ':':<12} {path}", **plain)
+            console.print(f"{name + ':':<12} {shown(path)}", **plain)
 
 
 def by_reason(skipped: Mapping[str, str], what: str = "not applicable") -> list[str]:

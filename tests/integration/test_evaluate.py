@@ -466,6 +466,17 @@ def test_inference_is_for_trees(evaluated_copy):
         run_evaluation(evaluated_copy, "--inference", "greedy")
 
 
+@pytest.mark.parametrize("call", [
+    lambda path: load_model(path, allow_classes=["tests"]),
+    load_datamodule,
+    lambda path: TrainedModel(path).checkpoint,
+    lambda path: collect([path.removesuffix("/checkpoints/last.ckpt")]),
+])  # fmt: skip
+def test_a_run_below_the_home_folder(call, evaluated_run, monkeypatch):
+    monkeypatch.setenv("HOME", str(evaluated_run.parent))
+    assert call(f"~/{evaluated_run.name}/checkpoints/last.ckpt")
+
+
 def test_a_repeat_needs_overwrite(evaluated_copy):
     path = evaluated_copy / "evaluation" / "metrics.json"
     first = path.read_bytes()

@@ -2,12 +2,14 @@
 
 import csv
 import json
+import os
 from unittest import mock
 
 import pytest
 import torch
 import wandb
 import yaml
+from lightning import Callback
 
 import train
 from callbacks import read_checkpoint
@@ -81,6 +83,30 @@ def test_a_larger_suite_is_computed_every_second_epoch(tmp_path):
     for key in ("val/completeness/psc", "val/continuity/plc", "val/compactness/local_size"):
         assert [bool(row[key]) for row in table] == [False, True], key
     assert float(table[1]["val/continuity/plc"]) >= 0
+
+
+class Wanderer(Callback):
+    """Changes the working folder as soon as it is made."""
+
+    def __init__(self):
+        os.chdir("..")
+
+
+@pytest.mark.parametrize(("runs", "home"), [("~/mine", "home"), ("mine", "work")])
+def test_all_parts_of_a_run_lie_in_one_folder(runs, home, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for name in ("work", "other"):
+        (tmp_path / name).mkdir()
+    more = [f"--runs={runs}", "--trainer.max_epochs=1", "--trainer.callbacks+=tests.integration.test_train.Wanderer"]
+    monkeypatch.chdir(tmp_path / "work")
+    fit(tmp_path / "run", *more)
+    folder = tmp_path / home / "mine" / "run"
+    assert {"config.yaml", "metrics.csv", "checkpoints/last.ckpt"} <= set(contents(folder))
+    assert [path for path in contents(tmp_path) if not (tmp_path / path).is_relative_to(folder)] == []
+    assert yaml.safe_load((folder / "config.yaml").read_text())["runs"] == runs.replace("~", f"{tmp_path}/home")
+    monkeypatch.chdir(tmp_path / ("other" if runs.startswith("~") else "work"))
+    with pytest.raises(ValueError, match=f"Expected a folder without a run, but {folder} holds one"):
+        fit(tmp_path / "run", *more)
 
 
 def test_the_saved_config_starts_the_same_run_elsewhere(tmp_path, finished_run):

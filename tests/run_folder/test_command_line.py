@@ -3,6 +3,7 @@
 import errno
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from lightning.fabric.utilities.data import suggested_max_num_workers
@@ -72,6 +73,38 @@ def test_an_error_in_a_config_names_file_and_line(text, said, tmp_path, capsys):
         parser.parse_args(["--config", str(tmp_path / "x.yaml")])
     _, error = capsys.readouterr().err.splitlines()
     assert said.replace("FILE", str(tmp_path / "x.yaml")) in error
+
+
+class Reader:
+    def __init__(self, files: dict[str, str]):
+        self.files = files
+
+
+def test_a_home_folder_is_expanded_whatever_the_argument(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "x.yaml").write_text("place: {ours: ~/c, theirs: [~/d, ~nobody-here/e]}\n")
+    parser, command = StrictParser(), StrictParser()
+    command.add_argument("--config", action="config")
+    command.add_argument("runs", nargs="+", type=str)
+    command.add_argument("--out", type=Path | None)
+    command.add_argument("--place", type=dict[str, str | list[str]])
+    command.add_subclass_arguments(Reader, "read")
+    parser.add_subcommands().add_subcommand("go", command)
+    words = [
+        "go",
+        "~/a",
+        "~",
+        "b~",
+        "--config=~/x.yaml",
+        "--out=~/b",
+        f"--read={__name__}.Reader",
+        "--read.files={x: ~/f}",
+    ]
+    config = parser.parse_args(words).go
+    assert config.runs == [f"{tmp_path}/a", str(tmp_path), "b~"]
+    assert config.out == tmp_path / "b"
+    assert config.place == {"ours": f"{tmp_path}/c", "theirs": [f"{tmp_path}/d", "~nobody-here/e"]}
+    assert config.read.init_args.files == {"x": f"{tmp_path}/f"}
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -36,6 +37,8 @@ runpy.run_path(sys.argv[0], run_name="__main__")
             2,
             "error: Expected argument `ckpt_path` to be a checkpoint file, but miss",
         ),
+        ("train.py test --ckpt_path=~/missing", 2, f"a checkpoint file, but {Path.home()}/missing does not exist"),
+        ("evaluate.py table ~/missing", 2, f"to be a file or folder, but {Path.home()}/missing does not exist"),
         ("evaluate.py run --help", 0, "--trainer.accelerator"),
         ("evaluate.py table --help", 0, "--published"),
         ("evaluate.py run --ckpt_pth x", 2, "error: unrecognized arguments: --ckpt_pth x"),

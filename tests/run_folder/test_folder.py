@@ -2,6 +2,7 @@
 
 import os
 from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 import torch
@@ -116,7 +117,7 @@ MODEL = {
 }
 DATA = {
     "class_path": "datamodules.Cub200",
-    "init_args": {"root": "a", "fold": 0, "image_size": [32, 64], "num_workers": 0},
+    "init_args": {"root": "a", "fold": 0, "image_size": [32, 64], "num_workers": 0, "split_file": "~/s.json"},
 }
 
 
@@ -141,6 +142,7 @@ def changed(part, **arguments):
         (MODEL, changed(DATA, root="b", num_workers=4, eval_batch_size=1)),
         (MODEL, changed(DATA, image_size=(32, 64))),
         (changed(MODEL, added_since=3), DATA),
+        (MODEL, changed(DATA, split_file=str(Path.home() / "s.json"))),  # older checkpoints have it as it was typed
     ],
 )
 def test_equal_settings(model, data, path):
