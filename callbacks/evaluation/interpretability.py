@@ -233,6 +233,11 @@ class Interpretability(Callback):
                 logger.sum_up({prefix + key: self.evaluation.metrics[key]["value"] for key in self.this_pass.metrics})
 
     # -- hooks -------------------------------------------------------------------------------------------------------
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Forget what earlier epochs measured: nothing is printed, drawn or compared as a value of this epoch."""
+        trainer.callback_metrics.clear()
+        self.evaluation = Evaluation()
+
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Make the validation metrics."""
         fitting = trainer.state.fn == "fit"

@@ -50,7 +50,7 @@ class ExplanationMedia(Callback):
       they are largest; ``media/units``, ``tables/units``. These are drawn before and after every projection too, with
       the name of the action instead of ``units``.
 
-    The confusions of the last validation follow as ``media/confusion/val`` and ``tables/confusion/val``.
+    The confusions of an epoch that was validated follow as ``media/confusion/val`` and ``tables/confusion/val``.
 
     Args:
         images: number of fixed images, drawn by class.

@@ -25,9 +25,10 @@ class PhaseProgressBar(RichProgressBar):
     """Lightning's rich bar in one line of 80 columns: phase, epoch, batch, loss, validation accuracy and time left.
 
     ``joint 3/9 · epoch 4/12`` is the epoch of the phase and of the run; the time covers the whole plan. The loss is the
-    last batch's, read at most twice a second, and at the end of an epoch its mean. Where the output is not a terminal,
-    each epoch prints one line instead: phase, epoch, training loss, validation metrics (fractions in percent), seconds,
-    time left. Evaluations say how many images they do per second, over all processes.
+    last batch's, read at most twice a second, and at the end of an epoch its mean; until an epoch is validated, the
+    accuracy of an earlier one is shown as ``last val``. Where the output is not a terminal, each epoch prints one line
+    instead: phase, epoch, training loss, its own validation metrics (fractions in percent), seconds, time left.
+    Evaluations say how many images they do per second, over all processes.
     """
 
     plain = False
@@ -64,13 +65,14 @@ class PhaseProgressBar(RichProgressBar):
         self._started = time.monotonic()
         self._read = 0.0
         self._loss: float | None = None
+        self._accuracy: float | None = None
         self._clock = TimeLeft()
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Start the clock of the epoch, or a new bar."""
+        """Start the clock of the epoch, or a new bar, whose figures are there when it is drawn first."""
+        self._put_figures(trainer, self._time_left(trainer, 0.0))
         super().on_train_epoch_start(trainer, pl_module)
         self._started = time.monotonic()
-        self._time_left(trainer, 0.0)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -109,17 +111,21 @@ class PhaseProgressBar(RichProgressBar):
         return in_words(self._clock.seconds(phase, trainer.current_epoch + share, total, time.monotonic()))
 
     def _show(self, trainer: Trainer, left: str) -> None:
-        """Put the figures into the line of the bar."""
+        """Draw the line of the bar with its figures."""
+        self._put_figures(trainer, left)
+        self.refresh()
+
+    def _put_figures(self, trainer: Trainer, left: str) -> None:
         if self.progress is None or self.train_progress_bar_id is None or not self.is_enabled:
             return
-        accuracy = trainer.callback_metrics.get(ACCURACY)
+        validated = ACCURACY in trainer.callback_metrics
+        self._accuracy = trainer.callback_metrics[ACCURACY].item() if validated else self._accuracy
         figures = [
             "" if self._loss is None else f"loss {self._loss:.3g}",
-            "" if accuracy is None else f"val acc {100 * accuracy.item():.1f} %",
+            "" if self._accuracy is None else f"{'val acc' if validated else 'last val'} {100 * self._accuracy:.1f} %",
             left,
         ]
         self.progress.update(self.train_progress_bar_id, figures=" · ".join(filter(None, figures)))
-        self.refresh()
 
     def _update_metrics(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Nothing: Lightning would read every logged value after every batch."""

@@ -85,6 +85,22 @@ def test_a_larger_suite_is_computed_every_second_epoch(tmp_path):
     assert float(table[1]["val/continuity/plc"]) >= 0
 
 
+@pytest.mark.parametrize(("key", "more"), [
+    ("val/general/accuracy", ["--trainer.check_val_every_n_epoch=2"]),
+    ("val/completeness/psc", ["--evaluation.validation_suite=[completeness/psc]", "--evaluation.every_n_epochs=2"]),
+])  # fmt: skip
+def test_a_value_belongs_to_the_epoch_that_measured_it(key, more, tmp_path, capsys):
+    with mock.patch("callbacks.run.explanation_media.log_confusion") as confusion:
+        fit(tmp_path / "run", *more, "--trainer.max_epochs=3", "--explanations.every_n_epochs=1", drawn=True)
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("phase")]
+    assert [key in line for line in lines] == [False, True, False]
+    assert [row["epoch"] for row in rows(tmp_path / "run") if row[key]] == ["1"]
+    if key == "val/general/accuracy":
+        curves = next(v for k, v in state(tmp_path / "run")["callbacks"].items() if "TrainingCurves" in k)
+        assert [key in row for row in curves["rows"]] == [False, True, False]
+        assert [call.args[1] is not None for call in confusion.call_args_list] == [False, True, False]
+
+
 class Wanderer(Callback):
     """Changes the working folder as soon as it is made."""
 

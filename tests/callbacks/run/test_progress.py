@@ -6,10 +6,11 @@ import re
 import pytest
 import rich
 import torch
-from lightning import LightningModule, Trainer
+from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import RichProgressBar
 from torch.utils.data import DataLoader, TensorDataset
 
+from callbacks import Interpretability
 from callbacks.run.progress import PhaseProgressBar, phase_description
 from lightning_modules.phases import Phase, PhasePlan
 
@@ -56,18 +57,18 @@ def evaluate(bar, folder):
     )
 
 
-def fit(bar, folder):
+def fit(folder, *callbacks, **options):
     data = DataLoader(TensorDataset(torch.ones(4, 2)), batch_size=2)
     trainer = Trainer(
         accelerator="cpu", max_epochs=3, logger=False, enable_checkpointing=False, enable_model_summary=False,
-        callbacks=[bar], default_root_dir=folder,
+        callbacks=list(callbacks), default_root_dir=folder, **options,
     )  # fmt: skip
     trainer.fit(Tiny(), data, data)
 
 
 def test_without_a_terminal_every_epoch_is_one_plain_line(tmp_path, capsys, monkeypatch):
     monkeypatch.delenv("FORCE_COLOR", raising=False)
-    fit(PhaseProgressBar(), tmp_path)
+    fit(tmp_path, PhaseProgressBar())
     lines = capsys.readouterr().out.splitlines()
     assert [re.sub(r"[\d.]+ s", "S", line) for line in lines if line.startswith("phase")] == [
         "phase warm 1/1 · epoch 1/3 · train/loss 0.5 · val/general/accuracy 12.35 % · S · < 1 min left",
@@ -86,7 +87,7 @@ def test_in_a_terminal_the_bar_says_where_the_run_is_in_one_line(tmp_path, capsy
     bar.seconds_between_losses = 0.0
     bar.refresh = lambda hard=True: RichProgressBar.refresh(bar, hard=True)
     try:
-        fit(bar, tmp_path)
+        fit(tmp_path, bar)
     finally:
         rich.reconfigure()
     lines = [line.rstrip() for line in re.split(r"[\n\r]|\x1b\[[0-9?]*[A-Za-z]", screen.getvalue()) if line.strip()]
@@ -102,6 +103,23 @@ def test_in_a_terminal_the_bar_says_where_the_run_is_in_one_line(tmp_path, capsy
     assert "phase" not in capsys.readouterr().out
 
 
+class Forgets(Callback):
+    on_train_epoch_start = Interpretability.on_train_epoch_start
+
+
+def test_an_accuracy_of_an_earlier_epoch_is_called_the_last_one(tmp_path):
+    screen = io.StringIO()
+    options = {"file": screen, "force_terminal": True, "width": 80, "color_system": None}
+    bar = PhaseProgressBar(console_kwargs=options)
+    bar.refresh = lambda hard=True: RichProgressBar.refresh(bar, hard=True)
+    try:
+        fit(tmp_path, Forgets(), bar, check_val_every_n_epoch=2)
+    finally:
+        rich.reconfigure()
+    shown = re.findall(r"epoch (\d)/3 ━+ 2/2 loss 0.5 · ((?:val acc|last val) [\d.]+ %)", screen.getvalue())
+    assert set(shown) == {("2", "val acc 24.7 %"), ("3", "last val 24.7 %")}
+
+
 def test_the_longest_names_fit_into_80_columns(tmp_path, monkeypatch):
     plan = PhasePlan((Phase("full_from_30", 30, {"head": 0.1}, {}), Phase("last", 30, {"head": 0.1}, {})))
     monkeypatch.setattr(Tiny, "phases", lambda _: plan)
@@ -112,7 +130,7 @@ def test_the_longest_names_fit_into_80_columns(tmp_path, monkeypatch):
     bar.seconds_between_losses = 0.0
     bar.refresh = lambda hard=True: RichProgressBar.refresh(bar, hard=True)
     try:
-        fit(bar, tmp_path)
+        fit(tmp_path, bar)
     finally:
         rich.reconfigure()
     assert re.search(r"full_from_30 3/30 · epoch 3/3 ━+ 2/2 loss 0.5 · val acc 37.0 % · 59 min left", screen.getvalue())
@@ -138,7 +156,7 @@ def test_an_evaluation_says_how_fast_it_is(tmp_path, capsys, monkeypatch):
 
 def test_other_ranks_print_nothing(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(Trainer, "is_global_zero", False)
-    fit(PhaseProgressBar(), tmp_path)
+    fit(tmp_path, PhaseProgressBar())
     assert "phase" not in capsys.readouterr().out
 
 
