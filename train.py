@@ -23,20 +23,22 @@ import yaml
 from lightning import Callback, Trainer
 from lightning.pytorch.callbacks import Checkpoint, ProgressBar, Timer
 from lightning.pytorch.cli import ArgsType, LightningArgumentParser, LightningCLI
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 import callbacks
 from callbacks.evaluation.interpretability import SEEDS
 from callbacks.run.curves import TrainingCurves
 from callbacks.run.loggers import place_loggers
 from callbacks.run.step_curves import StepCurves
-from callbacks.run.summary import RunSummary
+from callbacks.run.summary import RunSummary, evaluate_command
 from datamodules.base import ImageDataModule
 from evaluation.evaluate import after_fit
 from lightning_modules import InterpretableModule, load_released
 from run_folder.checkpoint_file import REMEDY
 from run_folder.checkpoint_schema import Resumable
-from run_folder.command_line import StrictParser, from_shell, trainer_settings
+from run_folder.command_line import ASKED_TO_STOP, GO_ON, StrictParser, from_shell, trainer_settings
 from run_folder.folder import (
+    LAST,
     LINKED_MODEL_ARGUMENTS,
     SaveConfig,
     belongs_to,
@@ -47,6 +49,7 @@ from run_folder.folder import (
 from run_folder.lock import only_process
 from run_folder.names import check_name, run_name
 from run_folder.schema import check_content
+from run_folder.stopping import stop_together
 from run_folder.user_path import shown
 
 ALWAYS = {
@@ -172,7 +175,9 @@ class TrainCLI(LightningCLI):
             raise ValueError("Expected argument `ckpt_path` to name a checkpoint or to be `last`, but got none.")
         if fitting:
             self.until_the_end.enter_context(only_process(folder))
-        path = resume_path(folder, self.ckpt_path) if fitting or self.ckpt_path == "last" else self.ckpt_path
+        path: Path | str | None = folder / LAST if self.ckpt_path == "last" else self.ckpt_path
+        if self.subcommand == "fit":
+            path = resume_path(folder, self.ckpt_path)
         continued = path is not None and belongs_to(folder, path)
         if fitting and not continued:
             check_free(folder)
@@ -205,6 +210,7 @@ class TrainCLI(LightningCLI):
         plugins = [*(plugins if isinstance(plugins, list) else [plugins]), callbacks.AtomicCheckpointIO()]
         with trainer_settings():
             trainer = super().instantiate_trainer(plugins=plugins, **kwargs)
+        stop_together(trainer)
         self.summary = RunSummary()
         trainer.callbacks[:0] = [self.summary, StepCurves(), TrainingCurves()]  # type: ignore[attr-defined]
         trainer.callbacks.sort(key=lambda callback: not isinstance(callback, callbacks.PhaseSchedule))  # type: ignore[attr-defined]
@@ -224,9 +230,17 @@ class TrainCLI(LightningCLI):
         kept = [callback for callback in callbacks if not isinstance(callback, unwanted)]
         return super()._instantiate_trainer(config, kept)
 
+    def before_fit(self) -> None:
+        """From here on, a run that is interrupted can be resumed."""
+        GO_ON.set("Training continues from its last epoch with `--ckpt_path last`.")
+
     def after_fit(self) -> None:
         """Evaluate the best checkpoint and print where everything is."""
+        if ASKED_TO_STOP.is_set():  # in the last epoch
+            raise SIGTERMException
         wanted = self.config.fit.test_after_fit and not self.trainer.fast_dev_run  # type: ignore[attr-defined]
+        if wanted:
+            GO_ON.set(f"The training is finished. Evaluate it with `{evaluate_command(self.trainer)}`.")
         self.summary.say_end(self.trainer, after_fit(self.trainer) if wanted else None)
 
 

@@ -9,6 +9,7 @@ from lightning import Callback, Trainer
 from callbacks.run.progress import PhaseProgressBar
 from evaluation.hardware import Hardware
 from run_folder.command_line import trainer_settings
+from run_folder.stopping import stop_together
 
 
 def quiet_trainer(hardware: Hardware, folder: Path, *callbacks: Callback) -> Trainer:
@@ -20,7 +21,7 @@ def quiet_trainer(hardware: Hardware, folder: Path, *callbacks: Callback) -> Tra
         callbacks: besides the progress bar.
     """
     with trainer_settings():
-        return Trainer(
+        trainer = Trainer(
             accelerator=hardware.accelerator,
             devices=hardware.devices,
             num_nodes=hardware.num_nodes,
@@ -32,3 +33,5 @@ def quiet_trainer(hardware: Hardware, folder: Path, *callbacks: Callback) -> Tra
             enable_model_summary=False,
             use_distributed_sampler=False,
         )
+    stop_together(trainer)
+    return trainer

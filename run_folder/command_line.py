@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
+from threading import Event
 from typing import Any, NoReturn
 
 import yaml
@@ -25,8 +26,7 @@ from run_folder.user_path import expand_paths
 REMEDIES = {
     **dict.fromkeys(
         (errno.ENOSPC, errno.EDQUOT),
-        "Free some space on its disk and run the command again; training continues from its last epoch with "
-        "`--ckpt_path last`.",
+        "Free some space on its disk. {go_on}",
     ),
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "Make the folder writable, or name another{flags}."),
     **dict.fromkeys((errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG), "Name another folder{flags}."),
@@ -36,6 +36,8 @@ TOO_LARGE = re.compile("can't allocate memory|out of memory|[Oo]verflow when unp
 PROCESS_LOST = re.compile(r"gloo.*(?:closed by peer|reset by peer|Broken pipe)|remote process exited")
 WITH_CLASSES = ("callbacks", "datamodules", "explanations", "lightning_modules")  # that yaml files and flags name
 READING: ContextVar[tuple[str, Path]] = ContextVar("config file being read: its name as given, and its path")
+GO_ON: ContextVar[str] = ContextVar("what to do after an interruption", default="Run the command again.")
+ASKED_TO_STOP = Event()  # by SIGTERM
 # what the parser says of settings of a class that nothing has named
 WITHOUT_CLASS = re.compile(
     r'Parser key "([\w.]+)": (?:Not a valid subclass of (\w+).*|Expected an instantiatable class, but [\w.]*?(\w+) is )'
@@ -61,10 +63,7 @@ def from_shell(command: Callable[[], object]) -> None:
     except SystemExit as end:
         if type(end).__name__ != "SIGTERMException":
             raise
-        from lightning.pytorch.utilities import rank_zero_info
-
-        rank_zero_info("Stopped by SIGTERM; a training run continues from its last epoch with `--ckpt_path last`.")
-        sys.exit(143)
+        _end_by_sigterm()
     except KeyboardInterrupt:
         _end_by_hand()
     except BrokenPipeError:  # what reads the output, such as `head`, has seen enough
@@ -78,13 +77,16 @@ def from_shell(command: Callable[[], object]) -> None:
             raise
         text = " ".join(str(cause).split())
         if isinstance(cause, OSError) and cause.errno in REMEDIES:
-            text = f"{text.rstrip('.')}. {REMEDIES[cause.errno].format(flags=_folder_flags())}"
+            remedy = REMEDIES[cause.errno].format(flags=_folder_flags(), go_on=GO_ON.get())
+            text = f"{text.rstrip('.')}. {remedy}"
         elif _is_too_large(cause):
             text = f"Out of memory, or a number too large: {text or type(cause).__name__}. Lower batch or model sizes."
         elif _is_process_lost(cause):
+            if ASKED_TO_STOP.is_set():
+                _end_by_sigterm()
             text = (
-                "Another process of this run has ended, by the error it printed or killed, as for lack of memory. A "
-                "training run continues from its last epoch with `--ckpt_path last`."
+                "Another process of this run has ended: it printed an error, was stopped, or was killed, as for lack "
+                f"of memory. {GO_ON.get()}"
             )
         print(f"error: {text}", file=sys.stderr)
         sys.exit(2)
@@ -99,6 +101,13 @@ def expect_interrupt() -> None:
 def _end_by_hand() -> NoReturn:
     print("Stopped by Ctrl-C.", file=sys.stderr)
     sys.exit(130)
+
+
+def _end_by_sigterm() -> NoReturn:
+    from lightning.pytorch.utilities import rank_zero_info
+
+    rank_zero_info(f"Stopped by SIGTERM. {GO_ON.get()}")
+    sys.exit(143)
 
 
 def _folder_flags() -> str:

@@ -13,7 +13,7 @@ from lightning.pytorch.cli import SaveConfigCallback
 from run_folder.atomic import write_whole
 from run_folder.checkpoint_file import folder_of_run, is_run, read_checkpoint
 from run_folder.settings import FREE_DATA_ARGUMENTS, changed_arguments
-from run_folder.user_path import user_path
+from run_folder.user_path import shown, user_path
 
 LINKED_MODEL_ARGUMENTS = ("num_classes", "num_concepts", "image_size")  # facts of the data, checked there
 LAST = "checkpoints/last.ckpt"
@@ -66,8 +66,8 @@ def check_split(record: dict[str, Any] | None, path: Path) -> None:
     """
     if record is not None and path.exists() and path.read_text(encoding="utf-8") != _split_text(record):
         raise ValueError(
-            f"Expected the split this run began with, but {path} differs from what the data gives now. Restore the "
-            "data, or start another run with `--experiment NAME`."
+            f"Expected the split this run began with, but {shown(path)} differs from what the data gives now. "
+            "Restore the data, or start another run with `--experiment NAME`."
         )
 
 
@@ -119,8 +119,8 @@ def resume_path(folder: Path, ckpt_path: str | None) -> Path | None:
     if ckpt_path == "last":
         if not last.is_file():
             raise FileNotFoundError(
-                f"Expected {last} to resume from, but it does not exist. Leave `--ckpt_path` out to start the run, or "
-                "name its folder with `--experiment`."
+                f"Expected {shown(last)} to resume from, but it does not exist. Leave `--ckpt_path` out to start the "
+                "run, or name its folder with `--experiment`."
             )
         return last
     if ckpt_path is not None and (belongs_to(folder, ckpt_path) or not last.exists()):
@@ -129,8 +129,8 @@ def resume_path(folder: Path, ckpt_path: str | None) -> Path | None:
         return max([*queued, last], key=lambda path: path.stat().st_mtime if path.exists() else 0.0)
     if last.exists():
         raise ValueError(
-            f"Expected a folder without a run, but {folder} holds one. Resume it with `--ckpt_path last`, or start "
-            "another with `--experiment NAME`."
+            f"Expected a folder without a run, but {shown(folder)} holds one. Resume it with `--ckpt_path last`, "
+            "or start another with `--experiment NAME`."
         )
     return None
 
@@ -148,11 +148,11 @@ def check_free(folder: Path) -> None:
     """
     found = sorted(str(path.relative_to(folder)) for pattern in OF_A_RUN for path in folder.glob(pattern))
     if found:
-        problem = f"without files of a run, but {folder} holds {', '.join(found)}"
+        problem = f"without files of a run, but {shown(folder)} holds {', '.join(found)}"
     elif above := next(filter(is_run, folder.resolve().parents), None):
-        problem = f"outside of other runs, but {folder} lies in the run {above}"
+        problem = f"outside of other runs, but {shown(folder)} lies in the run {above}"
     elif below := next(filter(is_run, map(folder_of_run, folder.rglob("*.ckpt"))), None):
-        problem = f"without other runs, but {folder} holds the run {below}"
+        problem = f"without other runs, but {shown(folder)} holds the run {shown(below)}"
     else:
         return
     raise ValueError(f"Expected a folder {problem}. Name another with `--experiment NAME` or `--runs DIR`.")
@@ -183,7 +183,7 @@ def check_unchanged(path: Path, model: Mapping[str, Any], data: Mapping[str, Any
         differing += changed_arguments(section, stored, requested.get("init_args", {}), free)
     if differing:
         raise ValueError(
-            f"Expected the settings that {path} was trained with, but got others. {'; '.join(differing)}. Use the "
-            "`config.yaml` next to the checkpoint, or start another run with `--experiment NAME`."
+            f"Expected the settings that {shown(path)} was trained with, but got others. {'; '.join(differing)}. Use "
+            "the `config.yaml` next to the checkpoint, or start another run with `--experiment NAME`."
         )
     return checkpoint

@@ -36,7 +36,7 @@ def expand_paths(settings: Any) -> Any:
     if isinstance(settings, str):
         return os.path.expanduser(settings)
     if isinstance(settings, PurePath):
-        return user_path(settings)
+        return user_path(str(settings))
     if isinstance(settings, Namespace):
         vars(settings).update(expand_paths(vars(settings)))
     elif type(settings) is dict:

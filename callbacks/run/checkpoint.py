@@ -15,7 +15,7 @@ from typing import Any, Literal, cast
 import torch
 from lightning import LightningModule, Trainer
 from lightning.fabric.plugins import TorchCheckpointIO
-from lightning.pytorch.callbacks import Checkpoint
+from lightning.pytorch.callbacks import Checkpoint, Timer
 from lightning.pytorch.utilities import rank_zero_warn
 
 from callbacks.evaluation.interpretability import Interpretability
@@ -141,7 +141,9 @@ class RunCheckpoint(Checkpoint):
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Report where a schedule was cut short."""
         if note := unfinished_schedule(training_record(trainer, pl_module, self._earlier)):
-            rank_zero_warn(f"{note}. Continue with `--ckpt_path last`; until then, results are marked as incomplete.")
+            more = f" and a larger `trainer.{limit}`" if (limit := _reached_limit(trainer)) else ""
+            go_on = f"Continue with `--ckpt_path last`{more}"
+            rank_zero_warn(f"{note}. {go_on}; until then, results are marked as incomplete.")
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """The same after an interruption by hand."""
@@ -189,6 +191,18 @@ class RunCheckpoint(Checkpoint):
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Continue the record of the interrupted run."""
         self._earlier = checkpoint.get("training", {})
+
+
+def _reached_limit(trainer: Trainer) -> str | None:
+    """The limit that ended a training, and would end it again."""
+    loop = trainer.fit_loop
+    left = [c.time_remaining() for c in cast(list[Any], trainer.callbacks) if isinstance(c, Timer)]  # type: ignore[attr-defined]
+    reached = {
+        "max_epochs": cast(Any, loop.epoch_progress.current).processed >= cast(int, loop.max_epochs),
+        "max_steps": 0 <= loop.max_steps <= trainer.global_step,
+        "max_time": any(seconds is not None and seconds <= 0 for seconds in left),
+    }
+    return next((limit for limit, so in reached.items() if so), None)
 
 
 def _log_epoch(trainer: Trainer) -> None:

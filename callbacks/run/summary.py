@@ -81,9 +81,7 @@ class RunSummary(Callback):
         if any(path.name != LOCK for path in Path(trainer.default_root_dir).glob("*")):
             lines.append(f"run folder  {shown(trainer.default_root_dir)}")
         if checkpoint is not None:
-            parts = (trainer.lightning_module, getattr(trainer, "datamodule", None))
-            packages = foreign_packages([getattr(part, "hparams", None) for part in parts])
-            lines += _pages(path, evaluated, packages)
+            lines += _pages(trainer, evaluated)
         _console().print(*map(escape, lines), sep="\n", highlight=False, soft_wrap=True)
 
 
@@ -107,17 +105,29 @@ def _chosen_among(plan: PhasePlan) -> str:
     return f" among the epochs after projection ({names})" if all(chosen.values()) else f" among the epochs of {names}"
 
 
-def _pages(checkpoint: Path, evaluated: tuple[dict[str, Any], Path] | None, packages: list[str]) -> list[str]:
-    """Where the pages of the evaluation lie, or the command that makes them; nothing if nothing is explained."""
+def evaluate_command(trainer: Trainer, command: str = "run") -> str:
+    """What to type to evaluate the checkpoint that a run has chosen.
+
+    Args:
+        trainer: with a ``RunCheckpoint``, after ``fit``.
+        command: of ``evaluate.py``.
+    """
+    parts = (trainer.lightning_module, getattr(trainer, "datamodule", None))
+    packages = foreign_packages([getattr(part, "hparams", None) for part in parts])
     allowed = f" --allow_classes {','.join(packages)}" if packages else ""
-    command = f"python evaluate.py {{}} --ckpt_path {shlex.quote(shown(checkpoint))}{allowed}"
+    path = shown(cast(RunCheckpoint, _checkpoint(trainer)).best_or_last(trainer))
+    return f"python evaluate.py {command} --ckpt_path {shlex.quote(path)}{allowed}"
+
+
+def _pages(trainer: Trainer, evaluated: tuple[dict[str, Any], Path] | None) -> list[str]:
+    """Where the pages of the evaluation lie, or the command that makes them; nothing if nothing is explained."""
     if evaluated is None:
-        return [f"evaluate    {command.format('run')}"]
+        return [f"evaluate    {evaluate_command(trainer)}"]
     result, folder = evaluated
     if not result["explainer"]:
         return []
     whole = (folder / "report" / "manifest.json").exists()  # written last
-    return [f"pages       {shown(folder / 'report' / 'index.html') if whole else command.format('report')}"]
+    return [f"pages       {shown(folder / 'report' / 'index.html') if whole else evaluate_command(trainer, 'report')}"]
 
 
 def _about(trainer: Trainer, module: LightningModule) -> list[str]:
@@ -128,7 +138,7 @@ def _about(trainer: Trainer, module: LightningModule) -> list[str]:
     units = model.units()
     height, width = datamodule.image_size
     images = [f"{len(datamodule.dataset('train')):,} training"]
-    images += [f"{len(datamodule.dataset('val')):,} validation"] if datamodule.has_validation else []
+    images += [f"{len(datamodule.dataset('val')):,} validation"] if _validates(trainer) else []
     device = trainer.strategy.root_device
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
     split = ", ".join(f"{group} {_short(count)}" for group, count in groups.items())
@@ -169,8 +179,9 @@ def _places(trainer: Trainer, plan: PhasePlan) -> list[str]:
     actions = [action for phase in plan.phases for action in (*phase.on_enter, *phase.on_exit)]
     prototypes = " prototypes/" if any(action.startswith("project") for action in actions) else ""
     lines = [f"run folder  {escape(shown(trainer.default_root_dir))}", f"            {LEFT_BEHIND}{prototypes}"]
-    datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
-    if (checkpoint := _checkpoint(trainer)) and datamodule.has_validation and (among := _chosen_among(plan)):
+    if not _validates(trainer):
+        lines.append("validation  none: curves show training alone, and the checkpoint to evaluate is the last one")
+    elif (checkpoint := _checkpoint(trainer)) and (among := _chosen_among(plan)):
         lines.append(f"best.ckpt   the best {checkpoint.monitor}{escape(among)}")
     for logger in trainer.loggers:
         if isinstance(logger, RunWandbLogger):
@@ -179,6 +190,13 @@ def _places(trainer: Trainer, plan: PhasePlan) -> list[str]:
         elif isinstance(logger, RunTensorBoardLogger):
             lines.append(f"TensorBoard tensorboard --logdir {escape(shown(logger.log_dir))}")
     return [*lines, ""]
+
+
+def _validates(trainer: Trainer) -> bool:
+    """Whether an epoch will be validated."""
+    settings: Any = trainer  # mypy does not see all attributes of a trainer
+    within_reach = (settings.check_val_every_n_epoch or 1) <= settings.max_epochs
+    return bool(settings.datamodule.has_validation and settings.limit_val_batches and within_reach)
 
 
 def _short(count: int) -> str:

@@ -173,6 +173,12 @@ class PhasePlan:
         if phase.scheduler is None:
             return optimizer, None
         kind = _named(torch.optim.lr_scheduler, LRScheduler, phase.scheduler.name, f"{place}.scheduler")
+        if "metrics" in inspect.signature(kind.step).parameters:
+            raise ValueError(
+                f"Expected `{place}.scheduler.name` to be a scheduler that counts epochs or steps, but got "
+                f"{phase.scheduler.name!r}, which needs a score, and gets none. Name another, such as "
+                "CosineAnnealingLR."
+            )
         length = sum(p.epochs for p in self.phases if p is phase or p.goes_on_with(phase))
         length *= steps_per_epoch if phase.scheduler.per == "step" else 1
         known = inspect.signature(kind).parameters

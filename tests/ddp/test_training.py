@@ -5,6 +5,9 @@ import hashlib
 import json
 import math
 import shutil
+import signal
+import socket
+import subprocess
 from types import SimpleNamespace
 from unittest import mock
 
@@ -22,7 +25,19 @@ from evaluation.predict import predict
 from evaluation.request import Request
 from evaluation.trained_model import TrainedModel
 from lightning_modules import ConceptBottleneck, ProtoPool
-from tests.tiny_runs import DATA, StopError, as_launched, differences, fit, fit_args, last, start, state, stop_at
+from tests.tiny_runs import (
+    DATA,
+    SLOWLY,
+    StopError,
+    as_launched,
+    differences,
+    fit,
+    fit_args,
+    last,
+    start,
+    state,
+    stop_at,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -130,6 +145,23 @@ def test_a_resumed_run_ends_with_the_same_weights(ddp_pool, tmp_path, straight):
         assert error is None
     assert differences(state(folder), state(straight[0])) == []
     assert (folder / "metrics.csv").read_text() == (straight[0] / "metrics.csv").read_text()
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_sigterm_to_one_process_stops_both(rank, tmp_path, monkeypatch):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("MASTER_PORT", str(free.getsockname()[1]))
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    processes = []
+    for each in (0, 1):
+        with as_launched(each, 2):
+            processes.append(start(*fit_args(tmp_path / "run", *TWO, SLOWLY), stderr=subprocess.STDOUT))
+    assert any("phase warm 1/1" in line for line in processes[0].stdout)
+    processes[rank].send_signal(signal.SIGTERM)
+    said, _ = [process.communicate()[0] for process in processes]
+    assert [process.returncode for process in processes] == [143, 143]
+    assert said.endswith("Stopped by SIGTERM. Training continues from its last epoch with `--ckpt_path last`.\n")
 
 
 def sources(folder):

@@ -76,7 +76,7 @@ def test_a_run_is_neither_overwritten_nor_trained_on_and_nothing_is_left_of_a_fa
     write(build(RELEASED["ProtoPNet"][1]), ProtoPNet)
     convert("ProtoPNet")
     before = Path("theirs/checkpoints/last.ckpt").read_bytes()
-    with pytest.raises(ValueError, match="Expected a folder without a run, but theirs holds one"):
+    with pytest.raises(ValueError, match=r"but theirs holds checkpoints/last\.ckpt, config\.yaml\. Name another"):
         convert("ProtoPNet")
     with pytest.raises(ValueError, match="Start another run from its backbone with `--model"):
         train.main(["fit", "--config=theirs/config.yaml", "--ckpt_path=last"])

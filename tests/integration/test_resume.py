@@ -1,14 +1,20 @@
 """A run that is stopped anywhere and resumed ends as one that was not: same weights bit for bit, same metrics.csv."""
 
 import random
+import re
+import shlex
 import signal
 import time
+from unittest import mock
 
 import pytest
 from lightning import Callback
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 
+import evaluate
 import train
 from callbacks import RunCheckpoint
+from run_folder.command_line import from_shell
 from tests.tiny_runs import (
     EPOCHS,
     SLOWLY,
@@ -185,6 +191,28 @@ def test_killed_in_every_phase_with_two_workers(tmp_path, finished_run):
         args = ["--data.num_workers=2", "--ckpt_path", "last"]
     fit(folder, *args)
     assert_same_run(folder, finished_run)
+
+
+def test_sigterm_during_the_evaluation_names_a_command_that_evaluates(run_copy, monkeypatch, caplog, capsys):
+    monkeypatch.setattr(train, "after_fit", mock.Mock(side_effect=SIGTERMException))
+    with pytest.raises(SystemExit) as end:
+        from_shell(lambda: fit(run_copy, "--test_after_fit=true", "--ckpt_path=last"))
+    assert end.value.code == 143
+    said = re.search(r"The training is finished. Evaluate it with `python evaluate.py (.*)`", caplog.text)
+    evaluate.main([*shlex.split(said[1]), "--limit=8", "--suite=general", "--trainer.accelerator=cpu"])
+    assert (run_copy / "evaluation" / "metrics.json").is_file()
+
+
+@pytest.mark.parametrize(("limit", "more"), [("max_epochs", "2"), ("max_steps", "9"), ("max_time", "00:01:00:00")])
+def test_a_schedule_that_a_limit_cut_short_goes_on_with_a_larger_one(limit, more, tmp_path):
+    flag, first = f"--trainer.{limit}", {"max_epochs": "1", "max_steps": "4", "max_time": "00:00:00:01"}[limit]
+    slow = [SLOWLY] if limit == "max_time" else []
+    said = rf"Continue with `--ckpt_path last` and a larger `trainer.{limit}`"
+    with pytest.warns(UserWarning, match=said):
+        fit(tmp_path / "run", f"{flag}={first}", *slow)
+    before = last(tmp_path / "run")["global_step"]
+    fit(tmp_path / "run", f"{flag}={more}", "--ckpt_path", "last")
+    assert last(tmp_path / "run")["global_step"] > before
 
 
 def test_sigterm_ends_a_run_with_143(tmp_path, finished_run):

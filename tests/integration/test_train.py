@@ -217,6 +217,13 @@ def test_without_validation_the_last_checkpoint_is_evaluated(tmp_path, cub_tree)
     assert result["protocol"]["selection"] == "last epoch"
 
 
+@pytest.mark.parametrize("flag", ["limit_val_batches=0", "check_val_every_n_epoch=2"])
+def test_a_run_that_validates_nothing_says_so_once(flag, tmp_path, capsys):
+    fit(tmp_path / "run", "--trainer.max_epochs=1", f"--trainer.{flag}")
+    lines = [line for line in capsys.readouterr().out.splitlines() if "validation" in line or "best.ckpt" in line]
+    assert [line.partition(":")[0] for line in lines] == ["validation  none"]
+
+
 def test_what_wandb_receives(tmp_path, monkeypatch):
     starts = []  # a fake of W&B: one run each time
 

@@ -205,7 +205,7 @@ def test_check_names_the_phase_the_field_and_what_is_known(field, value, unknown
     ({"optimizer": OptimizerSpec("SGD", {"momentums": 1})}, "`phases.warm` to have an optimizer .*'momentums'"),
     ({"scheduler": SchedulerSpec("StepLR", {"step_size": 0})}, "`phases.warm` .* a scheduler that work, but .*zero"),
     ({"scheduler": SchedulerSpec("StepLR", {"step_size": 1, "gamma": -1})}, r"but its learning rates become \[-0.003"),
-    ({"scheduler": SchedulerSpec("ReduceLROnPlateau")}, "a scheduler that work, but .*'metrics'"),  # nothing gives it
+    ({"scheduler": SchedulerSpec("ReduceLROnPlateau")}, "warm.scheduler.name` .* 'ReduceLROnPlateau', which needs a"),
     ({"optimizer": OptimizerSpec("SparseAdam")}, "an optimizer .* but SparseAdam does not support dense grad"),
     (
         {"scheduler": SchedulerSpec("OneCycleLR", {"total_steps": 8}, per="step")},
@@ -216,6 +216,13 @@ def test_check_names_the_phase_the_field_and_what_is_known(field, value, unknown
 def test_check_refuses_what_would_fail_later(changes, message):
     with pytest.raises(ValueError, match=message):
         PhasePlan((replace(WARM, **changes),)).check(**KNOWN)
+
+
+def test_the_scheduler_that_the_refusal_of_another_names_works():
+    with pytest.raises(ValueError, match="Name another, such as") as refused:
+        PhasePlan((replace(WARM, scheduler=SchedulerSpec("ReduceLROnPlateau")),)).check(**KNOWN)
+    named = str(refused.value).removesuffix(".").rpartition(" ")[2]
+    PhasePlan((replace(WARM, scheduler=SchedulerSpec(named)),)).check(**KNOWN)
 
 
 @pytest.mark.parametrize("change", [

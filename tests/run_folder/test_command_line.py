@@ -32,7 +32,7 @@ from run_folder.command_line import StrictParser, from_shell
         (
             RuntimeError("[third_party/gloo/gloo/transport/tcp/pair.cc:561] Connection closed by peer [::1]:4085."),
             2,
-            "error: Another process of this run has ended, by the error it printed or killed",
+            "error: Another process of this run has ended: it printed an error, was stopped, or was",
         ),
         (MisconfigurationException("`a` and `b` exclude"), 2, "error: `a` and `b` exclude\n"),
     ],
