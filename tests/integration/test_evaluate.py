@@ -25,6 +25,7 @@ from reports.pictures.funnybirds.parts import read_birds
 from reports.results.runs import collect
 from reports.results.values_csv import PREDICTION
 from reports.tables.run_tables import markdown
+from run_folder.user_path import shown
 from tests.tiny_runs import fit, run_evaluation
 
 CPU = Hardware("cpu")
@@ -140,7 +141,7 @@ def test_scores_of_all_units(evaluated_copy, monkeypatch, capsys):
         run_evaluation(evaluated_copy, "--scores", "parquet", "--overwrite", "true", checkpoint="best")
     assert not list(folder.glob("scores.*"))
     run_evaluation(evaluated_copy, "--scores", "csv", "--overwrite", "true", checkpoint="best")
-    assert str(folder / "scores.csv") in capsys.readouterr().out
+    assert shown(folder / "scores.csv") in capsys.readouterr().out
     rows, images = table(folder / "scores.csv"), table(folder / "images.csv")
     named = [(row.pop("sample_id"), row.pop("label")) for row in rows]
     assert named == [(row["sample_id"], row["label"]) for row in images]

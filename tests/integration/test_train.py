@@ -121,7 +121,7 @@ def test_all_parts_of_a_run_lie_in_one_folder(runs, home, tmp_path, monkeypatch)
     assert [path for path in contents(tmp_path) if not (tmp_path / path).is_relative_to(folder)] == []
     assert yaml.safe_load((folder / "config.yaml").read_text())["runs"] == runs.replace("~", f"{tmp_path}/home")
     monkeypatch.chdir(tmp_path / ("other" if runs.startswith("~") else "work"))
-    with pytest.raises(ValueError, match=f"Expected a folder without a run, but {folder} holds one"):
+    with pytest.raises(ValueError, match=r"Expected a folder without a run, but .*mine/run holds one"):
         fit(tmp_path / "run", *more)
 
 
