@@ -18,6 +18,7 @@ from run_folder.command_line import read_yaml
 from run_folder.messages import did_you_mean
 from run_folder.names import check_name
 from run_folder.schema import check_content
+from run_folder.user_path import expand_paths, user_path
 
 ROOT = Path(__file__).resolve().parents[1]
 NAME = r"^[A-Za-z0-9][\w.+-]*$"  # part of the name of a folder
@@ -123,12 +124,12 @@ def read_sweep(file: str | Path, runs: str | Path = "runs", flags: str = "") -> 
         ValueError: if the file holds something else, flags that the sweep sets itself, or runs that need each other or
             a model that is not there.
     """
-    content = read_yaml(file)
+    content = expand_paths(read_yaml(file))
     check_content(SweepFile, content, file, "See docs/sweeps.md.")
     asked = SweepFile.model_validate(content)
     _check(asked, file, further := split_flags(flags))
     by_name: dict[str, Run] = {}
-    folder = Path(runs) / asked.name
+    folder = user_path(runs) / asked.name
     nothing: list[None] = [None]
     for data, fold, seed, model in product(asked.data or nothing, asked.folds or nothing, asked.seeds, asked.models):
         ends = [data, None if fold is None else f"fold{fold}", f"seed{seed}" if "seeds" in content else None]

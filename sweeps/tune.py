@@ -24,6 +24,7 @@ from run_folder.messages import counted
 from run_folder.names import check_name
 from run_folder.schema import check_content
 from run_folder.settings import changed_settings
+from run_folder.user_path import expand_paths
 from sweeps.run import Interrupts, end, start
 from sweeps.state import LOG, last_line, read_settings
 from sweeps.sweep import OF_THE_SWEEP, Name, Part, Run, check_configs, check_flags, split_flags, words_of
@@ -184,7 +185,7 @@ def read_tuning(file: str | Path, runs: str = "runs", flags: str = "") -> Tuning
         FileNotFoundError: if the file or a config that it names does not exist.
         ValueError: if the file holds something else, or flags that the tuning sets itself.
     """
-    content = read_yaml(file)
+    content = expand_paths(read_yaml(file))
     check_content(TuningFile, content, file, "See docs/sweeps.md.")
     asked, further = TuningFile.model_validate(content), split_flags(flags)
     check_name(asked.name, f"`name` in {file}")
