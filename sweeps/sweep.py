@@ -129,7 +129,7 @@ def read_sweep(file: str | Path, runs: str | Path = "runs", flags: str = "") -> 
     asked = SweepFile.model_validate(content)
     _check(asked, file, further := split_flags(flags))
     by_name: dict[str, Run] = {}
-    folder = user_path(runs) / asked.name
+    folder = (runs := user_path(runs)) / asked.name
     nothing: list[None] = [None]
     for data, fold, seed, model in product(asked.data or nothing, asked.folds or nothing, asked.seeds, asked.models):
         ends = [data, None if fold is None else f"fold{fold}", f"seed{seed}" if "seeds" in content else None]

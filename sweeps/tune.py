@@ -24,7 +24,7 @@ from run_folder.messages import counted
 from run_folder.names import check_name
 from run_folder.schema import check_content
 from run_folder.settings import changed_settings
-from run_folder.user_path import expand_paths
+from run_folder.user_path import expand_paths, user_path
 from sweeps.run import Interrupts, end, start
 from sweeps.state import LOG, last_line, read_settings
 from sweeps.sweep import OF_THE_SWEEP, Name, Part, Run, check_configs, check_flags, split_flags, words_of
@@ -193,7 +193,7 @@ def read_tuning(file: str | Path, runs: str = "runs", flags: str = "") -> Tuning
     tuned = [flag for parameter in asked.space.values() for flag in parameter.flags]
     check_flags([*asked.flags, *tuned], str(file), OF_THE_TUNING)
     check_flags(further, "argument `flags`", (*OF_THE_TUNING, *tuned))
-    return Tuning(asked, runs, tuple(further))
+    return Tuning(asked, str(user_path(runs)), tuple(further))
 
 
 def _study(tuning: Tuning, seed: int) -> optuna.Study:
