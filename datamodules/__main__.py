@@ -70,7 +70,7 @@ class _CheckParser(StrictParser):
 
 def _check_parser() -> ArgumentParser:
     parser = _CheckParser(description="Check every file, table, split and sample; write a report with pictures.")
-    parser.add_argument("--config", action="config", help="yaml with the key `data`, such as that of a run")
+    parser.add_argument("--config", action="config", help="yaml with the key `data`, such as the config of a run")
     parser.add_subclass_arguments(ImageDataModule, "data", required=True, help="data module and its arguments")
     parser.add_argument("--limit", type=int | None, default=None, help="check only this many samples per split")
     parser.add_argument("--out", type=str | None, default=None, help="new folder; runs/check/<data set> by default")

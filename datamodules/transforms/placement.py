@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 GeometryPreset = Literal["stretch", "letterbox", "shorter_crop", "center_crop"]
 ResizeFilter = Literal["area", "linear"]
-LONG = 64  # times as long as the frame: a photo of which the resize makes more is cut first
+LONG = 64  # frame lengths: a photo whose resized copy would be longer is cut first
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,7 @@ def changed(part, **arguments):
         (MODEL, changed(DATA, root="b", num_workers=4, eval_batch_size=1)),
         (MODEL, changed(DATA, image_size=(32, 64))),
         (changed(MODEL, added_since=3), DATA),
-        (MODEL, changed(DATA, split_file=str(Path.home() / "s.json"))),  # older checkpoints have it as it was typed
+        (MODEL, changed(DATA, split_file=str(Path.home() / "s.json"))),  # older checkpoints have it as typed
     ],
 )
 def test_equal_settings(model, data, path):
