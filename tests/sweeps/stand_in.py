@@ -53,7 +53,9 @@ def install(monkeypatch, folder, program):
 def start(folder, words, before=""):
     """A command of sweeps in a process of its own, with the same program; names instead of a table end it."""
     code = f"""
-import pathlib, sys
+import pathlib, signal, sys
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which nohup, and SIGINT, which a shell in the background ignores
+signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.path.insert(0, {str(ROOT)!r})
 from sweeps import run, tune
 from tests.sweeps import stand_in
