@@ -72,7 +72,9 @@ from_shell(lambda: main({words!r}))
 
 
 def wait_for(condition, process=None):
-    """Until something holds; a process that ends before is an error."""
+    """Until something holds; a process that ends before is an error, and so is a minute."""
+    began = time.monotonic()
     while not condition():
+        assert time.monotonic() < began + 60
         assert process is None or process.poll() is None, process.stderr.read()
         time.sleep(0.01)

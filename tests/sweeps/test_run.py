@@ -33,7 +33,8 @@ if settings.get("fails") == "killed":
     os.kill(os.getpid(), 9)
 if file := settings.get("edits"):
     pathlib.Path(file).write_text("a: edited")
-while settings.get("waits") == "yes" and not (runs / "go").exists():
+began = time.monotonic()
+while settings.get("waits") == "yes" and not (runs / "go").exists() and time.monotonic() < began + 60:
     time.sleep(0.02)
 (folder / "evaluation").mkdir()
 result = json.loads((runs / "result.json").read_text())
