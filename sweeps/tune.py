@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Self
+from urllib.parse import quote
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -211,7 +212,7 @@ def _study(tuning: Tuning, seed: int) -> optuna.Study:
     database = (tuning.folder / "optuna.db").absolute()
     try:
         study = optuna.create_study(
-            storage=f"sqlite:///{database}",
+            storage=f"sqlite:///{quote(str(database))}",  # such as the `?` of a name
             study_name=tuning.asked.name,
             direction="maximize",
             pruner=optuna.pruners.MedianPruner(BEFORE_PRUNING, tuning.asked.prune.after, tuning.asked.prune.every),

@@ -136,6 +136,13 @@ def test_a_database_that_is_none(tuning, tmp_path, make):
         main(words)
 
 
+def test_the_database_lies_in_the_folder_whatever_its_name(tuning, tmp_path):
+    name = "a?b{c} 100%20#é"
+    main(tuning(name=name, trials=1))
+    assert (tmp_path / "runs" / name / "optuna.db").is_file()
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == [name]
+
+
 def test_a_killed_trial_is_tried_again_in_its_run(tuning, tmp_path):
     words = [*tuning(seconds=2.0, trials=1)]
     process = stand_in.start(tmp_path, words)
