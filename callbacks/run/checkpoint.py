@@ -196,7 +196,7 @@ class RunCheckpoint(Checkpoint):
 def _reached_limit(trainer: Trainer) -> str | None:
     """The limit that ended a training, and would end it again."""
     loop = trainer.fit_loop
-    left = [c.time_remaining() for c in cast(list[Any], trainer.callbacks) if isinstance(c, Timer)]  # type: ignore[attr-defined]
+    left = [each.time_remaining() for each in cast(Any, trainer).callbacks if isinstance(each, Timer)]
     reached = {
         "max_epochs": cast(Any, loop.epoch_progress.current).processed >= cast(int, loop.max_epochs),
         "max_steps": 0 <= loop.max_steps <= trainer.global_step,

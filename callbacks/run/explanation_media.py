@@ -166,8 +166,8 @@ class Evidence:
         units: the units with the largest contributions to its logit, in descending order.
         scores: of those units, what the head consumes.
         weights: of the head towards the class, None for models without a weight matrix.
-        contributions: to the logit above the mean over classes; to the logit itself for
-            multilabel data, for classes as units, and where there is no weight matrix.
+        contributions: to the logit above the mean over classes; to the logit itself for multilabel data, for classes as
+            units, and where there is no weight matrix.
         raw: to the logit itself.
     """
 

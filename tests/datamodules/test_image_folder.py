@@ -279,13 +279,13 @@ class TestTooDeepOrTooFew:
         with pytest.raises(
             ValueError, match=r"1 problem:\n.* one folder too deep, as in test/images/ant/; move it up, into"
         ):
-            folder(root).num_classes  # noqa: B018
+            _ = folder(root).num_classes
         root = make_folders(tmp_path / "plain/photos")
         (root.parent / "labels").mkdir()
         with pytest.raises(
             ValueError, match=rf"too deep, as in photos/ant/; use `--data\.root {root}`\.\n  class 'lab"
         ):
-            folder(root.parent).num_classes  # noqa: B018
+            _ = folder(root.parent).num_classes
 
     def test_one_class(self, tmp_path):
         data = folder(make_folders(tmp_path / "root", {"train": 4, "test": 2}, ("ant",)))
